@@ -1,0 +1,68 @@
+"""What an evaluation set is, wherever it comes from (the Hub, a folder, the drawn world).
+
+Images are lazy sequences: `images[i]` decodes image i, `len(images)` costs nothing. Order is fixed, so labels
+and groups stand at the same index as their image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from PIL import Image
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSet:
+    """Images without labels: what moments are collected from.
+
+    `fingerprint` changes when any image or their order changes; `source` says where they come from;
+    `skipped` names what could not be read.
+    """
+
+    name: str
+    images: Sequence[Image.Image]
+    fingerprint: str
+    source: str
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationSet(ImageSet):
+    """Images with one class each. `labels`: int64 [images], index into `classes`.
+
+    A template holds `{}` where the class goes. `subsets` names groups of classes that are also scored alone,
+    among themselves (CIFAR-10's animals and objects).
+    """
+
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    templates: tuple[str, ...]
+    subsets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalSet:
+    """Clips (or images: clips of one frame) with one or more captions each."""
+
+    name: str
+    clips: Sequence[Sequence[Image.Image]]
+    captions: tuple[tuple[str, ...], ...]
+    fingerprint: str
+    source: str
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasSet(ImageSet):
+    """Pictures of people, each with its group in one or more attributes, and the prompts that rank them.
+
+    `groups`: attribute -> str array [images]. `k`: attribute -> cut-off of the ranking.
+    A template holds `{}` where the occupation goes.
+    """
+
+    groups: Mapping[str, np.ndarray]
+    k: Mapping[str, int]
+    occupations: tuple[str, ...]
+    templates: tuple[str, ...]
