@@ -1,0 +1,160 @@
+"""Published heads, tables, occupations and worked examples, read from the JSON files beside this module.
+
+Models go by the study's name ("ViT-B-32-OpenAI") or by open_clip's ("ViT-B-32/openai"). Layers and heads count
+from 0. Numbers are as printed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+
+LEVELS = ("high", "moderate", "low")
+
+
+@dataclass(frozen=True)
+class PaperModel:
+    """One of the six models of the study. `name` is what `ccs.load` takes; `paper_name` is how it is printed."""
+
+    paper_name: str
+    name: str
+    architecture: str
+    tag: str
+    layers: int
+    heads_per_layer: int
+    quick_gelu: bool
+
+    @property
+    def heads(self) -> HeadSet:
+        """The heads the study prunes: those of the last four layers."""
+        layers = range(self.layers - 4, self.layers)
+        return HeadSet(Head(layer, head) for layer in layers for head in range(self.heads_per_layer))
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A printed table, or a figure whose values can be read.
+
+    `rows`: row name -> one value a column, None where the cell is empty. `kind` says what is measured
+    ("accuracy", "bias", "retrieval", "share", "agreement", "heads").
+    """
+
+    key: str
+    number: str
+    title: str
+    kind: str
+    metric: str
+    unit: str
+    note: str
+    columns: tuple[str, ...]
+    rows: Mapping[str, tuple[float | None, ...]]
+
+    def value(self, row: str, column: str) -> float | None:
+        """One cell; KeyError or ValueError if there is no such row or column."""
+        return self.rows[row][self.columns.index(column)]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A head of table 1 with its texts. `ccs` is None where the table says only "at most 1"."""
+
+    level: str
+    head: Head
+    label: str
+    texts: tuple[str, ...]
+    ccs: int | None
+
+
+@cache
+def _read(name: str) -> Any:
+    return json.loads(files("ccs.paper").joinpath(name).read_text(encoding="utf-8"))
+
+
+@cache
+def models() -> tuple[PaperModel, ...]:
+    """The six models, in the order the study prints them."""
+    return tuple(PaperModel(paper_name=paper_name, **fields) for paper_name, fields in _read("models.json").items())
+
+
+def model(name: str) -> PaperModel:
+    """The model of either name; InputError if the study has none such."""
+    for found in models():
+        if name in (found.name, found.paper_name):
+            return found
+    known = ", ".join(m.name for m in models())
+    raise InputError(f"The study has no model {name!r}; it has {known}.")
+
+
+@cache
+def head_labels(name: str) -> dict[str, dict[Head, str]]:
+    """Level -> head -> printed label, from tables 12 (high), 13 (moderate) and 14 (low)."""
+    paper_name = model(name).paper_name
+    levels = _read("heads.json")["levels"]
+    return {
+        level: {Head.parse(head): label for head, label in levels[level][paper_name].items()} for level in LEVELS
+    }
+
+
+def head_sets(name: str) -> dict[str, HeadSet]:
+    """Level -> the heads the study lists at that level (CCS 5, 3, at most 1)."""
+    return {level: HeadSet(labels) for level, labels in head_labels(name).items()}
+
+
+def concept_heads(name: str, concept: str) -> HeadSet:
+    """The heads the study prunes for one concept: the high heads of that label.
+
+    One case differs: for "Objects" of ViT-L-14-LAION the released code prunes a moderate head instead.
+    """
+    exceptions = _read("heads.json")["concept_plans"].get(model(name).paper_name, {})
+    if concept in exceptions:
+        return HeadSet.parse(exceptions[concept])
+    return HeadSet(head for head, label in head_labels(name)["high"].items() if label == concept)
+
+
+@cache
+def occupations() -> tuple[str, ...]:
+    """The 104 occupations of tables 15 and 16."""
+    return tuple(_read("occupations.json")["occupations"])
+
+
+@cache
+def templates() -> tuple[str, ...]:
+    """The four prompt templates of the bias tables; `{}` is the occupation."""
+    return tuple(_read("occupations.json")["templates"])
+
+
+@cache
+def examples() -> tuple[Example, ...]:
+    """The nine heads of table 1."""
+    return tuple(
+        Example(row["level"], Head.parse(row["head"]), row["label"], tuple(row["texts"]), row["ccs"])
+        for row in _read("examples.json")["examples"]
+    )
+
+
+@cache
+def tables() -> dict[str, PaperTable]:
+    """Every table and figure with numbers, by key ("table5", "figure2", "section4.4", "open_clip" ...)."""
+    return {
+        key: PaperTable(
+            key=key,
+            columns=tuple(fields["columns"]),
+            rows={row: tuple(values) for row, values in fields["rows"].items()},
+            **{name: fields[name] for name in ("number", "title", "kind", "metric", "unit", "note")},
+        )
+        for key, fields in _read("tables.json").items()
+    }
+
+
+def table(key: str) -> PaperTable:
+    """One table; InputError names the keys there are."""
+    if key not in tables():
+        raise InputError(f"There is no published table {key!r}; there are {', '.join(tables())}.")
+    return tables()[key]
