@@ -1,0 +1,81 @@
+"""Names of attention heads, and sets of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+
+from ccs.errors import InputError
+
+_NAME = re.compile(r"L(\d+)\.H(\d+)", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """One attention head of the image tower; layers and heads count from 0. Written `L11.H5`."""
+
+    layer: int
+    head: int
+
+    def __post_init__(self) -> None:
+        if self.layer < 0 or self.head < 0:
+            raise InputError(f"A head's layer and number count from 0, not layer {self.layer}, head {self.head}.")
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """`Head.parse("L11.H5") == Head(11, 5)`; raises InputError for anything else."""
+        match = _NAME.fullmatch(text.strip())
+        if match is None:
+            raise InputError(f"{text!r} is not the name of a head; names look like L11.H5 (layer 11, head 5, from 0).")
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        return f"L{self.layer}.H{self.head}"
+
+
+class HeadSet(Set[Head]):
+    """An immutable, hashable set of heads that iterates in order of layer, then head.
+
+    The set operators of Python work (`|`, `&`, `-`, `^`, `<=`, `in`). `HeadSet()` is no head at all.
+
+        >>> off = HeadSet.parse("L9.H2, L8.H11")
+        >>> str(off)
+        'L8.H11 L9.H2'
+    """
+
+    __slots__ = ("_heads", "_members")
+
+    def __init__(self, heads: Iterable[Head] = ()) -> None:
+        self._members = frozenset(heads)
+        for head in self._members:
+            if not isinstance(head, Head):
+                raise InputError(f"A HeadSet holds Heads, not {head!r}; HeadSet.parse reads a text such as 'L8.H11 L9.H2'.")
+        self._heads = tuple(sorted(self._members))
+
+    @classmethod
+    def parse(cls, text: str) -> HeadSet:
+        """Heads by name, separated by spaces or commas; an empty text is the empty set."""
+        return cls(Head.parse(name) for name in text.replace(",", " ").split())
+
+    def __contains__(self, head: object) -> bool:
+        return head in self._members
+
+    def __iter__(self) -> Iterator[Head]:
+        return iter(self._heads)
+
+    def __len__(self) -> int:
+        return len(self._heads)
+
+    def __hash__(self) -> int:
+        return hash(self._members)
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self._heads))
+
+    def __repr__(self) -> str:
+        return f"HeadSet.parse({str(self)!r})"
+
+    def in_layer(self, layer: int) -> tuple[int, ...]:
+        """The numbers of the heads of one layer, in order."""
+        return tuple(head.head for head in self._heads if head.layer == layer)
