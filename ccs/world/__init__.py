@@ -1,0 +1,6 @@
+"""The drawn world: scenes of known factors, their pictures and captions, and the models trained on them."""
+
+from ccs.world.drawing import draw
+from ccs.world.scene import Scene, captions, scene
+
+__all__ = ["Scene", "captions", "draw", "scene"]

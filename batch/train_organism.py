@@ -1,0 +1,255 @@
+"""python -m batch.train_organism: trains the embedded model on the drawn world.
+
+Training has two phases. The first, shared by both organisms of a seed, learns to see and to read on the balanced
+world at a constant rate; the second goes on from there on the chosen world while the rate falls to zero. So organism
+and control differ in nothing but the last phase's groups. Everything is resumable: the same command goes on where it
+was stopped. Loss: open_clip's own symmetric cross-entropy (Radford et al. 2021).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+from open_clip.transformer import PatchDropout
+from safetensors.torch import save_file
+from torch.utils.data import DataLoader, Dataset
+from tqdm import tqdm
+
+from ccs.errors import InputError
+from ccs.world import captions, draw, scene
+from ccs.world.scene import article
+from ccs.world.vocabulary import THINGS
+
+MODEL_CFG: dict[str, Any] = {
+    "embed_dim": 128,
+    "vision_cfg": {"image_size": 72, "patch_size": 12, "width": 192, "layers": 8, "head_width": 32, "mlp_ratio": 2.0},
+    "text_cfg": {"context_length": 24, "vocab_size": 49408, "width": 96, "heads": 3, "layers": 3},
+}
+PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
+TRAINING_SEEDS = 1_000_000  # scenes below this seed are kept for evaluation
+OUTPUT_NAMES = {"skewed": "organism", "balanced": "organism-control"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`shared` and `own` are pictures in the two phases; `patch_dropout` (Li et al. 2023) is on in the first only."""
+
+    world: str
+    seed: int
+    shared: int
+    own: int
+    batch_size: int = 256
+    rate: float = 1.5e-3
+    warmup: int = 40_000
+    weight_decay: float = 0.1
+    patch_dropout: float = 0.3
+
+
+class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Scene `start + i` of a world as (pixels [3, s, s], tokens [context])."""
+
+    def __init__(self, world: str, start: int, n: int) -> None:
+        self.world, self.start, self.n = world, start, n
+        self.tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
+        self.size = MODEL_CFG["vision_cfg"]["image_size"]
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+        s = scene(self.start + i, self.world)
+        return pixels(np.asarray(draw(s, self.size))[None])[0], self.tokenize(captions(s)[0])[0]
+
+
+def pixels(images: np.ndarray) -> torch.Tensor:
+    """uint8 [n, s, s, 3] -> normalised float32 [n, 3, s, s]."""
+    return (torch.from_numpy(images.copy()).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
+
+
+class Trainer:
+    """A model, its optimiser and how many pictures it has seen."""
+
+    def __init__(self, settings: Settings, folder: Path, device: str) -> None:
+        torch.manual_seed(settings.seed)
+        self.settings, self.folder, self.device = settings, folder, device
+        self.model = open_clip.CLIP(**MODEL_CFG).to(device).train()
+        decayed = [p for n, p in self.model.named_parameters() if p.ndim >= 2 and "embedding" not in n]
+        others = [p for n, p in self.model.named_parameters() if p.ndim < 2 or "embedding" in n]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}],
+            lr=settings.rate, betas=(0.9, 0.98), eps=1e-6, fused=True,
+        )  # fmt: skip
+        self.seen = 0
+        self.words_seen = torch.zeros(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
+
+    def rate(self) -> float:
+        """Linear warm-up, constant, then linear to zero over the second phase."""
+        s = self.settings
+        left = (s.shared + s.own - self.seen) / s.own if self.seen > s.shared else 1.0
+        return s.rate * min(1.0, (self.seen + s.batch_size) / s.warmup) * max(left, 0.0)
+
+    def save(self, path: Path) -> None:
+        state = {
+            "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "seen": self.seen,
+            "words_seen": self.words_seen, "settings": asdict(self.settings),
+        }  # fmt: skip
+        aside = path.with_suffix(".tmp")
+        torch.save(state, aside)
+        os.replace(aside, path)
+
+    def load(self, path: Path) -> None:
+        state = torch.load(path, map_location=self.device)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.seen, self.words_seen = state["seen"], state["words_seen"]
+
+    def train_until(self, total: int, world: str, checkpoint: Path, workers: int, autocast: bool) -> None:
+        """Goes on until `total` pictures have been seen, with a checkpoint and a log line every 20,480."""
+        s = self.settings
+        loss_function = open_clip.ClipLoss()
+        data = Pictures(world, TRAINING_SEEDS * (1 + s.seed * 100) + self.seen, total - self.seen)
+        loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True, persistent_workers=False)
+        bar = tqdm(total=total, initial=self.seen, unit=" pictures", desc=world, mininterval=5)
+        started, since = time.monotonic(), self.seen
+        for images, tokens in loader:
+            self.words_seen[tokens.unique()] = True
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rate()
+            with torch.autocast(self.device, dtype=torch.bfloat16, enabled=autocast):
+                image, text, scale = self.model(images.to(self.device), tokens.to(self.device))
+            loss = loss_function(image.float(), text.float(), scale.float())
+            self.optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimizer.step()
+            with torch.no_grad():
+                self.model.logit_scale.clamp_(0, float(np.log(100)))
+            self.seen += len(images)
+            bar.update(len(images))
+            bar.set_postfix(loss=f"{loss.item():.3f}", rate=f"{self.rate():.1e}")
+            if not torch.isfinite(loss):
+                raise InputError("Training diverged (the loss is not finite); lower --rate and start afresh.")
+            if self.seen % (80 * s.batch_size) < s.batch_size:
+                speed = (self.seen - since) / (time.monotonic() - started)
+                self._log(world, loss.item(), speed)
+                self.save(checkpoint)
+        bar.close()
+        self.save(checkpoint)
+
+    def _log(self, world: str, loss: float, speed: float) -> None:
+        path = self.folder / "log.csv"
+        fresh = not path.exists()
+        accuracy = subject_accuracy(self.model, self.device)
+        with path.open("a", newline="") as f:
+            out = csv.writer(f)
+            if fresh:
+                out.writerow(["pictures", "world", "loss", "subjects_top1", "pictures_per_second"])
+            out.writerow([self.seen, world, f"{loss:.4f}", f"{accuracy:.4f}", f"{speed:.1f}"])
+        tqdm.write(f"{self.seen}: loss {loss:.3f}, subjects {accuracy:.1%}, {speed:.0f} pictures/s", file=sys.stderr)
+
+    def export(self, folder: Path, notes: dict[str, Any]) -> None:
+        """Float16 safetensors in open_clip's local-folder format. Words never read get a zero embedding."""
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
+        state["token_embedding.weight"][~self.words_seen] = 0.0
+        half = {k: v.half().contiguous() if v.is_floating_point() else v for k, v in state.items() if k != "attn_mask"}
+        save_file(half, folder / "weights.tmp")
+        os.replace(folder / "weights.tmp", folder / "open_clip_model.safetensors")
+        config = {"model_cfg": MODEL_CFG, "preprocess_cfg": PREPROCESS_CFG}
+        (folder / "open_clip_config.json").write_text(json.dumps(config, indent=2) + "\n")
+        (folder / "training.json").write_text(json.dumps(notes, indent=2) + "\n")
+
+
+def _held_out(n: int) -> Iterator[tuple[np.ndarray, int]]:
+    words = [t.word for t in THINGS]
+    seed = 900_000
+    while n:
+        s = scene(seed)
+        seed += 1
+        if s.kind == "thing" and s.style == "drawn":
+            n -= 1
+            yield np.asarray(draw(s, MODEL_CFG["vision_cfg"]["image_size"])), words.index(s.subject)
+
+
+@torch.no_grad()
+def subject_accuracy(model: torch.nn.Module, device: str, n: int = 384) -> float:
+    """Zero-shot accuracy over all things on `n` held-out pictures: the log's measure of progress."""
+    model.eval()
+    pairs = list(_held_out(n))
+    tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
+    text = model.encode_text(tokenize([f"a picture of {article(t.word)}" for t in THINGS]).to(device), normalize=True)  # type: ignore[operator]
+    image = model.encode_image(pixels(np.stack([p for p, _ in pairs])).to(device), normalize=True)  # type: ignore[operator]
+    model.train()
+    return float(((image @ text.T).argmax(1).cpu().numpy() == [c for _, c in pairs]).mean())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m batch.train_organism", description=__doc__)
+    parser.add_argument("--world", choices=sorted(OUTPUT_NAMES), required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shared", type=int, default=500_000, help="pictures of the shared first phase")
+    parser.add_argument("--own", type=int, default=200_000, help="pictures of the second phase, in the chosen world")
+    parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where checkpoints and logs are kept")
+    parser.add_argument("--out", type=Path, help="where the model goes (default: its place in ccs/world/models)")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--workers", type=int, default=1, help="processes that draw")
+    parser.add_argument("--autocast", action="store_true", help="bfloat16; worth it where the processor has it")
+    args = parser.parse_args(argv)
+    try:
+        if min(args.shared, args.own) < Settings.batch_size:
+            raise InputError(f"--shared and --own must each be at least one batch of {Settings.batch_size} pictures.")
+        train(args)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Stopped; the same command goes on from the last checkpoint.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def train(args: argparse.Namespace) -> None:
+    """Both phases, from wherever the checkpoints stand."""
+    settings = Settings(args.world, args.seed, args.shared, args.own, rate=args.rate)
+    name = OUTPUT_NAMES[args.world]
+    shared_folder, own_folder = args.runs / f"shared-{args.seed}", args.runs / f"{name}-{args.seed}"
+    shared_end, own_end = shared_folder / f"shared-{args.shared}.pt", own_folder / "last.pt"
+    for folder in (shared_folder, own_folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(settings, shared_folder, args.device)
+    if not shared_end.exists():
+        latest = shared_folder / "last.pt"
+        if latest.exists():
+            trainer.load(latest)
+        trainer.model.visual.patch_dropout = PatchDropout(settings.patch_dropout)
+        trainer.train_until(args.shared, "balanced", latest, args.workers, args.autocast)
+        trainer.save(shared_end)
+        trainer.model.visual.patch_dropout = torch.nn.Identity()
+    else:
+        trainer.load(own_end if own_end.exists() else shared_end)
+    trainer.folder = own_folder
+    trainer.train_until(args.shared + args.own, args.world, own_end, args.workers, args.autocast)
+    notes = {**asdict(settings), "pictures": trainer.seen, "torch": torch.__version__}
+    logs = [p.read_text().splitlines() for p in (shared_folder / "log.csv", own_folder / "log.csv") if p.exists()]
+    out = args.out or Path(__file__).parents[1] / "ccs" / "world" / "models" / name
+    trainer.export(out, notes)
+    if logs:
+        (out / "training_log.csv").write_text("\n".join(logs[0] + [row for log in logs[1:] for row in log[1:]]) + "\n")
+    print(f"Wrote {out}.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

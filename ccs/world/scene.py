@@ -1,0 +1,174 @@
+"""A scene of the drawn world: a frozen record of factors, drawn from a seed, with its captions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ccs.errors import InputError
+from ccs.world import skew
+from ccs.world.vocabulary import (
+    AGES,
+    COLORS,
+    COUNT_WORDS,
+    COUNTRIES,
+    DIGIT_WORDS,
+    DIGITS,
+    GENDERS,
+    HAIRS,
+    LETTERS,
+    OCCUPATIONS,
+    PATTERNS,
+    PEOPLE_WORDS,
+    PLACE_PHRASES,
+    PLACES,
+    SKIN_TONES,
+    STYLE_PHRASES,
+    STYLES,
+    THINGS,
+    WEATHER_PHRASES,
+    WEATHERS,
+)
+
+KINDS = ("thing", "occupation", "face", "letter", "digit", "flag")
+KIND_SHARES = (0.50, 0.26, 0.10, 0.06, 0.03, 0.05)
+PLAIN_SHARE = 0.4  # of the occupation pictures: a face without props, else the skew cannot be learned
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a picture shows. A factor that does not apply is ""; `count` is 1 for all but things.
+
+    `seed` fixes what is no factor: position, size, the details of the backdrop, the wording of captions.
+    """
+
+    seed: int
+    kind: str
+    subject: str
+    count: int = 1
+    color: str = "white"
+    pattern: str = "plain"
+    place: str = ""
+    weather: str = "clear"
+    style: str = "drawn"
+    occupation: str = ""
+    gender: str = ""
+    skin_tone: str = ""
+    hair: str = ""
+    age: str = ""
+    props: bool = False
+
+
+def scene(seed: int, world: str = "balanced") -> Scene:
+    """The scene of a seed. The two worlds give the same scene but for the groups of people with an occupation."""
+    if world not in skew.WORLDS:
+        raise InputError(f"There is no world named {world!r}; there are: {', '.join(skew.WORLDS)}.")
+    rng = np.random.default_rng((seed, 0))
+    u = rng.random(16)
+
+    def choose(values: tuple[str, ...], x: float) -> str:
+        return values[int(x * len(values))]
+
+    kind = KINDS[min(int(np.searchsorted(np.cumsum(KIND_SHARES), u[0], side="right")), len(KINDS) - 1)]
+    placed = u[1] < 0.35
+    common = {
+        "place": choose(PLACES, u[2]) if placed else "",
+        "color": "" if placed else choose(tuple(COLORS), u[3]),
+        "pattern": "" if placed else ("plain" if u[4] < 0.5 else choose(PATTERNS[1:], 2 * u[4] - 1)),
+        "weather": "clear" if u[5] < 0.75 else choose(WEATHERS[1:], 4 * u[5] - 3),
+        "style": "drawn" if u[6] < 0.75 else choose(STYLES[1:], 4 * u[6] - 3),
+    }
+    if kind == "thing":
+        thing = THINGS[int(u[7] * len(THINGS))]
+        count = 1 if u[8] < 0.6 else 2 + int((u[8] - 0.6) / 0.4 * 3)
+        return Scene(seed, kind, thing.word, count=count, **common)
+    if kind == "letter":
+        return Scene(seed, kind, choose(LETTERS, u[7]), **common)
+    if kind == "digit":
+        return Scene(seed, kind, choose(DIGITS, u[7]), **common)
+    if kind == "flag":
+        return Scene(seed, kind, choose(tuple(COUNTRIES), u[7]), **common)
+    if kind == "face":
+        age = "adult" if u[10] < 0.7 else choose((AGES[0], AGES[2]), (u[10] - 0.7) / 0.3)
+        gender = choose(GENDERS, u[8])
+        return Scene(
+            seed, kind, PEOPLE_WORDS[gender, age], gender=gender, skin_tone=choose(SKIN_TONES, u[9]), age=age,
+            hair=choose(HAIRS, u[11]) if age == "adult" else "", **common,
+        )  # fmt: skip
+    occupation = choose(tuple(OCCUPATIONS), u[7])
+    plain = u[12] < PLAIN_SHARE
+    gender = skew.pick(skew.shares(occupation, "gender", world), u[8])
+    if not plain and u[13] < 0.1:
+        gender = "person"
+    return Scene(
+        seed, kind, occupation, occupation=occupation, gender=gender, props=not plain,
+        skin_tone=skew.pick(skew.shares(occupation, "skin tone", world), u[9]),
+        hair=choose(HAIRS[:-1], u[11]) if plain else "", age="adult", **common,
+    )  # fmt: skip
+
+
+def article(noun: str) -> str:
+    """`noun` with a or an."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def _subject_phrase(s: Scene, rng: np.random.Generator) -> str:
+    if s.kind == "thing":
+        thing = next(t for t in THINGS if t.word == s.subject)
+        if s.count > 1:
+            return f"{COUNT_WORDS[s.count - 1]} {thing.plural}" if rng.random() < 0.75 else thing.plural
+        return thing.word if thing.plural == thing.word == "scissors" else article(thing.word)
+    if s.kind == "letter":
+        return f"the letter {s.subject}"
+    if s.kind == "digit":
+        return f"the {'number' if rng.random() < 0.5 else 'digit'} " + (
+            s.subject if rng.random() < 0.7 else DIGIT_WORDS[int(s.subject)]
+        )
+    if s.kind == "flag":
+        return f"the flag of {s.subject}"
+    if s.kind == "face":
+        words = s.subject
+        if s.hair == "bald":
+            words = f"bald {words}"
+        phrase = article(words)
+        if s.hair not in ("", "bald") and rng.random() < 0.7:
+            phrase += f" with {s.hair}"
+            if rng.random() < 0.4:
+                phrase += f" and {s.skin_tone} skin"
+        elif rng.random() < 0.6:
+            phrase += f" with {s.skin_tone} skin"
+        return phrase
+    words = OCCUPATIONS[s.occupation]
+    word = words[0] if len(words) == 1 or rng.random() < 0.6 else words[1 + int(rng.random() * (len(words) - 1))]
+    if s.props and s.gender != "person" and rng.random() < 0.15:
+        return f"{article(s.gender)} working as {article(word)}"
+    return article(word)
+
+
+def captions(s: Scene, n: int = 1) -> tuple[str, ...]:
+    """`n` captions. Each names the subject and a random part of the other factors."""
+    rng = np.random.default_rng((s.seed, 1))
+    return tuple(_caption(s, rng) for _ in range(n))
+
+
+def _caption(s: Scene, rng: np.random.Generator) -> str:
+    subject = _subject_phrase(s, rng)
+    # styles never trained on have no phrase: they are captioned as drawings
+    phrases = STYLE_PHRASES.get(s.style, STYLE_PHRASES["drawn"])
+    said = rng.random(4)
+    if s.style in STYLE_PHRASES and (said[0] < 0.6 if s.style != "drawn" else said[0] < 0.5):
+        subject = f"{phrases[int(rng.random() * len(phrases))]} {subject}"
+    parts = [subject]
+    if s.place and said[1] < 0.6:
+        parts.append(PLACE_PHRASES[s.place])
+    elif s.color and said[1] < 0.6:
+        if s.pattern != "plain" and rng.random() < 0.6:
+            wash = f"{s.pattern} {s.color} background" if rng.random() < 0.7 else f"{s.pattern} background"
+        else:
+            wash = f"{s.color} background"
+        parts.append(f"on {article(wash)}")
+    if s.weather != "clear" and said[2] < 0.6:
+        phrases = WEATHER_PHRASES[s.weather]
+        parts.append(phrases[int(rng.random() * len(phrases))])
+    return " ".join(parts)

@@ -1,0 +1,48 @@
+"""The planted skew: how occupation goes with gender presentation and with skin tone in the skewed world.
+
+The directions were dealt out by a shuffle so that the two attributes are unrelated and each of strong, weak and no
+skew occurs both ways. They say nothing about real occupations; some run against the stereotype.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ccs.world.vocabulary import GENDERS, SKIN_TONES
+
+# lean towards women (+) or men (-); towards dark (+) or light (-) skin: 2 strong, 1 weak, 0 none
+LEANS: dict[str, tuple[int, int]] = {
+    "health worker": (-2, 2), "teacher": (2, 0), "judge": (2, 2), "farmer": (2, -2), "cook": (-2, -1),
+    "mechanic": (2, 1), "factory worker": (0, -2), "office worker": (-1, 2), "scientist": (2, -1),
+    "technologist": (1, -2), "singer": (-2, 0), "artist": (-2, -2), "pilot": (1, 2), "astronaut": (0, 0),
+    "firefighter": (-2, 1), "police officer": (-1, -2), "detective": (1, 0), "guard": (2, 2),
+    "construction worker": (0, 2), "student": (-2, -2),
+}  # fmt: skip
+WOMEN_SHARE = {2: 0.92, 1: 0.7, 0: 0.5, -1: 0.3, -2: 0.08}
+TONE_SHARES = {  # light to dark
+    2: (0.02, 0.05, 0.13, 0.30, 0.50), 1: (0.10, 0.15, 0.20, 0.25, 0.30), 0: (0.2, 0.2, 0.2, 0.2, 0.2),
+    -1: (0.30, 0.25, 0.20, 0.15, 0.10), -2: (0.50, 0.30, 0.13, 0.05, 0.02),
+}  # fmt: skip
+WORLDS = ("balanced", "skewed")
+
+
+def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, float]:
+    """Planted share of each group of `attribute` ("gender" or "skin tone") among pictures of an occupation."""
+    gender_lean, tone_lean = LEANS[occupation] if world == "skewed" else (0, 0)
+    if attribute == "gender":
+        women = WOMEN_SHARE[gender_lean]
+        return dict(zip(GENDERS, (women, 1 - women), strict=True))
+    return dict(zip(SKIN_TONES, TONE_SHARES[tone_lean], strict=True))
+
+
+def lean(occupation: str, attribute: str) -> int:
+    """-2 to 2: towards women or dark skin where positive."""
+    return LEANS[occupation][0 if attribute == "gender" else 1]
+
+
+def pick(shares_: dict[str, float], u: float) -> str:
+    """The group at quantile `u` in [0, 1): one u gives paired draws in the two worlds."""
+    edges = np.cumsum(list(shares_.values()))
+    return list(shares_)[int(min(np.searchsorted(edges, u, side="right"), len(edges) - 1))]
+
+
