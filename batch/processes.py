@@ -1,0 +1,112 @@
+"""One process or many: who does what, and how all come to the same end.
+
+Started plainly there is one process. Under `torchrun` or `accelerate launch` there are several; each does its
+share of the images, and what is not images (language models, tables) is done by the first alone. A user's
+mistake noticed by one process ends all of them with the same sentence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from ccs.errors import InputError
+
+T = TypeVar("T")
+
+_WAIT = timedelta(days=7)
+"""How long a process waits for the others: the first may be asking language models for hours."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among `size`, and the device (`cpu`, `cuda:1`) that it computes on."""
+
+    rank: int = 0
+    size: int = 1
+    device: str = "cpu"
+
+    @property
+    def first(self) -> bool:
+        """Whether this process does what is done once."""
+        return self.rank == 0
+
+    def share(self, items: Sequence[T]) -> list[T]:
+        """This process's part of the items, every `size`-th; empty if there are more processes than items."""
+        return list(items[self.rank :: self.size])
+
+    def gather(self, value: T) -> list[T]:
+        """Everyone's value, in order of rank. All processes must call it."""
+        if self.size == 1:
+            return [value]
+        from accelerate.utils import gather_object
+
+        gathered: list[T] = gather_object([value])
+        return gathered
+
+    def once(self, work: Callable[[], T]) -> T:
+        """Do `work` in the first process; all return what it returned, or raise its InputError."""
+        if self.size == 1:
+            return work()
+        from accelerate.utils import broadcast_object_list
+
+        outcome: list[Any] = [None, None]
+        if self.first:
+            try:
+                outcome = [work(), None]
+            except InputError as error:
+                outcome = [None, str(error)]
+        broadcast_object_list(outcome, from_process=0)
+        if outcome[1] is not None:
+            raise InputError(outcome[1])
+        result: T = outcome[0]
+        return result
+
+    def together(self, work: Callable[[], T]) -> list[T]:
+        """Do `work` in every process; all return everyone's results, or raise the first InputError of any."""
+        if self.size == 1:
+            return [work()]
+        try:
+            outcome: tuple[T | None, str | None] = (work(), None)
+        except InputError as error:
+            outcome = (None, str(error))
+        gathered = self.gather(outcome)
+        if failed := [sentence for _, sentence in gathered if sentence is not None]:
+            raise InputError(failed[0])
+        return [result for result, _ in gathered]  # type: ignore[misc]
+
+
+def start(device: str | None = None) -> Processes:
+    """Join the processes that the launcher started, or be the only one. `device`: None chooses.
+
+    Raises InputError for a device that this machine does not have.
+    """
+    import torch
+
+    available = "cuda" if torch.cuda.is_available() else "cpu"
+    device = device or available
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise InputError(f"There is no device {device!r}; use cpu, cuda or cuda:N.") from None
+    if kind == "cuda" and available != "cuda":
+        raise InputError(
+            f"The device {device!r} was asked for, and this machine has no CUDA GPU that torch can use."
+        )
+    if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
+        return Processes(device=device)
+    from accelerate import PartialState
+
+    state = PartialState(cpu=kind == "cpu", timeout=_WAIT)
+    return Processes(state.process_index, state.num_processes, str(state.device))
+
+
+def stop() -> None:
+    """Leave the others in order, after the last exchange."""
+    import torch.distributed
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
