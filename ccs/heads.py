@@ -20,14 +20,14 @@ class Head:
 
     def __post_init__(self) -> None:
         if self.layer < 0 or self.head < 0:
-            raise InputError(f"A head's layer and number count from 0, not layer {self.layer}, head {self.head}.")
+            raise InputError(f"Layers and heads count from 0, not {self.layer} and {self.head}.")
 
     @classmethod
     def parse(cls, text: str) -> Head:
         """`Head.parse("L11.H5") == Head(11, 5)`; raises InputError for anything else."""
         match = _NAME.fullmatch(text.strip())
         if match is None:
-            raise InputError(f"{text!r} is not the name of a head; names look like L11.H5 (layer 11, head 5, from 0).")
+            raise InputError(f"{text!r} is not the name of a head, such as L11.H5 (layer 11, head 5).")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class HeadSet(Set[Head]):
         self._members = frozenset(heads)
         for head in self._members:
             if not isinstance(head, Head):
-                raise InputError(f"A HeadSet holds Heads, not {head!r}; HeadSet.parse reads a text such as 'L8.H11 L9.H2'.")
+                raise InputError(f"A HeadSet holds Heads, not {head!r}; HeadSet.parse reads a text.")
         self._heads = tuple(sorted(self._members))
 
     @classmethod

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,7 @@ from ccs.heads import HeadSet
 from ccs.tower import ImageTower, Trunk
 
 Images = Sequence[Image.Image] | Tensor
-"""Pictures (any sequence, decoded one at a time as they are needed) or pixels [n, 3, s, s] made by `preprocess`."""
+"""Pictures (any sequence, decoded one at a time when needed) or pixels [n, 3, s, s] made by `preprocess`."""
 
 _EMBEDDED = Path(__file__).parent / "world" / "models"
 _PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -30,7 +29,7 @@ _UNTRAINED = "random"
 
 
 class Contributions(NamedTuple):
-    """Direct effects of every head [images, L, H, dim] and of all else [images, dim], which sum to the embedding."""
+    """Direct effects of heads [images, L, H, dim], and of all else [images, dim]; together the embedding."""
 
     direct: np.ndarray
     remainder: np.ndarray
@@ -77,11 +76,11 @@ def embedded() -> tuple[str, ...]:
 
 
 class Model:
-    """A CLIP model whose image tower runs with any heads switched off. Made by `ccs.load`; safe to share by threads.
+    """A CLIP model whose image tower runs with any heads off. Made by `ccs.load`; threads may share it.
 
-    name: what results are filed under. architecture and tag: open_clip's, or a description and "" for a folder.
-    heads: the heads that the study scores, those of the last four layers. tower: the image tower itself, where
-    heads of earlier layers can be switched off too.
+    name: what results are filed under. architecture, tag: open_clip's, or a description and "" for a folder.
+    heads: the heads that the study scores, those of the last four layers; heads of earlier layers can be
+    switched off too. tower: the image tower itself. clip: open_clip's module. preprocess_config: open_clip's.
     """
 
     def __init__(self, source: _Source, clip: Any, tokenizer: Any, autocast: torch.dtype | None) -> None:
@@ -115,7 +114,7 @@ class Model:
         return digest.hexdigest()
 
     def preprocess(self, images: Sequence[Image.Image]) -> Tensor:
-        """Pixels [n, 3, s, s] float32, resized, cropped and scaled with the model's own size, mean and deviation."""
+        """Pixels [n, 3, s, s] float32, in the model's own size, mean and deviation."""
         height, width = self.tower.image_size
         pixels = torch.empty(len(images), 3, height, width)
         for index in range(len(images)):
@@ -126,7 +125,7 @@ class Model:
         return pixels
 
     def embed_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
-        """Unit vectors [texts, dim] float32. A text longer than the model's context is cut, as open_clip does."""
+        """Unit vectors [texts, dim] float32. A text longer than the model's context is cut."""
         if isinstance(texts, str):
             raise InputError("embed_texts takes a list of texts, not a single one.")
         out = np.empty((len(texts), self.dim), np.float32)
@@ -143,12 +142,12 @@ class Model:
         off: HeadSet | Sequence[HeadSet] | None = None,
         batch_size: int | None = None,
     ) -> np.ndarray:
-        """Unit vectors float32: [images, dim] for no or one HeadSet switched off, [plans, images, dim] for several.
+        """Unit vectors float32: [images, dim] with no or one HeadSet off, [plans, images, dim] with several.
 
-        Work that plans share is done once. Memory is bounded by the batch, whatever the number of images or plans.
+        Work that plans share is done once. Memory is bounded by the batch, however many images or plans.
         """
         plans, single = self._plans(off)
-        out = np.empty((len(plans), len(images), self.dim), np.float32)
+        out = np.empty((len(plans), _count(images), self.dim), np.float32)
         for rows, pixels in self._batches(images, batch_size):
             out[:, rows] = self.tower.embed(pixels, plans).cpu().numpy()
         return out[0] if single else out
@@ -175,9 +174,10 @@ class Model:
         return out[0] if single else out
 
     def contributions(self, images: Images, batch_size: int | None = None) -> Contributions:
-        """What each head writes to the unit embedding directly: float32 [images, L, H, dim], and the remainder."""
-        direct = np.empty((len(images), self.n_layers, self.n_heads, self.dim), np.float32)
-        remainder = np.empty((len(images), self.dim), np.float32)
+        """What each head writes to the unit embedding: float32 [images, L, H, dim], and the remainder."""
+        n = _count(images)
+        direct = np.empty((n, self.n_layers, self.n_heads, self.dim), np.float32)
+        remainder = np.empty((n, self.dim), np.float32)
         for rows, pixels in self._batches(images, batch_size):
             heads, rest = self.tower.contributions(pixels)
             direct[rows], remainder[rows] = heads.cpu().numpy(), rest.cpu().numpy()
@@ -189,9 +189,8 @@ class Model:
             return self.preprocess(images)
         expected = (3, *self.tower.image_size)
         if images.ndim != 4 or tuple(images.shape[1:]) != expected:
-            raise InputError(
-                f"Pixels must be [n, {', '.join(map(str, expected))}] for {self.name}, not {list(images.shape)}."
-            )
+            wanted = ", ".join(map(str, expected))
+            raise InputError(f"Pixels must be [n, {wanted}] for {self.name}, not {list(images.shape)}.")
         return images
 
     @property
@@ -200,11 +199,11 @@ class Model:
         return max(1, tokens // self.tower.n_tokens)
 
     def _batches(self, images: Images, batch_size: int | None) -> Iterator[tuple[slice, Tensor]]:
-        if isinstance(images, Image.Image):
-            raise InputError("Images are given as a list, also when there is only one.")
-        for rows in _slices(len(images), batch_size or self._batch_size):
-            part = images[rows] if isinstance(images, Tensor) else [images[i] for i in range(rows.start, rows.stop)]
-            yield rows, self.pixels(part)
+        for rows in _slices(_count(images), batch_size or self._batch_size):
+            if isinstance(images, Tensor):
+                yield rows, self.pixels(images[rows])
+            else:  # by index: not every lazy sequence knows slices
+                yield rows, self.preprocess([images[i] for i in range(rows.start, rows.stop)])
 
     def _plans(self, off: HeadSet | Sequence[HeadSet] | None) -> tuple[Sequence[HeadSet], bool]:
         if off is None or isinstance(off, HeadSet):
@@ -213,9 +212,15 @@ class Model:
             plans, single = list(off), False
         for plan in plans:
             if not isinstance(plan, HeadSet):
-                raise InputError(f"Heads to switch off are given as a HeadSet, not {plan!r}; see HeadSet.parse.")
+                raise InputError(f"Heads to switch off are a HeadSet, not {plan!r}; see HeadSet.parse.")
             self.tower.require(plan)
         return plans, single
+
+
+def _count(images: Images) -> int:
+    if isinstance(images, Image.Image):
+        raise InputError("Images are given as a list, also when there is only one.")
+    return len(images)
 
 
 def _slices(n: int, size: int) -> Iterator[slice]:
@@ -238,7 +243,7 @@ def _find(name: str) -> _Source:
     if known is not None:
         return known
     path = Path(name.removeprefix("local-dir:")).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         return _folder(path, path.resolve().name)
     raise InputError(_unknown(name))
 
@@ -273,7 +278,7 @@ def _folder(path: Path, name: str) -> _Source:
     try:
         config = json.loads(file.read_text("utf-8"))["model_cfg"]
     except FileNotFoundError:
-        raise InputError(f"The folder {path} holds no open_clip_config.json, so it is not an open_clip model.") from None
+        raise InputError(f"The folder {path} is not an open_clip model: it has no {file.name}.") from None
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{file} is not an open_clip configuration with a 'model_cfg': {error!r}.") from None
     return _from_config(name, f"local-dir:{path}", config, str(path))
@@ -294,10 +299,11 @@ def _hub(name: str) -> _Source:
 def _from_config(name: str, open_clip_name: str, config: dict[str, Any], where: str) -> _Source:
     vision = config.get("vision_cfg")
     if not isinstance(vision, dict):
-        raise InputError(f"The configuration of {name} has no 'vision_cfg', so it is not an open_clip model's.")
+        raise InputError(f"The configuration of {name} is not an open_clip model's: it has no 'vision_cfg'.")
     size = "x".join(str(vision.get(key, "?")) for key in ("layers", "width"))
     architecture = f"ViT {size}, patch {vision.get('patch_size', '?')}, {vision.get('image_size', '?')} px"
-    return _Source(name, architecture, "", open_clip_name, config, bool(config.get("quick_gelu", False)), where)
+    quick_gelu = bool(config.get("quick_gelu", False))
+    return _Source(name, architecture, "", open_clip_name, config, quick_gelu, where)
 
 
 def _refuse_without_cls_readout(source: _Source) -> None:
@@ -314,8 +320,8 @@ def _refuse_without_cls_readout(source: _Source) -> None:
         reason = f"its tokens are pooled by {vision['pool_type']!r}"
     if reason:
         raise InputError(
-            f"{source.name} cannot be taken apart by head because {reason}; what is needed is a Vision Transformer "
-            "whose embedding is read from the CLS token."
+            f"{source.name} cannot be taken apart by head because {reason}; what is needed is a Vision "
+            "Transformer whose embedding is read from the CLS token."
         )
 
 
@@ -360,9 +366,9 @@ def _require_connection(name: str, where: str, repository: str, file: str | None
 
 def _no_weights(name: str, where: str, error: Exception) -> str:
     return (
-        f"The weights of {name} could not be loaded from {where} ({type(error).__name__}: {str(error)[:200]}). "
-        f"Offline, {' and '.join(embedded()) or 'a folder'} can be used, or any folder with open_clip_config.json "
-        "and open_clip_model.safetensors."
+        f"The weights of {name} could not be loaded from {where} "
+        f"({type(error).__name__}: {str(error)[:200]}); what works offline is {', '.join(embedded())} or a "
+        "folder with open_clip_config.json and open_clip_model.safetensors."
     )
 
 
@@ -379,8 +385,8 @@ def _unknown(name: str) -> str:
     close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, 3, 0.5)]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     return (
-        f"There is no model {name!r}: it is neither embedded ({', '.join(embedded()) or 'none'}), nor open_clip's "
-        f"name/tag, nor a folder.{hint}"
+        f"There is no model {name!r}: it is neither embedded ({', '.join(embedded()) or 'none is'}), "
+        f"nor open_clip's name/tag, nor a folder.{hint}"
     )
 
 

@@ -1,10 +1,12 @@
 """A CLIP image tower taken apart: plans that share their work, and what each head writes.
 
 The forward pass is written out here from the parameters of an open_clip VisionTransformer, without hooks and
-without changing a weight, so any number of threads may run different plans on one tower. A head is switched off
-by setting its output (the attention-weighted values) to zero before the output projection; later layers see it.
+without changing a weight, so any number of threads may run different plans on one tower. A head is switched
+off by setting its output (the attention-weighted values) to zero before the output projection; later layers
+see it.
 
-Shapes: n images, T tokens (CLS first), W width, H heads, d = W / H head dimension, D embedding dimension, L layers.
+Shapes: n images, T tokens (CLS first), W width, L layers, H heads, d = W / H head dimension, D embedding
+dimension.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from ccs.heads import Head, HeadSet
 
 @dataclass(frozen=True)
 class Trunk:
-    """Activations [n, T, W] as they enter `layer`: what all plans that touch no earlier layer have in common."""
+    """Activations [n, T, W] as they enter `layer`: what plans that touch no earlier layer have in common."""
 
     tokens: Tensor
     layer: int
@@ -38,10 +40,10 @@ class Trunk:
 class Readout:
     """What reaches the CLS token of each image.
 
-    heads: [n, L, H, d], every head's attention-weighted values for the CLS query, before the output projection.
+    heads: [n, L, H, d], each head's attention-weighted values for the CLS query.
     rest: [n, W], the sum of everything else in the residual stream (the embedding and the MLPs).
-    mean, std: [n], the statistics of the image's last CLS state that ln_post divides out. norm: [n], the length
-    of the image embedding before it is made a unit vector. embedding: [n, D], that unit vector.
+    mean, std: [n], the statistics of the image's last CLS state that ln_post divides out.
+    norm: [n], the length of the image embedding before it is made a unit vector.
     """
 
     heads: Tensor
@@ -49,7 +51,6 @@ class Readout:
     mean: Tensor
     std: Tensor
     norm: Tensor
-    embedding: Tensor
 
 
 class ImageTower:
@@ -98,9 +99,9 @@ class ImageTower:
 
     @torch.no_grad()
     def embed(self, pixels: Tensor, plans: Sequence[HeadSet] = (HeadSet(),)) -> Tensor:
-        """Unit embeddings [plans, n, D] float32 of pixels [n, 3, s, s], each plan with its heads switched off.
+        """Unit embeddings [plans, n, D] float32 of pixels [n, 3, s, s], each plan with its heads off.
 
-        Plans form a tree: as long as they agree they are one pass. Memory is that of one path through the tree.
+        Plans form a tree: as long as they agree they are one pass. Memory is that of one path through it.
         """
         start = min((head.layer for plan in plans for head in plan), default=self.n_layers - 1)
         with self._precision():
@@ -119,7 +120,7 @@ class ImageTower:
         for plan in plans:
             for head in plan:
                 if head.layer < trunk.layer:
-                    raise InputError(f"{head} lies below layer {trunk.layer}, where the shared work was stopped.")
+                    raise InputError(f"{head} lies below layer {trunk.layer}, where this trunk ends.")
         with self._precision():
             return self._embed_from(trunk.tokens.to(self.device), trunk.layer, plans)
 
@@ -148,7 +149,8 @@ class ImageTower:
                 return
             if len(branches) > 1:
                 for off, members in branches.items():
-                    self._descend(self._finish_block(x, self._without(values, off), layer), layer + 1, members, out)
+                    after = self._finish_block(x, self._without(values, off), layer)
+                    self._descend(after, layer + 1, members, out)
                 return
             off, plans = next(iter(branches.items()))
             x = self._finish_block(x, self._without(values, off), layer)
@@ -162,8 +164,10 @@ class ImageTower:
         return x
 
     def _patches(self, pixels: Tensor) -> Tensor:
-        """Embedded patches and CLS token [n, T, W]. A linear map of each patch rather than a convolution, which on
-        a GPU would run in TF32 and cost three digits."""
+        """Embedded patches and CLS token [n, T, W].
+
+        A linear map of each patch, not a convolution: on a GPU that would run in TF32 and cost three digits.
+        """
         weight = self.visual.conv1.weight
         high, wide = weight.shape[-2:]
         n, channels = pixels.shape[:2]
@@ -171,7 +175,8 @@ class ImageTower:
         grid = pixels[:, :, : rows * high, : columns * wide].reshape(n, channels, rows, high, columns, wide)
         patches = grid.permute(0, 2, 4, 1, 3, 5).reshape(n, rows * columns, channels * high * wide)
         x = F.linear(patches, weight.flatten(1)).float()
-        x = torch.cat([self.visual.class_embedding.expand(n, 1, -1), x], dim=1) + self.visual.positional_embedding
+        cls = self.visual.class_embedding.expand(n, 1, -1)
+        x = torch.cat([cls, x], dim=1) + self.visual.positional_embedding
         return x if isinstance(self.visual.ln_pre, nn.Identity) else _layer_norm(x, self.visual.ln_pre)
 
     def _values(self, x: Tensor, layer: int) -> Tensor:
@@ -186,8 +191,8 @@ class ImageTower:
         """The same for the CLS query only: [n, W].
 
         With one query the key and value projections move to its side, `q . (K x) = (K' q) . x` and
-        `sum a (V x) = V (sum a x)`, so no key or value of another token is ever formed. A key bias adds the same to
-        every score and drops out of the softmax; attention sums to one, so the value bias is added once.
+        `sum a (V x) = V (sum a x)`, so no key or value of another token is ever formed. A key bias adds the
+        same to every score and drops out; attention sums to one, so the value bias is added once.
         """
         block = self._blocks[layer]
         n, heads, d = len(x), self.n_heads, self.head_dim
@@ -198,7 +203,8 @@ class ImageTower:
         key_side = torch.einsum("nhd,hdw->nhw", q, w_k.reshape(heads, d, -1))
         attention = torch.softmax(key_side @ x.transpose(1, 2), dim=-1)  # [n, H, T]
         values = torch.einsum("nhw,hdw->nhd", attention.to(x.dtype) @ x, w_v.reshape(heads, d, -1))
-        return values.reshape(n, -1) + b_v
+        cls: Tensor = values.reshape(n, -1) + b_v
+        return cls
 
     def _without(self, values: Tensor, off: tuple[int, ...]) -> Tensor:
         if not off:
@@ -218,11 +224,13 @@ class ImageTower:
 
     def _mlp_out(self, x: Tensor, layer: int) -> Tensor:
         block = self._blocks[layer]
-        hidden = block.mlp.gelu(F.linear(_layer_norm(x, block.ln_2), block.mlp.c_fc.weight, block.mlp.c_fc.bias))
-        return _scaled(F.linear(hidden, block.mlp.c_proj.weight, block.mlp.c_proj.bias), block.ls_2)
+        mlp = block.mlp
+        hidden = mlp.gelu(F.linear(_layer_norm(x, block.ln_2), mlp.c_fc.weight, mlp.c_fc.bias))
+        return _scaled(F.linear(hidden, mlp.c_proj.weight, mlp.c_proj.bias), block.ls_2)
 
     def _project(self, cls: Tensor) -> Tensor:
-        return _layer_norm(cls, self.visual.ln_post) @ self.visual.proj
+        raw: Tensor = _layer_norm(cls, self.visual.ln_post) @ self.visual.proj
+        return raw
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         if self._autocast is None:
@@ -249,25 +257,23 @@ class ImageTower:
                 rest = rest + mlp[:, 0]
                 x = x + mlp
             cls = x[:, 0]
-            raw = self._project(cls)
             variance, mean = torch.var_mean(cls, dim=-1, correction=0)
             return Readout(
                 heads=torch.stack(heads, 1).reshape(len(x), self.n_layers, self.n_heads, self.head_dim),
                 rest=rest,
                 mean=mean,
                 std=(variance + self.visual.ln_post.eps).sqrt(),
-                norm=raw.norm(dim=-1),
-                embedding=F.normalize(raw, dim=-1),
+                norm=self._project(cls).norm(dim=-1),
             )
 
     @torch.no_grad()
     def basis(self, layer: int) -> Tensor:
         """The directions a head of `layer` can write to in the embedding space: [H, d + 3, D].
 
-        A head's contribution to the unit embedding is `coordinates @ basis`, exactly: d directions for its values,
-        then its share of the output projection's bias, of ln_post's mean and of ln_post's bias. These shares are
-        those of the reference study: the projection's bias over the H heads, the other two over the 2 L + 1 terms
-        of the residual stream and, within an attention layer's term, over its H heads.
+        A head's contribution to the unit embedding is `coordinates @ basis`, exactly: d directions for its
+        values, then its share of the output projection's bias, of ln_post's mean and of ln_post's bias. These
+        shares are those of the reference study: the projection's bias over the H heads, the other two over
+        the 2 L + 1 terms of the residual stream and, within an attention layer's term, over its H heads.
         """
         if layer not in self._bases:  # two threads at once would compute the same tensor twice, no more
             block, gamma, beta = self._blocks[layer], self.visual.ln_post.weight, self.visual.ln_post.bias
@@ -295,7 +301,7 @@ class ImageTower:
 
     @torch.no_grad()
     def contributions(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Direct effects of all heads [n, L, H, D] and of everything else [n, D]; they sum to the unit embedding."""
+        """Direct effects of heads [n, L, H, D] and of all else [n, D]; they sum to the unit embedding."""
         readout = self.readout(pixels)
         direct = torch.empty(len(pixels), self.n_layers, self.n_heads, self.dim, device=self.device)
         for layer in range(self.n_layers):

@@ -1,0 +1,78 @@
+"""Names of heads and sets of them: parsing inverts printing, sets behave as Python's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccs import Head, HeadSet, InputError
+
+heads = st.builds(Head, st.integers(0, 40), st.integers(0, 40))
+head_sets = st.frozensets(heads, max_size=8)
+
+
+def test_a_head_prints_as_it_is_parsed() -> None:
+    assert str(Head(11, 5)) == "L11.H5"
+    assert Head.parse(" l11.h5 ") == Head(11, 5)
+
+
+@pytest.mark.parametrize("text", ["", "L11", "11.5", "L1.H", "L-1.H2", "L1.H2x", "L1 H2", "L١.H٢"])
+def test_what_is_no_head_is_refused_by_name(text: str) -> None:
+    with pytest.raises(InputError, match=r"is not the name of a head"):
+        Head.parse(text)
+
+
+def test_a_negative_head_is_refused() -> None:
+    with pytest.raises(InputError, match="count from 0"):
+        Head(-1, 0)
+
+
+@given(heads)
+def test_every_head_survives_printing(head: Head) -> None:
+    assert Head.parse(str(head)) == head
+
+
+@given(head_sets)
+def test_every_set_survives_printing_with_spaces_or_commas(members: frozenset[Head]) -> None:
+    heads = HeadSet(members)
+    assert HeadSet.parse(str(heads)) == heads
+    assert HeadSet.parse(str(heads).replace(" ", ", ")) == heads
+    assert list(heads) == sorted(members)
+    assert len(heads) == len(members)
+
+
+@given(head_sets, head_sets)
+def test_set_operators_are_those_of_python(a: frozenset[Head], b: frozenset[Head]) -> None:
+    x, y = HeadSet(a), HeadSet(b)
+    assert x | y == HeadSet(a | b)
+    assert x - y == HeadSet(a - b)
+    assert x & y == HeadSet(a & b)
+    assert x ^ y == HeadSet(a ^ b)
+    assert isinstance(x | y, HeadSet)
+    assert (x <= y) == (a <= b)
+    assert (x == y) == (a == b)
+    assert hash(x | y) == hash(y | x)
+    assert all((head in x) == (head in a) for head in a | b)
+
+
+def test_order_is_by_layer_then_head_as_numbers() -> None:
+    assert str(HeadSet.parse("L10.H1,L9.H11 L9.H2, L9.H2")) == "L9.H2 L9.H11 L10.H1"
+    assert repr(HeadSet.parse("L9.H2")) == "HeadSet.parse('L9.H2')"
+
+
+def test_the_empty_set_is_falsy_and_prints_as_nothing() -> None:
+    assert not HeadSet()
+    assert str(HeadSet()) == ""
+    assert HeadSet.parse("  ,") == HeadSet()
+
+
+def test_a_set_holds_nothing_but_heads() -> None:
+    with pytest.raises(InputError, match=r"'L9\.H2'"):
+        HeadSet(["L9.H2"])  # type: ignore[list-item]
+
+
+def test_in_layer_gives_the_numbers_of_one_layer() -> None:
+    heads = HeadSet.parse("L9.H2 L8.H11 L9.H0")
+    assert heads.in_layer(9) == (0, 2)
+    assert heads.in_layer(7) == ()
