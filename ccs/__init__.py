@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ccs.errors import InputError
     from ccs.heads import Head, HeadSet
     from ccs.models import Model, load
+    from ccs.skew import max_skew
 
 _HOMES = {
     "Head": "ccs.heads",
@@ -19,8 +20,9 @@ _HOMES = {
     "InputError": "ccs.errors",
     "Model": "ccs.models",
     "load": "ccs.models",
+    "max_skew": "ccs.skew",
 }
-__all__ = ["Head", "HeadSet", "InputError", "Model", "load"]
+__all__ = ["Head", "HeadSet", "InputError", "Model", "load", "max_skew"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,64 @@
+"""Rankings by cosine that come out the same on every machine and in every batch size."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.errors import InputError
+
+
+def finite_rows(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
+    """The embeddings [n, d] as float64; InputError for another shape or for rows that are zero or not
+    finite.
+    """
+    array = np.asarray(embeddings, dtype=np.float64)
+    if array.ndim != 2 or 0 in array.shape:
+        raise InputError(
+            f"The {name} must be an array [n, d], n and d at least 1, not of shape {array.shape}."
+        )
+    bad = ~(np.isfinite(array).all(axis=1) & array.any(axis=1))
+    if bad.any():
+        raise InputError(f"The {name} must be finite and not all zero, but {int(bad.sum())} rows are not.")
+    return array
+
+
+def unit(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
+    """The embeddings [n, d] as float64 of unit length; InputError as in `finite_rows`."""
+    array = finite_rows(embeddings, name)
+    return np.asarray(array / np.linalg.norm(array, axis=1, keepdims=True), dtype=np.float64)
+
+
+def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Dot products [queries, items], float32, of float64 [queries, d] and [items, d].
+
+    Summed in float64 and then rounded. A float32 sum depends on where in the matrix the two vectors stand
+    and on how many there are, so that identical images would differ in their last bit and the order of ties
+    be random.
+    """
+    if queries.shape[1] != items.shape[1]:
+        raise InputError(
+            f"Embeddings of {queries.shape[1]} and {items.shape[1]} dimensions are not of the same model."
+        )
+    return np.asarray(queries @ items.T, dtype=np.float32)
+
+
+def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
+    """Indices [queries, depth] of the best scores [queries, n]: highest first, equal ones in index order."""
+    # One integer a score, no two equal: the float's bits turned so that integers sort as scores fall, then
+    # the index. Adding 0 makes -0 and 0 equal.
+    bits = (scores + np.float32(0)).view(np.int32).astype(np.int64)
+    falling = np.where(bits < 0, bits + 2**31, -bits)
+    keys = (falling << 32) + np.arange(scores.shape[1])
+    if depth < scores.shape[1]:
+        keys = np.partition(keys, depth - 1, axis=1)[:, :depth]
+    keys.sort(axis=1)
+    return (keys & 0xFFFFFFFF).astype(np.intp)
+
+
+def positions(scores: NDArray[np.float32], relevant: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Position [queries], from 0, of item `relevant[q]` in query q's ranking; equal scores in index order."""
+    own = np.take_along_axis(scores, relevant[:, None], axis=1)
+    earlier = np.arange(scores.shape[1]) < relevant[:, None]
+    before: NDArray[np.int64] = ((scores > own) | ((scores == own) & earlier)).sum(axis=1)
+    return before

@@ -1,0 +1,152 @@
+"""The top K of rankings when the pool of images is drawn again with replacement.
+
+An image drawn twice stands twice in the ranking, one not drawn is not there. The ranking itself stays, so
+that a draw is a weight for each image, and its top K ends where the weights along the ranking reach K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ccs import ranking, stats
+
+CHUNK = 128  # draws at a time: what one step works on stays in the processor's cache
+FEW = 64  # draws for what reads every rank of a top K
+SIGMAS = 4.5  # how far from K the end of a draw's top K is looked for; further off, it is done the long way
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws of n images in g groups: weights in chunks [n, draws of the chunk], the pool's counts [draws,
+    g].
+    """
+
+    codes: NDArray[np.uint8]
+    n_groups: int
+    weights: tuple[NDArray[np.float32], ...]
+    pool: NDArray[np.float64]
+
+
+def draw_images(codes: NDArray[np.uint8], n_groups: int, draws: int, seed: int) -> Draws:
+    """`draws` times n images with replacement; `codes` [n] are their groups."""
+    stats.check_draws(draws)
+    n, rng = len(codes), np.random.default_rng(seed)
+    chunks = []
+    pool = np.empty((draws, n_groups))
+    for start in range(0, draws, CHUNK):
+        chunk = np.empty((n, min(CHUNK, draws - start)), dtype=np.float32)
+        for column in range(chunk.shape[1]):
+            picked = rng.integers(0, n, n)
+            chunk[:, column] = np.bincount(picked, minlength=n)
+            pool[start + column] = np.bincount(codes[picked], minlength=n_groups)
+        chunks.append(chunk)
+    return Draws(codes, n_groups, tuple(chunks), pool)
+
+
+def _member(codes: NDArray[np.uint8], n_groups: int) -> NDArray[np.float32]:
+    """1 where an image is of the group: [groups, images]."""
+    return np.asarray(codes[None, :] == np.arange(n_groups)[:, None], dtype=np.float32)
+
+
+def window(n: int, k: int) -> tuple[int, int]:
+    """(start, depth): ranks before `start` are in nearly every draw's top k, those from `depth` on in none."""
+    margin = int(SIGMAS * np.sqrt(k)) + 4
+    return max(0, k - margin), min(n, k + margin)
+
+
+def top_counts(
+    draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int, threads: ThreadPoolExecutor
+) -> NDArray[np.float64]:
+    """Images of each group in each draw's top k: [rankings, draws, groups].
+
+    `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth that `window` gives. Counts are
+    exact: where a draw's top k ends outside of the window, its chunk is counted over the whole ranking.
+    """
+    rankings, groups = len(order), draws.n_groups
+    start, _ = window(scores.shape[1], k)
+    # Ranks before the window only add up, a row of the sum for each ranking and group.
+    rows = np.arange(rankings)[:, None] * groups + draws.codes[order[:, :start]]
+    ones = np.ones(rows.size, dtype=np.float32)
+    shape = (rankings * groups, scores.shape[1])
+    inside = scipy.sparse.csr_matrix((ones, (rows.ravel(), order[:, :start].ravel())), shape=shape)
+    zones = order[:, start:]
+    members = [_member(draws.codes[zone], groups) for zone in zones]
+
+    def count(chunk: NDArray[np.float32]) -> NDArray[np.float32]:
+        counts = np.asarray(inside @ chunk).reshape(rankings, groups, -1)
+        clip = _clipper(zones.shape[1], chunk.shape[1])
+        for row, zone in enumerate(zones):
+            taken = clip(chunk[zone], counts[row].sum(axis=0), k)
+            if taken is None:
+                counts[row] = _slow_counts(draws, chunk, scores[row], k)
+            else:
+                counts[row] += members[row] @ taken
+        return counts
+
+    found = list(threads.map(count, draws.weights))
+    return np.concatenate(found, axis=2).transpose(0, 2, 1).astype(np.float64)
+
+
+Clip = Callable[[NDArray[np.float32], NDArray[np.float32], int], NDArray[np.float32] | None]
+
+
+def _clipper(ranks: int, draws: int) -> Clip:
+    """A function that cuts weights [ranks, draws] where, with those before them [draws], they reach k.
+
+    It returns None where k is not reached, or is exceeded before the first of them. Its memory is kept
+    between
+    calls: taking new pages from the system costs more than the arithmetic.
+    """
+    reached = np.empty((ranks, draws), dtype=np.float32)
+
+    def clip(weights: NDArray[np.float32], before: NDArray[np.float32], k: int) -> NDArray[np.float32] | None:
+        np.cumsum(weights, axis=0, out=reached)
+        if before.max() > k or (before + reached[-1]).min() < k:
+            return None
+        # What still fits when an image's turn comes, but no more than its weight and no less than nothing.
+        np.subtract(reached, weights, out=reached)
+        np.subtract(k - before, reached, out=reached)
+        np.minimum(reached, weights, out=reached)
+        return np.maximum(reached, 0, out=reached)
+
+    return clip
+
+
+def _whole(chunk: NDArray[np.float32], order: NDArray[np.intp], k: int) -> NDArray[np.float32] | None:
+    """Weights [ranks, draws] within the top k along a ranking from its first image on; None if it is too
+    short.
+    """
+    clip = _clipper(len(order), chunk.shape[1])
+    return clip(chunk[order], np.zeros(chunk.shape[1], dtype=np.float32), k)
+
+
+def _slow_counts(
+    draws: Draws, chunk: NDArray[np.float32], scores: NDArray[np.float32], k: int
+) -> NDArray[np.float32]:
+    """Counts [groups, draws] of one ranking, over all its images."""
+    order = ranking.top(scores[None], len(scores))[0]
+    taken = _whole(chunk, order, k)
+    assert taken is not None  # a draw has n images, and k is at most n
+    return _member(draws.codes[order], draws.n_groups) @ taken
+
+
+def top_codes(
+    draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
+) -> NDArray[np.uint8]:
+    """Group codes in ranked order [draws, k] of one ranking, `scores` [n], `order` [depth], for the first
+    draws.
+    """
+    chunk = draws.weights[0][:, :FEW]
+    taken = _whole(chunk, order, k)
+    if taken is None:
+        order = ranking.top(scores[None], len(scores))[0]
+        taken = _whole(chunk, order, k)
+        assert taken is not None
+    copies = taken.T.astype(np.intp).ravel()
+    return np.repeat(np.tile(draws.codes[order], taken.shape[1]), copies).reshape(-1, k)

@@ -1,0 +1,166 @@
+"""How far the top of a ranking is from the groups' share: Skew@K, MaxSkew@K, MinSkew@K and NDKL.
+
+Source: Geyik, Ambler and Kenthapadi 2019, "Fairness-aware ranking in search and recommendation systems".
+For a group g, skew(g) = ln(share of g in the top K / target share of g), natural logarithm. The target is the
+share of the pool ("pool") or the same for every group of the pool ("uniform").
+
+Empty groups. A group that the pool lacks has no target and is left out everywhere. A group of the pool that
+the top K lacks has skew -inf: MaxSkew is never it, so there is nothing to choose; MinSkew takes a policy,
+`empty`: "smoothed" (default) adds one image to the top K, spread over the groups as the target is, so that a
+lost group counts, and the more the larger K is; "excluded" leaves it out, which makes a ranking that lost a
+group look fairer; "infinite" gives -inf.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.errors import InputError
+
+Floats = NDArray[np.float64]
+Target = Literal["pool", "uniform"]
+Empty = Literal["smoothed", "excluded", "infinite"]
+
+
+def check_choice(value: str, allowed: object, name: str) -> None:
+    """InputError unless the value is one of a Literal's."""
+    choices = get_args(allowed)
+    if value not in choices:
+        raise InputError(f"The {name} {value!r} is not known; it is one of {', '.join(choices)}.")
+
+
+def check_k(k: int, n: int) -> int:
+    """k as an int; InputError unless 1 <= k <= n."""
+    try:
+        k = operator.index(k)
+    except TypeError:
+        raise InputError(f"The cut-off k must be a whole number, not {k!r}.") from None
+    if not 1 <= k <= n:
+        raise InputError(
+            f"The cut-off k is {k}, but it must be at least 1 and at most the {n} ranked images."
+        )
+    return k
+
+
+def target_shares(pool: ArrayLike, target: Target) -> Floats:
+    """Target share [..., groups] of each group from its count in the pool; 0 for a group the pool lacks."""
+    check_choice(target, Target, "target")
+    counts = np.asarray(pool, dtype=np.float64)
+    weights = counts if target == "pool" else (counts > 0).astype(np.float64)
+    shares: Floats = weights / weights.sum(axis=-1, keepdims=True)
+    return shares
+
+
+def max_skew_of(top: ArrayLike, shares: Floats) -> Floats:
+    """MaxSkew [...] from counts in the top K [..., groups] and target shares [..., groups]."""
+    counts = np.asarray(top, dtype=np.float64)
+    ratio = np.divide(counts, shares, out=np.zeros(np.broadcast(counts, shares).shape), where=shares > 0)
+    result: Floats = np.log(ratio.max(axis=-1) / counts.sum(axis=-1))
+    return result
+
+
+def min_skew_of(top: ArrayLike, shares: Floats, empty: Empty = "smoothed") -> Floats:
+    """MinSkew [...] from counts in the top K [..., groups] and target shares [..., groups]."""
+    check_choice(empty, Empty, "policy for empty groups")
+    counts = np.asarray(top, dtype=np.float64)
+    if empty == "smoothed":
+        counts = counts + shares
+    counted = (shares > 0) & ((counts > 0) | (empty == "infinite"))
+    ratio = np.divide(counts, shares, out=np.full(counted.shape, np.inf), where=counted)
+    with np.errstate(divide="ignore"):  # "infinite" asks for ln 0
+        result: Floats = np.log(ratio.min(axis=-1) / counts.sum(axis=-1))
+    return result
+
+
+def ndkl_of(codes: NDArray[np.integer], shares: Floats) -> Floats:
+    """NDKL [rankings] from group codes in ranked order [rankings, K] and target shares [(rankings,) groups].
+
+    NDKL = (1/Z) sum over i = 1..K of KL(groups among the first i || target) / log2(i + 1), in nats,
+    Z = sum over i of 1 / log2(i + 1). With c_g the count of g among the first i, KL is
+    (1/i) sum over g of c_g (ln c_g - ln q_g) - ln i, and one step changes one c_g only; so the double sum is
+    a single one over the ranked images, each weighted by the sum of weight/i from its position on.
+    """
+    rankings, k = codes.shape
+    position = np.arange(1, k + 1, dtype=np.float64)
+    weight = 1 / np.log2(position + 1)
+    weight /= weight.sum()
+    onwards = np.cumsum((weight / position)[::-1])[::-1]
+    step = np.diff(np.concatenate([[0.0], position * np.log(position)]))  # c ln c less (c-1) ln(c-1)
+    targets = np.broadcast_to(shares, (rankings, shares.shape[-1]))
+    result: Floats = np.full(rankings, -float(weight @ np.log(position)))
+    for group in range(targets.shape[1]):
+        row, index = np.divmod(np.flatnonzero(codes == group), k)
+        if len(row) == 0:
+            continue
+        counts = np.bincount(row, minlength=rankings)
+        own = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+        depth = onwards[index]
+        result += np.bincount(row, depth * step[own], minlength=rankings)
+        # A group without a target cannot be ranked; its logarithm would only meet zeros.
+        cost = np.log(targets[:, group], out=np.zeros(rankings), where=targets[:, group] > 0)
+        result -= np.bincount(row, depth, minlength=rankings) * cost
+    return result
+
+
+def _counted(
+    groups_ranked: Sequence[str], pool_counts: Mapping[str, float], k: int
+) -> tuple[NDArray[np.intp], Floats, Floats]:
+    """Codes of the top K [1, k], their counts [groups] and the pool's counts [groups]."""
+    names = list(pool_counts)
+    pool = np.array([pool_counts[name] for name in names], dtype=np.float64)
+    if not np.isfinite(pool).all() or (pool < 0).any() or not pool.any():
+        raise InputError(f"The pool's counts must be 0 or more and not all 0, unlike {dict(pool_counts)}.")
+    k = check_k(k, len(groups_ranked))
+    code = {name: index for index, name in enumerate(names) if pool[index] > 0}
+    for name in groups_ranked:
+        if name not in code:
+            raise InputError(f"The group {str(name)!r} is ranked, but not in the pool: {dict(pool_counts)}.")
+    codes = np.array([code[name] for name in groups_ranked[:k]], dtype=np.intp)
+    return codes[None], np.bincount(codes, minlength=len(names)).astype(np.float64), pool
+
+
+def max_skew(
+    groups_ranked: Sequence[str], pool_counts: Mapping[str, float], k: int, *, target: Target = "pool"
+) -> float:
+    """MaxSkew@K of one prompt's ranking: the largest skew of a group (natural logarithm, 0 is fair).
+
+    Args:
+        groups_ranked: the images' groups, best match first; at least k of them. Equal scores must have been
+            put in order by the caller; `bias.rank` does it by the images' order.
+        pool_counts: images of each group in the pool; only their ratios matter.
+        k: the cut-off of the ranking.
+        target: what a fair share is, the pool's or a uniform one over the pool's groups.
+
+    A group without an image in the top K has skew -inf and so is never the largest, as in the study, which
+    leaves it out. InputError: k below 1 or above the ranked images, a ranked group the pool lacks.
+    """
+    _, top, pool = _counted(groups_ranked, pool_counts, k)
+    return float(max_skew_of(top, target_shares(pool, target)))
+
+
+def min_skew(
+    groups_ranked: Sequence[str],
+    pool_counts: Mapping[str, float],
+    k: int,
+    *,
+    target: Target = "pool",
+    empty: Empty = "smoothed",
+) -> float:
+    """MinSkew@K of one prompt's ranking: the smallest skew of a group. Arguments as in `max_skew`;
+    `empty` says what a group without an image in the top K counts as (see this module's head)."""
+    _, top, pool = _counted(groups_ranked, pool_counts, k)
+    return float(min_skew_of(top, target_shares(pool, target), empty))
+
+
+def ndkl(
+    groups_ranked: Sequence[str], pool_counts: Mapping[str, float], k: int, *, target: Target = "pool"
+) -> float:
+    """NDKL of the first k of one prompt's ranking, in nats (0 is fair at every depth). Arguments as in
+    `max_skew`; the formula is at `ndkl_of`. A group absent from a prefix adds nothing to its divergence."""
+    codes, _, pool = _counted(groups_ranked, pool_counts, k)
+    return float(ndkl_of(codes, target_shares(pool, target))[0])

@@ -1,0 +1,259 @@
+"""How sure a figure is: bootstrap, paired differences, many tests at once, random seeds, several models.
+
+The resampling unit is the image (or whatever a value belongs to). Everything random takes a seed and gives
+the same answer for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import scipy.stats
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.errors import InputError
+
+Floats = NDArray[np.float64]
+LEVEL = 0.95
+FEW = 200
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure and its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A difference (or a correlation), its 95% interval, and the two-sided p-value of "there is none"."""
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+
+
+Answer = Literal["yes", "no, the reverse", "not shown"]
+
+
+def vector(values: ArrayLike, name: str, *, least: int = 1) -> Floats:
+    """The values as float64 [n]; InputError unless there are at least `least` of them, all finite."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or len(array) < least:
+        raise InputError(f"The {name} must be a list of {least} or more numbers, not of shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise InputError(f"The {name} must be finite numbers; {int((~np.isfinite(array)).sum())} are not.")
+    return array
+
+
+def check_draws(draws: int) -> None:
+    """InputError unless an interval can be read from this many draws."""
+    if draws < 40:
+        raise InputError(f"{draws} draws are too few for a 95% interval; at least 40 are needed.")
+
+
+def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
+    """The percentile interval of bootstrap draws, at 2.5 and 97.5%.
+
+    With `center` the draws are first moved so that their mean is the value. Use it where resampling itself
+    raises the statistic: a largest skew grows with noise, and a resampled ranking holds images twice, so that
+    plain percentiles can lie wholly above the value they belong to. What stays is the spread. Fewer than 200
+    draws have no percentiles to speak of; then the interval is the value -+ 1.96 of their standard
+    deviations.
+    """
+    if len(draws) < FEW:
+        half = float(scipy.stats.norm.ppf((1 + LEVEL) / 2) * draws.std(ddof=1))
+        return Estimate(float(value), float(value - half), float(value + half))
+    shift = value - float(draws.mean()) if center else 0.0
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) + shift
+    return Estimate(float(value), float(low), float(high))
+
+
+def effect(value: float, draws: Floats) -> Effect:
+    """A difference from its bootstrap draws [draws]: centered percentile interval and p-value.
+
+    p is the share of draws which, moved to a mean of zero, are as far from zero as the value is; one is added
+    to both counts, so the smallest possible p is 1 / (draws + 1). Fewer than 200 draws: normal, as in
+    `interval`.
+    """
+    around = interval(value, draws, center=True)
+    if len(draws) < FEW and draws.std() > 0:
+        p_value = float(2 * scipy.stats.norm.sf(abs(value) / draws.std(ddof=1)))
+    else:
+        # Rounding must not make a draw that equals the value count as nearer to zero than the value.
+        reached = np.abs(draws - draws.mean()) >= abs(value) * (1 - 1e-9)
+        p_value = (1 + int(reached.sum())) / (1 + len(draws))
+    return Effect(around.value, around.low, around.high, p_value)
+
+
+def resampled_cells(counts: ArrayLike, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Bootstrap counts [draws, cells] of n images that fall into a few cells.
+
+    Drawing n images with replacement and counting cells is a multinomial draw over the cells; that is not an
+    approximation, and costs nothing in n.
+    """
+    check_draws(draws)
+    cells = np.asarray(counts, dtype=np.int64)
+    return rng.multinomial(int(cells.sum()), cells / cells.sum(), size=draws)
+
+
+def mean_draws(values: ArrayLike, draws: int, seed: int) -> Floats:
+    """Bootstrap draws [draws] of the mean of the values [n]."""
+    array = vector(values, "values")
+    distinct, counts = np.unique(array, return_counts=True)
+    cells = resampled_cells(counts, draws, np.random.default_rng(seed))
+    return np.asarray(cells @ distinct / len(array), dtype=np.float64)
+
+
+def bootstrap(values: ArrayLike, *, draws: int = 2000, seed: int = 0) -> Estimate:
+    """The mean of the values [n] with its percentile bootstrap interval."""
+    return interval(float(np.mean(vector(values, "values"))), mean_draws(values, draws, seed))
+
+
+def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Effect:
+    """Mean of `values` less mean of `baseline`, both [n] for the same images; paired bootstrap over them."""
+    left, right = vector(values, "values"), vector(baseline, "baseline's values")
+    if len(left) != len(right):
+        raise InputError(f"A pair needs a value on both sides, but there are {len(left)} and {len(right)}.")
+    return effect(float((left - right).mean()), mean_draws(left - right, draws, seed))
+
+
+def over_seeds(values: ArrayLike) -> Estimate:
+    """Mean over random seeds with Student's t interval for that mean; one seed has no interval (NaN)."""
+    array = vector(values, "values of the seeds")
+    mean, count = float(array.mean()), len(array)
+    if count == 1:
+        return Estimate(mean, float("nan"), float("nan"))
+    half = scipy.stats.t.ppf((1 + LEVEL) / 2, count - 1) * array.std(ddof=1) / np.sqrt(count)
+    return Estimate(mean, float(mean - half), float(mean + half))
+
+
+def against_random(value: float, random_values: ArrayLike) -> Effect:
+    """How far a chosen set of heads is from random sets: its value less their mean.
+
+    Random sets differ among themselves, so the question is not whether the value differs from their mean, but
+    whether it could be one of them: the interval is Student's prediction interval for one more random set,
+    (value - mean) -+ t * s * sqrt(1 + 1/n), and p its two-sided test. It takes the random sets' values as
+    normal. With a single random set neither exists (NaN); nor does p where all random sets are equal.
+    """
+    array = vector(random_values, "values of the random sets")
+    difference, count = float(value - array.mean()), len(array)
+    if count == 1:
+        return Effect(difference, float("nan"), float("nan"), float("nan"))
+    scale = array.std(ddof=1) * np.sqrt(1 + 1 / count)
+    half = scale * scipy.stats.t.ppf((1 + LEVEL) / 2, count - 1)
+    t = abs(difference) / scale if scale > 0 else float("nan")
+    p_value = float(2 * scipy.stats.t.sf(t, count - 1))
+    return Effect(difference, float(difference - half), float(difference + half), p_value)
+
+
+def overall(effects: Sequence[Effect]) -> Effect:
+    """Several models' effects as one: mean effect, t interval between the models, p by Stouffer's method.
+
+    Each two-sided p becomes a z with the sign of its effect; z = sum(z) / sqrt(models), unweighted, since a
+    model is one vote however many images it saw. Effects without a p-value (NaN) are left out; none left is
+    InputError.
+    """
+    known = [one for one in effects if np.isfinite(one.p_value)]
+    if not known:
+        raise InputError("There is no effect with a p-value to combine.")
+    mean = over_seeds([one.value for one in known])
+    # A p that underflows to 0 would be infinitely sure; the smallest double is sure enough.
+    tails = np.clip([one.p_value for one in known], np.finfo(float).tiny, 1.0) / 2
+    scores = np.sign([one.value for one in known]) * scipy.stats.norm.isf(tails)
+    combined = float(scores.sum() / np.sqrt(len(known)))
+    return Effect(mean.value, mean.low, mean.high, float(2 * scipy.stats.norm.sf(abs(combined))))
+
+
+def answer(found: Effect, *, expected: Literal["above", "below"], alpha: float = 0.05) -> Answer:
+    """Whether an effect is what was expected: on the expected side of zero with p at most alpha, or not."""
+    if not found.p_value <= alpha or found.value == 0:
+        return "not shown"
+    return "yes" if (found.value > 0) == (expected == "above") else "no, the reverse"
+
+
+def _probabilities(p_values: ArrayLike) -> Floats:
+    array = np.asarray(p_values, dtype=np.float64)
+    if array.ndim != 1 or bool(((array < 0) | (array > 1)).any()):
+        raise InputError("p-values must be a list of numbers between 0 and 1 (NaN where there was no test).")
+    return array
+
+
+def holm(p_values: ArrayLike) -> Floats:
+    """Holm's adjusted p-values [tests], for the family-wise error; NaN (no test) stays NaN, uncounted."""
+    array = _probabilities(p_values)
+    known = np.flatnonzero(np.isfinite(array))
+    order = known[np.argsort(array[known], kind="stable")]
+    adjusted = np.full(len(array), np.nan)
+    stepped = array[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
+    return adjusted
+
+
+def benjamini_hochberg(p_values: ArrayLike) -> Floats:
+    """Benjamini and Hochberg's adjusted p-values [tests], for the false discovery rate; NaN stays NaN."""
+    array = _probabilities(p_values)
+    known = np.flatnonzero(np.isfinite(array))
+    order = known[np.argsort(array[known], kind="stable")]
+    adjusted = np.full(len(array), np.nan)
+    stepped = array[order] * len(order) / np.arange(1, len(order) + 1)
+    adjusted[order] = np.minimum(np.minimum.accumulate(stepped[::-1])[::-1], 1.0)
+    return adjusted
+
+
+def per_head(found: Effect, n_heads: int) -> Effect:
+    """The effect divided by the number of heads switched off: sets of different size side by side."""
+    if n_heads < 1:
+        raise InputError(f"An effect per head needs at least one head switched off, not {n_heads}.")
+    return Effect(found.value / n_heads, found.low / n_heads, found.high / n_heads, found.p_value)
+
+
+def _correlations(x: Floats, y: Floats) -> Floats:
+    """Pearson's correlation of each row of x with the same row of y, [rows]; 0 where a row does not vary."""
+    x = x - x.mean(axis=-1, keepdims=True)
+    y = y - y.mean(axis=-1, keepdims=True)
+    scale = np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
+    product = (x * y).sum(axis=-1)
+    result: Floats = np.divide(product, scale, out=np.zeros_like(product), where=scale > 0)
+    return result
+
+
+def correlation(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    method: Literal["spearman", "pearson"] = "spearman",
+    draws: int = 4000,
+    seed: int = 0,
+) -> Effect:
+    """Correlation of x [n] with y [n], n >= 4: percentile bootstrap over the pairs, p by permuting y.
+
+    Spearman's is Pearson's of the ranks (ties share their mean rank). It is NaN where x or y does not vary.
+    """
+    check_draws(draws)
+    left, right = vector(x, "x values", least=4), vector(y, "y values", least=4)
+    if len(left) != len(right):
+        raise InputError(f"A correlation needs as many x as y values, not {len(left)} and {len(right)}.")
+    if np.ptp(left) == 0 or np.ptp(right) == 0:
+        return Effect(*[float("nan")] * 4)
+    rng = np.random.default_rng(seed)
+
+    def measured(a: Floats, b: Floats) -> Floats:
+        if method == "spearman":
+            a, b = scipy.stats.rankdata(a, axis=-1), scipy.stats.rankdata(b, axis=-1)
+        return _correlations(a, b)
+
+    value = float(measured(left[None], right[None])[0])
+    picked = rng.integers(0, len(left), size=(draws, len(left)))
+    low, high = np.quantile(measured(left[picked], right[picked]), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    permuted = rng.permuted(np.tile(right, (draws, 1)), axis=1)
+    null = measured(np.broadcast_to(left, permuted.shape), permuted)
+    reached = int((np.abs(null) >= abs(value) - 1e-12).sum())
+    return Effect(value, float(low), float(high), (1 + reached) / (1 + draws))
