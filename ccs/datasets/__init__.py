@@ -1,5 +1,19 @@
-"""Evaluation sets: what they are (sets), which exist (registry), how they are read."""
+"""Evaluation sets: what they are (sets), which exist (registry), how they are read (readers, folder, hub,
+video).
+"""
 
+from ccs.datasets.opening import names, open_images, open_set
+from ccs.datasets.registry import SOURCES, Source
 from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 
-__all__ = ["BiasSet", "ClassificationSet", "ImageSet", "RetrievalSet"]
+__all__ = [
+    "SOURCES",
+    "BiasSet",
+    "ClassificationSet",
+    "ImageSet",
+    "RetrievalSet",
+    "Source",
+    "names",
+    "open_images",
+    "open_set",
+]

@@ -1,7 +1,7 @@
 """Published heads, tables, occupations and worked examples, read from the JSON files beside this module.
 
-Models go by the study's name ("ViT-B-32-OpenAI") or by open_clip's ("ViT-B-32/openai"). Layers and heads count
-from 0. Numbers are as printed.
+Models go by the study's name ("ViT-B-32-OpenAI") or by open_clip's ("ViT-B-32/openai"). Layers and heads
+count from 0. Numbers are as printed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ LEVELS = ("high", "moderate", "low")
 
 @dataclass(frozen=True)
 class PaperModel:
-    """One of the six models of the study. `name` is what `ccs.load` takes; `paper_name` is how it is printed."""
+    """One of the six models of the study. `name` is what `ccs.load` takes; `paper_name` is how it is
+    printed.
+    """
 
     paper_name: str
     name: str
@@ -80,7 +82,9 @@ def _read(name: str) -> Any:
 @cache
 def models() -> tuple[PaperModel, ...]:
     """The six models, in the order the study prints them."""
-    return tuple(PaperModel(paper_name=paper_name, **fields) for paper_name, fields in _read("models.json").items())
+    return tuple(
+        PaperModel(paper_name=paper_name, **fields) for paper_name, fields in _read("models.json").items()
+    )
 
 
 def model(name: str) -> PaperModel:
@@ -98,7 +102,8 @@ def head_labels(name: str) -> dict[str, dict[Head, str]]:
     paper_name = model(name).paper_name
     levels = _read("heads.json")["levels"]
     return {
-        level: {Head.parse(head): label for head, label in levels[level][paper_name].items()} for level in LEVELS
+        level: {Head.parse(head): label for head, label in levels[level][paper_name].items()}
+        for level in LEVELS
     }
 
 

@@ -1,0 +1,88 @@
+"""Opening a set by what a person types: a name, a folder, a file, an id on the Hub."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ccs.datasets import folder, hub, readers
+from ccs.datasets.registry import SOURCES, source
+from ccs.datasets.sets import ImageSet, RetrievalSet
+from ccs.errors import InputError
+
+WORLD_IMAGES = 5000
+"""How many scenes of the drawn world are taken where nothing else is said."""
+
+WORLD_SETS = (
+    "subjects",
+    "colors",
+    "places",
+    "letters",
+    "digits",
+    "occupations",
+    "subjects-ood",
+    "clips",
+    "captions",
+    "faces",
+    "counterfactuals",
+)
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
+
+
+def names() -> tuple[str, ...]:
+    """Every name `open_set` takes."""
+    return (*SOURCES, *(f"world/{name}" for name in WORLD_SETS))
+
+
+def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> ImageSet:
+    """Pictures without labels, for the moments.
+
+    `spec`: a folder of pictures, a parquet file (or a folder of them), "world" (scenes drawn from `seed`), a
+    registered name ("imagenet-val"), or a Hub id, with its split if that is not the first
+    ("owner/name:validation"). InputError says which of these a bad one could be.
+    """
+    if spec in ("world", "world/images"):
+        from ccs.world import sets as world
+
+        return world.image_set(max_images or WORLD_IMAGES, seed)
+    if Path(spec).expanduser().exists():
+        return folder.image_set(spec, max_images)
+    if spec in SOURCES:
+        found = readers.open_source(source(spec), None, max_images)
+        if isinstance(found, ImageSet):
+            return found
+        raise InputError(f"{spec!r} is a set of clips; pictures are needed here.")
+    if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
+        hub_id, _, split = spec.partition(":")
+        table = hub.any_rows(hub_id, name=hub_id, split=split or "train", max_streamed=max_images)
+        return folder.table_images(table, max_images, source=spec)
+    raise InputError(
+        f'{spec!r} is no folder or parquet file, no known set ({", ".join(SOURCES)}), not "world", and no id '
+        "on the Hub (owner/name)."
+    )
+
+
+def open_set(
+    name: str, root: str | Path | None = None, *, max_images: int | None = None, seed: int = 0
+) -> ImageSet | RetrievalSet:
+    """An evaluation set: a ClassificationSet, RetrievalSet or BiasSet (an ImageSet for "imagenet-val").
+
+    `root`: a local copy: the set's own folder or file, or a folder that holds it under its name; without
+    it the set comes from the Hub. Names that begin with "world/" are drawn. `max_images`: evenly spaced
+    ones of a set on disk.
+    """
+    if name.startswith("world/"):
+        return _world(name.removeprefix("world/"), max_images)
+    return readers.open_source(source(name), Path(root) if root is not None else None, max_images)
+
+
+def _world(name: str, max_images: int | None) -> ImageSet | RetrievalSet:
+    from ccs.world import sets as world
+
+    if name not in WORLD_SETS:
+        raise InputError(f"There is no drawn set 'world/{name}'; there are {', '.join(WORLD_SETS)}.")
+    if name in ("clips", "captions"):
+        return world.retrieval_set(name)
+    if name in ("faces", "counterfactuals"):
+        return world.bias_set(name)
+    return world.classification_set(name, n=max_images)

@@ -1,0 +1,134 @@
+"""Encoded pictures: how one is decoded, and how a long row of them is checked without keeping any in
+memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from ccs.errors import InputError
+
+# What Pillow raises for a file that is cut off, corrupt, not a picture, or absurdly large.
+UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
+
+
+def decode(data: bytes) -> Image.Image:
+    """The picture as RGB, upright and opaque.
+
+    Rotation noted in EXIF is applied, transparency is laid over white, 16-bit gray is scaled to 8 bits.
+    Raises one of `UNREADABLE` for what is no complete picture.
+    """
+    image: Image.Image = Image.open(io.BytesIO(data))
+    image.load()
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
+
+
+def problem(data: bytes) -> str:
+    """Why the bytes are no complete picture, or "".
+
+    JPEG is read at an eighth of its size, which walks through all of its data and still costs little.
+    """
+    if not data:
+        return "empty file"
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
+            image.load()
+    except UNREADABLE as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    return ""
+
+
+class Pictures(Sequence[Image.Image]):
+    """Pictures decoded one at a time, when asked for. `read(i)` gives the encoded bytes of entry `i`."""
+
+    def __init__(self, read: Callable[[int], bytes], entries: Sequence[int]) -> None:
+        self._read = read
+        self._entries = entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Image.Image: ...
+    @overload
+    def __getitem__(self, index: slice) -> Pictures: ...
+    def __getitem__(self, index: int | slice) -> Image.Image | Pictures:
+        if isinstance(index, slice):
+            return Pictures(self._read, self._entries[index])
+        return decode(self._read(self._entries[index]))
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What a pass over encoded pictures found: which are good, what they are together, what is wrong with
+    the rest.
+    """
+
+    read: Callable[[int], bytes]
+    kept: tuple[int, ...]
+    fingerprint: str
+    skipped: tuple[str, ...]
+
+    @property
+    def pictures(self) -> Pictures:
+        """The good entries, decoded when asked for."""
+        return Pictures(self.read, self.kept)
+
+
+def scan(
+    read: Callable[[int], bytes], entries: Iterable[int], name: Callable[[int], str], source: str
+) -> Scan:
+    """Check every entry once; InputError if there is none, or none that can be read.
+
+    The fingerprint is a SHA-256 over the SHA-256 of each good entry's encoded bytes, in order.
+    """
+    total = hashlib.sha256()
+    kept: list[int] = []
+    skipped: list[str] = []
+    for entry in entries:
+        try:
+            data = read(entry)
+            why = problem(data)
+        except OSError as error:
+            why = error.strerror or str(error)
+        if why:
+            skipped.append(f"{name(entry)}: {why}")
+            continue
+        kept.append(entry)
+        total.update(hashlib.sha256(data).digest())
+    if not kept:
+        example = f" (for example {skipped[0]})" if skipped else ""
+        raise InputError(
+            f"None of the {len(skipped)} pictures of {source!r} can be read{example}."
+            if skipped
+            else f"There are no pictures in {source!r}."
+        )
+    return Scan(read, tuple(kept), total.hexdigest(), tuple(skipped))
+
+
+def spread(count: int, wanted: int | None) -> range | list[int]:
+    """At most `wanted` of `count` indices, evenly spaced: files and rows are often sorted by class."""
+    if wanted is None or wanted >= count:
+        return range(count)
+    if wanted < 1:
+        raise InputError(f"At least one picture is needed, not {wanted}.")
+    return [position * count // wanted for position in range(wanted)]
+
+
+def with_labels(fingerprint: str, *extras: object) -> str:
+    """The fingerprint of pictures together with what stands beside them (labels, groups, captions)."""
+    return hashlib.sha256("\x00".join([fingerprint, *map(repr, extras)]).encode()).hexdigest()

@@ -1,0 +1,148 @@
+"""Rows with encoded pictures in them: what `datasets` gives, from the Hub or from parquet files,
+undecoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ccs.errors import InputError
+
+
+class Table:
+    """A `datasets.Dataset` seen as columns of strings, class labels and encoded pictures. Rows stay on
+    disk.
+    """
+
+    def __init__(self, rows: Any, name: str) -> None:
+        import datasets
+
+        self.name = name
+        self._features = dict(rows.features)
+        for column, feature in rows.features.items():
+            if isinstance(feature, datasets.Image):
+                rows = rows.cast_column(column, datasets.Image(decode=False))
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._features)
+
+    def require(self, *columns: str) -> None:
+        """InputError that names the columns there are, if one of these is missing."""
+        for column in columns:
+            if column not in self._features:
+                raise InputError(
+                    f"{self.name!r} has no column {column!r}; its columns are {', '.join(self._features)}."
+                )
+
+    def picture_column(self) -> str:
+        """The first column of pictures; bytes under a usual name will do."""
+        import datasets
+
+        for column, feature in self._features.items():
+            if isinstance(feature, datasets.Image):
+                return str(column)
+        names: tuple[str, ...] = ("image", "img", "jpg", "png", "webp", "picture")
+        for name in names:
+            if name in self._features:
+                return name
+        raise InputError(
+            f"{self.name!r} has no column of pictures; its columns are {', '.join(self._features)}."
+        )
+
+    def pictures(self, column: str) -> Callable[[int], bytes]:
+        """A function from row to encoded picture. It raises OSError where a row holds none."""
+        self.require(column)
+        values = self._rows.select_columns([column])
+
+        def read(row: int) -> bytes:
+            cell = values[row][column]
+            if isinstance(cell, dict):
+                data, path = cell.get("bytes"), cell.get("path")
+                if data is not None:
+                    return bytes(data)
+                if path:
+                    return Path(path).read_bytes()
+            elif isinstance(cell, bytes):
+                return cell
+            raise OSError("no picture in this row")
+
+        return read
+
+    def row_name(self, row: int) -> str:
+        return f"row {row}"
+
+    def labels(self, column: str) -> tuple[list[int], tuple[str, ...] | None]:
+        """Class numbers of all rows and the names the table gives them (None if it gives none).
+
+        A column of strings counts as classes in alphabetical order.
+        """
+        import datasets
+
+        self.require(column)
+        values = list(self._rows[column])
+        feature = self._features[column]
+        if isinstance(feature, datasets.ClassLabel):
+            return [int(value) for value in values], tuple(feature.names)
+        if all(isinstance(value, int) for value in values):
+            return values, None
+        names = tuple(sorted({str(value) for value in values}))
+        index = {name: number for number, name in enumerate(names)}
+        return [index[str(value)] for value in values], names
+
+    def strings(self, column: str) -> list[str]:
+        """A column as text; class numbers become the names of their classes."""
+        import datasets
+
+        self.require(column)
+        feature = self._features[column]
+        values = list(self._rows[column])
+        if isinstance(feature, datasets.ClassLabel):
+            return [feature.int2str(int(value)) for value in values]
+        return [str(value) for value in values]
+
+    def values(self, column: str) -> list[Any]:
+        """A column as it is."""
+        self.require(column)
+        return list(self._rows[column])
+
+    def where(self, keep: Callable[[dict[str, Any]], bool], *columns: str) -> Table:
+        """The rows for which `keep` says yes, given these columns alone."""
+        self.require(*columns)
+        flags = zip(*(self._rows[column] for column in columns), strict=True)
+        rows = [row for row, cells in enumerate(flags) if keep(dict(zip(columns, cells, strict=True)))]
+        return Table(self._rows.select(rows), self.name)
+
+
+def open_parquet(path: Path) -> Table:
+    """The table in a parquet file, or in all parquet files below a folder (only those of a test split, if
+    named so).
+    """
+    import datasets
+
+    found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    for split in ("test", "validation", "val"):
+        matching = [file for file in found if split in file.relative_to(path.parent).as_posix().lower()]
+        if path.is_dir() and matching:
+            found = matching
+            break
+    if not found:
+        raise InputError(f"There is no parquet file in {str(path)!r}.")
+    shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()  # it takes a moment; the bar would be the first thing a caller prints
+    try:
+        rows = datasets.Dataset.from_parquet([str(file) for file in found])
+    except (datasets.exceptions.DatasetsError, OSError, ValueError) as error:
+        raise InputError(
+            f"{str(path)!r} cannot be read as parquet ({' '.join(str(error).split())})."
+        ) from error
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+    return Table(rows, path.stem)

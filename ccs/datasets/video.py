@@ -1,0 +1,170 @@
+"""Clips from video files: frames at the middle of equal intervals, decoded by PyAV."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import av
+from PIL import Image
+
+from ccs.datasets.sets import RetrievalSet
+from ccs.errors import InputError
+
+SUFFIXES = frozenset({".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts"})
+
+
+def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
+    """`count` frames, each the one shown at the middle of one of `count` equal parts of the video's duration.
+
+    A stream that breaks off repeats its last good frame. Raises OSError or ValueError if no frame can be
+    decoded.
+    """
+    with av.open(str(path)) as container:
+        stream = _video_stream(container)
+        stream.thread_type = "AUTO"
+        length = _seconds(container, stream)
+        times = [(part + 0.5) * length / count for part in range(count)]
+        start = float(stream.start_time * stream.time_base) if stream.start_time is not None else 0.0
+        taken: list[Image.Image] = []
+        shown: Any = None
+        try:
+            for frame in container.decode(stream):
+                now = frame.time - start if frame.time is not None else 0.0
+                # `shown` stays on the screen until this frame comes.
+                while shown is not None and len(taken) < count and times[len(taken)] < now:
+                    taken.append(shown.to_image())
+                if len(taken) == count:
+                    break
+                shown = frame
+        except av.FFmpegError:
+            if shown is None:
+                raise
+        if shown is None:
+            raise ValueError("no frame can be decoded")
+        last = shown.to_image() if len(taken) < count else None
+        while len(taken) < count and last is not None:
+            taken.append(last)
+    return tuple(taken)
+
+
+def _video_stream(container: Any) -> Any:
+    if not container.streams.video:
+        raise ValueError("no video stream")
+    return container.streams.video[0]
+
+
+def _seconds(container: Any, stream: Any) -> float:
+    if stream.duration is not None and stream.time_base is not None:
+        return float(stream.duration * stream.time_base)
+    if container.duration is not None:
+        return float(container.duration / av.time_base)
+    if stream.frames and stream.average_rate:
+        return float(stream.frames / stream.average_rate)
+    raise ValueError("its duration is not known")
+
+
+def _first_frame(path: Path) -> str:
+    """Why the clip cannot be used, or ""."""
+    try:
+        with av.open(str(path)) as container:
+            stream = _video_stream(container)
+            _seconds(container, stream)
+            for _ in container.decode(stream):
+                return ""
+        return "no frame can be decoded"
+    except (OSError, ValueError) as error:  # PyAV's errors are both
+        return " ".join(str(error).split())
+
+
+class Clips(Sequence[Sequence[Image.Image]]):
+    """Clips of video files, decoded one at a time when asked for."""
+
+    def __init__(self, paths: Sequence[Path], count: int) -> None:
+        self._paths = paths
+        self._count = count
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Image.Image, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Clips: ...
+    def __getitem__(self, index: int | slice) -> tuple[Image.Image, ...] | Clips:
+        if isinstance(index, slice):
+            return Clips(self._paths[index], self._count)
+        return frames(self._paths[index], self._count)
+
+
+def retrieval_set(
+    folder: str | Path,
+    *,
+    name: str,
+    count: int,
+    annotations: str | None = None,
+    max_clips: int | None = None,
+) -> RetrievalSet:
+    """Video files with captions.
+
+    `annotations`: a JSON list of objects with `video` or `file` (a path, or its end) and `caption` (a
+    string, or a list of several); by default the only JSON file of the folder. Clips that are missing,
+    cannot be decoded or have no caption are skipped and named.
+    """
+    root = Path(folder).expanduser()
+    entries = _annotations(root, annotations)
+    by_name: dict[str, Path] = {}
+    for path in sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES):
+        by_name.setdefault(path.name, path)
+        by_name.setdefault(path.stem, path)
+    paths: list[Path] = []
+    captions: list[tuple[str, ...]] = []
+    skipped: list[str] = []
+    total = hashlib.sha256(f"{count} frames".encode())
+    for entry in entries[:max_clips]:
+        wanted = str(entry.get("video") or entry.get("file") or entry.get("video_id") or "")
+        given = entry.get("caption", entry.get("captions"))
+        texts = tuple(given) if isinstance(given, list) else (given,) if given else ()
+        found = by_name.get(Path(wanted).name) or by_name.get(Path(wanted).stem)
+        why = "no such file" if found is None else "no caption" if not texts else _first_frame(found)
+        if why or found is None:
+            skipped.append(f"{wanted or 'an entry without a file'}: {why}")
+            continue
+        with found.open("rb") as stream:
+            total.update(hashlib.file_digest(stream, "sha256").digest())
+        total.update("\x00".join(texts).encode())
+        paths.append(found)
+        captions.append(texts)
+    if not paths:
+        example = f" (for example {skipped[0]})" if skipped else ""
+        raise InputError(f"None of the {len(skipped)} clips listed in {str(folder)!r} can be used{example}.")
+    return RetrievalSet(
+        name=name,
+        clips=Clips(paths, count),
+        captions=tuple(captions),
+        fingerprint=total.hexdigest(),
+        source=str(folder),
+        skipped=tuple(skipped),
+    )
+
+
+def _annotations(root: Path, name: str | None) -> list[dict[str, Any]]:
+    listed = sorted(root.rglob("*.json"))
+    found = [path for path in listed if path.name == name] or listed
+    if not found:
+        raise InputError(f"{str(root)!r} has no JSON file with the captions of its clips.")
+    if len(found) > 1:
+        raise InputError(
+            f"{str(root)!r} has several JSON files ({', '.join(path.name for path in found[:5])}); "
+            f"keep the one with the captions{f', {name}' if name else ''}."
+        )
+    try:
+        entries = json.loads(found[0].read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{str(found[0])!r} is not valid JSON ({error}).") from error
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise InputError(f"{str(found[0])!r} is not a list of objects with a file and a caption each.")
+    return entries
