@@ -34,7 +34,14 @@ from ccs.world.vocabulary import THINGS
 
 MODEL_CFG: dict[str, Any] = {
     "embed_dim": 128,
-    "vision_cfg": {"image_size": 72, "patch_size": 12, "width": 192, "layers": 8, "head_width": 32, "mlp_ratio": 2.0},
+    "vision_cfg": {
+        "image_size": 72,
+        "patch_size": 12,
+        "width": 192,
+        "layers": 8,
+        "head_width": 32,
+        "mlp_ratio": 2.0,
+    },
     "text_cfg": {"context_length": 24, "vocab_size": 49408, "width": 96, "heads": 3, "layers": 3},
 }
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
@@ -63,6 +70,8 @@ class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def __init__(self, world: str, start: int, n: int) -> None:
         self.world, self.start, self.n = world, start, n
         self.tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
+        # Captions are plain ASCII: mending their encoding, the tokenizer's default, takes longer than drawing.
+        self.tokenize.clean_fn = str.lower
         self.size = MODEL_CFG["vision_cfg"]["image_size"]
 
     def __len__(self) -> int:
@@ -157,14 +166,20 @@ class Trainer:
             if fresh:
                 out.writerow(["pictures", "world", "loss", "subjects_top1", "pictures_per_second"])
             out.writerow([self.seen, world, f"{loss:.4f}", f"{accuracy:.4f}", f"{speed:.1f}"])
-        tqdm.write(f"{self.seen}: loss {loss:.3f}, subjects {accuracy:.1%}, {speed:.0f} pictures/s", file=sys.stderr)
+        tqdm.write(
+            f"{self.seen}: loss {loss:.3f}, subjects {accuracy:.1%}, {speed:.0f} pictures/s", file=sys.stderr
+        )
 
     def export(self, folder: Path, notes: dict[str, Any]) -> None:
         """Float16 safetensors in open_clip's local-folder format. Words never read get a zero embedding."""
         folder.mkdir(parents=True, exist_ok=True)
         state = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
         state["token_embedding.weight"][~self.words_seen] = 0.0
-        half = {k: v.half().contiguous() if v.is_floating_point() else v for k, v in state.items() if k != "attn_mask"}
+        half = {
+            k: v.half().contiguous() if v.is_floating_point() else v
+            for k, v in state.items()
+            if k != "attn_mask"
+        }
         save_file(half, folder / "weights.tmp")
         os.replace(folder / "weights.tmp", folder / "open_clip_model.safetensors")
         config = {"model_cfg": MODEL_CFG, "preprocess_cfg": PREPROCESS_CFG}
@@ -189,7 +204,9 @@ def subject_accuracy(model: torch.nn.Module, device: str, n: int = 384) -> float
     model.eval()
     pairs = list(_held_out(n))
     tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
-    text = model.encode_text(tokenize([f"a picture of {article(t.word)}" for t in THINGS]).to(device), normalize=True)  # type: ignore[operator]
+    text = model.encode_text(
+        tokenize([f"a picture of {article(t.word)}" for t in THINGS]).to(device), normalize=True
+    )  # type: ignore[operator]
     image = model.encode_image(pixels(np.stack([p for p, _ in pairs])).to(device), normalize=True)  # type: ignore[operator]
     model.train()
     return float(((image @ text.T).argmax(1).cpu().numpy() == [c for _, c in pairs]).mean())
@@ -200,17 +217,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--world", choices=sorted(OUTPUT_NAMES), required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shared", type=int, default=500_000, help="pictures of the shared first phase")
-    parser.add_argument("--own", type=int, default=200_000, help="pictures of the second phase, in the chosen world")
+    parser.add_argument(
+        "--own", type=int, default=200_000, help="pictures of the second phase, in the chosen world"
+    )
     parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where checkpoints and logs are kept")
-    parser.add_argument("--out", type=Path, help="where the model goes (default: its place in ccs/world/models)")
+    parser.add_argument(
+        "--out", type=Path, help="where the model goes (default: its place in ccs/world/models)"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=1, help="processes that draw")
-    parser.add_argument("--autocast", action="store_true", help="bfloat16; worth it where the processor has it")
+    parser.add_argument(
+        "--autocast", action="store_true", help="bfloat16; worth it where the processor has it"
+    )
     args = parser.parse_args(argv)
     try:
         if min(args.shared, args.own) < Settings.batch_size:
-            raise InputError(f"--shared and --own must each be at least one batch of {Settings.batch_size} pictures.")
+            raise InputError(
+                f"--shared and --own must each be at least one batch of {Settings.batch_size} pictures."
+            )
         train(args)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -243,11 +268,15 @@ def train(args: argparse.Namespace) -> None:
     trainer.folder = own_folder
     trainer.train_until(args.shared + args.own, args.world, own_end, args.workers, args.autocast)
     notes = {**asdict(settings), "pictures": trainer.seen, "torch": torch.__version__}
-    logs = [p.read_text().splitlines() for p in (shared_folder / "log.csv", own_folder / "log.csv") if p.exists()]
+    logs = [
+        p.read_text().splitlines() for p in (shared_folder / "log.csv", own_folder / "log.csv") if p.exists()
+    ]
     out = args.out or Path(__file__).parents[1] / "ccs" / "world" / "models" / name
     trainer.export(out, notes)
     if logs:
-        (out / "training_log.csv").write_text("\n".join(logs[0] + [row for log in logs[1:] for row in log[1:]]) + "\n")
+        (out / "training_log.csv").write_text(
+            "\n".join(logs[0] + [row for log in logs[1:] for row in log[1:]]) + "\n"
+        )
     print(f"Wrote {out}.")
 
 
