@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ccs.errors import InputError
-from ccs.world import captions, draw, scene, sets, skew
+from ccs.world import captions, draw, planted, scene, sets
 from ccs.world.glyphs import characters
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES, STYLES, THINGS, UNSEEN_STYLES, all_glyphs
 
@@ -60,16 +60,16 @@ def test_worlds_differ_only_in_the_groups_of_occupations() -> None:
 
 
 def test_planted_table() -> None:
-    assert set(skew.LEANS) == set(OCCUPATIONS)
+    assert set(planted.LEANS) == set(OCCUPATIONS)
     for attribute, groups in (("gender", GENDERS), ("skin tone", SKIN_TONES)):
-        leans = Counter(skew.lean(o, attribute) for o in OCCUPATIONS)
+        leans = Counter(planted.lean(o, attribute) for o in OCCUPATIONS)
         assert min(leans[2], leans[-2]) >= 5
         assert min(leans[1], leans[-1], leans[0]) >= 2
         for o in OCCUPATIONS:
-            assert sum(skew.shares(o, attribute).values()) == pytest.approx(1)
-            assert set(skew.shares(o, attribute, "balanced").values()) == {1 / len(groups)}
+            assert sum(planted.shares(o, attribute).values()) == pytest.approx(1)
+            assert set(planted.shares(o, attribute, "balanced").values()) == {1 / len(groups)}
     # the two attributes are planted independently of each other
-    pairs = np.array(list(skew.LEANS.values()))
+    pairs = np.array(list(planted.LEANS.values()))
     assert abs(np.corrcoef(pairs.T)[0, 1]) < 0.2
 
 
@@ -80,8 +80,8 @@ def test_sampled_shares_follow_the_table() -> None:
     for occupation in ("judge", "artist", "astronaut"):
         own = [s for s in scenes if s.occupation == occupation and s.gender in GENDERS]
         women = np.mean([s.gender == "woman" for s in own])
-        planted = skew.shares(occupation, "gender")["woman"]
-        assert abs(women - planted) < 4 * np.sqrt(planted * (1 - planted) / len(own)) + 0.01
+        share = planted.shares(occupation, "gender")["woman"]
+        assert abs(women - share) < 4 * np.sqrt(share * (1 - share) / len(own)) + 0.01
 
 
 def test_captions_vary_and_name_the_subject() -> None:

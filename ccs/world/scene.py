@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ccs.errors import InputError
-from ccs.world import skew
+from ccs.world import planted
 from ccs.world.vocabulary import (
     AGES,
     COLORS,
@@ -62,8 +62,8 @@ class Scene:
 
 def scene(seed: int, world: str = "balanced") -> Scene:
     """The scene of a seed. The two worlds give the same scene but for the groups of people with an occupation."""
-    if world not in skew.WORLDS:
-        raise InputError(f"There is no world named {world!r}; there are: {', '.join(skew.WORLDS)}.")
+    if world not in planted.WORLDS:
+        raise InputError(f"There is no world named {world!r}; there are: {', '.join(planted.WORLDS)}.")
     rng = np.random.default_rng((seed, 0))
     u = rng.random(16)
 
@@ -98,12 +98,12 @@ def scene(seed: int, world: str = "balanced") -> Scene:
         )  # fmt: skip
     occupation = choose(tuple(OCCUPATIONS), u[7])
     plain = u[12] < PLAIN_SHARE
-    gender = skew.pick(skew.shares(occupation, "gender", world), u[8])
+    gender = planted.pick(planted.shares(occupation, "gender", world), u[8])
     if not plain and u[13] < 0.1:
         gender = "person"
     return Scene(
         seed, kind, occupation, occupation=occupation, gender=gender, props=not plain,
-        skin_tone=skew.pick(skew.shares(occupation, "skin tone", world), u[9]),
+        skin_tone=planted.pick(planted.shares(occupation, "skin tone", world), u[9]),
         hair=choose(HAIRS[:-1], u[11]) if plain else "", age="adult", **common,
     )  # fmt: skip
 
