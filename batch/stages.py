@@ -189,7 +189,9 @@ def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
 def _record(stage: Stage, seconds: float) -> None:
     record = {"name": stage.name, "key": stage.key, "inputs": stage.inputs, "seconds": round(seconds, 3)}
     old = _read_record(stage.folder)
-    _write_record(stage.folder, record | ({"notes": old["notes"]} if old.get("key") == stage.key else {}))
+    _write_record(
+        stage.folder, record | ({"notes": old.get("notes", {})} if old.get("key") == stage.key else {})
+    )
 
 
 class Store:
@@ -230,7 +232,7 @@ class Store:
         self.tell(f"{path} {why}; it was set aside as {target}.")
 
     def _sort(self, stage: Stage) -> dict[int, Path]:
-        """The shards to trust in a stage's folder; old ones are removed, foreign and corrupt ones set aside."""
+        """The shards to trust in a stage's folder; old ones go, foreign and corrupt ones are set aside."""
         with disk_errors(stage.folder):
             stage.folder.mkdir(parents=True, exist_ok=True)
         found: dict[int, Path] = {}
@@ -253,7 +255,7 @@ class Store:
                 found[int(match[1])] = path
         old = _read_record(stage.folder)
         if old and old.get("key") != stage.key:
-            was, now = old["inputs"], stage.inputs
+            was, now = old.get("inputs", {}), stage.inputs
             changed = sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
             self.tell(f"Stage {stage.name} is done again, for this changed: {', '.join(changed)}.")
         return found

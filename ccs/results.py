@@ -251,12 +251,15 @@ def read_all(
     return Collection(models, source, revision, tuple(told))
 
 
-def load(source: str | Path | None = None, *, precomputed: Path = PRECOMPUTED) -> Collection:
+def load(
+    source: str | Path | None = None, *, precomputed: Path = PRECOMPUTED, cache: Path | None = None
+) -> Collection:
     """Results from a folder, from `hf://datasets/USER/NAME@REVISION`, or (None) those in `precomputed`.
 
-    The Hub's files are cached. Where the Hub cannot be reached or has nothing to read, the cached copy of
-    that revision is used, and without one the shipped results; `source` and `notices` say so.
-    Raises InputError for an address that is not one, or a folder that is not there.
+    The Hub's files are cached (in `cache`, or where huggingface_hub does). Where the Hub cannot be reached or
+    has nothing to read, the cached copy of that revision is used, and without one the shipped results;
+    `source` and `notices` say so. Raises InputError for an address that is not one, or a folder that is not
+    there.
     """
     if source is None:
         return read_all(precomputed, f"the results shipped with the program ({precomputed})")
@@ -266,7 +269,7 @@ def load(source: str | Path | None = None, *, precomputed: Path = PRECOMPUTED) -
         if not folder.is_dir():
             raise InputError(f"There is no folder {text} to load results from.")
         return read_all(folder, f"the folder {text}")
-    return _load_hub(text, precomputed)
+    return _load_hub(text, precomputed, cache)
 
 
 def parse_address(address: str) -> tuple[str, str | None]:
@@ -279,17 +282,19 @@ def parse_address(address: str) -> tuple[str, str | None]:
     return match[1], match[2]
 
 
-def _load_hub(address: str, precomputed: Path) -> Collection:
+def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection:
     # Imported here: the embedded default never needs the Hub, and the import takes time.
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError
 
     repository, revision = parse_address(address)
+    endpoint = os.environ.get("HF_ENDPOINT") or None
     kind: dict[str, Any] = {"repo_type": "dataset", "allow_patterns": list(HUB_FILES)}
+    kind |= {"cache_dir": cache, "endpoint": endpoint}
     notices: list[str] = []
     try:
         # Asked first, for snapshot_download turns to its cache by itself and does not say so.
-        HfApi().dataset_info(repository, revision=revision, timeout=10)
+        HfApi(endpoint=endpoint).dataset_info(repository, revision=revision, timeout=10)
         folder = Path(snapshot_download(repository, revision=revision, **kind))
         found = read_all(folder, f"the Hub ({address}, commit {folder.name[:12]})", folder.name)
         if found.models:

@@ -1,4 +1,4 @@
-"""batch.stages: what is done stays done, what is not whole is not trusted, a kill at any instant costs nothing."""
+"""batch.stages: what is done stays done, what is not whole is not trusted, a kill costs nothing."""
 
 from __future__ import annotations
 
