@@ -148,13 +148,13 @@ class Model:
         """
         plans, single = self._plans(off)
         out = np.empty((len(plans), _count(images), self.dim), np.float32)
-        for rows, pixels in self._batches(images, batch_size):
+        for rows, pixels in self.batches(images, batch_size):
             out[:, rows] = self.tower.embed(pixels, plans).cpu().numpy()
         return out[0] if single else out
 
     def trunk(self, images: Images, batch_size: int | None = None) -> Trunk:
         """The activations below the first prunable layer, to start `embed_trunk` from again and again."""
-        parts = [self.tower.trunk(pixels) for _, pixels in self._batches(images, batch_size)]
+        parts = [self.tower.trunk(pixels) for _, pixels in self.batches(images, batch_size)]
         if not parts:
             empty = torch.empty(0, self.tower.n_tokens, self.tower.width, device=self.tower.device)
             return Trunk(empty, self.tower.first_prunable_layer)
@@ -178,7 +178,7 @@ class Model:
         n = _count(images)
         direct = np.empty((n, self.n_layers, self.n_heads, self.dim), np.float32)
         remainder = np.empty((n, self.dim), np.float32)
-        for rows, pixels in self._batches(images, batch_size):
+        for rows, pixels in self.batches(images, batch_size):
             heads, rest = self.tower.contributions(pixels)
             direct[rows], remainder[rows] = heads.cpu().numpy(), rest.cpu().numpy()
         return Contributions(direct, remainder)
@@ -198,7 +198,8 @@ class Model:
         tokens = 8_192 if self.tower.device.type == "cpu" else 131_072
         return max(1, tokens // self.tower.n_tokens)
 
-    def _batches(self, images: Images, batch_size: int | None) -> Iterator[tuple[slice, Tensor]]:
+    def batches(self, images: Images, batch_size: int | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """The images in bounded batches: where each stands, and its pixels [n, 3, s, s]."""
         for rows in _slices(_count(images), batch_size or self._batch_size):
             if isinstance(images, Tensor):
                 yield rows, self.pixels(images[rows])

@@ -18,11 +18,16 @@ from ccs.models import Model
 torch.set_num_threads(1)
 
 
-def tiny_config(quick_gelu: bool = False, **vision: Any) -> dict[str, Any]:
+def tiny_config(quick_gelu: bool = False, embed_dim: int = 24, **vision: Any) -> dict[str, Any]:
     """Six layers of four heads of dimension 8, 17 tokens; `vision` overrides entries of vision_cfg."""
     vision_cfg = {"image_size": 32, "patch_size": 8, "width": 32, "layers": 6, "head_width": 8, **vision}
     text_cfg = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
-    return {"embed_dim": 24, "quick_gelu": quick_gelu, "vision_cfg": vision_cfg, "text_cfg": text_cfg}
+    return {
+        "embed_dim": embed_dim,
+        "quick_gelu": quick_gelu,
+        "vision_cfg": vision_cfg,
+        "text_cfg": text_cfg,
+    }
 
 
 def shake(module: torch.nn.Module, seed: int) -> None:
@@ -40,12 +45,15 @@ def shake(module: torch.nn.Module, seed: int) -> None:
         parameter.data.normal_(mean, deviation, generator=generator)
 
 
-def write_tiny_model(folder: Path, *, quick_gelu: bool = False, seed: int = 0, **vision: Any) -> Path:
-    """A random model that open_clip loads from `folder`; its mean and deviation are not the usual ones."""
+def write_tiny_model(folder: Path, *, seed: int = 0, **config_of: Any) -> Path:
+    """A random model that open_clip loads from `folder`; its mean and deviation are not the usual ones.
+
+    Further arguments are those of `tiny_config`.
+    """
     import open_clip
     from safetensors.torch import save_file
 
-    config = tiny_config(quick_gelu, **vision)
+    config = tiny_config(**config_of)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         clip = open_clip.CLIP(**config)
