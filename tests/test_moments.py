@@ -96,7 +96,7 @@ def test_what_is_saved_is_what_is_loaded(collected: Moments, tmp_path: Path) -> 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
-    with pytest.raises(InputError, match="no file .*absent"):
+    with pytest.raises(InputError, match=r"no file .*absent"):
         Moments.load(tmp_path / "absent")
     (tmp_path / "text").write_text("hello")
     with pytest.raises(InputError, match="cannot be read as moments"):
