@@ -48,10 +48,11 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
     if Path(spec).expanduser().exists():
         return folder.image_set(spec, max_images)
     if spec in SOURCES:
+        if source(spec).kind in ("captions", "videos"):
+            raise InputError(f"{spec!r} is a set of clips; pictures are needed here.")
         found = readers.open_source(source(spec), None, max_images)
-        if isinstance(found, ImageSet):
-            return found
-        raise InputError(f"{spec!r} is a set of clips; pictures are needed here.")
+        assert isinstance(found, ImageSet)
+        return found
     if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
         hub_id, _, split = spec.partition(":")
         table = hub.any_rows(hub_id, name=hub_id, split=split or "train", max_streamed=max_images)
@@ -77,10 +78,10 @@ def open_set(
 
 
 def _world(name: str, max_images: int | None) -> ImageSet | RetrievalSet:
-    from ccs.world import sets as world
-
     if name not in WORLD_SETS:
         raise InputError(f"There is no drawn set 'world/{name}'; there are {', '.join(WORLD_SETS)}.")
+    from ccs.world import sets as world
+
     if name in ("clips", "captions"):
         return world.retrieval_set(name)
     if name in ("faces", "counterfactuals"):

@@ -70,7 +70,7 @@ CIFAR10 = Source(
     subsets={"animals": _ANIMALS, "objects": _OBJECTS},
     rows=10_000,
     licence="not stated; a subset of 80 Million Tiny Images",
-    study="Seems to have used a copy re-encoded as JPEG (cifar10-jpeg): 75.68 against 89.83, ViT-B-32/openai.",
+    study="Seems to have used a copy re-encoded as JPEG (cifar10-jpeg): 75.68 against 89.83 for ViT-B-32.",
     verified="file list of the repository; columns from its dataset_infos.json",
 )
 CIFAR10_JPEG = Source(
