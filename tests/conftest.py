@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from PIL import Image
 
 import ccs
 from ccs.models import Model
 
 torch.set_num_threads(1)
+# The same examples on every run, and no deadline: a busy machine is no failure.
+settings.register_profile("ccs", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("ccs")
 
 
 def tiny_config(quick_gelu: bool = False, embed_dim: int = 24, **vision: Any) -> dict[str, Any]:

@@ -1,0 +1,46 @@
+"""The judge `tags`: yes where the pool tags a text with the label or with a concept under it.
+
+It needs no model and no key, and stands in for judges that are language models; it is never presented as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ccs import concepts
+from ccs.concepts import ConceptTree
+from ccs.descriptions import Pool
+from ccs.judges.base import Judgment, Question, unscored
+
+NAME = "tags"
+
+
+class TagsJudge:
+    """Judges by the tags of a pool and the tree of concepts. A text without a tag is unscored, not a no."""
+
+    name = NAME
+
+    def __init__(self, pool: Pool, tree: ConceptTree | None = None) -> None:
+        self._pool = pool
+        self._tree = tree or concepts.tree()
+
+    def judge(self, questions: Sequence[Question]) -> list[list[Judgment]]:
+        """Return one list of judgments a question, one judgment a text, in the order given."""
+        return [self._answer(question) for question in questions]
+
+    def _answer(self, question: Question) -> list[Judgment]:
+        label = self._tree.find(question.label) or question.label
+        if label not in self._tree.concepts and label not in self._pool.concepts:
+            return unscored(self.name, question, f"no text is tagged with the label {question.label!r}")
+        return [self._verdict(text, label) for text in question.texts]
+
+    def _verdict(self, text: str, label: str) -> Judgment:
+        tag = self._pool.concept_of(text)
+        if tag is None:
+            return Judgment(self.name, None, "", f"the pool {self._pool.name!r} has no tag for the text")
+        verdict = self._tree.is_under(tag, label)
+        if tag == label:
+            reason = f"tagged {tag}"
+        else:
+            reason = f"tagged {tag}, which is {'' if verdict else 'not '}under {label}"
+        return Judgment(self.name, verdict, reason, "")

@@ -1,0 +1,102 @@
+"""The Concept Consistency Score (CCS) of a head from its judges' verdicts; CCS@K, levels and CCR.
+
+CCS(h) is the number of the head's k texts that all judges accept as showing the head's concept. A verdict
+that is missing (unscored) makes the score unknown, never lower: a rerun may settle it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ccs.errors import InputError
+from ccs.heads import Head
+
+Verdict = bool | None
+Rule = Literal["unanimous", "majority"]
+RULES: tuple[Rule, ...] = ("unanimous", "majority")
+
+
+@dataclass(frozen=True)
+class HeadScore:
+    """A head's CCS (None: unknown) and its concept (None: no label)."""
+
+    ccs: int | None
+    label: str | None
+
+
+def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int | None:
+    """How many of a head's texts the judges accept; None as long as any verdict is missing.
+
+    `verdicts`: one sequence a judge, each with one verdict a text, [judges][texts]. "unanimous" (the study):
+    every judge says yes. "majority": more than half of them do. One judge alone (the study's first version)
+    is a panel of one. InputError without judges or texts, or if the judges' texts differ in number.
+    """
+    if rule not in RULES:
+        raise InputError(f"There is no rule {rule!r}; there are: {', '.join(RULES)}.")
+    lengths = {len(judge) for judge in verdicts}
+    if len(lengths) != 1 or 0 in lengths:
+        raise InputError(f"Judges judge the same texts, one or more, not {sorted(lengths) or 'none'}.")
+    for verdict in (verdict for judge in verdicts for verdict in judge):
+        if verdict is not None and not isinstance(verdict, bool | np.bool_):  # NaN would pass for a yes
+            raise InputError(f"A verdict is True, False or None (unscored), not {verdict!r}.")
+    if any(verdict is None for judge in verdicts for verdict in judge):
+        return None
+    needed = len(verdicts) if rule == "unanimous" else len(verdicts) // 2 + 1
+    return sum(sum(map(bool, text)) >= needed for text in zip(*verdicts, strict=True))
+
+
+def ccs_at_k(scores: Iterable[int | None], k: int) -> tuple[float, ...]:
+    """CCS@0 ... CCS@k: the share of heads with that score, among the heads whose score is known.
+
+    All NaN if none is known. InputError for a score that is not 0 to k.
+    """
+    known = Counter(_checked(score, k) for score in scores if score is not None)
+    total = known.total()
+    return tuple(known[score] / total if total else float("nan") for score in range(k + 1))
+
+
+def level(score: int | None, k: int) -> str:
+    """`high`, `moderate`, `low`, `unknown`, or "" for the scores that the study does not name.
+
+    High is k of k. For k = 5 moderate is 3 and low is 0 or 1, as in the study, which does not say what they
+    are for other k (it prunes high heads only at K = 7 to 13). Here moderate is the smallest majority of
+    the texts (k // 2 + 1: 4, 5, 6 and 7 for 7, 9, 11 and 13) and low at most a fifth of them (k // 5: 1, 1,
+    2 and 2).
+    """
+    if score is None:
+        return "unknown"
+    if _checked(score, k) == k:
+        return "high"
+    if score <= k // 5:
+        return "low"
+    return "moderate" if score == k // 2 + 1 else ""
+
+
+def ccr(labels: Iterable[str | None]) -> float | None:
+    """The Concentrated Concept Ratio of the high-CCS heads with these labels, one label a head.
+
+    It is the number of concepts that more than one head has, over the number of heads; None without heads.
+    Labels are compared as they are given: `labels.normalize` comes before, where it is wanted.
+    """
+    heads = Counter(labels)
+    shared = sum(count > 1 for label, count in heads.items() if label is not None)
+    return shared / heads.total() if heads else None
+
+
+def ccr_by_layer(labels: Mapping[Head, str | None]) -> dict[int, float]:
+    """The same within each layer that has high-CCS heads: head -> label in, layer -> ratio out, in order."""
+    layers: dict[int, list[str | None]] = {}
+    for head, label in sorted(labels.items()):
+        layers.setdefault(head.layer, []).append(label)
+    return {layer: ratio for layer, found in layers.items() if (ratio := ccr(found)) is not None}
+
+
+def _checked(score: int, k: int) -> int:
+    if k < 1 or not 0 <= score <= k:
+        raise InputError(f"A CCS is 0 to k with k at least 1, not {score} with k = {k}.")
+    return score
