@@ -23,7 +23,7 @@ def _explained(name: str, hub: str) -> Iterator[None]:
     import datasets
     import huggingface_hub.errors as hub_errors
 
-    local = "or give a local copy (docs/datasets.md says how)"
+    local = f"or put a local copy in $CCS_DATA/{name} (docs/datasets.md says how)"
     try:
         yield
     except hub_errors.GatedRepoError as error:
@@ -66,7 +66,9 @@ def rows(source: Source, max_rows: int | None = None) -> Table:
     it all.
     """
     if source.hub is None:
-        raise InputError(f"{source.name!r} is not on the Hub: {source.verified}.")
+        raise InputError(
+            f"{source.name!r} is not on the Hub; put a local copy in $CCS_DATA/{source.name} ({source.verified})."
+        )
     return any_rows(
         source.hub,
         name=source.name,

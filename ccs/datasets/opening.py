@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -26,6 +27,9 @@ WORLD_SETS = (
     "faces",
     "counterfactuals",
 )
+DATA_ROOT = "CCS_DATA"
+"""Environment variable that names a folder of local copies, each under its set's name."""
+
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 
@@ -50,7 +54,7 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
     if spec in SOURCES:
         if source(spec).kind in ("captions", "videos"):
             raise InputError(f"{spec!r} is a set of clips; pictures are needed here.")
-        found = readers.open_source(source(spec), None, max_images)
+        found = open_set(spec, max_images=max_images)
         assert isinstance(found, ImageSet)
         return found
     if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
@@ -68,13 +72,25 @@ def open_set(
 ) -> ImageSet | RetrievalSet:
     """An evaluation set: a ClassificationSet, RetrievalSet or BiasSet (an ImageSet for "imagenet-val").
 
-    `root`: a local copy: the set's own folder or file, or a folder that holds it under its name; without
-    it the set comes from the Hub. Names that begin with "world/" are drawn. `max_images`: evenly spaced
-    ones of a set on disk.
+    `root`: a local copy: the set's own folder or file, or a folder that holds it under its name. Without
+    it the set comes from the folder that the environment variable CCS_DATA names, where it is there, or
+    the Hub. Names that begin with "world/" are drawn. `max_images`: evenly spaced ones of a set on disk.
     """
     if name.startswith("world/"):
         return _world(name.removeprefix("world/"), max_images)
-    return readers.open_source(source(name), Path(root) if root is not None else None, max_images)
+    found = source(name)
+    if root is None and (own := _own_copy(name)) is not None:
+        root = own
+    return readers.open_source(found, Path(root) if root is not None else None, max_images)
+
+
+def _own_copy(name: str) -> Path | None:
+    """The copy of a set in the folder that the environment names, if there is one."""
+    folder_name = os.environ.get(DATA_ROOT)
+    if not folder_name:
+        return None
+    candidates = (Path(folder_name).expanduser() / found for found in (name, f"{name}.parquet"))
+    return next((path for path in candidates if path.exists()), None)
 
 
 def _world(name: str, max_images: int | None) -> ImageSet | RetrievalSet:

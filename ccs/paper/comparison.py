@@ -172,7 +172,7 @@ def plan_names(claim: Claim) -> tuple[str, ...]:
     if claim.plan == "none":
         return ("none",)
     if claim.k != 5:
-        return (f"{claim.plan}@{claim.k}", f"{claim.plan} K={claim.k}")
+        return (f"{claim.plan}@{claim.k}",)
     return (f"published-{claim.plan}", claim.plan)
 
 
@@ -180,6 +180,8 @@ def dataset_names(claim: Claim) -> tuple[str, ...]:
     """Sets that answer a claim, best first: as the study read it, then the standard one."""
     if claim.dataset.startswith("fairface"):
         return ("fairface-1.25", "fairface-0.25", "fairface")
+    if claim.measure == "retrieval":
+        return (f"{claim.dataset} (as-published)", claim.dataset)
     variant = AS_STUDIED.get(claim.dataset)
     return (variant, claim.dataset) if variant else (claim.dataset,)
 
@@ -242,8 +244,8 @@ def _look_up(claim: Claim, frame: pd.DataFrame, datasets: Sequence[str], mode: s
 
 def _measured(rows: pd.DataFrame, plan: str, dataset: str, mode: str, scale: float) -> Measured:
     over_seeds = rows[rows["seed"].isna()]
-    if len(over_seeds):
-        row = over_seeds.iloc[0]
+    if len(over_seeds) or len(rows) == 1:
+        row = (over_seeds if len(over_seeds) else rows).iloc[0]
         value, low, high = row["value"], row["low"], row["high"]
     else:
         # Random plans without a row for their mean: the mean over seeds and their range.
