@@ -121,6 +121,13 @@ class Stage:
         """Write a shard that is a JSON value."""
         self._write(index, json.dumps(value, ensure_ascii=False).encode())
 
+    def replace_json(self, index: int, value: Any) -> None:
+        """Write a shard anew though the stage is done, for an answer that was not final."""
+        old = self.paths.get(index)
+        self.write_json(index, value)
+        if old is not None and len(list(self.folder.glob(f"{index:05d}.{self.key}.*.{self.suffix}"))) > 1:
+            old.unlink()
+
     def read_arrays(self, index: int) -> dict[str, np.ndarray]:
         """A shard's arrays."""
         arrays: dict[str, np.ndarray] = load_file(self.paths[index])

@@ -1,0 +1,196 @@
+"""Rows of the tables pruning, retrieval and bias: every plan on one evaluation set, against no head off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from batch.inputs import EvaluationSet
+from ccs import bias, retrieval, stats, zeroshot
+from ccs.datasets.sets import BiasSet, ClassificationSet
+from ccs.faults import fault_of
+from ccs.models import Model
+from ccs.pruning import Plan
+from ccs.stats import Effect, Estimate
+
+Row = dict[str, Any]
+Embeddings = Callable[[int], np.ndarray]
+"""Embeddings [n, D] of the images under the plan of that index."""
+
+DRAWS = 2000
+
+
+def rows(
+    model: Model,
+    data: EvaluationSet,
+    plans: Sequence[Plan],
+    embeddings: Embeddings,
+    seed: int,
+    as_published: bool,
+) -> tuple[str, list[Row]]:
+    """The table that a set's figures belong to, and its rows. `plans[0]` is the baseline, no head off."""
+    if isinstance(data, ClassificationSet):
+        return "pruning", _classification(model, data, plans, embeddings, seed)
+    if isinstance(data, BiasSet):
+        found = _bias(model, data, plans, embeddings, seed, None)
+        if as_published and any(fault_of(data.name, attribute) for attribute in data.groups):
+            found += _bias(model, data, plans, embeddings, seed, data.name)
+        return "bias", found
+    return "retrieval", _retrieval(model, data, plans, embeddings, seed, as_published)
+
+
+def _plan(plan: Plan) -> Row:
+    return {"plan": plan.name, "seed": plan.seed, "heads": str(plan.off), "n_heads": len(plan.off)}
+
+
+def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> Row:
+    row: Row = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "baseline": baseline}
+    if difference is None:
+        return row | {"difference": 0.0, "difference_low": None, "difference_high": None, "p_value": None}
+    return row | {
+        "difference": difference.value,
+        "difference_low": difference.low,
+        "difference_high": difference.high,
+        "p_value": difference.p_value,
+    }
+
+
+def _classification(
+    model: Model, data: ClassificationSet, plans: Sequence[Plan], embeddings: Embeddings, seed: int
+) -> list[Row]:
+    weights = zeroshot.class_weights(model, data.classes, data.templates)
+    subsets: dict[str, Sequence[int] | None] = {"": None, **data.subsets}
+    found: list[Row] = []
+    baselines: dict[str, zeroshot.Accuracy] = {}
+    for index, plan in enumerate(plans):
+        images = embeddings(index)
+        for subset, classes in subsets.items():
+            ours = zeroshot.accuracy(images, weights, data.labels, seed, subset=classes, draws=DRAWS)
+            theirs = baselines.setdefault(subset, ours)
+            metrics: dict[zeroshot.MetricName, Estimate | None]
+            metrics = {"top1": ours.top1, "top5": ours.top5, "balanced": ours.balanced}
+            for metric, estimate in metrics.items():
+                if estimate is None:
+                    continue
+                before = getattr(theirs, metric).value
+                effect = zeroshot.compare(ours, theirs, metric, draws=DRAWS, seed=seed) if plan.off else None
+                about = {"dataset": data.name, "subset": subset, "metric": metric, "n": ours.n}
+                found.append(_plan(plan) | about | _figures(estimate, before, effect))
+    return found + over_seeds(found, ("dataset", "subset", "metric"))
+
+
+def _retrieval(
+    model: Model, data: Any, plans: Sequence[Plan], embeddings: Embeddings, seed: int, as_published: bool
+) -> list[Row]:
+    captions = [caption for said in data.captions for caption in said]
+    owner = np.array([clip for clip, said in enumerate(data.captions) for _ in said])
+    texts = model.embed_texts(captions)
+    found: list[Row] = []
+    variants: list[retrieval.Variant] = ["default", "as-published"] if as_published else ["default"]
+    for variant in variants:
+        name = data.name if variant == "default" else f"{data.name} (as-published)"
+        baselines: dict[str, retrieval.Retrieval] = {}
+        for index, plan in enumerate(plans):
+            for ours in retrieval.measure(embeddings(index), texts, owner, variant=variant, seed=seed):
+                theirs = baselines.setdefault(ours.direction, ours)
+                for metric, estimate in ours.metrics.items():
+                    effect = retrieval.compare(ours, theirs, metric, seed=seed) if plan.off else None
+                    about = {"dataset": name, "direction": ours.direction, "metric": metric, "n": ours.n}
+                    found.append(
+                        _plan(plan) | about | _figures(estimate, theirs.metrics[metric].value, effect)
+                    )
+    return found + over_seeds(found, ("dataset", "direction", "metric"))
+
+
+def _bias(
+    model: Model,
+    data: BiasSet,
+    plans: Sequence[Plan],
+    embeddings: Embeddings,
+    seed: int,
+    published: str | None,
+) -> list[Row]:
+    prompts = zeroshot.class_weights(model, data.occupations, data.templates)
+    found: list[Row] = []
+    for attribute, groups in data.groups.items():
+        fault = fault_of(published, attribute) if published else None
+        if published and fault is None:
+            continue
+        measured = bias.measure_plans(
+            (embeddings(index) for index in range(len(plans))),
+            prompts,
+            groups,
+            min(data.k[attribute], len(groups)),
+            fault=fault,
+            seed=seed,
+        )
+        for plan, ours in zip(plans, measured, strict=True):
+            about = {"dataset": data.name, "attribute": attribute, "target": ours.target, "mode": ours.mode}
+            sizes = {"k": ours.k, "n": ours.n}
+            for metric in ours.metrics:
+                found += [
+                    _plan(plan) | about | sizes | row
+                    for row in _bias_rows(ours, measured[0], metric, data.occupations, bool(plan.off))
+                ]
+    return found + over_seeds(found, ("dataset", "attribute", "occupation", "metric", "target", "mode"))
+
+
+def _bias_rows(
+    ours: bias.BiasResult,
+    base: bias.BiasResult,
+    name: bias.MetricName,
+    occupations: Sequence[str],
+    differs: bool,
+) -> Iterable[Row]:
+    """One metric: its mean and sum over the occupations, then each occupation."""
+    metric, before = ours.metrics[name], base.metrics[name]
+    effect = bias.compare(ours, base, name) if differs else None
+    yield (
+        {"occupation": "", "metric": f"{name} mean"}
+        | _chance(metric.chance_mean)
+        | _figures(metric.mean, before.mean.value, effect)
+    )
+    times = len(occupations)
+    whole = (
+        Effect(effect.value * times, effect.low * times, effect.high * times, effect.p_value)
+        if effect
+        else None
+    )
+    yield (
+        {"occupation": "", "metric": f"{name} sum"}
+        | _chance(metric.chance_sum)
+        | _figures(metric.sum, before.sum.value, whole)
+    )
+    for index, occupation in enumerate(occupations):
+        value = Estimate(float(metric.values[index]), float(metric.low[index]), float(metric.high[index]))
+        effect = bias.compare(ours, base, name, index) if differs else None
+        yield (
+            {"occupation": occupation, "metric": name}
+            | _chance(metric.chance)
+            | _figures(value, float(before.values[index]), effect)
+        )
+
+
+def _chance(chance: Estimate) -> Row:
+    return {"chance": chance.value, "chance_low": chance.low, "chance_high": chance.high}
+
+
+def over_seeds(found: Sequence[Row], keys: Sequence[str]) -> list[Row]:
+    """A row without a seed for each random plan: mean and interval over its seeds, never the best of them."""
+    drawn: dict[tuple[Any, ...], list[Row]] = {}
+    for row in found:
+        if row["seed"] is not None and row["plan"].split("@")[0] == "random":
+            drawn.setdefault((row["plan"], *(row[key] for key in keys)), []).append(row)
+    means = []
+    for same in drawn.values():
+        value = stats.over_seeds([row["value"] for row in same])
+        change = stats.over_seeds([row["difference"] for row in same])
+        means.append(
+            same[0]
+            | {"seed": None, "heads": "", "value": value.value, "low": value.low, "high": value.high}
+            | {"difference": change.value, "difference_low": change.low, "difference_high": change.high}
+            | {"p_value": None}
+        )
+    return means

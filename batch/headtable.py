@@ -1,0 +1,80 @@
+"""Rows of the table heads: what switching off one head does, directly and in all, and what it is selective
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from batch import evaluate
+from batch.embedding import Embedder
+from batch.inputs import EvaluationSet
+from batch.options import Settings
+from batch.stages import Store
+from ccs import stats
+from ccs.datasets.sets import ImageSet
+from ccs.heads import Head, HeadSet
+from ccs.models import Model
+from ccs.pruning import Plan
+
+Row = dict[str, Any]
+_FEW_METRICS = {"top1", "MaxSkew mean"}
+
+
+def total_effects(rows: Sequence[Row]) -> list[Row]:
+    """Effects of single heads from the rows of their plans, with the false discovery rate over the heads."""
+    return _effects(rows, "total effect")
+
+
+def direct_effects(
+    model: Model,
+    data: EvaluationSet,
+    heads: HeadSet,
+    base: np.ndarray,
+    parts: Sequence[np.ndarray],
+    seed: int,
+) -> list[Row]:
+    """Effects of subtracting each head's contribution `parts[i]` [n, D] from the embedding `base` [n, D]."""
+    plans = [Plan("none", None, HeadSet(), "")]
+    plans += [Plan(f"single:{head}", None, HeadSet([head]), "") for head in heads]
+
+    def embeddings(index: int) -> np.ndarray:
+        if index == 0:
+            return base
+        left = base - parts[index - 1]
+        norm: np.ndarray = left / np.linalg.norm(left, axis=1, keepdims=True)
+        return norm
+
+    _, rows = evaluate.rows(model, data, plans, embeddings, seed, False)
+    return _effects(rows, "direct effect")
+
+
+def _effects(rows: Sequence[Row], measure: str) -> list[Row]:
+    found: list[Row] = []
+    for row in rows:
+        chosen = row["metric"] in _FEW_METRICS and not row.get("subset") and row.get("mode") != "as-published"
+        if not (row["plan"].startswith("single:") and chosen):
+            continue
+        head = Head.parse(row["plan"].removeprefix("single:"))
+        found.append(
+            {"layer": head.layer, "head": head.head, "measure": measure, "dataset": row["dataset"]}
+            | {"metric": row["metric"], "factor": row.get("attribute", ""), "value": row["difference"]}
+            | {"low": row["difference_low"], "high": row["difference_high"], "chance": 0.0}
+            | {"p_value": row["p_value"], "q_value": None}
+        )
+    families: dict[tuple[str, str, str], list[Row]] = {}
+    for row in found:
+        families.setdefault((row["dataset"], row["metric"], row["factor"]), []).append(row)
+    for family in families.values():
+        known = [np.nan if row["p_value"] is None else row["p_value"] for row in family]
+        for row, q_value in zip(family, stats.benjamini_hochberg(known), strict=True):
+            row["q_value"] = float(q_value)
+    return found
+
+
+def selectivity(store: Store, embedder: Embedder, images: ImageSet, settings: Settings) -> list[Row]:
+    """How much of each head's variance each factor of a drawn scene explains."""
+    return []

@@ -1,0 +1,197 @@
+"""What a run is asked to do: the settings of batch.compute and their command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ccs import results
+from ccs.errors import InputError
+
+STAGES = ("moments", "spans", "labels", "judgments", "evaluation", "heads")
+SUITES = ("world", "paper", "none")
+ORGANISMS = ("organism", "organism-control")
+_WORLD_IMAGES = 2000
+_EVAL_IMAGES = 400
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run. `images`: `world`, a folder, a parquet file or a Hub data set. `None`: chosen by the program.
+
+    `max_images`: of those the moments are collected from. `eval_images`: of each evaluation set.
+    `seeds`: random plans. `stages`: how far to go, of STAGES. `cache`: bytes of embeddings kept a set.
+    """
+
+    models: tuple[str, ...] = ORGANISMS
+    images: str = "world"
+    texts: str | None = None
+    suite: str | None = None
+    sets: tuple[str, ...] = ()
+    k: int = 5
+    stages: tuple[str, ...] = STAGES
+    max_images: int | None = None
+    eval_images: int | None = None
+    seed: int = 0
+    seeds: int = 5
+    out: Path = results.PRECOMPUTED
+    force: bool = False
+    judges: str = "tags"
+    labeler: str = "tags"
+    batch: bool = False
+    dry_run: bool = False
+    budget: float | None = None
+    refresh: tuple[str, ...] = ()
+    as_published: bool = False
+    device: str | None = None
+    precision: str = "fp32"
+    batch_size: int | None = None
+    workers: int | None = None
+    shard: int | None = None
+    cache: float = 1e9
+    plan_cost: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("k", "seeds"):
+            if getattr(self, name) < 1:
+                raise InputError(f"--{name} is {getattr(self, name)}, but must be at least 1.")
+        for name in ("max_images", "eval_images", "batch_size", "shard"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"--{name.replace('_', '-')} is {value}, but must be at least 1.")
+        if self.seed < 0 or (self.workers or 0) < 0:
+            raise InputError(
+                f"--seed and --workers must not be negative, but are {self.seed}, {self.workers}."
+            )
+
+    def for_model(self, name: str) -> Settings:
+        """The settings with what depends on the model chosen: pool of texts, suite, how many images."""
+        organism = name in ORGANISMS
+        drawn = self.images == "world"
+        suite = self.suite or ("world" if organism and drawn else "none")
+        world = suite == "world"
+        return replace(
+            self,
+            models=(name,),
+            texts=self.texts or ("world" if organism and drawn else "photographs"),
+            suite=suite,
+            max_images=self.max_images or (_WORLD_IMAGES if drawn else None),
+            eval_images=self.eval_images or (_EVAL_IMAGES if world else None),
+        )
+
+    def described(self) -> dict[str, Any]:
+        """What of the settings changes a figure, for the manifest."""
+        names: tuple[str, ...] = (
+            "images",
+            "texts",
+            "suite",
+            "sets",
+            "k",
+            "max_images",
+            "eval_images",
+            "judges",
+            "labeler",
+        )
+        names += ("seeds", "as_published", "precision", "stages")
+        values = asdict(self)
+        return {name: list(v) if isinstance(v := values[name], tuple) else v for name in names}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of batch.compute."""
+    made = argparse.ArgumentParser(
+        prog="python -m batch.compute",
+        description="Score the attention heads of CLIP models, switch them off, measure, and write tables.",
+    )
+    add = made.add_argument
+    add("--model", action="append", metavar="M", help="organism, an open_clip NAME/TAG, a folder; repeatable; "
+        "`paper`: the six models of the study (default: both organisms)")  # fmt: skip
+    add(
+        "--images",
+        default="world",
+        help="what moments are collected from: world, a folder, a parquet file, a Hub id",
+    )
+    add("--texts", help="pool of texts: world, photographs, or a text file with one text a line")
+    add("--suite", choices=SUITES, help="what to evaluate on (default: world for the organisms, else none)")
+    add("--set", action="append", default=[], metavar="S", help="evaluate on this set only (repeatable)")
+    add("--k", type=int, default=5, help="texts a head (default 5)")
+    add("--stages", help=f"how far to go, some of {','.join(STAGES)}; what they need is done too")
+    add("--max-images", type=int, help="at most so many images for the moments")
+    add("--eval-images", type=int, help="at most so many images of each evaluation set")
+    add("--seed", type=int, default=0, help="where randomness begins (default 0)")
+    add("--seeds", type=int, default=5, help="random plans (default 5)")
+    add("--out", type=Path, default=results.PRECOMPUTED, help="folder of results (default precomputed/)")
+    add("--force", action="store_true", help="do finished stages again")
+    add("--judges", default="tags", help="`tags` (a stand-in), `default`, or PROVIDER:MODEL,...")
+    add("--labeler", default="tags", help="`tags` (a stand-in) or PROVIDER:MODEL")
+    add(
+        "--batch",
+        action="store_true",
+        help="ask language models by their batch interfaces; run again to collect",
+    )
+    add(
+        "--dry-run",
+        action="store_true",
+        help="say what language models would be asked and what it costs, and stop",
+    )
+    add("--budget", type=float, help="US dollars that language models may cost at most")
+    add(
+        "--refresh", action="append", default=[], metavar="J", help="ask this judge, or about this head, anew"
+    )
+    add("--as-published", action="store_true", help="also bias with the faults of the study's released code")
+    add("--device", help="cpu, cuda or cuda:N (default: what there is)")
+    add(
+        "--precision",
+        choices=("fp32", "bf16", "fp16"),
+        default="fp32",
+        help="of evaluation; moments stay fp32",
+    )
+    add("--batch-size", type=int, help="images at a time (default: found automatically)")
+    add("--workers", type=int, help="processes that decode images (default: found automatically)")
+    add(
+        "--shard",
+        type=int,
+        help="images in a shard, the unit of work that is kept (default: by size)",
+    )
+    add(
+        "--keep",
+        type=float,
+        default=1e9,
+        metavar="BYTES",
+        help="keep a set's embeddings for later runs up to this",
+    )
+    add("--plan-cost", action="store_true", help="say what the run would take, and stop")
+    return made
+
+
+def parse(argv: Sequence[str] | None) -> Settings:
+    """The settings of a command line. Raises InputError for a value that is not allowed."""
+    args = parser().parse_args(argv)
+    stages = tuple(STAGES)
+    if args.stages is not None:
+        stages = tuple(part.strip() for part in args.stages.split(",") if part.strip())
+        for stage in stages:
+            if stage not in STAGES:
+                raise InputError(f"There is no stage {stage!r}; stages are {', '.join(STAGES)}.")
+        if not stages:
+            raise InputError(f"--stages names none; stages are {', '.join(STAGES)}.")
+    return Settings(
+        models=_models(args.model), images=args.images, texts=args.texts, suite=args.suite,
+        sets=tuple(args.set), k=args.k, stages=stages, max_images=args.max_images,
+        eval_images=args.eval_images, seed=args.seed, seeds=args.seeds, out=args.out, force=args.force,
+        judges=args.judges, labeler=args.labeler, batch=args.batch, dry_run=args.dry_run, budget=args.budget,
+        refresh=tuple(args.refresh), as_published=args.as_published, device=args.device,
+        precision=args.precision, batch_size=args.batch_size, workers=args.workers, shard=args.shard,
+        cache=args.keep, plan_cost=args.plan_cost, )  # fmt: skip
+
+
+def _models(asked: Sequence[str] | None) -> tuple[str, ...]:
+    from ccs.paper import figures
+
+    names: list[str] = []
+    for name in asked or ORGANISMS:
+        names += [model.name for model in figures.models()] if name == "paper" else [name]
+    return tuple(dict.fromkeys(names))
