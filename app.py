@@ -1,0 +1,50 @@
+"""The Space's entry: results, models and the page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Load the results and serve the page; returns 2 for a user's mistake."""
+    from ccs.errors import InputError
+
+    parser = argparse.ArgumentParser(description="See a head of a CLIP model, switch it off, see what happens.")
+    parser.add_argument("--results", metavar="PLACE", help="a folder of tables or hf://datasets/USER/NAME; "
+                        "default: CCS_RESULTS, else precomputed/")  # fmt: skip
+    parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
+    parser.add_argument("--port", type=int, help="default: the first free one from 7860")
+    args = parser.parse_args(argv)
+    try:
+        serve(args.results or os.environ.get("CCS_RESULTS"), args.host, args.port)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def serve(results: str | None, host: str, port: int | None) -> None:
+    """Serve the page until interrupted."""
+    from gradio.utils import get_upload_folder
+
+    from ccs import results as tables
+    from ccs.ui.core import App
+    from ccs.ui.interface import blocks, launch_settings
+
+    app = App(tables.load(results), Path(get_upload_folder()))
+    print(f"Results: {app.collection.source}", *app.collection.notices, sep="\n")
+    demo = blocks(app)
+    _, url, _ = demo.launch(server_name=host, server_port=port, prevent_thread_lock=True, **launch_settings())
+    print(f"Open {url}", flush=True)
+    demo.block_thread()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

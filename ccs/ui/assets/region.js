@@ -1,0 +1,282 @@
+// One region of the page (top, left, main or status): turns what a visitor does into actions for the server.
+// Gradio gives `element`, `trigger`, `watch` and `upload`. Actions go one at a time and in order: the server's
+// answer to one is the screen on which the next was made; repeated switching collapses into the last.
+const ui = window.ccsUI ||= (() => {
+  const queue = [];
+  let sent = null, turn = 0, timer = 0;
+  const merges = new Set(["off", "filter"]);
+
+  function next() {
+    if (sent || !queue.length) return;
+    sent = queue.shift();
+    document.body.dataset.busy = "1";
+    clearTimeout(timer);
+    // A lost answer (a restarted server) must not freeze the page.
+    timer = setTimeout(settle, 90000);
+    sent.fire(sent.data);
+  }
+  function settle() {
+    sent = null;
+    delete document.body.dataset.busy;
+    clearTimeout(timer);
+    next();
+  }
+  return {
+    send(fire, data) {
+      const last = queue[queue.length - 1];
+      if (last && merges.has(data.do) && last.data.do === data.do) last.data = data;
+      else queue.push({ fire, data });
+      next();
+    },
+    status(node) {
+      if (!node) return;
+      const query = node.dataset.query;
+      if (node.dataset.turn !== "0") {
+        const url = new URL(location.href), kept = new URLSearchParams(query);
+        for (const name of ["__theme", "__lang"]) if (url.searchParams.has(name)) kept.set(name, url.searchParams.get(name));
+        history.replaceState(null, "", url.pathname + (kept.size ? "?" + kept : "") + url.hash);
+        const tab = new URLSearchParams(query).get("tab") || "heads";
+        document.body.dataset.tab = tab;
+      }
+      document.body.dataset.turn = node.dataset.turn;
+      if (node.dataset.state === "done" && node.dataset.turn !== turn) {
+        turn = node.dataset.turn;
+        document.body.dataset.ready = turn;
+        settle();
+      }
+    },
+    say(text) {
+      let live = document.getElementById("ccs-live");
+      if (!live) {
+        live = document.createElement("div");
+        live.id = "ccs-live";
+        live.className = "toast";
+        live.setAttribute("role", "status");
+        document.body.append(live);
+      }
+      live.textContent = text;
+      live.classList.add("on");
+      clearTimeout(live.timer);
+      live.timer = setTimeout(() => live.classList.remove("on"), 2500);
+    },
+    tip(target) {
+      let box = document.getElementById("ccs-tip");
+      if (!target) { if (box) box.hidden = true; return; }
+      if (!box) {
+        box = document.createElement("div");
+        box.id = "ccs-tip";
+        box.setAttribute("role", "tooltip");
+        document.body.append(box);
+      }
+      const [head, ...rows] = target.dataset.tip.split("\n");
+      box.replaceChildren(Object.assign(document.createElement("b"), { textContent: head }),
+        ...rows.map((row) => Object.assign(document.createElement("span"), { textContent: row })));
+      box.hidden = false;
+      const at = target.getBoundingClientRect(), size = box.getBoundingClientRect();
+      const x = Math.min(Math.max(8, at.left + at.width / 2 - size.width / 2), innerWidth - size.width - 8);
+      const below = at.bottom + 8 + size.height < innerHeight;
+      box.style.transform = `translate(${x}px, ${below ? at.bottom + 8 : at.top - size.height - 8}px)`;
+    },
+  };
+})();
+
+const act = (data) => ui.send((d) => trigger("act", d), data);
+const fields = (form) => {
+  const out = {};
+  for (const [name, value] of new FormData(form)) if (typeof value === "string") out[name] = value;
+  return out;
+};
+const submit = (form) => act({ ...fields(form), do: form.dataset.do });
+
+// -- the grid -----------------------------------------------------------------------------------------------
+const grid = () => element.querySelector(".grid");
+function toggle(cell) {
+  const off = cell.classList.toggle("off");
+  cell.setAttribute("aria-pressed", off);
+  const heads = [...grid().querySelectorAll(".cell.off")].map((c) => c.dataset.head);
+  act({ do: "off", off: heads.join(" ") });
+}
+function open(cell) {
+  for (const one of grid().querySelectorAll('[aria-selected="true"]')) one.setAttribute("aria-selected", "false");
+  cell.parentElement.setAttribute("aria-selected", "true");
+  act({ do: "inspect", head: cell.dataset.head });
+}
+function press(cell, event) {
+  if (grid().dataset.click === "switch" || event.shiftKey) toggle(cell);
+  else open(cell);
+}
+function walk(cell, key) {
+  const rows = [...grid().querySelectorAll('[role="row"]:not(.names)')].map((row) => [...row.querySelectorAll(".cell")]);
+  let y = rows.findIndex((row) => row.includes(cell)), x = rows[y].indexOf(cell);
+  if (key === "ArrowUp") y--; else if (key === "ArrowDown") y++;
+  else if (key === "ArrowLeft") x--; else if (key === "ArrowRight") x++;
+  else if (key === "Home") x = 0; else x = rows[y].length - 1;
+  const to = rows[y]?.[x];
+  if (!to) return;
+  for (const one of grid().querySelectorAll('.cell[tabindex="0"]')) one.tabIndex = -1;
+  to.tabIndex = 0;
+  to.focus();
+}
+
+// -- taking things along --------------------------------------------------------------------------------------
+function save(name, blob) {
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 5000);
+}
+async function picture(section) {
+  // The figure with its computed styles, drawn through an SVG: what is on the screen is what is saved.
+  const box = section.getBoundingClientRect(), copy = section.cloneNode(true);
+  const from = [section, ...section.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
+  from.forEach((node, i) => {
+    const style = getComputedStyle(node);
+    if (style.display === "none" || node.matches(".tools, .what")) { to[i].style.display = "none"; return; }
+    let css = "";
+    for (const name of style) css += `${name}:${style.getPropertyValue(name)};`;
+    to[i].setAttribute("style", css);
+  });
+  copy.style.margin = "0";
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${box.width}" height="${box.height}"><foreignObject width="100%" height="100%">${
+    new XMLSerializer().serializeToString(copy)}</foreignObject></svg>`;
+  const image = new Image();
+  image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(svg);
+  await image.decode();
+  const canvas = Object.assign(document.createElement("canvas"), { width: box.width * 2, height: box.height * 2 });
+  const pen = canvas.getContext("2d");
+  pen.fillStyle = getComputedStyle(document.body).backgroundColor;
+  pen.fillRect(0, 0, canvas.width, canvas.height);
+  pen.scale(2, 2);
+  pen.drawImage(image, 0, 0);
+  return new Promise((done) => canvas.toBlob(done, "image/png"));
+}
+async function copy(text, words) {
+  try { await navigator.clipboard.writeText(text); }
+  catch {  // no clipboard without https; a selection works everywhere
+    const area = Object.assign(document.createElement("textarea"), { value: text });
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  ui.say(words);
+}
+const model = () => document.querySelector('select[data-do="model"]')?.value || "clip";
+
+// -- pictures of one's own -------------------------------------------------------------------------------------
+async function send(files) {
+  const list = [...files].slice(0, 16);
+  if (!list.length) return;
+  const sent = [], refused = [];
+  document.body.dataset.busy = "1";
+  for (const file of list) {
+    if (file.size > 20 * 2 ** 20) { refused.push(`${file.name} has more than 20 MB.`); continue; }
+    try {
+      const { path } = await upload(file);
+      sent.push({ path, name: file.name || "picture" });
+    } catch { refused.push(`${file.name} could not be sent.`); }
+  }
+  delete document.body.dataset.busy;
+  if (refused.length) ui.say(refused.join(" "));
+  if (sent.length) act({ do: "upload", files: sent });
+}
+async function camera() {
+  let stream;
+  try { stream = await navigator.mediaDevices.getUserMedia({ video: true }); }
+  catch { ui.say("The camera cannot be used here."); return; }
+  const dialog = document.createElement("dialog");
+  dialog.className = "camera";
+  dialog.innerHTML = '<video autoplay playsinline muted></video><div><button class="primary" value="take">Take</button> <button value="">Close</button></div>';
+  document.body.append(dialog);
+  const video = dialog.querySelector("video");
+  video.srcObject = stream;
+  dialog.showModal();
+  dialog.addEventListener("click", (event) => {
+    if (!event.target.matches("button")) return;
+    const close = () => { stream.getTracks().forEach((track) => track.stop()); dialog.remove(); };
+    if (!event.target.value) return close();
+    const canvas = Object.assign(document.createElement("canvas"), { width: video.videoWidth, height: video.videoHeight });
+    canvas.getContext("2d").drawImage(video, 0, 0);
+    canvas.toBlob((blob) => { close(); send([new File([blob], "camera.jpg", { type: "image/jpeg" })]); }, "image/jpeg", 0.92);
+  });
+}
+
+// -- listeners; on the region, so that new HTML needs none of its own ----------------------------------------
+element.addEventListener("click", async (event) => {
+  const cell = event.target.closest(".grid .cell");
+  if (cell) return press(cell, event);
+  const node = event.target.closest("button, [data-plan]");
+  if (!node || node.disabled) return;
+  const data = node.dataset, figure = node.closest(".fig");
+  if (data.do) { const { do: name, ...rest } = data; act({ ...rest, do: name }); }
+  else if (data.save === "csv") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.csv`, new Blob([figure.dataset.csv], { type: "text/csv" }));
+  else if (data.save === "png") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.png`, await picture(figure));
+  else if (data.copy === "link") copy(location.href, "The link is copied; it opens this very screen.");
+  else if (data.copy === "code") copy(data.code, "The program is copied; it gives the same figures.");
+  else if (data.camera) camera();
+  else if (data.cancel) trigger("cancel", {});
+  else if (data.themeToggle) {
+    const dark = document.body.classList.toggle("dark");
+    localStorage.setItem("ccs-theme", dark ? "dark" : "light");
+  }
+});
+element.addEventListener("change", (event) => {
+  const node = event.target;
+  if (node.dataset.files) { send(node.files); node.value = ""; return; }
+  if (node.dataset.do) return act({ do: node.dataset.do, value: node.value });
+  if (node.dataset.add && node.value) {
+    const area = node.form.elements[node.dataset.add];
+    area.value = area.value.trim() ? `${area.value.trim().replace(/,$/, "")}, ${node.value}` : node.value;
+    return submit(node.form);
+  }
+  if (node.form?.dataset.live) submit(node.form);
+});
+element.addEventListener("submit", (event) => {
+  event.preventDefault();
+  submit(event.target);
+});
+element.addEventListener("keydown", (event) => {
+  const { key, target } = event, cell = target.closest(".grid .cell");
+  if ((event.ctrlKey || event.metaKey) && key === "Enter" && target.form) { event.preventDefault(); return submit(target.form); }
+  if (cell) {
+    if (key.startsWith("Arrow") || key === "Home" || key === "End") { event.preventDefault(); walk(cell, key); }
+    else if (key === "Enter") { event.preventDefault(); press(cell, event); }
+    else if (key === " " || key === "x") { event.preventDefault(); toggle(cell); }
+    else if (key === "Escape") ui.tip(null);
+  } else if (target.matches("[data-plan]") && (key === "Enter" || key === " ")) { event.preventDefault(); target.dispatchEvent(new MouseEvent("click", { bubbles: true })); }
+});
+for (const name of ["mouseover", "focusin"]) element.addEventListener(name, (event) => {
+  const target = event.target.closest("[data-tip]");
+  if (target && (name === "mouseover" || target.matches(":focus-visible"))) ui.tip(target);
+});
+for (const name of ["mouseout", "focusout"]) element.addEventListener(name, () => ui.tip(null));
+for (const name of ["dragover", "drop"]) element.addEventListener(name, (event) => {
+  if (!event.target.closest("[data-drop]")) return;
+  event.preventDefault();
+  if (name === "drop") send(event.dataTransfer.files);
+});
+
+if (!window.ccsOnce) {
+  window.ccsOnce = true;
+  const theme = localStorage.getItem("ccs-theme");
+  if (theme && !new URLSearchParams(location.search).has("__theme")) document.body.classList.toggle("dark", theme === "dark");
+}
+if (element.closest("#region-left")) {
+  document.addEventListener("paste", (event) => {
+    const files = [...event.clipboardData.files].filter((file) => file.type.startsWith("image/"));
+    if (files.length) { event.preventDefault(); send(files); }
+  });
+  document.addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.target.matches("input, textarea, select")) return;
+    const again = event.key === "y" || (event.shiftKey && event.key.toLowerCase() === "z");
+    if (again || event.key === "z") { event.preventDefault(); act({ do: again ? "redo" : "undo" }); }
+  });
+}
+if (element.closest("#region-main")) {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
+    const button = element.querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
+    if (button) { event.preventDefault(); button.click(); }
+  });
+}
+watch("value", () => ui.status(element.querySelector(".status")));
+ui.status(element.querySelector(".status"));

@@ -1,0 +1,181 @@
+"""The view Classify: what the model answers to the visitor's pictures, before and after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.models import Model
+from ccs.ui.parts import button, csv_text, empty, esc, figure, number, options, percent, points
+from ccs.ui.pictures import embed, load_example, pictures
+from ccs.ui.session import Session
+from ccs.ui.tables import Sheet
+from ccs.ui.uploads import data_url
+from ccs.zeroshot import class_weights
+
+if TYPE_CHECKING:
+    from ccs.ui.core import App
+
+SHOWN = 5
+TEMPLATES = ("a photo of a {}", "a picture of a {}", "{}")
+OWN = "the set’s own"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Probabilities [pictures, classes] with nothing off and with some heads off."""
+
+    before: np.ndarray
+    after: np.ndarray
+
+    def ranks(self, after: bool) -> np.ndarray:
+        """Rank from 1 of every class for every picture; equal probabilities in the classes' order."""
+        order = np.argsort(-(self.after if after else self.before), axis=1, kind="stable")
+        ranks = np.empty_like(order)
+        np.put_along_axis(ranks, order, np.arange(1, order.shape[1] + 1)[None], axis=1)
+        return ranks
+
+    def margin(self, after: bool) -> np.ndarray:
+        """First probability less the second [pictures]; 1 with a single class."""
+        both = np.sort(self.after if after else self.before, axis=1)[:, ::-1]
+        return np.asarray(both[:, 0] - both[:, 1]) if both.shape[1] > 1 else both[:, 0]
+
+
+def compare(before: np.ndarray, after: np.ndarray, weights: np.ndarray, scale: float) -> Comparison:
+    """Softmax of scaled cosines. before, after: unit embeddings [pictures, d]; weights: unit rows [classes, d]."""
+    return Comparison(_softmax(scale * before @ weights.T), _softmax(scale * after @ weights.T))
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+
+def asked(session: Session) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(classes, templates) in force: what was typed, else those of the example's set."""
+    example = load_example(session.state.example)
+    classes = session.state.classes or example.classes
+    template = session.state.template
+    return classes, (template,) if template else example.templates
+
+
+def class_matrix(session: Session, model: Model) -> tuple[tuple[str, ...], np.ndarray]:
+    """The classes in force and their unit weights [classes, d], kept for the next click."""
+    classes, templates = asked(session)
+    key = ("classes", model.weights_hash, classes, templates)
+    return classes, session.memory.get(key, lambda: class_weights(model, classes, templates))
+
+
+def measure(session: Session, model: Model) -> tuple[tuple[str, ...], Comparison, np.ndarray]:
+    """Classes, probabilities, and the cosine [pictures] between embeddings before and after."""
+    classes, weights = class_matrix(session, model)
+    before, after = embed(session, model, [HeadSet(), session.state.off])
+    return classes, compare(before, after, weights, model.logit_scale), (before * after).sum(axis=1)
+
+
+def check_template(template: str) -> str:
+    """The template, if it says where the class goes; empty means the set's own."""
+    if template and template.count("{}") != 1:
+        raise InputError(f"The template {template!r} must hold {{}} once, where the class goes.")
+    return template
+
+
+def render(app: App, session: Session, sheet: Sheet) -> str:
+    """The view as HTML."""
+    form = _form(session)
+    try:
+        model = app.shelf.get(session.state.model)
+    except InputError as error:
+        return form + empty("This model cannot answer here", str(error))
+    classes, found, moved = measure(session, model)
+    shown = pictures(session)
+    off = session.state.off
+    flips = int((found.before.argmax(1) != found.after.argmax(1)).sum())
+    if off:
+        words = (
+            f"<p class=lead><b>{flips} of {len(shown)}</b> pictures get another answer with {len(off)} "
+            f"{'head' if len(off) == 1 else 'heads'} off. The embeddings keep a mean similarity of "
+            f"<b>{number(float(moved.mean()), 3)}</b> (1 is no change).</p>"
+        )
+    else:
+        high = button("switch off the high-CCS heads", "preset", css="link", value="high") if sheet.level("high") else ""
+        words = (
+            "<p class=lead>No head is switched off, so before and after agree. Click heads in the grid"
+            f"{', or ' + high if high else ''}.</p>"
+        )
+    cards = "".join(_picture(i, p.image, p.name, classes, found) for i, p in enumerate(shown))
+    body = f'<div class="answers">{cards}</div>'
+    saved = csv_text(
+        ["picture", "class", "before", "after", "rank before", "rank after", "heads off"],
+        [
+            [p.name, c, f"{found.before[i, j]:.6f}", f"{found.after[i, j]:.6f}", found.ranks(False)[i, j], found.ranks(True)[i, j], off]
+            for i, p in enumerate(shown)
+            for j, c in enumerate(classes)
+        ],
+    )  # fmt: skip
+    _, templates = asked(session)
+    what = (
+        f"Zero-shot classification among {len(classes)} classes. Each class is written into "
+        f"{'the template' if len(templates) == 1 else f'{len(templates)} templates'} "
+        f"({esc(', '.join(templates))}); the picture’s probability for a class is the softmax of {model.logit_scale:.1f} "
+        "times the cosine. <b>Before</b>: the whole model. <b>After</b>: the outputs of the heads switched off are zero in "
+        "the forward pass. <b>Margin</b>: first probability less the second. Probabilities are among these classes only: "
+        "even a picture of none of them gets 100% in sum."
+    )
+    return form + words + figure("Before and after", body, what=what, unit="probability, %", name="classify", table=saved)
+
+
+def _form(session: Session) -> str:
+    state = session.state
+    classes, _ = asked(session)
+    choices = [("", OWN), *((t, t) for t in TEMPLATES)]
+    if state.template and state.template not in TEMPLATES:
+        choices.append((state.template, state.template))
+    own = button("Classes of the example’s set", "own-classes") if state.classes else ""
+    return (
+        '<form class="panel ask" data-do="classify"><div class="row"><label class="field grow"><span>Classes, one a line or '
+        f'between commas</span><textarea name="classes" rows="3" maxlength="20000">{esc(", ".join(classes))}</textarea></label>'
+        f'<div class="stack"><label class="field"><span>Template</span><select name="template">{options(choices, state.template)}</select></label>'
+        '<label class="field"><span>or one of your own</span><input name="own" maxlength="200" placeholder="a drawing of a {}"></label></div></div>'
+        f'<div class="row"><button type="submit" class="primary">Classify</button>{own}</div></form>'
+    )
+
+
+def _picture(index: int, image: object, name: str, classes: tuple[str, ...], found: Comparison) -> str:
+    from PIL import Image
+
+    assert isinstance(image, Image.Image)
+    before, after = found.before[index], found.after[index]
+    ranks = found.ranks(False)[index], found.ranks(True)[index]
+    listed = [j for j in np.argsort(ranks[0]) if ranks[0][j] <= SHOWN or ranks[1][j] <= SHOWN]
+    listed.sort(key=lambda j: (ranks[1][j], ranks[0][j]))
+    rows = "".join(
+        f'<tr{" class=first" if ranks[1][j] == 1 else ""}><th scope="row">{esc(classes[j])}</th>'
+        f'<td><span class="pair"><span class="bar before"><span style="width:{100 * before[j]:.2f}%"></span><b>{percent(before[j])}</b></span>'
+        f'<span class="bar after"><span style="width:{100 * after[j]:.2f}%"></span><b>{percent(after[j])}</b></span></span></td>'
+        f'<td class="num">{_moved(int(ranks[0][j]), int(ranks[1][j]))}</td></tr>'
+        for j in listed
+    )
+    first, new = classes[int(before.argmax())], classes[int(after.argmax())]
+    verdict = f"{esc(first)} <b>→ {esc(new)}</b>" if first != new else f"{esc(first)}, unchanged"
+    margins = float(found.margin(False)[index]), float(found.margin(True)[index])
+    return (
+        f'<article class="answer"><div class="subject"><img src="{data_url(image, 160)}" alt="{esc(name)}"><div><h4>{verdict}</h4>'
+        f'<p class="muted">{esc(name)}</p><p>Margin {percent(margins[0])} → {percent(margins[1])} '
+        f'<span class="muted">({points(margins[1] - margins[0])})</span></p></div></div>'
+        '<table><thead><tr><th scope="col">class</th><th scope="col"><i class="key before"></i>before '
+        '<i class="key after"></i>after</th><th scope="col">rank</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></article>"
+    )
+
+
+def _moved(before: int, after: int) -> str:
+    """A rank and how it changed, in words for a screen reader and a sign for the eye."""
+    if before == after:
+        return f"{after}"
+    sign = "▲" if after < before else "▼"
+    return f'{after} <span class="moved" title="was {before}">{sign}{abs(before - after)}</span>'

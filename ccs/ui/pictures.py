@@ -1,0 +1,84 @@
+"""The pictures that a visitor works on: the drawn examples, their classes, and how a model sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.models import Model
+from ccs.tower import Trunk
+from ccs.ui.session import Session
+from ccs.ui.uploads import Picture
+
+SHOWN = 4
+PAGES = 25
+
+
+@dataclass(frozen=True)
+class Example:
+    """Four drawn pictures of a set, with what to ask about them."""
+
+    pictures: tuple[Picture, ...]
+    classes: tuple[str, ...]
+    templates: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+def example_names() -> tuple[str, ...]:
+    """The drawn sets that pictures can be taken from; occupations first, which the page opens with."""
+    from ccs.world import sets
+
+    names = sets.classification_names()
+    return tuple(sorted(names, key=lambda name: (name != "occupations", names.index(name))))
+
+
+def parse_example(example: str) -> tuple[str, int]:
+    """`occupations:3` is the set occupations and its fourth page; InputError where there is none such."""
+    name, _, page = (example or "occupations").partition(":")
+    if name not in example_names() or not (page or "0").isdigit() or int(page or 0) >= PAGES:
+        raise InputError(f"There is no example {example!r}; one looks like occupations:0.")
+    return name, int(page or 0)
+
+
+@lru_cache(maxsize=32)
+def load_example(example: str) -> Example:
+    """The four pictures of `occupations:3`, drawn from seeds that training never sees."""
+    from ccs.world import sets
+
+    name, page = parse_example(example)
+    whole = sets.classification_set(name)
+    # Steps through the classes so that four neighbors are four different things.
+    indices = [(page * SHOWN + i) * 7 % len(whole.images) for i in range(SHOWN)]
+    answers = tuple(whole.classes[whole.labels[i]] for i in indices)
+    shown = tuple(Picture(answer, whole.images[i]) for i, answer in zip(indices, answers, strict=True))
+    return Example(shown, whole.classes, whole.templates, answers)
+
+
+def pictures(session: Session) -> tuple[Picture, ...]:
+    """The visitor's own pictures, or the example where there are none."""
+    return session.uploads or load_example(session.state.example).pictures
+
+
+def trunk(session: Session, model: Model) -> Trunk:
+    """The pictures' activations below the first prunable layer; made once for the same pictures."""
+    shown = pictures(session)
+    key = ("trunk", model.weights_hash, tuple(p.key for p in shown))
+    return session.memory.get(key, lambda: model.trunk([p.image for p in shown]))
+
+
+def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:
+    """Embeddings [plans, pictures, d] of the visitor's pictures; what was computed before is not again."""
+    shown = pictures(session)
+    key = tuple(p.key for p in shown)
+    start = trunk(session, model)
+    return np.stack(
+        [
+            session.memory.get(("embed", model.weights_hash, key, off), lambda off=off: model.embed_trunk(start, off))  # type: ignore[misc]
+            for off in plans
+        ]
+    )

@@ -1,0 +1,163 @@
+"""What is on the screen, as one frozen value: it is what the URL holds, and what undo and redo go through."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+
+VIEWS = ("heads", "classify", "bias", "paradox", "judges", "about")
+MAX_TEXTS = 200
+MAX_TEXT_LENGTH = 200
+MAX_HEADS = 1024
+MAX_QUERY = 12_000
+MAX_HISTORY = 100
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff]")
+
+
+@dataclass(frozen=True)
+class State:
+    """One screen. Every field but the pictures a visitor uploads; those never leave the session.
+
+    `classes` and `occupations` are texts, one an entry. `template` is a template with `{}`, or the name of a
+    list of templates. `k` 0 is the gallery's own cut-off. `example` names the drawn pictures shown.
+    """
+
+    tab: str = "heads"
+    model: str = ""
+    off: HeadSet = HeadSet()
+    head: Head | None = None
+    text: int = 0
+    other_model: str = ""
+    other_head: Head | None = None
+    concept: str = ""
+    level: str = ""
+    find: str = ""
+    example: str = ""
+    classes: tuple[str, ...] = ()
+    template: str = ""
+    occupations: tuple[str, ...] = ()
+    bias_template: str = ""
+    gallery: str = ""
+    attribute: str = ""
+    k: int = 0
+    target: str = "pool"
+    faulty: bool = False
+    quality: str = ""
+    fairness: str = ""
+
+    def query(self) -> str:
+        """The URL's query, without the fields at their default."""
+        return urlencode({name: value for name, value in _written(self).items()})
+
+
+_DEFAULT = State()
+_MANY = ("classes", "occupations")
+
+
+def _written(state: State) -> dict[str, str]:
+    out = {}
+    for field in fields(State):
+        value = getattr(state, field.name)
+        if value == getattr(_DEFAULT, field.name) or value is None:
+            continue
+        if field.name in _MANY:
+            out[field.name] = "\n".join(value)
+        elif isinstance(value, bool):
+            out[field.name] = "1"
+        else:
+            out[field.name] = str(value)
+    return out
+
+
+def from_query(query: Mapping[str, str]) -> tuple[State, tuple[str, ...]]:
+    """The state a URL asks for, and a sentence for each part of it that could not be used."""
+    state, problems = State(), []
+    for name, text in query.items():
+        if name not in _DEFAULT.__dataclass_fields__:
+            continue
+        try:
+            state = replace(state, **{name: _read(name, str(text))})
+        except InputError as error:
+            problems.append(f"The link's part {name!r} was left out: {error}")
+    return state, tuple(problems)
+
+
+def _read(name: str, text: str) -> Any:
+    if len(text) > MAX_QUERY:
+        raise InputError(f"it is longer than {MAX_QUERY} characters.")
+    if name == "off":
+        off = HeadSet.parse(text)
+        if len(off) > MAX_HEADS:
+            raise InputError(f"it names {len(off)} heads and at most {MAX_HEADS} are allowed.")
+        return off
+    if name in ("head", "other_head"):
+        return Head.parse(text)
+    if name in _MANY:
+        return texts(text)
+    if name == "faulty":
+        return text == "1"
+    if name in ("k", "text"):
+        if not re.fullmatch(r"\d{1,7}", text):
+            raise InputError(f"{text[:20]!r} is not a whole number.")
+        return int(text)
+    if name == "tab" and text not in VIEWS:
+        raise InputError(f"there is no view {text[:20]!r}; there are {', '.join(VIEWS)}.")
+    return line(text)
+
+
+def line(text: str) -> str:
+    """One line of a visitor's text: control and invisible characters become spaces; InputError if too long."""
+    clean = re.sub(r"\s+", " ", _CONTROL.sub(" ", text)).strip()
+    if len(clean) > MAX_TEXT_LENGTH:
+        raise InputError(
+            f"The text that begins {clean[:30]!r} has {len(clean)} characters; at most {MAX_TEXT_LENGTH} are allowed."
+        )
+    return clean
+
+
+def texts(typed: str | Iterable[str]) -> tuple[str, ...]:
+    """Texts typed one a line or, on a single line, between commas: clean, distinct, in the order typed."""
+    if isinstance(typed, str):
+        rows: Iterable[str] = typed.splitlines()
+        rows = [row for row in rows if row.strip()]
+        if len(rows) == 1:
+            rows = rows[0].split(",")
+    else:
+        rows = typed
+    found = tuple(dict.fromkeys(clean for row in rows if (clean := line(row))))
+    if len(found) > MAX_TEXTS:
+        raise InputError(f"There are {len(found)} texts; at most {MAX_TEXTS} are allowed.")
+    return found
+
+
+@dataclass(frozen=True)
+class History:
+    """The sets of heads that were off before, and those undone. The present one is in the `State`."""
+
+    past: tuple[HeadSet, ...] = ()
+    future: tuple[HeadSet, ...] = ()
+
+    def to(self, present: HeadSet, new: HeadSet) -> History:
+        """History once `new` takes the place of `present`."""
+        if new == present:
+            return self
+        return History((*self.past, present)[-MAX_HISTORY:], ())
+
+    def undo(self, present: HeadSet) -> tuple[HeadSet, History]:
+        """What was off before (the same where there is nothing to undo), and the history then."""
+        if not self.past:
+            return present, self
+        return self.past[-1], History(self.past[:-1], (present, *self.future))
+
+    def redo(self, present: HeadSet) -> tuple[HeadSet, History]:
+        """What was undone last, and the history then."""
+        if not self.future:
+            return present, self
+        return self.future[0], History((*self.past, present), self.future[1:])

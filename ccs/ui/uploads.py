@@ -1,0 +1,136 @@
+"""A visitor's picture files: what is accepted, how it is read, and that nothing of it stays on the disk."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import shutil
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from ccs.errors import InputError
+
+MAX_BYTES = 20 * 1024 * 1024
+MAX_PIXELS = 40_000_000
+MAX_PICTURES = 16
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+KEPT_SIDE = 1024  # pixels; a model sees 64 to 336
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as it is used: RGB, upright, at most 1024 px a side. `note` says what was done to the file."""
+
+    name: str
+    image: Image.Image
+    note: str = ""
+
+    @property
+    def key(self) -> str:
+        """The same for the same pixels."""
+        header = f"{self.image.size}".encode()
+        return hashlib.sha256(header + self.image.tobytes()).hexdigest()[:16]
+
+
+def read(path: Path, name: str | None = None) -> Picture:
+    """A picture file, whatever its format says. Raises InputError in one sentence where it cannot be used."""
+    name = (name or path.name)[:60]
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise InputError(f"{name} has {size / 2**20:.0f} MB; at most {MAX_BYTES // 2**20} MB are accepted.")
+    if size == 0:
+        raise InputError(f"{name} is empty.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of large pictures; they are refused below
+            with Image.open(path, formats=FORMATS) as file:
+                return _decoded(file, name)
+    except UnidentifiedImageError:
+        raise InputError(f"{name} is not a picture; accepted are {', '.join(FORMATS)}.") from None
+    except Image.DecompressionBombError:
+        raise InputError(_too_large(name)) from None
+    except InputError:
+        raise
+    except (OSError, SyntaxError, ValueError, EOFError, MemoryError):
+        raise InputError(f"{name} is damaged or cut off and cannot be read.") from None
+
+
+def _decoded(file: Image.Image, name: str) -> Picture:
+    if file.width * file.height > MAX_PIXELS:
+        raise InputError(_too_large(name))
+    if min(file.size) < 1 or max(file.size) > 50 * min(file.size):
+        raise InputError(f"{name} is {file.width} x {file.height} pixels, too narrow to be seen by a model.")
+    notes = []
+    if getattr(file, "n_frames", 1) > 1:
+        notes.append("first frame")
+    file.seek(0)
+    file.load()
+    image: Image.Image = file
+    upright = ImageOps.exif_transpose(image)
+    if upright is not None and file.getexif().get(0x0112, 1) != 1:
+        image = upright
+        notes.append("turned upright")
+    if image.mode in ("I", "I;16", "I;16B", "I;16L", "F"):
+        image = _eight_bit(image)
+        notes.append("16 bit to 8 bit")
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        image = Image.new("RGBA", layer.size, "white")
+        image.alpha_composite(layer)
+        notes.append("on white")
+    if image.mode == "CMYK":
+        notes.append("CMYK to RGB")
+    image = image.convert("RGB")
+    if max(image.size) > KEPT_SIDE:
+        image.thumbnail((KEPT_SIDE, KEPT_SIDE), Image.Resampling.LANCZOS)
+    return Picture(name, image, ", ".join(notes))
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """Gray levels of 16 bits or more, from their lowest to their highest, as 8 bits."""
+    low, high = image.convert("F").getextrema()
+    assert isinstance(low, float) and isinstance(high, float)
+    scale = 255 / (high - low) if high > low else 0
+    return image.convert("F").point(lambda value: value * scale - low * scale).convert("L")
+
+
+def _too_large(name: str) -> str:
+    return f"{name} has more than {MAX_PIXELS // 1_000_000} megapixels."
+
+
+def claim(path: str, root: Path) -> Path:
+    """The path of a file that this visitor uploaded; InputError for any other path."""
+    found = Path(path).resolve()
+    if not found.is_relative_to(root.resolve()) or not found.is_file():
+        raise InputError("The file that was sent is not an upload of this page.")
+    return found
+
+
+def take(path: str, root: Path, name: str | None = None) -> Picture:
+    """Read an upload into memory and delete its file, also where it cannot be read."""
+    file = claim(path, root)
+    try:
+        return read(file, name)
+    finally:
+        file.unlink(missing_ok=True)
+        if file.parent != root.resolve():
+            shutil.rmtree(file.parent, ignore_errors=True)
+
+
+def data_url(image: Image.Image, side: int | None = None) -> str:
+    """The picture inside a `data:` URL, so that nothing is fetched; `side` bounds it in pixels."""
+    if side is not None and max(image.size) > side:
+        image = image.copy()
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    if image.width * image.height <= 128 * 128:
+        image.save(buffer, "PNG")
+        kind = "png"
+    else:
+        image.save(buffer, "JPEG", quality=88)
+        kind = "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
