@@ -119,7 +119,7 @@ def parse_reply(reply: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Read a reply that must be one object of `schema`, its properties in the schema's order.
 
     Raises OffSchemaError that names the first departure. The schema's vocabulary is that of `closed_object`,
-    with strings (of an enum or any) and booleans at the leaves.
+    with strings (of an enum or any) and booleans at the leaves. Of the strings only a reason may be empty.
     """
     answer = parse_object(reply)
     _check(answer, schema, "the reply")
@@ -141,6 +141,8 @@ def _check(value: Any, schema: Mapping[str, Any], name: str) -> None:
             _check(value[key], inner, key)
     elif not isinstance(value, {"string": str, "boolean": bool}[kind]):
         raise OffSchemaError(f"{name} is not a {kind}")
+    elif kind == "string" and name != "reason" and not any(c.isalnum() for c in str(value)):
+        raise OffSchemaError(f"{name} is empty")
     elif value not in schema.get("enum", [value]):
         raise OffSchemaError(f"{name} is none of the {len(schema['enum'])} values allowed")
 
