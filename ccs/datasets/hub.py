@@ -67,7 +67,8 @@ def rows(source: Source, max_rows: int | None = None) -> Table:
     """
     if source.hub is None:
         raise InputError(
-            f"{source.name!r} is not on the Hub; put a local copy in $CCS_DATA/{source.name} ({source.verified})."
+            f"{source.name!r} is not on the Hub; put a local copy in $CCS_DATA/{source.name} "
+            f"({source.verified})."
         )
     return any_rows(
         source.hub,

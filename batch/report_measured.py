@@ -1,0 +1,274 @@
+"""The measured part of the report: what has no published counterpart, first of all the two organisms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+
+from batch.charts import Point, dots, plane
+from batch.document import Block, Chart, Grid, Heading, Text
+from ccs.results import Results
+
+PLANS = ("none", "high", "moderate", "low", "equal-high", "equal-low", "random")
+
+
+def model_sections(name: str, results: Results) -> Iterator[Block]:
+    """CCS, accuracy, skew, single heads and selectivity of one model."""
+    yield Heading(2, f"Measured: {name}")
+    yield Text(_about(results))
+    yield from _levels(results.table("scores"))
+    yield from _accuracy(name, results.table("pruning"))
+    yield from _retrieval(results.table("retrieval"))
+    yield from _skew(name, results.table("bias"))
+    yield from _plane(name, results)
+    heads, scores = results.table("heads"), results.table("scores")
+    yield from _single_heads(heads, scores)
+    yield from _selectivity(name, heads, scores)
+
+
+def _about(results: Results) -> str:
+    manifest = results.manifest
+    images, texts = manifest["images"], manifest["texts"]
+    judges = manifest.get("judges") or []
+    labeler = manifest.get("labeler")
+    who = [judge for judge in [*judges, labeler] if isinstance(judge, Mapping)]
+    stand_ins = sorted({str(judge["name"]) for judge in who if judge.get("stand_in")})
+    note = f" **{', '.join(stand_ins)} stands in for a language model.**" if stand_ins else ""
+    return (
+        f"Weights `{str(manifest['model'].get('weights_hash', ''))[:16]}`; moments of {images.get('count')} "
+        f"pictures of {images.get('name')}; {texts.get('count')} texts of {texts.get('name')}; computed "
+        f"{str(manifest.get('created', ''))[:10]}.{note}"
+    )
+
+
+def head_name(row: Mapping[str, object] | pd.Series) -> str:
+    """L6.H1."""
+    return f"L{row['layer']}.H{row['head']}"
+
+
+def _levels(scores: pd.DataFrame) -> Iterator[Block]:
+    frame = scores[scores["k"] == scores["k"].min()] if len(scores) else scores
+    if not len(frame):
+        return
+    yield Heading(3, "Concept consistency")
+    k = int(frame["k"].iloc[0])
+    counts = frame["ccs"].value_counts()
+    unknown = int(frame["ccs"].isna().sum())
+    line = ", ".join(f"{int(counts.get(value, 0))} of CCS {value}" for value in range(k + 1))
+    yield Text(f"{len(frame)} heads: {line}{f', {unknown} unknown' if unknown else ''}.")
+    rows = []
+    for _, row in frame.sort_values(["ccs", "share"], ascending=False).iterrows():
+        ccs = "unknown" if pd.isna(row["ccs"]) else f"{int(row['ccs'])} of {k}"
+        label = "–" if pd.isna(row["label"]) else str(row["label"])
+        rows.append([head_name(row), label, ccs, str(row["level"]) or "–", f"{row['share']:.2f}"])
+    columns = ["head", "concept", "CCS", "level", "variance explained by its texts"]
+    yield Grid(columns, rows, "", frozenset({"concept", "level"}))
+
+
+def _main_plans(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of plans of many heads; of random plans only the mean over seeds."""
+    grouped = ~frame["plan"].str.startswith("single:")
+    seeded = (frame["plan"] == "random") & frame["seed"].notna()
+    return frame[grouped & ~seeded]
+
+
+def _change(row: pd.Series, scale: float, digits: int) -> str:
+    if row["plan"] == "none" or pd.isna(row["difference"]):
+        return ""
+    text = f" ({row['difference'] * scale:+.{digits}f}"
+    if pd.notna(row["difference_low"]):
+        text += (
+            f": {row['difference_low'] * scale:+.{digits}f} to {row['difference_high'] * scale:+.{digits}f}"
+        )
+    return text + ")"
+
+
+def _wide(
+    frame: pd.DataFrame, columns: list[str], scale: float, digits: int
+) -> tuple[list[str], list[list[str]]]:
+    """Plans down, `columns` of the frame together across: value and change with its interval."""
+    keys = list(dict.fromkeys(frame[columns].itertuples(index=False, name=None)))
+    rows = []
+    for (plan, size), some in frame.groupby(["plan", "n_heads"], sort=False):
+        cells = {tuple(row[name] for name in columns): row for _, row in some.iterrows()}
+        line = [f"{plan} ({size})"]
+        for key in keys:
+            row = cells.get(key)
+            line.append(
+                "–" if row is None else f"{row['value'] * scale:.{digits}f}{_change(row, scale, digits)}"
+            )
+        rows.append(line)
+    names = [" ".join(str(part) for part in key if part) for key in keys]
+    return ["plan (heads off)", *names], rows
+
+
+def _accuracy(name: str, pruning: pd.DataFrame) -> Iterator[Block]:
+    frame = _main_plans(pruning[(pruning["metric"] == "top1")])
+    if not len(frame):
+        return
+    yield Heading(3, "Accuracy by plan")
+    columns, rows = _wide(frame, ["dataset", "subset"], 100, 1)
+    yield Text("Top-1 in percent; in brackets the change from no head off, with its 95% interval.")
+    yield Grid(columns, rows)
+    points = [
+        Point(
+            f"{row['dataset']}", str(row["plan"]), row["value"] * 100, _of(row["low"]), _of(row["high"]), True
+        )
+        for _, row in frame.iterrows()
+        if row["plan"] in ("none", "high", "low", "random") and not row["subset"]
+    ]
+    yield Chart(
+        f"{_slug(name)}-accuracy",
+        dots(points, "top-1 (%)"),
+        f"{name}: zero-shot accuracy with no head, the high, the low and as many random heads off.",
+    )
+
+
+def _of(value: float, scale: float = 100.0) -> float | None:
+    return None if pd.isna(value) else float(value) * scale
+
+
+def _slug(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in name).lower()
+
+
+def _retrieval(retrieval: pd.DataFrame) -> Iterator[Block]:
+    frame = _main_plans(retrieval[retrieval["metric"].isin(["R@1", "R@10"])])
+    if not len(frame):
+        return
+    yield Heading(3, "Retrieval by plan")
+    columns, rows = _wide(frame, ["dataset", "direction", "metric"], 100, 1)
+    yield Grid(columns, rows, "Percent of queries.")
+
+
+def _skew(name: str, bias: pd.DataFrame) -> Iterator[Block]:
+    mean = bias[(bias["metric"] == "MaxSkew mean") & (bias["mode"] == "correct") & (bias["target"] == "pool")]
+    frame = _main_plans(mean[mean["occupation"] == ""])
+    if not len(frame):
+        return
+    yield Heading(3, "MaxSkew by plan")
+    chances = frame.drop_duplicates(["dataset", "attribute", "k"])
+    levels = "; ".join(
+        f"{row['dataset']}, {row['attribute']} (K = {row['k']} of {row['n']}): {row['chance']:.3f} "
+        f"[{row['chance_low']:.3f}, {row['chance_high']:.3f}]"
+        for _, row in chances.iterrows()
+    )
+    yield Text(f"Mean over occupations, natural logarithm. **Chance level** (random rankings): {levels}.")
+    columns, rows = _wide(frame, ["dataset", "attribute"], 1, 3)
+    yield Grid(columns, rows)
+    points = []
+    for _, row in frame.iterrows():
+        about = f"{row['dataset']}, {row['attribute']}"
+        if row["plan"] == "none" and pd.notna(row["chance"]):
+            bounds = (_of(row["chance_low"], 1), _of(row["chance_high"], 1))
+            points.append(Point(about, "chance", row["chance"], *bounds))
+        if row["plan"] in ("none", "high", "low", "random"):
+            bounds = (_of(row["low"], 1), _of(row["high"], 1))
+            points.append(Point(about, str(row["plan"]), row["value"], *bounds, filled=True))
+    yield Chart(
+        f"{_slug(name)}-skew",
+        dots(points, "MaxSkew, mean over occupations"),
+        f"{name}: MaxSkew with no head, the high, the low and as many random heads off, beside chance.",
+    )
+
+
+def _plane(name: str, results: Results) -> Iterator[Block]:
+    pruning, bias = results.table("pruning"), results.table("bias")
+    accuracy = pruning[(pruning["metric"] == "top1") & (pruning["subset"] == "")]
+    skew = bias[(bias["metric"] == "MaxSkew mean") & (bias["mode"] == "correct") & (bias["occupation"] == "")]
+    if not len(accuracy) or not len(skew):
+        return
+    keys = ["plan", "seed"]
+    both = pd.merge(
+        accuracy.groupby(keys, dropna=False)["value"].mean().rename("accuracy").reset_index(),
+        skew.groupby(keys, dropna=False)["value"].mean().rename("skew").reset_index(),
+        on=keys,
+    )
+    points = []
+    for _, row in both.iterrows():
+        kind = str(row["plan"]).split(":")[0].split("@")[0]
+        seed = "" if pd.isna(row["seed"]) else f" seed {int(row['seed'])}"
+        points.append((f"{row['plan']}{seed}", row["accuracy"] * 100, row["skew"], kind))
+    yield Heading(3, "Accuracy against bias")
+    yield Chart(
+        f"{_slug(name)}-plane",
+        plane(points, "mean top-1 over sets (%)", "mean MaxSkew over attributes and sets"),
+        f"{name}: every plan, its mean accuracy and its mean MaxSkew. Better is right and low.",
+    )
+
+
+def _single_heads(heads: pd.DataFrame, scores: pd.DataFrame) -> Iterator[Block]:
+    frame = heads[(heads["metric"] == "MaxSkew mean") & (heads["measure"] == "total effect")]
+    if not len(frame):
+        return
+    yield Heading(3, "Which heads carry the skew")
+    known = scores.set_index(["layer", "head"])
+    rows = []
+    for (dataset, factor), some in frame.groupby(["dataset", "factor"], sort=False):
+        for _, row in some.sort_values("value").head(5).iterrows():
+            at = (row["layer"], row["head"])
+            label = known.loc[[at], "label"].iloc[0] if at in known.index else None
+            q = "–" if pd.isna(row["q_value"]) else f"{row['q_value']:.3f}"
+            bounds = "–" if pd.isna(row["low"]) else f"[{row['low']:+.3f}, {row['high']:+.3f}]"
+            found = "✓" if pd.notna(row["q_value"]) and row["q_value"] < 0.05 else "–"
+            cells = [str(dataset), str(factor), head_name(row), "–" if pd.isna(label) else str(label)]
+            rows.append([*cells, f"{row['value']:+.3f}", bounds, q, found])
+    yield Text(
+        "The five heads whose switching off lowers the mean MaxSkew most, for each set and attribute. ✓: "
+        "the false discovery rate over all heads is below 5%."
+    )
+    columns = ["set", "attribute", "head", "concept", "change of MaxSkew", "95% interval", "q", ""]
+    yield Grid(columns, rows, "", frozenset({"attribute", "head", "concept"}))
+
+
+def _selectivity(name: str, heads: pd.DataFrame, scores: pd.DataFrame) -> Iterator[Block]:
+    frame = heads[heads["measure"] == "selectivity"]
+    if not len(frame):
+        return
+    best = frame.loc[frame.groupby(["layer", "head"])["value"].idxmax()]
+    both = best.merge(scores[["layer", "head", "ccs", "label", "level"]], on=["layer", "head"])
+    both = both[both["ccs"].notna()]
+    if len(both) < 3:
+        return
+    rho, low, high = spearman(both["ccs"].to_numpy(float), both["value"].to_numpy(float))
+    yield Heading(3, "Does CCS measure what it says?")
+    yield Text(
+        "Selectivity is the share of the variance of a head's contribution that one factor of the scene "
+        "explains. Each head stands here with the factor it is most selective for. Rank correlation with "
+        f"CCS over {len(both)} heads: **{rho:+.2f}** (95% interval {low:+.2f} to {high:+.2f})."
+    )
+    points = [
+        (
+            f"{head_name(row)}, {row['label']}: {row['factor']}",
+            row["ccs"],
+            row["value"],
+            str(row["level"]) or "other",
+        )
+        for _, row in both.iterrows()
+    ]
+    yield Chart(
+        f"{_slug(name)}-selectivity",
+        plane(points, "CCS", "selectivity for its best factor"),
+        f"{name}: each head's CCS and how much of its variance its best factor explains.",
+    )
+
+
+def spearman(x: np.ndarray, y: np.ndarray, draws: int = 2000, seed: int = 0) -> tuple[float, float, float]:
+    """Spearman's rank correlation and its 95% interval by resampling pairs (percentile bootstrap)."""
+    rng = np.random.default_rng(seed)
+    picks = rng.integers(0, len(x), (draws, len(x)))
+    values = [_rank_correlation(x[pick], y[pick]) for pick in picks]
+    low, high = np.nanquantile(values, [0.025, 0.975])
+    return _rank_correlation(x, y), float(low), float(high)
+
+
+def _rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    ranks = [pd.Series(values).rank().to_numpy() for values in (x, y)]
+    spread = [float(rank.std()) for rank in ranks]
+    if min(spread) == 0:
+        return float("nan")
+    return float(
+        np.mean((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())) / (spread[0] * spread[1])
+    )
