@@ -329,3 +329,28 @@ def source(name: str) -> Source:
             f"There is no set {name!r}; there are {', '.join(SOURCES)} and the drawn world/... ones."
         )
     return SOURCES[name]
+
+
+def as_markdown() -> str:
+    """The table of docs/datasets.md (`python -m ccs.datasets.registry`)."""
+    lines = [
+        "| name | set | on the Hub | split | rows | licence | how it was verified |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for found in SOURCES.values():
+        where = " ".join(part for part in (found.hub or "local only", found.config) if part)
+        cells = (
+            found.name,
+            found.title,
+            where,
+            found.split,
+            f"{found.rows:,}",
+            found.licence,
+            found.verified,
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(as_markdown())
