@@ -80,13 +80,15 @@ class Model:
 
     name: what results are filed under. architecture, tag: open_clip's, or a description and "" for a folder.
     heads: the heads that the study scores, those of the last four layers; heads of earlier layers can be
-    switched off too. tower: the image tower itself. clip: open_clip's module. preprocess_config: open_clip's.
+    switched off too. tower: the image tower itself. clip: open_clip's module. open_clip_name, config and
+    preprocess_config: what open_clip makes such a model from.
     """
 
     def __init__(self, source: _Source, clip: Any, tokenizer: Any, autocast: torch.dtype | None) -> None:
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
         self.name, self.architecture, self.tag = source.name, source.architecture, source.tag
+        self.open_clip_name = source.open_clip_name
         self.config = {**source.config, "quick_gelu": source.quick_gelu}
         self.clip = clip
         self.tower = ImageTower(clip.visual, autocast)

@@ -1,0 +1,101 @@
+"""Take a model home with heads off: `python -m batch.export --model M --off "L8.H1 L9.H2" --out DIR`.
+
+Writes an ordinary open_clip folder with a model card, or puts it on the Hub with --repo USER/NAME (private
+unless --public). What the results say of exactly these heads goes into the card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import ccs
+from batch.publish import Change, Publisher, Remote, difference
+from ccs import results
+from ccs.errors import InputError
+from ccs.export import export
+from ccs.heads import HeadSet
+from ccs.models import Model
+
+
+def measured(model: Model, off: HeadSet, collection: Path) -> list[str]:
+    """Lines of Markdown: the model's results whose plan is exactly these heads; none if there are none."""
+    folder = collection / results.folder_name(model.name)
+    if not (folder / results.MANIFEST_FILE).is_file():
+        return []
+    found = results.read(folder)
+    if found.manifest["model"]["weights_hash"] != model.weights_hash:
+        return []
+    lines: list[str] = []
+    for name in ("pruning", "retrieval", "bias"):
+        for row in found.table(name).to_dict("records"):
+            if row["heads"] != str(off) or row["n_heads"] != len(off):
+                continue
+            details = [row.get(key) for key in ("subset", "direction", "attribute", "occupation", "mode")]
+            what = ", ".join([row["dataset"], *filter(None, details), row["metric"]])
+            interval = f"{row['low']:.3f} to {row['high']:.3f}"
+            lines.append(f"| {what} | {row['value']:.3f} | {interval} | {row['baseline']:.3f} |")
+    if not lines:
+        return []
+    return ["| measure | with these heads off | interval | with none off |", "|---|---|---|---|", *lines]
+
+
+def publish(folder: Path, publisher: Publisher, message: str, *, public: bool) -> str:
+    """Put an exported folder on the Hub in one commit, and return the commit."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def plan(remote: Remote) -> Change:
+        return difference(remote, files, ())
+
+    return publisher.push(plan, message, public=public)[0]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m batch.export", description=__doc__)
+    parser.add_argument("--model", default="organism", help="embedded name, open_clip name/tag, or folder")
+    parser.add_argument("--off", default="", help='heads to switch off, e.g. "L8.H1 L9.H2"')
+    parser.add_argument("--out", type=Path, help="a new folder")
+    parser.add_argument("--repo", help="a model repository on the Hub, USER/NAME")
+    parser.add_argument(
+        "--public", action="store_true", help="visible to all; a new one is private otherwise"
+    )
+    parser.add_argument("--results", type=Path, default=results.PRECOMPUTED, help="results for the card")
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if not arguments.out and not arguments.repo:
+        raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
+    publisher = Publisher(arguments.repo, "model") if arguments.repo else None
+    off = HeadSet.parse(arguments.off)
+    model = ccs.load(arguments.model)
+    title = f"{model.name} with {off or 'no head'} off"
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = arguments.out or Path(scratch) / "model"
+        error = export(model, off, folder, measured(model, off, arguments.results))
+        print(f"{title}: open_clip's embeddings differ from ours by {error:.1e}.")
+        if arguments.out:
+            print(f"Written to {folder}.")
+        if publisher:
+            commit = publish(folder, publisher, title, public=arguments.public)
+            print(f"Published as {arguments.repo}, commit {commit}.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line. Returns 0, or 2 after a sentence on what was wrong."""
+    arguments = _parser().parse_args(argv)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
+    try:
+        _run(arguments)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

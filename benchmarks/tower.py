@@ -1,0 +1,160 @@
+"""What a plan and the contributions cost, in units of open_clip's own forward pass, and peak memory.
+
+    python -m benchmarks.tower [--models ViT-B-32 ViT-L-14] [--repeats 5]
+
+All figures are ratios within one run: the forward passes compared take turns, CPU time of this process is
+counted on one thread, and the smallest of the repeats is kept, so that other work on the machine hardly
+matters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results" / "tower.json"
+IMAGES = {"ViT-B-32": 12, "ViT-B-16": 4, "ViT-L-14": 2}
+ALLOWED = {"ViT-B-32": 0.28, "ViT-B-16": 0.28, "ViT-L-14": 0.14}
+CONTRIBUTIONS_ALLOWED = 1.1
+
+
+def smallest(passes: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Least CPU seconds of each pass; they take turns, after one round to warm up."""
+    best = dict.fromkeys(passes, float("inf"))
+    for turn in range(repeats + 1):
+        for name, run in passes.items():
+            start = time.process_time()
+            run()
+            if turn:
+                best[name] = min(best[name], time.process_time() - start)
+    return best
+
+
+def measure(architecture: str, repeats: int) -> dict[str, float | str]:
+    """Ratios for one architecture, with untrained weights."""
+    import torch
+
+    import ccs
+    from ccs import Head, HeadSet
+
+    torch.set_num_threads(1)
+    model = ccs.load(f"{architecture}/random")
+    tower = model.tower
+    x = torch.randn(IMAGES.get(architecture, 8), 3, *tower.image_size)
+    first = tower.first_prunable_layer
+    none = [HeadSet()]
+    # The dearest plans there are: no two agree in any layer that can be pruned.
+    apart = [
+        HeadSet(Head(layer, head) for layer in range(first, model.n_layers)) for head in range(model.n_heads)
+    ][:4]
+    single = [HeadSet([head]) for head in model.heads]
+
+    def plain() -> None:
+        with torch.no_grad():
+            model.clip.encode_image(x)
+
+    trunk = tower.trunk(x)
+    seconds = smallest(
+        {
+            "plain": plain,
+            "none": lambda: tower.embed(x, none),
+            "contributions": lambda: tower.contributions(x),
+            "1 plan": lambda: tower.embed_trunk(trunk, apart[:1]),
+            "4 plans": lambda: tower.embed_trunk(trunk, apart),
+        },
+        repeats,
+    )
+    # Single heads are many plans; one turn of them against one more plain pass is enough.
+    many = smallest({"plain": plain, "single heads": lambda: tower.embed_trunk(trunk, single)}, 1)
+    return {
+        "model": architecture,
+        "plain_seconds_an_image": seconds["plain"] / len(x),
+        "nothing_off": seconds["none"] / seconds["plain"],
+        "plan_alone": seconds["1 plan"] / seconds["plain"],
+        "plan_of_4": seconds["4 plans"] / 4 / seconds["plain"],
+        "plan_of_all_single_heads": many["single heads"] / len(single) / many["plain"],
+        "allowed": ALLOWED.get(architecture, float("nan")),
+        "contributions": seconds["contributions"] / seconds["plain"],
+        "contributions_allowed": CONTRIBUTIONS_ALLOWED,
+    }
+
+
+def peak(images: int, plans: int) -> int:
+    """MiB this process has used at most after embedding so many images under so many plans (ViT-B-32)."""
+    import random
+
+    import torch
+
+    import ccs
+    from ccs import HeadSet
+
+    torch.set_num_threads(1)
+    model = ccs.load("ViT-B-32/random")
+    rng = random.Random(0)
+    off = [HeadSet(rng.sample(list(model.heads), 6)) for _ in range(plans)]
+    # One picture seen over and over: what is measured is the tower's memory, not that of the input.
+    x = torch.randn(1, 3, 224, 224).expand(images, -1, -1, -1)
+    model.embed_images(x, off, batch_size=8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (
+        1024 if sys.platform == "linux" else 1 << 20
+    )
+
+
+def peaks() -> list[dict[str, int]]:
+    """Peak memory of processes of their own, over images and plans."""
+    rows = []
+    for images, plans in ((8, 1), (32, 1), (8, 8), (32, 8)):
+        command = [sys.executable, "-m", "benchmarks.tower", "--peak", str(images), str(plans)]
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        rows.append({"images": images, "plans": plans, "peak_mib": int(out)})
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", nargs="+", default=list(IMAGES))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--peak", nargs=2, type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if arguments.peak:
+        print(peak(*arguments.peak))
+        return 0
+    import torch
+
+    columns = (
+        "nothing_off",
+        "plan_alone",
+        "plan_of_4",
+        "plan_of_all_single_heads",
+        "allowed",
+        "contributions",
+    )
+    print("In units of open_clip's forward pass:\n", " " * 10, *columns)
+    rows = []
+    for architecture in arguments.models:
+        rows.append(row := measure(architecture, arguments.repeats))
+        print(architecture.rjust(11), *(f"{row[name]:.3f}".rjust(len(name)) for name in columns), flush=True)
+    memory = peaks()
+    for line in memory:
+        print(
+            f"{line['images']:5d} images, {line['plans']:2d} plans: peak {line['peak_mib']} MiB", flush=True
+        )
+    about = {"torch": torch.__version__, "machine": platform.processor() or platform.machine(), "threads": 1}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(
+        json.dumps({"about": about, "ratios": rows, "memory": memory}, indent=1) + "\n", "utf-8"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
