@@ -1,4 +1,210 @@
-"""Placeholder until its turn."""
+"""Each view as a function with typed inputs: on Gradio's API page, in gradio_client, and as MCP tools.
+
+Functions take what they need and keep nothing between calls. A mistake comes back as a sentence.
+"""
+
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import numpy as np
+
+from ccs import bias as measures
+from ccs.errors import InputError
+from ccs.heads import Head
+from ccs.ui import bias as bias_view
+from ccs.ui import classify as classify_view
+from ccs.ui import core, judges, paradox, uploads
 from ccs.ui.core import App
-def expose(app: App) -> None: ...
+from ccs.ui.session import Session
+from ccs.ui.state import line, texts
+
+Json = dict[str, Any]
+
+
+class Endpoints:
+    """The functions, bound to one app."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def _session(self, model: str, off: str = "") -> Session:
+        """A session of one call; InputError for a model or a head that is not there."""
+        app = self.app
+        if model not in app.models:
+            raise InputError(f"There is no model {model!r}; there are {', '.join(app.models)}.")
+        session = core.open_link(app, {"model": model, "tab": "classify"})
+        core.update(app, session, "off", {"off": off})
+        return session
+
+    def models(self) -> list[str]:
+        """Names of the models that can be asked, the embedded ones first."""
+        return list(self.app.models)
+
+    def heads(self, model: str = "organism") -> list[Json]:
+        """All heads of a model: name, concept, CCS (null where unknown), K, level, share of variance that its texts explain.
+
+        model: one of `models`.
+        """
+        self._session(model)
+        sheet = self.app.sheet(model)
+        return [
+            {"head": str(h), "concept": c.label, "ccs": c.ccs, "k": c.k, "level": c.level, "share": c.share}
+            for h in self.app.heads(model)
+            for c in (sheet.card(h),)
+        ]
+
+    def head(self, head: str, model: str = "organism") -> Json:
+        """One head: its texts with explained share and every judge's verdict, and its rows in the table of single heads.
+
+        head: such as L7.H2. model: one of `models`.
+        """
+        self._session(model, head)
+        sheet = self.app.sheet(model)
+        card = sheet.card(Head.parse(head))
+        told = [
+            {"text": t.text, "concept": t.concept, "share": t.share,
+             "verdicts": {v.judge: {"verdict": v.verdict, "reason": v.reason or v.cause} for v in t.verdicts}}
+            for t in card.texts
+        ]  # fmt: skip
+        table = sheet.table("heads")
+        rows = table[(table["layer"] == card.head.layer) & (table["head"] == card.head.head)] if len(table) else table
+        effects = [{k: _json(v) for k, v in row.items() if k not in ("model", "weights")} for row in rows.to_dict("records")]
+        return {"head": head, "concept": card.label, "ccs": card.ccs, "k": card.k, "level": card.level, "texts": told, "effects": effects}
+
+    def classify(
+        self, pictures: list[str] | None, classes: str = "", off: str = "", model: str = "organism", template: str = "", example: str = "occupations:0"
+    ) -> Json:
+        """Zero-shot probabilities of pictures with all heads on (before) and with some off (after).
+
+        pictures: files; none means the drawn `example`, such as occupations:0. classes: one a line or between
+        commas; empty means the example's own. off: heads such as "L7.H2 L6.H1". template: with {} where the
+        class goes.
+        """
+        session = self._session(model, off)
+        template = classify_view.check_template(line(template))
+        core.update(self.app, session, "example", {"value": example})
+        session.state = replace(session.state, classes=texts(classes), template=template)
+        session.uploads = tuple(uploads.read(Path(path)) for path in (pictures or [])[: uploads.MAX_PICTURES])
+        loaded = self.app.shelf.get(model)
+        names, found, moved = classify_view.measure(session, loaded)
+        shown = classify_view.pictures(session)
+        return {
+            "classes": list(names),
+            "pictures": [p.name for p in shown],
+            "before": found.before.round(6).tolist(),
+            "after": found.after.round(6).tolist(),
+            "answers": [[names[int(a)], names[int(b)]] for a, b in zip(found.before.argmax(1), found.after.argmax(1), strict=True)],
+            "similarity": np.asarray(moved).round(6).tolist(),
+        }
+
+    def bias(
+        self, occupations: str = "judge", off: str = "", model: str = "organism", gallery: str = "world/faces",
+        attribute: str = "gender", k: int = 0, target: str = "pool",
+    ) -> Json:  # fmt: skip
+        """MaxSkew, MinSkew and NDKL of the rankings of people for occupations, before and after, with chance and 95% intervals.
+
+        occupations: one a line or between commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for the gallery's own.
+        target: pool or uniform.
+        """
+        session = self._session(model, off)
+        self.app.galleries.get(gallery)
+        session.state = replace(session.state, occupations=texts(occupations), gallery=gallery, attribute=attribute, k=max(0, int(k)), target=target)
+        what = bias_view.asked(self.app, session)
+        loaded = self.app.shelf.get(model)
+        before = self.app.galleries.base(loaded, gallery)
+        after = self.app.galleries.embeddings(loaded, gallery, session.state.off)
+        first, second = bias_view.measure(before, after, bias_view.texts(session, loaded, what), what)
+        change = measures.compare(second, first)
+        return {
+            "occupations": list(what.occupations), "attribute": what.attribute, "k": what.k, "target": what.target,
+            "metrics": {
+                name: {"before": _three(one.mean), "after": _three(second.metrics[name].mean), "chance": _three(one.chance_mean),
+                       "each before": one.values.tolist(), "each after": second.metrics[name].values.tolist()}
+                for name, one in first.metrics.items()
+            },
+            "change of MaxSkew": {"value": change.value, "low": change.low, "high": change.high, "p": change.p_value},
+            "groups": {group: {"pool": int(first.pool[g]), "top before": first.top[:, g].tolist(), "top after": second.top[:, g].tolist()}
+                       for g, group in enumerate(first.groups)},
+        }  # fmt: skip
+
+    def paradox(self, quality: str = "", fairness: str = "") -> Json:
+        """Every measured set of heads: change of accuracy and of mean MaxSkew, with 95% intervals, from the tables.
+
+        quality, fairness: keys of the quantities, as the answer lists them; empty means the first of each.
+        """
+        left, right = paradox.quality_rows(self.app), paradox.fairness_rows(self.app)
+        if not len(left) or not len(right):
+            raise InputError("There are no tables pruning and bias yet.")
+        first = [c.key for c in paradox.choices(left, "quality")]
+        second = [c.key for c in paradox.choices(right, "fairness")]
+        rows = paradox.measured(left, right, quality or first[0], fairness or second[0])
+        return {"quality": first, "fairness": second, "points": [{k: _json(v) for k, v in vars(row).items()} for row in rows]}
+
+    def judges(self, model: str = "organism") -> Json:
+        """The judges of a model's run: share of yes, share unscored, kappa of each two.
+
+        model: one of `models`.
+        """
+        self._session(model)
+        table = self.app.sheet(model).table("judgments")
+        if not len(table):
+            raise InputError(f"There are no judgments of {model}.")
+        found = judges.agreement.summarize(judges.verdicts(table), draws=judges.DRAWS)
+        return {
+            "judges": [{k: _json(v) for k, v in vars(rate).items()} for rate in found.judges],
+            "pairs": [{k: _json(v) for k, v in vars(pair).items()} for pair in found.pairs],
+            "krippendorff alpha": _json(found.krippendorff_alpha.value),
+        }
+
+    def about(self, model: str = "organism") -> Json:
+        """The manifest of a model's run: texts, images, seeds, versions, largest error.
+
+        model: one of `models`.
+        """
+        self._session(model)
+        return dict(self.app.sheet(model).manifest)
+
+
+def _three(estimate: Any) -> Json:
+    return {"value": _json(estimate.value), "low": _json(estimate.low), "high": _json(estimate.high)}
+
+
+def _json(value: Any) -> Any:
+    """A cell for JSON: what is not a number there is null."""
+    if value is None or value != value or type(value).__name__ == "NAType":
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _told(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a visitor's mistake as an error that Gradio shows; its signature and docstring stay."""
+    import functools
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except InputError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+
+    return call
+
+
+def expose(app: App) -> None:
+    """Add the functions to the page that is being built. They queue for the model like everyone else."""
+    ends = Endpoints(app)
+    shared: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1}
+    for name in ("models", "heads", "head", "bias", "paradox", "judges", "about"):
+        gr.api(_told(getattr(ends, name)), api_name=name, **shared)
+    with gr.Row(visible=False):
+        inputs = [
+            gr.File(label="pictures", file_count="multiple", type="filepath"),
+            gr.Textbox(label="classes"), gr.Textbox(label="off"), gr.Textbox("organism", label="model"),
+            gr.Textbox(label="template"), gr.Textbox("occupations:0", label="example"),
+        ]  # fmt: skip
+        gr.Button().click(_told(ends.classify), inputs, gr.JSON(label="answer"), api_name="classify", **shared)

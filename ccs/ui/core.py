@@ -97,9 +97,10 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
     """A new session at the screen that a link names; without a link, at a worked example."""
     state, problems = from_query(query)
     notices = list(problems)
-    if state.model not in app.models:
-        if state.model:
-            notices.append(f"The link’s model {state.model!r} is not here; this is {app.models[0]}.")
+    if not state.model:
+        state = replace(state, model=app.models[0])
+    elif state.model not in app.models:
+        notices.append(f"The link’s model {state.model!r} is not here; this is {app.models[0]}.")
         state = replace(state, model=app.models[0], off=HeadSet(), head=None)
     try:
         parse_example(state.example)
@@ -182,7 +183,8 @@ def _toggle(app: App, session: Session, fields: Fields) -> None:
 
 def _inspect(app: App, session: Session, fields: Fields) -> None:
     (head,) = _heads(app, session, str(fields.get("head", "")))
-    session.state = replace(session.state, head=head, text=0)
+    session.state = replace(session.state, head=head, text=0, tab="heads")
+    session.click = "inspect"
 
 
 def _preset(app: App, session: Session, fields: Fields) -> None:

@@ -151,6 +151,7 @@ def theme() -> gr.themes.Base:
 def launch_settings() -> dict[str, Any]:
     """What `launch` needs of the page's looks and limits."""
     return {
-        "theme": theme(), "css": (ASSETS / "style.css").read_text("utf-8"), "max_file_size": "20mb",
+        # As a style element, for Gradio rewrites the selectors of `css` and breaks those that hold a comma.
+        "theme": theme(), "head": f"<style>\n{(ASSETS / 'style.css').read_text('utf-8')}</style>", "max_file_size": "20mb",
         "state_session_capacity": SESSIONS, "ssr_mode": False, "pwa": False, "quiet": True, "footer_links": ["api"],
     }  # fmt: skip
