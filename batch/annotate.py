@@ -1,0 +1,129 @@
+"""People check the judges: `python -m batch.annotate export` draws a blind sample of (text, concept) pairs
+as a CSV to fill, `python -m batch.annotate import FILE...` reads what people answered and writes how far
+they agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ccs import annotation, results
+from ccs.annotation import Pair
+from ccs.errors import InputError
+from ccs.paper import figures
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; 0, or 2 after a user's mistake."""
+    options = _parser().parse_args(argv)
+    try:
+        if options.command == "export":
+            _export(options)
+        else:
+            _import(options)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m batch.annotate", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    export = commands.add_parser("export", help="draw a blind sample and write it as a CSV to fill")
+    export.add_argument("--n", type=int, default=100, help="pairs over all models (default: 100)")
+    export.add_argument(
+        "--models", nargs="+", metavar="NAME", help="only these models (default: all there are)"
+    )
+    export.add_argument("--out", type=Path, default=Path("annotation.csv"), help="default: annotation.csv")
+    export.add_argument("--force", action="store_true", help="write over a file that is there")
+    read = commands.add_parser("import", help="read filled sheets, write and print the agreement")
+    read.add_argument("sheets", nargs="+", type=Path, metavar="FILE", help="one filled sheet a person")
+    read.add_argument(
+        "--out", type=Path, default=Path("agreement.parquet"), help="default: agreement.parquet"
+    )
+    for command in (export, read):
+        command.add_argument("--results", type=Path, default=results.PRECOMPUTED, help="folder of results")
+        command.add_argument(
+            "--seed", type=int, default=0, help="of the sample or the bootstrap (default: 0)"
+        )
+    return parser
+
+
+def _pairs(folder: Path) -> tuple[list[Pair], list[str]]:
+    """The pairs of every model's judgments, and the judges that are stand-ins."""
+    collection = results.load(folder)
+    for notice in collection.notices:
+        print(f"left out: {notice}", file=sys.stderr)
+    pairs: list[Pair] = []
+    stand_ins: set[str] = set()
+    for found in collection.models.values():
+        pairs += annotation.pairs_of(found.table("judgments"))
+        stand_ins |= {judge["name"] for judge in found.manifest["judges"] if judge.get("stand_in")}
+    if not pairs:
+        raise InputError(f"{collection.source} holds no judgments; python -m batch.compute writes them.")
+    return pairs, sorted(stand_ins)
+
+
+def _export(options: argparse.Namespace) -> None:
+    pairs, _ = _pairs(options.results)
+    if options.models:
+        there = sorted({pair.model for pair in pairs})
+        if unknown := [name for name in options.models if name not in there]:
+            raise InputError(
+                f"There are no judgments of {', '.join(unknown)}; there are of {', '.join(there)}."
+            )
+        pairs = [pair for pair in pairs if pair.model in options.models]
+    if options.out.exists() and not options.force:
+        raise InputError(
+            f"{options.out} is there already and may hold answers: name another --out, or --force."
+        )
+    chosen = annotation.sample(pairs, options.n, options.seed)
+    with results.aside(options.out) as temporary:
+        temporary.write_text(annotation.sheet(chosen), "utf-8")
+    models = len({pair.model for pair in chosen})
+    print(f"{len(chosen)} pairs over {models} models are in {options.out}.")
+    print("For each row: does the text belong to the concept? Write yes or no into the column answer, or")
+    print("nothing if you cannot say. Then:")
+    print(f"python -m batch.annotate import {options.out} --results {options.results}")
+
+
+def _import(options: argparse.Namespace) -> None:
+    pairs, stand_ins = _pairs(options.results)
+    answers = {}
+    for path in options.sheets:
+        if path.stem in answers:
+            raise InputError(f"Two sheets are named {path.stem}: a sheet's name is the person's.")
+        answers[path.stem] = annotation.read_sheet(_read(path), pairs, str(path))
+    rows = pd.DataFrame(annotation.table(pairs, answers, seed=options.seed)).astype({"published": "float64"})
+    with results.aside(options.out) as temporary:
+        rows.to_parquet(temporary, index=False)
+    print(rows.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"))
+    if stand_ins:
+        print(f"\nThese judges are stand-ins, no language models: {', '.join(stand_ins)}.")
+    for key in ("table4", "v1-table2"):
+        printed = figures.table(key)
+        print(f"\nPublished, {printed.number}: {printed.title}")
+        frame = pd.DataFrame.from_dict(dict(printed.rows), orient="index", columns=list(printed.columns))
+        print(frame.to_string(float_format=lambda value: f"{value:.3f}"))
+    print(f"\nThe table is in {options.out}.")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}.") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a CSV in UTF-8 (byte {error.start}).") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""People's own verdicts: a blind sample of (text, concept) pairs, the sheet to fill, and what comes of it.
+
+The app's annotation view and `python -m batch.annotate` both stand on these functions.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ccs import agreement
+from ccs.errors import InputError
+from ccs.heads import Head
+from ccs.paper import figures
+from ccs.score import Verdict
+from ccs.stats import Estimate
+
+COLUMNS = ("id", "text", "concept", "answer")
+ANSWERS: Mapping[str, Verdict] = {
+    **dict.fromkeys(("yes", "y", "true", "1"), True),
+    **dict.fromkeys(("no", "n", "false", "0"), False),
+    **dict.fromkeys(("", "?", "unsure"), None),
+}
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A text with the concept of a head that picked it, and each judge's verdict: (judge, verdict).
+
+    `key` names the pair without telling its model, head or verdicts.
+    """
+
+    key: str
+    model: str
+    head: Head
+    text: str
+    concept: str
+    verdicts: tuple[tuple[str, Verdict], ...]
+
+    @property
+    def settled(self) -> bool:
+        """Whether every judge has scored it."""
+        return all(verdict is not None for _, verdict in self.verdicts)
+
+
+def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
+    """The pairs of a table of judgments (see ccs.schema), one a model, head and text."""
+    found: dict[tuple[str, Head, str, str], dict[str, Verdict]] = {}
+    for row in judgments.itertuples(index=False):
+        if pd.isna(row.label):
+            continue
+        place = (str(row.model), Head(int(row.layer), int(row.head)), str(row.text), str(row.label))
+        verdict = None if pd.isna(row.verdict) else bool(row.verdict)
+        found.setdefault(place, {})[str(row.judge)] = verdict
+    return [
+        Pair(_key(*place), *place, verdicts=tuple(sorted(verdicts.items())))
+        for place, verdicts in found.items()
+    ]
+
+
+def _key(model: str, head: Head, text: str, concept: str) -> str:
+    named = json.dumps([model, str(head), text, concept], ensure_ascii=False)
+    # The letter keeps spreadsheets from reading digits with an e between them as a number.
+    return "p" + hashlib.sha256(named.encode()).hexdigest()[:11]
+
+
+def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
+    """`n` pairs that all judges have scored, in random order; fewer if there are not so many.
+
+    Models have equal parts. Within a model each number of judges that say yes has its part of the sample (at
+    least one pair), so the sample is as the model's pairs are. A text with the same concept comes once,
+    however many heads or models have it. InputError if no pair is settled or n is below 1.
+    """
+    if n < 1:
+        raise InputError(f"A sample holds 1 pair or more, not {n}.")
+    rng = np.random.default_rng(seed)
+    models: dict[str, dict[int, list[Pair]]] = {}
+    seen: set[tuple[str, str]] = set()
+    settled = sorted((pair for pair in pairs if pair.settled), key=lambda pair: pair.key)
+    for pair in (settled[i] for i in rng.permutation(len(settled))):
+        asked = pair.text.casefold(), pair.concept
+        if asked not in seen:
+            seen.add(asked)
+            yes = sum(verdict is True for _, verdict in pair.verdicts)
+            models.setdefault(pair.model, {}).setdefault(yes, []).append(pair)
+    if not models:
+        raise InputError("There is no pair of text and concept that all judges have scored.")
+    names = sorted(models)
+    sizes = [sum(map(len, models[name].values())) for name in names]
+    chosen: list[Pair] = []
+    for name, part in zip(names, _equal_parts(sizes, n), strict=True):
+        strata = [models[name][yes] for yes in sorted(models[name])]
+        for stratum, count in zip(strata, _proportional_parts([len(s) for s in strata], part), strict=True):
+            chosen += stratum[:count]
+    return [chosen[i] for i in rng.permutation(len(chosen))]
+
+
+def _equal_parts(sizes: Sequence[int], n: int) -> list[int]:
+    """n shared out one at a time, in turn, to whatever has something left."""
+    parts = [0] * len(sizes)
+    while sum(parts) < min(n, sum(sizes)):
+        for i, size in enumerate(sizes):
+            if parts[i] < size and sum(parts) < n:
+                parts[i] += 1
+    return parts
+
+
+def _proportional_parts(sizes: Sequence[int], n: int) -> list[int]:
+    """n shared out by size, largest remainders first; each at least 1 where n reaches so far."""
+    if n <= len(sizes):
+        largest = sorted(range(len(sizes)), key=lambda i: -sizes[i])[:n]
+        return [int(i in largest) for i in range(len(sizes))]
+    exact = [n * size / sum(sizes) for size in sizes]
+    parts = [max(1, int(share)) for share in exact]
+    order = sorted(range(len(sizes)), key=lambda i: parts[i] - exact[i])
+    for i in order * (n // len(order) + 1):
+        if sum(parts) < n and parts[i] < sizes[i]:
+            parts[i] += 1
+    while sum(parts) > n:
+        parts[max(range(len(parts)), key=lambda i: (parts[i] > 1, parts[i] - exact[i]))] -= 1
+    return parts
+
+
+def sheet(pairs: Iterable[Pair]) -> str:
+    """The pairs as a CSV with an empty column `answer`. Nothing in it tells a model, a head or a verdict."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows((pair.key, pair.text, pair.concept, "") for pair in pairs)
+    return file.getvalue()
+
+
+def read_sheet(source: str, pairs: Iterable[Pair], name: str = "the sheet") -> dict[str, Verdict]:
+    """A filled sheet: key -> answer (yes, no, or None where empty or unsure).
+
+    InputError names the rows whose answer is none of `ANSWERS`, whose pair is not among `pairs`, comes
+    twice or was changed, or a missing column.
+    """
+    known = {pair.key: pair for pair in pairs}
+    reader = csv.DictReader(io.StringIO(source.removeprefix("\ufeff"), newline=""))
+    if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:
+        raise InputError(f"{name} lacks the columns {', '.join(missing)}; it needs {', '.join(COLUMNS)}.")
+    answers: dict[str, Verdict] = {}
+    wrong: list[str] = []
+    for number, row in enumerate(reader, start=2):
+        key, given = (row["id"] or "").strip(), (row["answer"] or "").strip()
+        pair = known.get(key)
+        if pair is None:
+            wrong.append(f"row {number}: the id {key!r} is of no pair in these results")
+        elif (row["text"], row["concept"]) != (pair.text, pair.concept):
+            wrong.append(f"row {number}: the text or the concept was changed")
+        elif key in answers:
+            wrong.append(f"row {number}: the id {key!r} comes twice")
+        elif given.casefold() not in ANSWERS:
+            wrong.append(f"row {number}: {given!r} is no answer")
+        else:
+            answers[key] = ANSWERS[given.casefold()]
+    if wrong:
+        more = f"; and {len(wrong) - 5} more rows" if len(wrong) > 5 else ""
+        allowed = "yes, no, or nothing"
+        raise InputError(f"{name} cannot be used: {'; '.join(wrong[:5])}{more}. An answer is {allowed}.")
+    if not any(answer is not None for answer in answers.values()):
+        raise InputError(f"{name} holds no answer yet: write yes or no into the column `answer`.")
+    return answers
+
+
+def table(
+    pairs: Iterable[Pair], answers: Mapping[str, Mapping[str, Verdict]], *, seed: int = 0
+) -> list[dict[str, Any]]:
+    """Agreement of people with the panel and with each judge, for each model and for all together.
+
+    `answers`: person -> key -> answer. Rows: model, people (a person, or `people` for several together),
+    judges (a judge, or `panel`), metric (`same`, `cohen_kappa`, `spearman_rho`, `kendall_tau`;
+    `krippendorff_alpha` among people, then judges is "", and among judges, then people is ""), value, low,
+    high, n (pairs compared), left_out (pairs without a verdict of either side), published (the study's
+    figure for that model and panel, or None).
+    """
+    if not answers:
+        raise InputError("There is nobody's answer to compare.")
+    asked = {key for given in answers.values() for key in given}
+    chosen = [pair for pair in pairs if pair.key in asked]
+    rows: list[dict[str, Any]] = []
+    models = sorted({pair.model for pair in chosen})
+    for model in [*models, ALL] if len(models) > 1 else models:
+        rows += _model_rows(model, [pair for pair in chosen if model in (ALL, pair.model)], answers, seed)
+    return rows
+
+
+def _model_rows(
+    model: str, pairs: Sequence[Pair], answers: Mapping[str, Mapping[str, Verdict]], seed: int
+) -> list[dict[str, Any]]:
+    people = {person: [given.get(pair.key) for pair in pairs] for person, given in answers.items()}
+    names = sorted({judge for pair in pairs for judge, _ in pair.verdicts})
+    judges = {judge: [dict(pair.verdicts).get(judge) for pair in pairs] for judge in names}
+    left = {person: [said] for person, said in people.items()}
+    if len(people) > 1:
+        left = {"people": list(people.values()), **left}
+    right = {
+        "panel": list(judges.values()),
+        **({j: [said] for j, said in judges.items()} if len(judges) > 1 else {}),
+    }
+    rows: list[dict[str, Any]] = []
+    for person, theirs in left.items():
+        for judge, verdicts in right.items():
+            found = agreement.compare(theirs, verdicts, seed=seed)
+            for metric in agreement.METRICS:
+                printed = _published(model, metric) if judge == "panel" else None
+                estimate = getattr(found, metric)
+                rows.append(_row(model, person, judge, metric, estimate, found.n, found.left_out, printed))
+    for people_name, judge_name, raters in (("people", "", people), ("", "panel", judges)):
+        if len(raters) > 1:
+            rated = list(raters.values())
+            n = sum(sum(v is not None for v in unit) > 1 for unit in zip(*rated, strict=True))
+            alpha = agreement.krippendorff_alpha(rated, seed=seed)
+            rows.append(
+                _row(model, people_name, judge_name, "krippendorff_alpha", alpha, n, len(pairs) - n, None)
+            )
+    return rows
+
+
+def _row(
+    model: str,
+    people: str,
+    judges: str,
+    metric: str,
+    estimate: Estimate,
+    n: int,
+    left_out: int,
+    published: Any,
+) -> dict[str, Any]:
+    values = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    names = {"model": model, "people": people, "judges": judges, "metric": metric}
+    return {**names, **values, "n": n, "left_out": left_out, "published": published}
+
+
+def _published(model: str, metric: str) -> float | None:
+    """The cell of the study's table 4, for the three models it has."""
+    printed = figures.table("table4")
+    for paper in figures.models():
+        if (
+            model in (paper.name, paper.paper_name)
+            and paper.paper_name in printed.rows
+            and metric in printed.columns
+        ):
+            return printed.value(paper.paper_name, metric)
+    return None
