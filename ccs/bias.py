@@ -47,6 +47,7 @@ __all__ = [
     "above_chance",
     "compare",
     "max_skew",
+    "mean_max_skew",
     "measure",
     "measure_plans",
     "merge_groups",
@@ -294,7 +295,7 @@ def _measure(
     scores = ranking.products(texts, pictures)
     order = ranking.top(scores, resampling.window(scores.shape[1], setup.k)[1])
     ranked = setup.codes[order[:, : setup.k]]
-    top = np.stack([(ranked == g).sum(axis=1) for g in range(len(setup.names))], axis=1)
+    top = _counts(ranked, len(setup.names))
     last = np.take_along_axis(scores, order[:, setup.k - 1 : setup.k], axis=1)
     ties = (scores == last).sum(axis=1) - (
         np.take_along_axis(scores, order[:, : setup.k], axis=1) == last
@@ -420,16 +421,10 @@ def above_chance(
     random rankings (`Metric.chance_mean`) have the same mean but too narrow a spread for a test. The interval
     is that of chance around the value; p is one-sided: the share of permutations that reach the value.
     """
-    texts = ranking.unit(occupation_embeddings, "occupation embeddings")
-    scores = ranking.products(texts, ranking.unit(image_embeddings, "image embeddings"))
-    names, codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)
-    k = check_k(k, len(codes))
-    order = ranking.top(scores, k)
-    shares = target_shares(np.bincount(codes), target)
+    order, codes, shares = _ranked(image_embeddings, occupation_embeddings, groups, k, target)
 
     def mean(labels: NDArray[np.intp]) -> float:
-        top = np.stack([(labels[order] == g).sum(axis=1) for g in range(len(names))], axis=1)
-        return float(max_skew_of(top, shares).mean())
+        return float(max_skew_of(_counts(labels[order], shares.size), shares).mean())
 
     rng = np.random.default_rng(seed)
     value = mean(codes)
@@ -437,3 +432,32 @@ def above_chance(
     low, high = np.quantile(null, [0.025, 0.975])
     p_value = (1 + int((null >= value - 1e-12).sum())) / (1 + permutations)
     return Effect(value - float(null.mean()), value - float(high), value - float(low), p_value)
+
+
+def mean_max_skew(
+    image_embeddings: ArrayLike,
+    occupation_embeddings: ArrayLike,
+    groups: ArrayLike,
+    k: int,
+    *,
+    target: Target = "pool",
+) -> float:
+    """The mean MaxSkew over the occupations and nothing else: for a search, which asks for it often."""
+    order, codes, shares = _ranked(image_embeddings, occupation_embeddings, groups, k, target)
+    return float(max_skew_of(_counts(codes[order], shares.size), shares).mean())
+
+
+def _ranked(
+    image_embeddings: ArrayLike, occupation_embeddings: ArrayLike, groups: ArrayLike, k: int, target: Target
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
+    """(top k images [occupations, k], group codes [images], target shares [groups])."""
+    texts = ranking.unit(occupation_embeddings, "occupation embeddings")
+    scores = ranking.products(texts, ranking.unit(image_embeddings, "image embeddings"))
+    codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
+    order = ranking.top(scores, check_k(k, len(codes)))
+    return order, codes, target_shares(np.bincount(codes), target)
+
+
+def _counts(ranked: NDArray[np.integer], n_groups: int) -> NDArray[np.int64]:
+    """Images of each group [rankings, groups] among ranked codes [rankings, k]."""
+    return np.stack([(ranked == g).sum(axis=1) for g in range(n_groups)], axis=1)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccs import ranking, stats
+from ccs.datasets.sets import RetrievalSet
 from ccs.errors import InputError
 from ccs.skew import check_choice
 from ccs.stats import Effect, Estimate, Floats
@@ -25,6 +26,14 @@ Variant = Literal["default", "as-published"]
 Direction = Literal["text-to-clip", "clip-to-text"]
 DEPTHS = (1, 5, 10, 50)
 METRICS = (*(f"R@{depth}" for depth in DEPTHS), "median rank", "mean rank")
+
+
+class PictureModel(Protocol):
+    """What retrieval needs of a model: unit-length embeddings of pictures and texts."""
+
+    def embed_images(self, images: Any) -> np.ndarray: ...
+
+    def embed_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,6 +109,18 @@ def measure(
         _summary("text-to-clip", variant, to_clip, owner, draws, seed),
         _summary("clip-to-text", variant, to_text, np.arange(len(clips)), draws, seed),
     )
+
+
+def measure_set(
+    model: PictureModel, data: RetrievalSet, *, variant: Variant = "default", draws: int = 1000, seed: int = 0
+) -> dict[Direction, Retrieval]:
+    """`measure` for a model and a set of clips: its frames and captions are embedded first."""
+    frames = [model.embed_images(list(clip)) for clip in data.clips]
+    texts = model.embed_texts([caption for captions in data.captions for caption in captions])
+    owner = np.repeat(np.arange(len(frames)), [len(captions) for captions in data.captions])
+    clips = clip_embeddings(frames, variant)
+    found = measure(clips, texts, owner, variant=variant, draws=draws, seed=seed)
+    return {one.direction: one for one in found}
 
 
 def compare(ours: Retrieval, baseline: Retrieval, metric: str, *, draws: int = 2000, seed: int = 0) -> Effect:

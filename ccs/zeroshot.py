@@ -125,6 +125,16 @@ def accuracy(
     )
 
 
+def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
+    """Whether each image [n] is given its own class, and nothing else: for a search, which asks for it
+    often.
+    """
+    images = ranking.finite_rows(image_embeddings, "image embeddings")
+    scores = ranking.products(images, ranking.unit(class_weights, "class weights"))
+    right: NDArray[np.bool_] = scores.argmax(axis=1) == np.asarray(labels)
+    return right
+
+
 def compare(
     ours: Accuracy, baseline: Accuracy, metric: MetricName = "top1", *, draws: int = 10_000, seed: int = 0
 ) -> Effect:

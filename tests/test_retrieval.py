@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import top_k_accuracy_score
 
 from ccs import InputError, retrieval
+from ccs.datasets.sets import RetrievalSet
 
 
 def example(n=70, d=10, most=3, seed=0, noise=1.0):
@@ -125,6 +126,21 @@ def test_intervals_equal_those_of_clips_drawn_by_hand():
         assert (found.metrics[name].low, found.metrics[name].high) == pytest.approx(
             (low, high), rel=0.08, abs=0.5 if "median" in name else 0.02
         )
+
+
+def test_a_set_is_embedded_and_measured(tiny_model, pictures):
+    images = pictures(6)
+    captions = (("a", "b"), ("c",), ("d", "e", "f"))
+    data = RetrievalSet(
+        name="x", clips=[images[:2], images[2:3], images[3:]], captions=captions, fingerprint="", source=""
+    )
+    found = retrieval.measure_set(tiny_model, data, draws=40)
+    frames = [tiny_model.embed_images(part) for part in (images[:2], images[2:3], images[3:])]
+    texts = tiny_model.embed_texts(list("abcdef"))
+    expected = retrieval.measure(retrieval.clip_embeddings(frames), texts, [0, 0, 1, 2, 2, 2], draws=40)
+    assert list(found) == ["text-to-clip", "clip-to-text"]
+    for one, two in zip(found.values(), expected, strict=True):
+        assert (one.ranks == two.ranks).all()
 
 
 def test_a_paired_difference():

@@ -1,0 +1,281 @@
+"""The smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of accuracy.
+
+Single heads are measured first; those that lower MaxSkew most are candidates. Then one candidate at a time is
+added, always the one after which MaxSkew, computed anew with all chosen heads off in the forward pass, is
+lowest while accuracy stays within its bound; at last heads that are not needed are taken out again.
+
+Whoever searches finds noise too. So pictures of people, prompts and pictures of classes are each cut in
+half at
+random: the search sees one half, and what is reported comes from the other, beside sets that were not
+searched for. The cut-off K is halved too, which keeps its share of the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs import bias, zeroshot
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.pruning import Plan
+from ccs.skew import Target
+from ccs.stats import Effect
+
+Tell = Callable[[str], None]
+
+
+class PrunableModel(Protocol):
+    """What a search needs of a model: its heads, and embeddings [plans, images, d] with heads off."""
+
+    @property
+    def heads(self) -> HeadSet: ...
+
+    def embed_images(self, images: Any, off: Any = None) -> np.ndarray: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """What is to become fairer and what must not get worse.
+
+    `people`: pictures or pixels, `groups` [people] and `prompts` [prompts, d], text embeddings, with
+    cut-off `k` for all people. `things`: pictures or pixels, their `labels` [things] and `class_weights`
+    [classes, d].
+    """
+
+    people: Any
+    groups: ArrayLike
+    prompts: ArrayLike
+    k: int
+    things: Any
+    labels: ArrayLike
+    class_weights: ArrayLike
+    target: Target = "pool"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`max_loss`: accuracy (share of 1) that may be lost. `goal`: a mean MaxSkew at which to stop. `least`:
+    how much a further head must lower the mean MaxSkew. `max_heads`: how many at most. `screen`:
+    candidates.
+    """
+
+    max_loss: float = 0.02
+    goal: float | None = None
+    least: float = 0.005
+    max_heads: int = 8
+    screen: int = 12
+
+    def __post_init__(self) -> None:
+        if self.max_loss < 0 or self.least < 0 or (self.goal is not None and self.goal < 0):
+            raise InputError("The loss, the goal and the least gain of a search must not be negative.")
+        if self.max_heads < 1 or self.screen < 1:
+            raise InputError(f"A search needs 1 or more heads, not {self.max_heads} among {self.screen}.")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A set of heads with its mean MaxSkew and top-1 accuracy on the half that the search sees."""
+
+    off: HeadSet
+    max_skew: float
+    accuracy: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Report:
+    """A plan on the other half: full results, and differences from switching nothing off (paired)."""
+
+    plan: Plan
+    bias: bias.BiasResult
+    accuracy: zeroshot.Accuracy
+    max_skew_change: Effect
+    accuracy_change: Effect
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Found:
+    """What a search found. `singles`: every head alone; `path`: nothing off, then each step; `off`: the
+    answer, empty where no head helps within the limits; `reports`: `none`, `searched`, the steps of the
+    path as `step 1` ..., and the plans it was to be set beside; `front`: names of the reports that no other
+    beats.
+    """
+
+    singles: tuple[Point, ...]
+    path: tuple[Point, ...]
+    off: HeadSet
+    reports: tuple[Report, ...]
+    front: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Half:
+    """One half of a task, with images embedded on demand."""
+
+    model: PrunableModel
+    task: Task
+
+    def points(self, sets: Sequence[HeadSet]) -> list[Point]:
+        """MaxSkew and accuracy of each set of heads."""
+        if not sets:
+            return []
+        people = self.model.embed_images(self.task.people, list(sets))
+        things = self.model.embed_images(self.task.things, list(sets))
+        skews = [
+            bias.mean_max_skew(one, self.task.prompts, self.task.groups, self.task.k, target=self.task.target)
+            for one in people
+        ]
+        rights = [zeroshot.correct(one, self.task.class_weights, self.task.labels).mean() for one in things]
+        return [Point(*row) for row in zip(sets, skews, map(float, rights), strict=True)]
+
+
+def search(
+    model: PrunableModel,
+    task: Task,
+    limits: Limits | None = None,
+    *,
+    beside: Sequence[Plan] = (),
+    seed: int = 0,
+    draws: int = 1000,
+    tell: Tell = lambda _: None,
+) -> Found:
+    """Search one half of the task, report the other (see this module's head).
+
+    `beside`: plans to report too (high, low, random). `tell` hears of each step. InputError: too few
+    pictures or prompts to halve, a cut-off that a half cannot hold, plans of heads that cannot be switched
+    off.
+    """
+    limits = limits or Limits()
+    seen, unseen = (_Half(model, half) for half in halves(task, seed))
+    singles = seen.points([HeadSet([head]) for head in model.heads])
+    path = _forward(seen, singles, limits, tell)
+    off = _backward(seen, path[-1], path[0], limits, tell)
+    plans = [Plan("none", None, HeadSet(), "nothing is switched off")]
+    if off:
+        plans.append(Plan("searched", seed, off, "lowest MaxSkew within the loss allowed, on the other half"))
+    plans += [
+        Plan(f"step {size}", seed, point.off, "a step of the search")
+        for size, point in enumerate(path)
+        if size and point.off != off
+    ]
+    reports = _report(unseen, [*plans, *beside], seed, draws)
+    return Found(singles=tuple(singles), path=tuple(path), off=off, reports=reports, front=_front(reports))
+
+
+def halves(task: Task, seed: int) -> tuple[Task, Task]:
+    """The task cut in two at random: people (within each group), prompts, and things (within each class)."""
+    rng = np.random.default_rng([seed, 3])
+    prompts = np.asarray(task.prompts)
+    if len(prompts) < 2 or task.k < 2:
+        raise InputError(
+            f"A search needs 2 or more prompts and a cut-off of 2, not {len(prompts)} and {task.k}."
+        )
+    groups, labels = np.asarray(task.groups), np.asarray(task.labels)
+    people = _split(groups, len(task.people), "people", rng)
+    things = _split(labels, len(task.things), "pictures of classes", rng)
+    mixed = rng.permutation(len(prompts))
+
+    def half(side: int) -> Task:
+        return Task(
+            people=_take(task.people, people[side]),
+            groups=groups[people[side]],
+            prompts=prompts[np.sort(mixed[side::2])],
+            k=task.k // 2,
+            things=_take(task.things, things[side]),
+            labels=labels[things[side]],
+            class_weights=task.class_weights,
+            target=task.target,
+        )
+
+    return half(0), half(1)
+
+
+def _split(
+    kinds: NDArray[Any], n: int, name: str, rng: np.random.Generator
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Two halves of the indices, as even as can be within each kind."""
+    if kinds.shape != (n,) or n < 4:
+        raise InputError(f"A search needs 4 or more {name}, each with its kind, not {n} with {kinds.size}.")
+    shuffled = rng.permutation(n)
+    by_kind = shuffled[np.argsort(kinds[shuffled], kind="stable")]
+    return np.sort(by_kind[0::2]), np.sort(by_kind[1::2])
+
+
+def _take(images: Any, rows: NDArray[np.intp]) -> Any:
+    return images[rows] if hasattr(images, "shape") else [images[int(row)] for row in rows]
+
+
+def _forward(half: _Half, singles: Sequence[Point], limits: Limits, tell: Tell) -> list[Point]:
+    """Nothing off, then one head more at a time while each lowers MaxSkew by the least asked for."""
+    path = half.points([HeadSet()])
+    floor = path[0].accuracy - limits.max_loss
+    helpful = sorted((p for p in singles if p.max_skew < path[0].max_skew), key=lambda p: p.max_skew)
+    candidates = [head for point in helpful[: limits.screen] for head in point.off]
+    tell(f"{len(helpful)} of {len(singles)} heads lower MaxSkew alone; {len(candidates)} are candidates.")
+    while len(path) <= limits.max_heads and not _reached(path[-1], limits):
+        now = path[-1]
+        tried = half.points([HeadSet([*now.off, head]) for head in candidates if head not in now.off])
+        allowed = [point for point in tried if point.accuracy >= floor]
+        best = min(allowed, key=lambda point: point.max_skew, default=None)
+        if best is None or best.max_skew > now.max_skew - limits.least:
+            break
+        path.append(best)
+        tell(f"{best.off}: MaxSkew {best.max_skew:.3f}, accuracy {best.accuracy:.3f}")
+    return path
+
+
+def _reached(point: Point, limits: Limits) -> bool:
+    return limits.goal is not None and point.max_skew <= limits.goal
+
+
+def _backward(half: _Half, end: Point, start: Point, limits: Limits, tell: Tell) -> HeadSet:
+    """Without the heads that the end of the path can spare: each costs less than the least asked for."""
+    now = end
+    while len(now.off) > 1:
+        bound = (
+            limits.goal if limits.goal is not None and _reached(now, limits) else now.max_skew + limits.least
+        )
+        tried = half.points([HeadSet(now.off - {head}) for head in now.off])
+        spared = [p for p in tried if p.max_skew <= bound and p.accuracy >= start.accuracy - limits.max_loss]
+        if not spared:
+            break
+        now = min(spared, key=lambda point: point.max_skew)
+        tell(f"Not needed: {', '.join(map(str, end.off - now.off))}")
+    return now.off
+
+
+def _report(half: _Half, plans: Sequence[Plan], seed: int, draws: int) -> tuple[Report, ...]:
+    """Every plan on this half, the first (`none`) being the baseline."""
+    task, sets = half.task, [plan.off for plan in plans]
+    people, things = (half.model.embed_images(images, sets) for images in (task.people, task.things))
+    skews = bias.measure_plans(
+        people, task.prompts, task.groups, task.k, target=task.target, draws=draws, seed=seed
+    )
+    rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in things]
+    return tuple(
+        Report(
+            plan=plan,
+            bias=skew,
+            accuracy=right,
+            max_skew_change=bias.compare(skew, skews[0]),
+            accuracy_change=zeroshot.compare(right, rights[0], seed=seed),
+        )
+        for plan, skew, right in zip(plans, skews, rights, strict=True)
+    )
+
+
+def _front(reports: Sequence[Report]) -> tuple[str, ...]:
+    """Names of the reports that no other beats in one of MaxSkew and accuracy without being worse in the
+    other.
+    """
+    points = [(one.bias.max_skew.mean.value, -one.accuracy.top1.value) for one in reports]
+    names = []
+    for report, own in zip(reports, points, strict=True):
+        if not any(other != own and other[0] <= own[0] and other[1] <= own[1] for other in points):
+            seed = "" if report.plan.name != "random" else f" (seed {report.plan.seed})"
+            names.append(f"{report.plan.name}{seed}")
+    return tuple(dict.fromkeys(names))
