@@ -146,6 +146,10 @@ class LLMServer:
         for batch in self.batches.values():
             batch["ended"] = True
 
+    def end_hanging(self) -> None:
+        """Let go of requests that hang."""
+        self._released.set()
+
     # One request
 
     def _handle(self, http: BaseHTTPRequestHandler) -> None:

@@ -50,7 +50,7 @@ class AnthropicProvider(Provider):
             message = await self._client.messages.create(**self._body(request))
         except Exception as error:
             raise self._translate(error) from None
-        return _read(message.to_dict() if hasattr(message, "to_dict") else {})
+        return _read(message.to_dict(warnings=False) if hasattr(message, "to_dict") else {})
 
     def _translate(self, error: Exception) -> Exception:
         import anthropic
@@ -101,7 +101,7 @@ class AnthropicProvider(Provider):
             if (await self._client.messages.batches.retrieve(batch)).processing_status != "ended":
                 return None
             async for item in await self._client.messages.batches.results(batch):
-                results[item.custom_id] = _read_result(item.result.to_dict())
+                results[item.custom_id] = _read_result(item.result.to_dict(warnings=False))
         except Exception as error:
             raise self._translate(error) from None
         return results

@@ -113,7 +113,11 @@ class Caller:
                         # Looked up only under the claim: a holder before us may have answered it.
                         if failures == 0 and (known := self.known(cache, key, fresh)):
                             return known
-                        result = await self._attempt(cache, key, request)
+                        try:
+                            result = await self._attempt(cache, key, request)
+                        except InputError:
+                            stop.set()  # before another question takes the slot
+                            raise
                         if isinstance(result, Outcome):
                             return result
                         failures += 1

@@ -61,7 +61,7 @@ class OpenAIProvider(Provider):
             completion = await self._client.chat.completions.create(**self._body(request))
         except Exception as error:
             raise self._translate(error) from None
-        return _read(completion.to_dict() if hasattr(completion, "to_dict") else {})
+        return _read(completion.to_dict(warnings=False) if hasattr(completion, "to_dict") else {})
 
     def _translate(self, error: Exception) -> Exception:
         import openai
