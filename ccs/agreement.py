@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
-from sklearn.metrics import cohen_kappa_score
 
 from ccs.errors import InputError
 from ccs.score import Verdict
@@ -75,6 +74,8 @@ def cohen_kappa(left: Sequence[bool], right: Sequence[bool]) -> float:
     """Cohen's kappa of two raters (scikit-learn); NaN without pairs or if both only ever say one thing."""
     if not len(left) or len({*left, *right}) < 2:
         return float("nan")
+    from sklearn.metrics import cohen_kappa_score  # takes a second, which the app's start should not
+
     return float(cohen_kappa_score(list(left), list(right)))
 
 

@@ -156,7 +156,7 @@ def test_ccr_by_layer() -> None:
 
 
 def published_scores(name: str) -> list[int]:
-    """The scores of a model's heads: high, moderate and low heads are listed by name; 2 and 4 only counted."""
+    """The scores of a model's heads: as many of each as the printed shares say."""
     shares = figures.table("table10").rows[figures.model(name).paper_name]
     heads = len(figures.model(name).heads)
     return [n for n, share in enumerate(shares) if share is not None for _ in range(round(share * heads))]
@@ -208,7 +208,7 @@ def test_table_11_from_the_labels_of_table_12(name: str) -> None:
 
 
 def test_synonyms_would_change_table_11() -> None:
-    """The study counts Descriptive and Descriptions as two concepts; made one, one of the six ratios changes."""
+    """The study counts Descriptive and Descriptions as two; made one, one of the six ratios changes."""
     changed = {}
     for model in figures.models():
         high = figures.head_labels(model.name)["high"].values()
