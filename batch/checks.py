@@ -1,4 +1,4 @@
-"""The largest errors seen: every fast path against something slow and obvious, on a few of the run's images."""
+"""The largest errors seen: every fast path against something slow and obvious, on a few of the images."""
 
 from __future__ import annotations
 

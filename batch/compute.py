@@ -7,13 +7,17 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from batch.options import Settings, parse
 from batch.processes import Processes, start, stop
 from batch.stages import disk_errors, locked
 from ccs.errors import InputError
+
+if TYPE_CHECKING:
+    from batch.run import Outcome, Run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,8 +48,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     """Every model of the settings in turn. A model that cannot be had is told, and the others are done."""
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
     from batch import cost, summary
-    from batch.judging import NothingSent
-    from batch.run import Run, write
+    from batch.run import Run
 
     logging.getLogger("ccs").setLevel(logging.ERROR)  # its warnings are in the manifest and the summary
     failed = []
@@ -59,22 +62,23 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
                     tell(cost.page(run))
                     continue
                 outcome = run.go()
-                made = outcome
-                with disk_errors(outcome.folder):
-                    processes.once(
-                        lambda run=run, made=made: write(
-                            made, lambda tables: summary.manifest(made, tables, processes), run.store
-                        )
-                    )
-                tell(summary.page(outcome))
-            except NothingSent:
-                continue
+                if not settings.dry_run:
+                    processes.once(partial(_write, run, outcome))
+                    tell(summary.page(outcome))
             except InputError as error:
                 if len(settings.models) == 1:
                     raise
                 failed.append(name)
                 tell(f"error: {name} is left out: {error}")
     return 2 if failed else 0
+
+
+def _write(run: Run, outcome: Outcome) -> None:
+    from batch.run import write
+    from batch.summary import manifest
+
+    with disk_errors(outcome.folder):
+        write(outcome, lambda tables: manifest(outcome, tables, run.processes), run.store)
 
 
 def _hold(stack: ExitStack, settings: Settings) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from batch.inputs import EvaluationSet, count
+from batch.inputs import count
 from batch.loading import Batch, Clock, Fitting, Shards, batch_size, load
 from batch.options import Settings
 from batch.stages import Stage, Store
@@ -87,8 +87,8 @@ class Embedder:
             seen += int(arrays["count"][0])
         return replace(empty, total=total, products=products, count=seen)
 
-    def plans(self, data: EvaluationSet, offs: Sequence[HeadSet], direct: HeadSet) -> Stage:
-        """Embeddings of a set under every plan: `plans` [plans, n, D] in shards; a clip's is its frames' mean.
+    def plans(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet) -> Stage:
+        """A set's embeddings under every plan: `plans` [plans, n, D] in shards; a clip's is its frames' mean.
 
         direct: heads whose contributions are kept as well, `direct` [heads, n, D].
         """
@@ -112,7 +112,9 @@ class Embedder:
         self._note(stage, clock)
         return stage
 
-    def plans_inputs(self, data: EvaluationSet, offs: Sequence[HeadSet], direct: HeadSet) -> dict[str, Any]:
+    def plans_inputs(
+        self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet
+    ) -> dict[str, Any]:
         """What the embeddings of a set depend on."""
         return {
             "weights": self.weights,

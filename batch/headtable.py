@@ -5,23 +5,27 @@ for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from batch import evaluate
-from batch.embedding import Embedder
+from batch.embedding import Embedder, read_plan
 from batch.inputs import EvaluationSet
 from batch.options import Settings
-from batch.stages import Store
+from batch.stages import Store, digest
 from ccs import stats
 from ccs.datasets.sets import ImageSet
 from ccs.heads import Head, HeadSet
 from ccs.models import Model
 from ccs.pruning import Plan
+from ccs.selectivity import Selectivity, measure
 
 Row = dict[str, Any]
 _FEW_METRICS = {"top1", "MaxSkew mean"}
+_SCENES = 1000
+_DEALS = 100
 
 
 def total_effects(rows: Sequence[Row]) -> list[Row]:
@@ -76,5 +80,39 @@ def _effects(rows: Sequence[Row], measure: str) -> list[Row]:
 
 
 def selectivity(store: Store, embedder: Embedder, images: ImageSet, settings: Settings) -> list[Row]:
-    """How much of each head's variance each factor of a drawn scene explains."""
-    return []
+    """How much of each head's variance each factor of the drawn scenes explains; nothing for other images."""
+    from ccs.world.sets import Drawn, factors
+
+    if not isinstance(images.images, Drawn):
+        return []
+    few = images.images.scenes[:_SCENES]
+    scenes = replace(
+        images, name="world/factors", images=Drawn(few), fingerprint=f"{images.fingerprint} {len(few)}"
+    )
+    heads, processes = embedder.model.heads, store.processes
+    inputs = {
+        "embeddings": digest(embedder.plans_inputs(scenes, [], heads)),
+        "seed": settings.seed,
+        "draws": _DEALS,
+    }
+    stage = store.stage("selectivity", inputs)
+    if not stage.done:
+        embedded = embedder.plans(scenes, [], heads)
+        if processes.first:
+            parts = np.stack([read_plan(embedded, index, "direct") for index in range(len(heads))], axis=1)
+            found = measure(parts, list(heads), factors(scenes), draws=_DEALS, seed=settings.seed)
+            stage.write_json(0, [row for one in found.values() for row in _selective(one)])
+        stage.finish()
+        embedded.discard()
+    rows: list[Row] = stage.read_json()
+    return rows
+
+
+def _selective(found: Selectivity) -> list[Row]:
+    return [
+        {"layer": head.layer, "head": head.head, "measure": "selectivity", "dataset": "world/factors"}
+        | {"metric": "", "factor": found.factor, "value": float(found.values[i]), "low": float(found.low[i])}
+        | {"high": float(found.high[i]), "chance": float(found.chance[i])}
+        | {"p_value": float(found.p_values[i]), "q_value": float(found.q_values[i])}
+        for i, head in enumerate(found.heads)
+    ]

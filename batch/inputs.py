@@ -94,7 +94,12 @@ def kind(data: EvaluationSet) -> str:
     return kinds[type(data)]
 
 
-def count(data: EvaluationSet) -> int:
+def singles_on(data: EvaluationSet) -> bool:
+    """Whether every head is also switched off alone on this set."""
+    return not data.name.startswith("world/") or data.name in SINGLE_HEADS
+
+
+def count(data: ImageSet | RetrievalSet) -> int:
     """How many images, or clips."""
     return len(data.clips) if isinstance(data, RetrievalSet) else len(data.images)
 

@@ -10,10 +10,10 @@ from batch.processes import Processes
 from batch.stages import STAGES, Stage, Store, digest
 from ccs import concepts
 from ccs.descriptions import Pool
-from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges.base import Question
 from ccs.judges.estimates import estimate_table
+from ccs.judges.labeler import open_labeler
 from ccs.judges.panel import check_refresh, open_panel
 from ccs.judges.prices import Spending
 from ccs.judges.settings import TAGS, JudgeSettings
@@ -23,10 +23,6 @@ from ccs.textspan import Span
 
 Row = dict[str, Any]
 Spans = Mapping[Head, Sequence[Span]]
-
-
-class NothingSent(Exception):
-    """A dry run has said what it would ask; there is nothing more to do."""
 
 
 class Judging:
@@ -53,7 +49,14 @@ class Judging:
         self.panel = open_panel(
             settings.judges, self.limits, stand_ins={TAGS: TagsJudge(pool, self.tree)}, spending=self.spending
         )
+        self.by_model = None
+        if settings.labeler != TAGS:
+            self.by_model = open_labeler(
+                settings.labeler, self.limits, tree=self.tree, spending=self.spending
+            )
         self.labeler: dict[str, Any] = {"name": TAGS, "stand_in": True}
+        if self.by_model is not None:
+            self.labeler = self.by_model.describe()
         self.judges: list[dict[str, Any]] = list(self.panel.describe()["judges"])
         self.stages: dict[str, Stage] = {}
 
@@ -62,29 +65,48 @@ class Judging:
         return digest([self.tree.concepts, [self.tree.parent(concept) for concept in self.tree.concepts]])
 
     def labels(self, spans: Spans) -> dict[Head, Label]:
-        """A concept for each head, None where there is none."""
+        """A concept for each head, None where there is none. What got no answer is asked again next time."""
         texts = {str(head): [span.text for span in chosen] for head, chosen in spans.items()}
         shares = {str(head): [round(span.share, 9) for span in chosen] for head, chosen in spans.items()}
-        inputs = {
-            "spans": digest([texts, shares]),
-            "labeler": self.settings.labeler,
-            "concepts": self._concepts,
-        }
+        inputs = {"spans": digest([texts, shares]), "labeler": self.labeler, "concepts": self._concepts}
         inputs["tags"] = self.pool.fingerprint
         stage = self.stages["labels"] = self.store.stage("labels", inputs)
-        if not stage.done:
-            found = self.processes.once(lambda: self._label(spans))
+        rows = stage.read_json() if stage.done else []
+        if not stage.done or any(cause for *_, cause in rows) or (self.by_model and self.settings.refresh):
+            rows = self.processes.once(lambda: self._label(spans))
             if self.processes.first:
-                stage.write_json(
-                    0, [[str(head), label.concept, label.labeler] for head, label in found.items()]
-                )
+                stage.replace_json(0, rows)
             stage.finish()
-        return {Head.parse(name): Label(concept, by) for name, concept, by in stage.read_json()}
+        if unanswered := sum(bool(cause) for *_, cause in rows):
+            self.tell(
+                f"{unanswered} heads have no label yet, the labeler did not answer; a later run asks again."
+            )
+        return {Head.parse(name): Label(concept, by) for name, concept, by, _ in rows}
 
-    def _label(self, spans: Spans) -> dict[Head, Label]:
-        if self.settings.labeler != TAGS:
-            raise InputError(f"The labeler {self.settings.labeler!r} is not available here; use {TAGS}.")
-        return label_by_tags(spans, self.pool, self.tree)
+    def _label(self, spans: Spans) -> list[list[str | None]]:
+        """Head, concept, labeler and why there was no answer, if there was none."""
+        if self.by_model is None:
+            found, causes = label_by_tags(spans, self.pool, self.tree), dict[Head, str]()
+        else:
+            found = self.by_model.label(
+                {head: [span.text for span in chosen] for head, chosen in spans.items()}
+            )
+            causes = self.by_model.causes
+        return [
+            [str(head), label.concept, label.labeler, causes.get(head, "")] for head, label in found.items()
+        ]
+
+    def estimate(self, spans: Spans) -> str:
+        """What a labeler and judges that are language models would be asked, and what it would cost."""
+        texts = {head: tuple(span.text for span in chosen) for head, chosen in spans.items()}
+        lines = []
+        if self.by_model is not None:
+            lines.append("Labels:\n" + estimate_table([self.by_model.estimate(texts)], self.by_model.prices))
+        if any(not judge["stand_in"] for judge in self.judges):
+            # Which label is asked about hardly changes the length of a question.
+            questions = [Question(str(head), "Backgrounds", chosen) for head, chosen in texts.items()]
+            lines.append("Judgments:\n" + estimate_table(self.panel.estimate(questions), self.panel.prices))
+        return "\n".join(lines) or "No language model would be asked: labels and verdicts are by `tags`."
 
     def judgments(self, spans: Spans, labeled: Mapping[Head, Label]) -> list[Row]:
         """One row a head, judge and text. What is unscored is asked again by the next run."""
@@ -95,9 +117,6 @@ class Judging:
         ]
         questions = [question for _, question in asked]
         check_refresh(self.limits, self.panel.names, [str(head) for head in spans])
-        if self.settings.dry_run:
-            self.tell(estimate_table(self.panel.estimate(questions), self.panel.prices))
-            raise NothingSent
         inputs = {
             "questions": digest([[q.head_key, q.label, list(q.texts)] for q in questions]),
             "judges": self.panel.describe(),

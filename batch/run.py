@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,6 +89,9 @@ class Run:
         if wanted <= {"moments", "spans"}:
             return outcome
         judging = Judging(self.settings, self.store, self.processes, outcome.pool, self.tell)
+        if self.settings.dry_run:
+            self.tell(f"{outcome.model.name}:\n{judging.estimate(spans)}")
+            return outcome
         labeled = judging.labels(spans)
         outcome.labeler = judging.labeler
         outcome.tables["labels"] = [
@@ -207,7 +209,7 @@ class Run:
     def _evaluate(self, outcome: Outcome, plans: Sequence[pruning.Plan]) -> None:
         sets_done: dict[str, list[Row]] = {}
         for data in outcome.sets:
-            singles = not data.name.startswith("world/") or data.name in inputs.SINGLE_HEADS
+            singles = inputs.singles_on(data)
             mine = [plan for plan in plans if singles or not plan.name.startswith("single:")]
             direct = outcome.model.heads if singles and "heads" in self.settings.stages else HeadSet()
             if inputs.kind(data) == "retrieval":
@@ -273,6 +275,8 @@ def write(outcome: Outcome, manifest: Callable[[dict[str, Any]], dict[str, Any]]
             path.unlink()
         elif path.name not in ours:
             store.set_aside(path, "is not a table of results")
+        elif path.suffix == ".parquet" and not _readable(path):
+            store.set_aside(path, "is corrupt")
         elif path.name.removesuffix(".parquet") not in outcome.tables and path.suffix == ".parquet":
             path.unlink()  # a table of an earlier run that this one does not have
     whole = {}
@@ -284,6 +288,9 @@ def write(outcome: Outcome, manifest: Callable[[dict[str, Any]], dict[str, Any]]
     results.write_manifest(folder, manifest(entries))
 
 
-def free_space(folder: Path) -> int:
-    """Bytes free where the results go."""
-    return shutil.disk_usage(folder).free
+def _readable(path: Path) -> bool:
+    try:
+        results.read_table(path)
+    except InputError:
+        return False
+    return True
