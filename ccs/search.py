@@ -101,7 +101,7 @@ class Report:
 class Found:
     """What a search found. `singles`: every head alone; `path`: nothing off, then each step; `off`: the
     answer, empty where no head helps within the limits; `reports`: `none`, `searched`, the steps of the
-    path as `step 1` ..., and the plans it was to be set beside; `front`: names of the reports that no other
+    path as `step 1` ..., and the plans it was to be set beside; `front`: the reports that no other
     beats.
     """
 
@@ -109,7 +109,7 @@ class Found:
     path: tuple[Point, ...]
     off: HeadSet
     reports: tuple[Report, ...]
-    front: tuple[str, ...]
+    front: tuple[Report, ...]
 
 
 @dataclass(frozen=True)
@@ -268,14 +268,11 @@ def _report(half: _Half, plans: Sequence[Plan], seed: int, draws: int) -> tuple[
     )
 
 
-def _front(reports: Sequence[Report]) -> tuple[str, ...]:
-    """Names of the reports that no other beats in one of MaxSkew and accuracy without being worse in the
-    other.
-    """
+def _front(reports: Sequence[Report]) -> tuple[Report, ...]:
+    """The reports that no other beats in one of MaxSkew and accuracy without being worse in the other."""
     points = [(one.bias.max_skew.mean.value, -one.accuracy.top1.value) for one in reports]
-    names = []
-    for report, own in zip(reports, points, strict=True):
-        if not any(other != own and other[0] <= own[0] and other[1] <= own[1] for other in points):
-            seed = "" if report.plan.name != "random" else f" (seed {report.plan.seed})"
-            names.append(f"{report.plan.name}{seed}")
-    return tuple(dict.fromkeys(names))
+    return tuple(
+        report
+        for report, own in zip(reports, points, strict=True)
+        if not any(other != own and other[0] <= own[0] and other[1] <= own[1] for other in points)
+    )

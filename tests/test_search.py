@@ -4,9 +4,12 @@ nothing.
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+import batch.search
 from ccs import HeadSet, InputError, bias, search, zeroshot
 from ccs.pruning import Plan
 from ccs.search import Limits, Task
@@ -69,7 +72,7 @@ def test_the_heads_that_carry_the_skew_are_found_and_the_classes_kept():
     assert searched.accuracy_change.value > -0.06
     assert none.accuracy.top1.value > 0.8
     assert none.max_skew_change.p_value == 1
-    assert "searched" in found.front
+    assert "searched" in {report.plan.name for report in found.front}
     assert [len(point.off) for point in found.path] == [0, 1, 2]
 
 
@@ -143,7 +146,7 @@ def test_no_head_helps_where_there_is_no_skew():
     found = search.search(ToyModel(), fair, Limits(least=0.05))
     assert found.off == HeadSet()
     assert [r.plan.name for r in found.reports] == ["none"]
-    assert found.front == ("none",)
+    assert found.front == found.reports
 
 
 def test_other_sets_stand_beside_and_the_front_leaves_out_what_is_beaten():
@@ -161,7 +164,7 @@ def test_other_sets_stand_beside_and_the_front_leaves_out_what_is_beaten():
             and right[o] >= right[name]
             for o in reports
         )
-        assert beaten != (name in {n.split(" (")[0] for n in found.front})
+        assert beaten != (reports[name] in found.front)
     assert any("candidates" in line for line in said)
 
 
@@ -185,6 +188,51 @@ def test_a_search_runs_on_a_real_model(tiny_model, pictures):
     found = search.search(tiny_model, task, Limits(max_loss=1.0, max_heads=2, screen=3), draws=40)
     assert found.off <= tiny_model.heads
     assert len(found.off) <= 2
+
+
+def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
+    out = tmp_path / "found.json"
+    command = ["--model", str(tiny_folder), "--people", "world/faces", "--things", "world/subjects"]
+    command += [
+        "--max-images",
+        "40",
+        "--max-heads",
+        "1",
+        "--screen",
+        "1",
+        "--max-loss",
+        "1",
+        "--out",
+        str(out),
+    ]
+    assert batch.search.main([*command, "--attribute", "skin tone"]) == 0
+    said = capsys.readouterr().out
+    assert "Chance: MaxSkew" in said
+    assert "Answer:" in said
+    written = json.loads(out.read_text("utf-8"))
+    assert written["attribute"] == "skin tone"
+    assert written["other_half"][0]["plan"] == "none"
+    assert written["other_half"][0]["max_skew"]["value"] > 0
+    assert len(written["weights_hash"]) == 64
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (["--max-heads", "0"], "1 or more heads"),
+        (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
+        (["--people", "world/subjects"], "not a set of people"),
+        (["--things", "world/faces"], "not a set of pictures with classes"),
+        (["--out", "/nowhere/at/all.json"], "/nowhere/at"),
+        (["--model", "no-such-model"], "no-such-model"),
+    ],
+)
+def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says, capsys):
+    assert batch.search.main(["--model", str(tiny_folder), "--max-images", "20", *change]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert says in said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,230 @@
+"""Find heads to switch off so that rankings of people become fairer: `python -m batch.search --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccs import results
+from ccs.errors import InputError
+
+if TYPE_CHECKING:
+    from ccs.heads import HeadSet
+    from ccs.pruning import Plan
+    from ccs.search import Found, Report, Task
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of batch.search."""
+    made = argparse.ArgumentParser(
+        prog="python -m batch.search",
+        description="Find the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss "
+        "of accuracy. It is chosen on one half of the prompts and pictures and reported on the other.",
+    )
+    add = made.add_argument
+    add("--model", default="organism", help="organism, an open_clip NAME/TAG, a folder (default organism)")
+    add("--people", default="world/faces", metavar="SET", help="a bias set (default world/faces)")
+    add("--attribute", help="what groups people: gender, skin tone, race (default: the set's first)")
+    add(
+        "--prompt",
+        action="append",
+        metavar="TEXT",
+        help="a prompt; repeatable (default: the set's occupations)",
+    )
+    add(
+        "--things",
+        default="world/subjects",
+        metavar="SET",
+        help="a classification set (default world/subjects)",
+    )
+    add(
+        "--max-loss",
+        type=float,
+        default=0.02,
+        help="accuracy that may be lost, as a share of 1 (default 0.02)",
+    )
+    add("--goal", type=float, help="a mean MaxSkew at which to stop (default: as low as it gets)")
+    add(
+        "--least", type=float, default=0.005, help="what a further head must lower MaxSkew by (default 0.005)"
+    )
+    add("--max-heads", type=int, default=8, help="heads at most (default 8)")
+    add("--screen", type=int, default=12, help="heads tried together, best single ones first (default 12)")
+    add("--max-images", type=int, help="at most so many pictures of each set")
+    add("--seed", type=int, default=0, help="how halves are cut (default 0)")
+    add(
+        "--results", type=Path, default=results.PRECOMPUTED, help="tables whose plans stand beside the answer"
+    )
+    add("--out", type=Path, help="also write the answer to this JSON file")
+    add("--device", default="cpu", help="cpu, cuda or cuda:N (default cpu)")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns 0, or 2 after a sentence on what was wrong, or 130 where it was interrupted."""
+    args = parser().parse_args(argv)
+    try:
+        run(args)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nInterrupted; nothing was written.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def run(args: argparse.Namespace) -> None:
+    """Search, print the answer, and write it where asked."""
+    # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
+    import ccs
+    from ccs import search
+    from ccs.search import Limits
+
+    limits = Limits(
+        max_loss=args.max_loss,
+        goal=args.goal,
+        least=args.least,
+        max_heads=args.max_heads,
+        screen=args.screen,
+    )
+    if args.out is not None and not args.out.parent.is_dir():
+        raise InputError(f"The folder {args.out.parent} for --out is not there.")
+    model = ccs.load(args.model, device=args.device)
+    task, about = _task(args, model)
+    beside, notice = _beside(args, model.name, model.heads)
+    if notice:
+        print(notice)
+    found = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
+    print(page(found))
+    if args.out is not None:
+        answer = {"model": model.name, "weights_hash": model.weights_hash, **about, "seed": args.seed}
+        answer |= {"limits": asdict(limits), **record(found)}
+        aside = args.out.with_name(f"{args.out.name}.tmp")
+        aside.write_text(json.dumps(answer, indent=1) + "\n", "utf-8")
+        os.replace(aside, args.out)
+
+
+def _task(args: argparse.Namespace, model: Any) -> tuple[Task, dict[str, Any]]:
+    """What is searched, and what it is called."""
+    from ccs import zeroshot
+    from ccs.datasets import BiasSet, ClassificationSet
+    from ccs.datasets.opening import open_set
+    from ccs.search import Task
+
+    people = open_set(args.people, max_images=args.max_images)
+    things = open_set(args.things, max_images=args.max_images)
+    if not isinstance(people, BiasSet):
+        raise InputError(f"--people {args.people} is not a set of people with groups.")
+    if not isinstance(things, ClassificationSet):
+        raise InputError(f"--things {args.things} is not a set of pictures with classes.")
+    attribute = args.attribute or next(iter(people.groups))
+    if attribute not in people.groups:
+        raise InputError(f"{args.people} has no attribute {attribute!r}; it has {', '.join(people.groups)}.")
+    names, templates = (args.prompt, ("{}",)) if args.prompt else (people.occupations, people.templates)
+    task = Task(
+        people=people.images,
+        groups=people.groups[attribute],
+        prompts=zeroshot.class_weights(model, names, templates),
+        k=min(people.k[attribute], len(people.images) // 2),
+        things=things.images,
+        labels=things.labels,
+        class_weights=zeroshot.class_weights(model, things.classes, things.templates),
+    )
+    about = {"people": people.name, "attribute": attribute, "things": things.name, "prompts": list(names)}
+    return task, about | {"templates": list(templates), "k": task.k}
+
+
+def _beside(args: argparse.Namespace, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
+    """High, low and random sets from the model's tables, and a notice where there are none."""
+    from ccs import pruning
+    from ccs.heads import Head
+    from ccs.score import HeadScore
+
+    folder = args.results / results.folder_name(name)
+    if not folder.is_dir():
+        return [], f"There are no tables of {name} in {args.results}: no high, low or random sets beside."
+    scores = results.read(folder).table("scores")
+    scored = {
+        Head(int(row.layer), int(row.head)): HeadScore(
+            None if row.ccs is None or row.ccs != row.ccs else int(row.ccs), row.label
+        )
+        for row in scores.astype(object).itertuples()
+    }
+    k = int(scores["k"].iloc[0]) if len(scores) else 5
+    kinds = ("high", "low", "random")
+    notices: list[str] = []
+    made = pruning.plans(scored, k, heads, args.seed, 5, kinds=kinds, notice=notices.append)
+    return made[1:], " ".join(notices)
+
+
+def page(found: Found) -> str:
+    """The answer as a person reads it."""
+    lines = ["", "On the half that the search did not see (95% intervals; changes are from nothing off):"]
+    rows: list[tuple[str, ...]] = [("set", "heads", "MaxSkew", "change", "p", "accuracy", "change", "")]
+    rows += [_row(report, found) for report in found.reports]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines += [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    chance = found.reports[0].bias.max_skew.chance_mean
+    lines.append(
+        f"Chance: MaxSkew {chance.value:.3f} ({chance.low:.3f} to {chance.high:.3f}). * no set beats it."
+    )
+    lines.append(
+        f"Answer: switch off {found.off}." if found.off else "Answer: no head helps within these limits."
+    )
+    return "\n".join(lines)
+
+
+def _row(report: Report, found: Found) -> tuple[str, ...]:
+    skew, change = report.bias.max_skew.mean, report.max_skew_change
+    right, loss = report.accuracy.top1, report.accuracy_change
+    seed = f" {report.plan.seed}" if report.plan.name == "random" else ""
+    return (
+        f"{report.plan.name}{seed}",
+        str(len(report.plan.off)),
+        f"{skew.value:.3f} ({skew.low:.3f} to {skew.high:.3f})",
+        f"{change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f})",
+        f"{change.p_value:.3f}",
+        f"{right.value:.3f}",
+        f"{loss.value:+.3f} ({loss.low:+.3f} to {loss.high:+.3f})",
+        "*" if report in found.front else "",
+    )
+
+
+def record(found: Found) -> dict[str, Any]:
+    """The answer as plain data."""
+
+    def report(one: Report) -> dict[str, Any]:
+        skew = one.bias.max_skew
+        return {
+            "plan": one.plan.name,
+            "seed": one.plan.seed,
+            "heads": str(one.plan.off),
+            "front": one in found.front,
+            "max_skew": asdict(skew.mean),
+            "max_skew_change": asdict(one.max_skew_change),
+            "chance": asdict(skew.chance_mean),
+            "accuracy": asdict(one.accuracy.top1),
+            "accuracy_change": asdict(one.accuracy_change),
+        }
+
+    points = [
+        {"heads": str(p.off), "max_skew": p.max_skew, "accuracy": p.accuracy}
+        for p in (*found.singles, *found.path)
+    ]
+    return {
+        "heads": str(found.off),
+        "seen_half": points,
+        "other_half": [report(one) for one in found.reports],
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
