@@ -225,7 +225,13 @@ class _Handler(BaseHTTPRequestHandler):
             if folder and not inside:
                 self._error(404, "EntryNotFound", "no such folder")
                 return
-            self._send(200, [_entry(path, data) for path, data in sorted(inside.items())])
+            start = f"{folder.strip('/')}/" if folder else ""
+            parents = {p[:i] for p in inside for i, letter in enumerate(p) if letter == "/" and i >= len(start)}
+            listed = [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in sorted(parents)]
+            listed += [_entry(path, data) for path, data in sorted(inside.items())]
+            if parse_qs(urlsplit(self.path).query).get("recursive", ["false"])[0].lower() != "true":
+                listed = [entry for entry in listed if "/" not in str(entry["path"])[len(start) :]]
+            self._send(200, listed)
 
     def paths(self, body: bytes, kind: str, name: str, revision: str) -> None:
         if found := self._at(kind, name, revision):
