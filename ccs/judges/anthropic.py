@@ -108,9 +108,11 @@ class AnthropicProvider(Provider):
 
 
 def _read_result(result: Mapping[str, Any]) -> Reply | UnscoredError:
+    if result.get("type") in ("expired", "canceled"):
+        return UnscoredError(f"expired: the batch left it unanswered ({result['type']})")
     if result.get("type") != "succeeded":
         detail = ((result.get("error") or {}).get("error") or {}).get("message", "")
-        return UnscoredError(f"rejected in the batch: {result.get('type')} {detail}")
+        return UnscoredError(f"rejected in the batch: {detail}")
     try:
         return _read(result["message"])
     except TransientError as error:

@@ -53,7 +53,7 @@ async def collect(caller: Caller, cache: Cache) -> tuple[set[str], dict[str, str
             continue
         try:
             ended = await _collect_one(caller, cache, batch)
-        except (TransientError, UndecidedError):
+        except (TransientError, UnscoredError, UndecidedError):
             continue
         finally:
             cache.release(f"batch:{batch.tag}")
@@ -184,18 +184,20 @@ async def _submit_or_find(caller: Caller, tag: str, body: Sequence[BatchRequest]
     failures, since = 0, time.time()
     while True:
         try:
-            return await caller.provider.submit(tag, body)
-        except TransientError as error:
+            async with asyncio.timeout(_LEASE / 3):
+                return await caller.provider.submit(tag, body)
+        except (TransientError, TimeoutError) as error:
             failures += 1
-            await asyncio.sleep(min(caller.backoff(failures, error.after), caller.settings.max_wait))
+            after = error.after if isinstance(error, TransientError) else None
+            await asyncio.sleep(min(caller.backoff(failures, after), caller.settings.max_wait))
             try:
                 found = await _patiently(caller, lambda: caller.provider.find(tag, len(body), since, ()))
-            except TransientError:
+            except (TransientError, UnscoredError):
                 raise UndecidedError from None
             if found is not None:
                 return found
             if failures > caller.settings.retries:
-                raise
+                raise TransientError(str(error) or "timeout: no answer in time") from None
 
 
 async def _patiently(caller: Caller, call: Callable[[], Awaitable[T]]) -> T:
@@ -209,7 +211,7 @@ async def _patiently(caller: Caller, call: Callable[[], Awaitable[T]]) -> T:
             failures += 1
             after = error.after if isinstance(error, TransientError) else None
             if failures > caller.settings.retries or (after or 0.0) > caller.settings.max_wait:
-                raise TransientError(str(error)) from None
+                raise TransientError(str(error) or "timeout: no answer in time") from None
             await asyncio.sleep(caller.backoff(failures, after))
 
 
