@@ -16,9 +16,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Load the results and serve the page; returns 2 for a user's mistake."""
     from ccs.errors import InputError
 
-    parser = argparse.ArgumentParser(description="See a head of a CLIP model, switch it off, see what happens.")
-    parser.add_argument("--results", metavar="PLACE", help="a folder of tables or hf://datasets/USER/NAME; "
-                        "default: CCS_RESULTS, else precomputed/")  # fmt: skip
+    parser = argparse.ArgumentParser(
+        description="See a head of a CLIP model, switch it off, see what happens."
+    )
+    parser.add_argument(
+        "--results",
+        metavar="PLACE",
+        help="a folder of tables or hf://datasets/USER/NAME; default: CCS_RESULTS, else precomputed/",
+    )
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     args = parser.parse_args(argv)

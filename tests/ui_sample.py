@@ -21,7 +21,9 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
     """Rows of every table but retrieval: 24 heads, CCS 0 to 5, one head with a verdict missing."""
     rng = np.random.default_rng(seed)
     first = {"model": model, "weights": weights[:16]}
-    out: dict[str, list[dict[str, Any]]] = {n: [] for n in ("spans", "labels", "judgments", "scores", "pruning", "bias", "heads")}
+    out: dict[str, list[dict[str, Any]]] = {
+        n: [] for n in ("spans", "labels", "judgments", "scores", "pruning", "bias", "heads")
+    }
     ccs_of: dict[Head, int | None] = {}
     for number, head in enumerate(HEADS):
         at = {**first, "layer": head.layer, "head": head.head}
@@ -32,39 +34,103 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
         for rank in range(5):
             concept = label if rank < fits else CONCEPTS[(number + 1) % len(CONCEPTS)]
             text = f"{concept.lower()} text {rank} of {head}"
-            out["spans"].append({**at, "rank": rank, "text": text, "concept": concept, "share": float(shares[rank])})
+            out["spans"].append(
+                {**at, "rank": rank, "text": text, "concept": concept, "share": float(shares[rank])}
+            )
             for judge in JUDGES:
                 missing = head == UNKNOWN and judge == "second" and rank == 4
-                said = {"verdict": None if missing else rank < fits, "reason": "it fits" if rank < fits else "it does not",
-                        "cause": "refusal" if missing else ""}  # fmt: skip
-                out["judgments"].append({**at, "rank": rank, "text": text, "label": label, "judge": judge, **said})
+                said = {
+                    "verdict": None if missing else rank < fits,
+                    "reason": "it fits" if rank < fits else "it does not",
+                    "cause": "refusal" if missing else "",
+                }
+                out["judgments"].append(
+                    {**at, "rank": rank, "text": text, "label": label, "judge": judge, **said}
+                )
         level = "unknown" if head == UNKNOWN else {5: "high", 3: "moderate", 1: "low", 0: "low"}.get(fits, "")
-        out["scores"].append({**at, "label": label, "k": 5, "ccs": ccs_of[head], "level": level,
-                              "majority": fits, "share": float(shares.sum()), "variance": 0.01 * (number + 1)})  # fmt: skip
-        out["heads"].append({**at, "measure": "selectivity", "dataset": "world/images", "metric": "", "factor": "color",
-                             "value": 0.1 * fits, "low": 0.0, "high": 0.6, "chance": 0.02, "p_value": None, "q_value": None})  # fmt: skip
+        out["scores"].append(
+            {
+                **at,
+                "label": label,
+                "k": 5,
+                "ccs": ccs_of[head],
+                "level": level,
+                "majority": fits,
+                "share": float(shares.sum()),
+                "variance": 0.01 * (number + 1),
+            }
+        )
+        out["heads"].append(
+            {
+                **at,
+                "measure": "selectivity",
+                "dataset": "world/images",
+                "metric": "",
+                "factor": "color",
+                "value": 0.1 * fits,
+                "low": 0.0,
+                "high": 0.6,
+                "chance": 0.02,
+                "p_value": None,
+                "q_value": None,
+            }
+        )
     high = HeadSet(h for h, score in ccs_of.items() if score == 5)
     low = HeadSet(h for h, score in ccs_of.items() if score in (0, 1))
-    plans: list[tuple[str, int | None, HeadSet]] = [("none", None, HeadSet()), ("high", None, high), ("low", None, low)]
+    plans: list[tuple[str, int | None, HeadSet]] = [
+        ("none", None, HeadSet()),
+        ("high", None, high),
+        ("low", None, low),
+    ]
     plans += [("random", s, HeadSet(HEADS[i] for i in rng.choice(24, 4, replace=False))) for s in range(3)]
     plans += [(f"single:{head}", None, HeadSet([head])) for head in HEADS[:6]]
     for plan, plan_seed, off in plans:
         drop = 0.0 if plan == "none" else float(0.02 * len(off) * rng.uniform(0.5, 1.5))
         shared = {**first, "plan": plan, "seed": plan_seed, "heads": str(off), "n_heads": len(off), "n": 300}
         for dataset in ("world/subjects", "world/occupations"):
-            out["pruning"].append({**shared, "dataset": dataset, "subset": "", "metric": "top1", "value": 0.8 - drop,
-                                   "low": 0.75 - drop, "high": 0.85 - drop, "baseline": 0.8, "difference": -drop,
-                                   "difference_low": -drop - 0.02, "difference_high": -drop + 0.02, "p_value": 0.03})  # fmt: skip
+            out["pruning"].append(
+                {
+                    **shared,
+                    "dataset": dataset,
+                    "subset": "",
+                    "metric": "top1",
+                    "value": 0.8 - drop,
+                    "low": 0.75 - drop,
+                    "high": 0.85 - drop,
+                    "baseline": 0.8,
+                    "difference": -drop,
+                    "difference_low": -drop - 0.02,
+                    "difference_high": -drop + 0.02,
+                    "p_value": 0.03,
+                }
+            )
         for attribute in ("gender", "skin tone"):
             for metric in ("MaxSkew mean", "MaxSkew sum"):
                 scale = 20.0 if metric.endswith("sum") else 1.0
                 change = 0.0 if plan == "none" else float(rng.normal(0, 0.05))
-                out["bias"].append({**shared, "dataset": "world/faces", "attribute": attribute, "occupation": "", "metric": metric,
-                                    "target": "pool", "mode": "correct", "k": 60, "value": scale * (0.5 + change),
-                                    "low": scale * (0.4 + change), "high": scale * (0.6 + change), "chance": scale * 0.09,
-                                    "chance_low": scale * 0.07, "chance_high": scale * 0.12, "baseline": scale * 0.5,
-                                    "difference": scale * change, "difference_low": scale * (change - 0.05),
-                                    "difference_high": scale * (change + 0.05), "p_value": 0.2})  # fmt: skip
+                out["bias"].append(
+                    {
+                        **shared,
+                        "dataset": "world/faces",
+                        "attribute": attribute,
+                        "occupation": "",
+                        "metric": metric,
+                        "target": "pool",
+                        "mode": "correct",
+                        "k": 60,
+                        "value": scale * (0.5 + change),
+                        "low": scale * (0.4 + change),
+                        "high": scale * (0.6 + change),
+                        "chance": scale * 0.09,
+                        "chance_low": scale * 0.07,
+                        "chance_high": scale * 0.12,
+                        "baseline": scale * 0.5,
+                        "difference": scale * change,
+                        "difference_low": scale * (change - 0.05),
+                        "difference_high": scale * (change + 0.05),
+                        "p_value": 0.2,
+                    }
+                )
     return out
 
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from ccs.ui.core import App
 
 CITE = """@inproceedings{paradox2025,
-  title     = {Pruning the Paradox: How CLIP's Most Informative Heads Enhance Performance While Amplifying Bias},
+  title     = {Pruning the Paradox: How {CLIP}'s Most Informative Heads Enhance Performance
+               While Amplifying Bias},
   booktitle = {EMNLP},
   year      = {2025},
   note      = {arXiv:2503.11103}
@@ -33,14 +34,22 @@ def render(app: App, session: Session, sheet: Sheet) -> str:
 
 def _method() -> str:
     return (
-        '<div class="panel prose"><h3>What this is</h3><p>CLIP scores how well a text fits a picture. Its image tower is built of layers of '
-        "attention heads, and the image embedding is the sum of what heads and other parts write. <b>TEXTSPAN</b> finds, for each head of the "
-        "last four layers, the texts that explain most of what it writes. A <b>label</b> names the concept these texts share; <b>judges</b> "
-        "say of each text whether it fits. The <b>Concept Consistency Score (CCS)</b> of a head is the number of its texts that all judges "
-        "accept. <b>Switching off</b> sets a head’s output to zero in the forward pass, without retraining; everything shown as "
-        "“after” is computed by this very model at this very moment, and figures “in the tables” come from the run below.</p>"
-        "<p>Every figure in the views has a unit, a “What is this?”, and buttons that save it as CSV or PNG. In the grid, arrow keys walk, "
-        "Enter opens a head or switches it (as chosen above the grid), Space switches it, Ctrl+Z undoes, Ctrl+Shift+Z redoes. The address "
+        '<div class="panel words"><h3>What this is</h3><p>CLIP scores how well a text fits a picture. Its '
+        "image tower is built of layers of "
+        "attention heads, and the image embedding is the sum of what heads and other parts write. <b>"
+        "TEXTSPAN</b> finds, for each head of the "
+        "last four layers, the texts that explain most of what it writes. A <b>label</b> names the concept "
+        "these texts share; <b>judges</b> "
+        "say of each text whether it fits. The <b>Concept Consistency Score (CCS)</b> of a head is the "
+        "number of its texts that all judges "
+        "accept. <b>Switching off</b> sets a head’s output to zero in the forward pass, without retraining; "
+        "everything shown as "
+        "“after” is computed by this very model at this very moment, and figures “in the tables” come from "
+        "the run below.</p>"
+        "<p>Every figure in the views has a unit, a “What is this?”, and buttons that save it as CSV or PNG. "
+        "In the grid, arrow keys walk, "
+        "Enter opens a head or switches it (as chosen above the grid), Space switches it, Ctrl+Z undoes, "
+        "Ctrl+Shift+Z redoes. The address "
         "of the page always names the whole screen.</p></div>"
     )
 
@@ -49,29 +58,46 @@ def _run(app: App, sheet: Sheet) -> str:
     manifest = sheet.manifest
     source = f'<p class="muted">Results: {esc(app.collection.source)}.</p>'
     if not manifest:
-        return empty("No run", f"There are no tables for {sheet.model}. Compute them with: python -m batch.compute") + source
+        return (
+            empty(
+                "No run", f"There are no tables for {sheet.model}. Compute them with: python -m batch.compute"
+            )
+            + source
+        )
     rows = list(flat(manifest))
     body = "".join(f'<tr><th scope="row">{esc(name)}</th><td>{esc(value)}</td></tr>' for name, value in rows)
     absent = manifest.get("absent") or ()
-    missing = f"<p><b>Asked for and not computed:</b> {esc('; '.join(_plain(one) for one in absent))}</p>" if absent else ""
+    missing = (
+        f"<p><b>Asked for and not computed:</b> {esc('; '.join(_plain(one) for one in absent))}</p>"
+        if absent
+        else ""
+    )
     return figure(
         f"The run behind {sheet.model}",
-        f'{source}{missing}<div class="scroll"><table class="facts"><tbody>{body}</tbody></table></div>',
-        what="The run’s manifest: model and weights, texts, images and sets with their fingerprints, seeds, settings, versions, the largest "
+        f'{source}{missing}<div class="scroll" tabindex="0"><table class="facts"><tbody>{body}</tbody>'
+        "</table></div>",
+        what="The run’s manifest: model and weights, texts, images and sets with their fingerprints, seeds, "
+        "settings, versions, the largest "
         "difference seen between a fast path and its slow reference, and the seconds each stage took.",
-        unit="as named", name="manifest", table=csv_text(["entry", "value"], rows),
-    )  # fmt: skip
+        unit="as named",
+        name="manifest",
+        table=csv_text(["entry", "value"], rows),
+    )
 
 
 def flat(value: Any, name: str = "") -> list[tuple[str, str]]:
     """A manifest as (entry, value) rows; lists of names on one line, records one row a field."""
     if isinstance(value, Mapping):
-        return [row for key, inner in value.items() for row in flat(inner, f"{name}.{key}" if name else str(key))]
+        return [
+            row for key, inner in value.items() for row in flat(inner, f"{name}.{key}" if name else str(key))
+        ]
     if isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
         return [
             row
             for number, inner in enumerate(value, 1)
-            for row in flat(inner, f"{name}.{inner.get('name', number) if isinstance(inner, Mapping) else number}")
+            for row in flat(
+                inner, f"{name}.{inner.get('name', number) if isinstance(inner, Mapping) else number}"
+            )
         ]
     return [(name, _plain(value))]
 
@@ -81,6 +107,8 @@ def _plain(value: Any) -> str:
         return ", ".join(_plain(one) for one in value) or "none"
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {_plain(one)}" for key, one in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
     return "–" if value is None or value == "" else str(value)
@@ -92,29 +120,46 @@ def _stand_ins(sheet: Sheet) -> str:
     labeler = manifest.get("labeler", {})
     rows = []
     if judges:
-        rows.append(f"The judges {', '.join(judges)} compare the texts’ own tags. They are not the language models of the study.")
+        rows.append(
+            f"The judges {', '.join(judges)} compare the texts’ own tags. They are not the language models "
+            "of the study."
+        )
     if labeler.get("stand_in"):
-        rows.append(f"The labeler {labeler['name']} takes the most specific concept that covers the most texts, by tags.")
+        rows.append(
+            f"The labeler {labeler['name']} takes the most specific concept that covers the most texts, by "
+            "tags."
+        )
     if sheet.model.startswith("organism"):
-        rows.append("The model is small and trained on drawn pictures; what holds for it need not hold for CLIP trained on photographs.")
-        rows.append("Drawn faces stand in for photographs of people: their groups are drawn, and known without error.")
+        rows.append(
+            "The model is small and trained on drawn pictures; what holds for it need not hold for CLIP "
+            "trained on photographs."
+        )
+        rows.append(
+            "Drawn faces stand in for photographs of people: their groups are drawn, and known without error."
+        )
     items = "".join(f"<li>{esc(row)}</li>" for row in rows) or "<li>Nothing in this run is a stand-in.</li>"
-    return f'<div class="panel prose"><h3>What is a stand-in</h3><ul>{items}</ul></div>'
+    return f'<div class="panel words"><h3>What is a stand-in</h3><ul>{items}</ul></div>'
 
 
 def _privacy() -> str:
     return (
-        '<div class="panel prose"><h3>Your pictures</h3><p>They are read into memory, the uploaded file is deleted at once, and what is left goes '
-        "when you leave or after an hour. Nothing is sent to another host; there are no analytics. Gender presentation and skin tone "
-        "are groups of drawn faces, or labels that others gave; they say nothing about how a person is.</p></div>"
+        '<div class="panel words"><h3>Your pictures</h3><p>They are read into memory, the uploaded file is '
+        "deleted at once, and what is left goes "
+        "when you leave or after an hour. Nothing is sent to another host; there are no analytics. Gender "
+        "presentation and skin tone "
+        "are groups of drawn faces, or labels that others gave; they say nothing about how a person is.</p>"
+        "</div>"
     )
 
 
 def _licenses() -> str:
-    rows = "".join(f'<tr><th scope="row">{esc(what)}</th><td>{esc(terms)}</td></tr>' for what, terms in LICENSES)
+    rows = "".join(
+        f'<tr><th scope="row">{esc(what)}</th><td>{esc(terms)}</td></tr>' for what, terms in LICENSES
+    )
     return (
-        f'<div class="panel prose"><h3>Licences, and how to cite</h3><table class="facts"><tbody>{rows}</tbody></table>'
-        "<p>Cite the study whose measures these are, the method TEXTSPAN (Gandelsman, Efros and Steinhardt, ICLR 2024), and this "
+        '<div class="panel words"><h3>Licences, and how to cite</h3><table class="facts"><tbody>'
+        f"{rows}</tbody></table>"
+        "<p>Cite the study whose measures these are, the method TEXTSPAN (Gandelsman, Efros and Steinhardt, "
+        "ICLR 2024), and this "
         f'program with the version above.</p><pre tabindex="0">{esc(CITE)}</pre></div>'
     )
-

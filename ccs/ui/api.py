@@ -46,7 +46,7 @@ class Endpoints:
         return list(self.app.models)
 
     def heads(self, model: str = "organism") -> list[Json]:
-        """All heads of a model: name, concept, CCS (null where unknown), K, level, share of variance that its texts explain.
+        """All heads of a model: name, concept, CCS (null where unknown), K, level, explained share of variance.
 
         model: one of `models`.
         """
@@ -59,7 +59,7 @@ class Endpoints:
         ]
 
     def head(self, head: str, model: str = "organism") -> Json:
-        """One head: its texts with explained share and every judge's verdict, and its rows in the table of single heads.
+        """One head: its texts with share and every judge's verdict, and its rows in the table of heads.
 
         head: such as L7.H2. model: one of `models`.
         """
@@ -67,17 +67,44 @@ class Endpoints:
         sheet = self.app.sheet(model)
         card = sheet.card(Head.parse(head))
         told = [
-            {"text": t.text, "concept": t.concept, "share": t.share,
-             "verdicts": {v.judge: {"verdict": v.verdict, "reason": v.reason or v.cause} for v in t.verdicts}}
+            {
+                "text": t.text,
+                "concept": t.concept,
+                "share": t.share,
+                "verdicts": {
+                    v.judge: {"verdict": v.verdict, "reason": v.reason or v.cause} for v in t.verdicts
+                },
+            }
             for t in card.texts
-        ]  # fmt: skip
+        ]
         table = sheet.table("heads")
-        rows = table[(table["layer"] == card.head.layer) & (table["head"] == card.head.head)] if len(table) else table
-        effects = [{k: _json(v) for k, v in row.items() if k not in ("model", "weights")} for row in rows.to_dict("records")]
-        return {"head": head, "concept": card.label, "ccs": card.ccs, "k": card.k, "level": card.level, "texts": told, "effects": effects}
+        rows = (
+            table[(table["layer"] == card.head.layer) & (table["head"] == card.head.head)]
+            if len(table)
+            else table
+        )
+        effects = [
+            {k: _json(v) for k, v in row.items() if k not in ("model", "weights")}
+            for row in rows.to_dict("records")
+        ]
+        return {
+            "head": head,
+            "concept": card.label,
+            "ccs": card.ccs,
+            "k": card.k,
+            "level": card.level,
+            "texts": told,
+            "effects": effects,
+        }
 
     def classify(
-        self, pictures: list[str] | None, classes: str = "", off: str = "", model: str = "organism", template: str = "", example: str = "occupations:0"
+        self,
+        pictures: list[str] | None,
+        classes: str = "",
+        off: str = "",
+        model: str = "organism",
+        template: str = "",
+        example: str = "occupations:0",
     ) -> Json:
         """Zero-shot probabilities of pictures with all heads on (before) and with some off (after).
 
@@ -98,22 +125,38 @@ class Endpoints:
             "pictures": [p.name for p in shown],
             "before": found.before.round(6).tolist(),
             "after": found.after.round(6).tolist(),
-            "answers": [[names[int(a)], names[int(b)]] for a, b in zip(found.before.argmax(1), found.after.argmax(1), strict=True)],
+            "answers": [
+                [names[int(a)], names[int(b)]]
+                for a, b in zip(found.before.argmax(1), found.after.argmax(1), strict=True)
+            ],
             "similarity": np.asarray(moved).round(6).tolist(),
         }
 
     def bias(
-        self, occupations: str = "judge", off: str = "", model: str = "organism", gallery: str = "world/faces",
-        attribute: str = "gender", k: int = 0, target: str = "pool",
-    ) -> Json:  # fmt: skip
-        """MaxSkew, MinSkew and NDKL of the rankings of people for occupations, before and after, with chance and 95% intervals.
+        self,
+        occupations: str = "judge",
+        off: str = "",
+        model: str = "organism",
+        gallery: str = "world/faces",
+        attribute: str = "gender",
+        k: int = 0,
+        target: str = "pool",
+    ) -> Json:
+        """MaxSkew, MinSkew and NDKL of rankings of people for occupations, before and after, beside chance.
 
-        occupations: one a line or between commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for the gallery's own.
-        target: pool or uniform.
+        occupations: one a line or between commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for
+        the gallery's own. target: pool or uniform. Intervals are 95%.
         """
         session = self._session(model, off)
         self.app.galleries.get(gallery)
-        session.state = replace(session.state, occupations=texts(occupations), gallery=gallery, attribute=attribute, k=max(0, int(k)), target=target)
+        session.state = replace(
+            session.state,
+            occupations=texts(occupations),
+            gallery=gallery,
+            attribute=attribute,
+            k=max(0, int(k)),
+            target=target,
+        )
         what = bias_view.asked(self.app, session)
         loaded = self.app.shelf.get(model)
         before = self.app.galleries.base(loaded, gallery)
@@ -121,19 +164,38 @@ class Endpoints:
         first, second = bias_view.measure(before, after, bias_view.texts(session, loaded, what), what)
         change = measures.compare(second, first)
         return {
-            "occupations": list(what.occupations), "attribute": what.attribute, "k": what.k, "target": what.target,
+            "occupations": list(what.occupations),
+            "attribute": what.attribute,
+            "k": what.k,
+            "target": what.target,
             "metrics": {
-                name: {"before": _three(one.mean), "after": _three(second.metrics[name].mean), "chance": _three(one.chance_mean),
-                       "each before": one.values.tolist(), "each after": second.metrics[name].values.tolist()}
+                name: {
+                    "before": _three(one.mean),
+                    "after": _three(second.metrics[name].mean),
+                    "chance": _three(one.chance_mean),
+                    "each before": one.values.tolist(),
+                    "each after": second.metrics[name].values.tolist(),
+                }
                 for name, one in first.metrics.items()
             },
-            "change of MaxSkew": {"value": change.value, "low": change.low, "high": change.high, "p": change.p_value},
-            "groups": {group: {"pool": int(first.pool[g]), "top before": first.top[:, g].tolist(), "top after": second.top[:, g].tolist()}
-                       for g, group in enumerate(first.groups)},
-        }  # fmt: skip
+            "change of MaxSkew": {
+                "value": change.value,
+                "low": change.low,
+                "high": change.high,
+                "p": change.p_value,
+            },
+            "groups": {
+                group: {
+                    "pool": int(first.pool[g]),
+                    "top before": first.top[:, g].tolist(),
+                    "top after": second.top[:, g].tolist(),
+                }
+                for g, group in enumerate(first.groups)
+            },
+        }
 
     def paradox(self, quality: str = "", fairness: str = "") -> Json:
-        """Every measured set of heads: change of accuracy and of mean MaxSkew, with 95% intervals, from the tables.
+        """Every measured set of heads: change of accuracy and of mean MaxSkew, with 95% intervals.
 
         quality, fairness: keys of the quantities, as the answer lists them; empty means the first of each.
         """
@@ -143,7 +205,11 @@ class Endpoints:
         first = [c.key for c in paradox.choices(left, "quality")]
         second = [c.key for c in paradox.choices(right, "fairness")]
         rows = paradox.measured(left, right, quality or first[0], fairness or second[0])
-        return {"quality": first, "fairness": second, "points": [{k: _json(v) for k, v in vars(row).items()} for row in rows]}
+        return {
+            "quality": first,
+            "fairness": second,
+            "points": [{k: _json(v) for k, v in vars(row).items()} for row in rows],
+        }
 
     def judges(self, model: str = "organism") -> Json:
         """The judges of a model's run: share of yes, share unscored, kappa of each two.
@@ -182,7 +248,7 @@ def _json(value: Any) -> Any:
 
 
 def _told(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with a visitor's mistake as an error that Gradio shows; its signature and docstring stay."""
+    """The function with a visitor's mistake as an error that Gradio shows; signature and docstring stay."""
     import functools
 
     @functools.wraps(function)
@@ -204,7 +270,12 @@ def expose(app: App) -> None:
     with gr.Row(visible=False):
         inputs = [
             gr.File(label="pictures", file_count="multiple", type="filepath"),
-            gr.Textbox(label="classes"), gr.Textbox(label="off"), gr.Textbox("organism", label="model"),
-            gr.Textbox(label="template"), gr.Textbox("occupations:0", label="example"),
-        ]  # fmt: skip
-        gr.Button().click(_told(ends.classify), inputs, gr.JSON(label="answer"), api_name="classify", **shared)
+            gr.Textbox(label="classes"),
+            gr.Textbox(label="off"),
+            gr.Textbox("organism", label="model"),
+            gr.Textbox(label="template"),
+            gr.Textbox("occupations:0", label="example"),
+        ]
+        gr.Button().click(
+            _told(ends.classify), inputs, gr.JSON(label="answer"), api_name="classify", **shared
+        )

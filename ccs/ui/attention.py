@@ -11,9 +11,11 @@ from ccs.heads import Head, HeadSet
 from ccs.models import Model
 from ccs.tower import ImageTower, Trunk
 
+NONE_OFF = HeadSet()
+
 
 @torch.no_grad()
-def cls_attention(tower: ImageTower, trunk: Trunk, head: Head, off: HeadSet = HeadSet()) -> np.ndarray:
+def cls_attention(tower: ImageTower, trunk: Trunk, head: Head, off: HeadSet = NONE_OFF) -> np.ndarray:
     """Attention [n, tokens] float32 of the CLS query in one head, CLS first; each row sums to 1.
 
     The forward pass runs from the trunk up to the head's layer, with the heads of `off` at zero.
@@ -44,7 +46,7 @@ def seen(model: Model, image: Image.Image) -> Image.Image:
 
 
 def overlay(model: Model, image: Image.Image, attention: np.ndarray, side: int = 192) -> Image.Image:
-    """The picture with the patches that get attention lit and the others dimmed; no color is needed to read it.
+    """The picture with the patches that get attention lit and the others dimmed.
 
     attention: [tokens], CLS first. Brightness runs from the least to the most attended patch.
     """
@@ -54,6 +56,8 @@ def overlay(model: Model, image: Image.Image, attention: np.ndarray, side: int =
     levels = patches.reshape(-1, columns)
     spread = float(levels.max() - levels.min())
     levels = (levels - levels.min()) / spread if spread > 0 else np.ones_like(levels)
-    mask = Image.fromarray((55 + 200 * levels).astype(np.uint8)).resize((side, side), Image.Resampling.BICUBIC)
+    mask = Image.fromarray((55 + 200 * levels).astype(np.uint8)).resize(
+        (side, side), Image.Resampling.BICUBIC
+    )
     shown = seen(model, image).resize((side, side), Image.Resampling.BICUBIC)
     return Image.composite(shown, Image.new("RGB", shown.size, (18, 22, 28)), mask)

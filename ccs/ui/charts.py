@@ -49,22 +49,42 @@ def strip(rows: Sequence[tuple[str, Sequence[Mark], Chance]], *, label: str, low
     bottom = top + row_height * len(rows)
     for tick in ticks(low, high):
         parts.append(f'<line class="tick" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{bottom}"/>')
-        parts.append(f'<text class="axis" x="{x(tick):.1f}" y="{bottom + 16}" text-anchor="middle">{number(tick, 2).rstrip("0").rstrip(".")}</text>')
+        parts.append(
+            f'<text class="axis" x="{x(tick):.1f}" y="{bottom + 16}" text-anchor="middle">'
+            f"{number(tick, 2).rstrip('0').rstrip('.')}</text>"
+        )
     for i, (name, pair, chance) in enumerate(rows):
         y = top + row_height * i
         short = name if len(name) <= 18 else f"{name[:17]}…"
-        parts.append(f'<text class="name" x="{left - 10}" y="{y + row_height / 2 + 4}" text-anchor="end">{esc(short)}</text>')
-        parts.append(f'<rect class="chance" x="{x(chance[0]):.1f}" width="{max(1.0, x(chance[2]) - x(chance[0])):.1f}" y="{y + 3}" height="{row_height - 6}"/>')
+        parts.append(
+            f'<text class="name" x="{left - 10}" y="{y + row_height / 2 + 4}" text-anchor="end">'
+            f"{esc(short)}</text>"
+        )
+        parts.append(
+            f'<rect class="chance" x="{x(chance[0]):.1f}" width="{max(1.0, x(chance[2]) - x(chance[0])):.1f}'
+            f'" y="{y + 3}" height="{row_height - 6}"/>'
+        )
         for j, mark in enumerate(pair):
             cy = y + 11 + 12 * j
-            words = f"{name}, {mark.css}: {number(mark.value, 2)} ({number(mark.low, 2)} to {number(mark.high, 2)})"
+            words = (
+                f"{name}, {mark.css}: {number(mark.value, 2)} ({number(mark.low, 2)} to "
+                f"{number(mark.high, 2)})"
+            )
             parts.append(
-                f'<g class="{mark.css}"><title>{esc(words)}</title><line x1="{x(mark.low):.1f}" x2="{x(mark.high):.1f}" y1="{cy}" y2="{cy}"/>'
-                + (f'<circle cx="{x(mark.value):.1f}" cy="{cy}" r="4.5"/>' if mark.css == "before"
-                   else f'<rect x="{x(mark.value) - 4.5:.1f}" y="{cy - 4.5}" width="9" height="9"/>')
-                + f'<text class="value" x="{width - right + 8}" y="{cy + 4}">{number(mark.value, 2)}</text></g>'
-            )  # fmt: skip
-    return f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{esc(label)}">{"".join(parts)}</svg>'
+                f'<g class="{mark.css}"><title>{esc(words)}</title><line x1="{x(mark.low):.1f}" '
+                f'x2="{x(mark.high):.1f}" y1="{cy}" y2="{cy}"/>'
+                + (
+                    f'<circle cx="{x(mark.value):.1f}" cy="{cy}" r="4.5"/>'
+                    if mark.css == "before"
+                    else f'<rect x="{x(mark.value) - 4.5:.1f}" y="{cy - 4.5}" width="9" height="9"/>'
+                )
+                + f'<text class="value" x="{width - right + 8}" y="{cy + 4}">{number(mark.value, 2)}</text>'
+                "</g>"
+            )
+    return (
+        f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{esc(label)}">'
+        f"{''.join(parts)}</svg>"
+    )
 
 
 @dataclass(frozen=True)
@@ -85,10 +105,15 @@ class Point:
 
 
 SHAPES = {
-    "high": "M0-6A6 6 0 1 1 0 6A6 6 0 1 1 0-6Z", "low": "M-5.5-5.5H5.5V5.5H-5.5Z", "moderate": "M0-6.5L6 5H-6Z",
-    "random": "M-5-3L-3-5L0-2L3-5L5-3L2 0L5 3L3 5L0 2L-3 5L-5 3L-2 0Z", "concept": "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
-    "equal-high": "M0-7L6.5 0L0 7L-6.5 0Z", "equal-low": "M0 6.5L6-5H-6Z", "single": "M0-2.6A2.6 2.6 0 1 1 0 2.6A2.6 2.6 0 1 1 0-2.6Z",
-}  # fmt: skip
+    "high": "M0-6A6 6 0 1 1 0 6A6 6 0 1 1 0-6Z",
+    "low": "M-5.5-5.5H5.5V5.5H-5.5Z",
+    "moderate": "M0-6.5L6 5H-6Z",
+    "random": "M-5-3L-3-5L0-2L3-5L5-3L2 0L5 3L3 5L0 2L-3 5L-5 3L-2 0Z",
+    "concept": "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
+    "equal-high": "M0-7L6.5 0L0 7L-6.5 0Z",
+    "equal-low": "M0 6.5L6-5H-6Z",
+    "single": "M0-2.6A2.6 2.6 0 1 1 0 2.6A2.6 2.6 0 1 1 0-2.6Z",
+}
 DIAMOND = "M0-5L5 0L0 5L-5 0Z"
 
 
@@ -110,25 +135,42 @@ def scatter(points: Sequence[Point], *, across: str, up: str) -> tuple[str, str]
     parts = []
     for tick in ticks(x0, x1, 8):
         css = "zero" if abs(tick) < 1e-12 else "tick"
-        parts.append(f'<line class="{css}" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{height - bottom}"/>')
-        parts.append(f'<text class="axis" x="{x(tick):.1f}" y="{height - bottom + 18}" text-anchor="middle">{_tick(tick)}</text>')
+        parts.append(
+            f'<line class="{css}" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{height - bottom}"/>'
+        )
+        parts.append(
+            f'<text class="axis" x="{x(tick):.1f}" y="{height - bottom + 18}" text-anchor="middle">'
+            f"{_tick(tick)}</text>"
+        )
     for tick in ticks(y0, y1, 7):
         css = "zero" if abs(tick) < 1e-12 else "tick"
-        parts.append(f'<line class="{css}" x1="{left}" x2="{width - right}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
-        parts.append(f'<text class="axis" x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_tick(tick)}</text>')
-    parts.append(f'<text class="name" x="{(left + width - right) / 2}" y="{height - 8}" text-anchor="middle">{esc(across)}</text>')
+        parts.append(
+            f'<line class="{css}" x1="{left}" x2="{width - right}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
+        )
+        parts.append(
+            f'<text class="axis" x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_tick(tick)}</text>'
+        )
     parts.append(
-        f'<text class="name" transform="translate(14 {(height - bottom + top) / 2}) rotate(-90)" text-anchor="middle">{esc(up)}</text>'
+        f'<text class="name" x="{(left + width - right) / 2}" y="{height - 8}" text-anchor="middle">'
+        f"{esc(across)}</text>"
+    )
+    parts.append(
+        f'<text class="name" transform="translate(14 {(height - bottom + top) / 2}) rotate(-90)" '
+        f'text-anchor="middle">{esc(up)}</text>'
     )
     # The small and many first, so that named sets lie on top.
-    for p in sorted(points, key=lambda p: (p.kind != "single", p.kind != "random", p.fill >= 0)):
-        parts.append(_mark(p, x, y))
+    order = sorted(points, key=lambda p: (p.kind != "single", p.kind != "random", p.fill >= 0))
+    parts += [_mark(p, x, y) for p in order]
     shown = [kind for kind in SHAPES if any(p.kind == kind and p.fill >= 0 for p in points)]
     key = "".join(
-        f'<span><svg class="chart shape" viewBox="-8 -8 16 16" aria-hidden="true"><path class="mark kind-{kind}" d="{SHAPES[kind]}"/></svg>{kind}</span>'
+        '<span><svg class="chart shape" viewBox="-8 -8 16 16" aria-hidden="true"><path class="mark '
+        f'kind-{kind}" d="{SHAPES[kind]}"/></svg>{kind}</span>'
         for kind in shown
     )
-    chart = f'<svg class="chart scatter" viewBox="0 0 {width} {height}" role="group" aria-label="{esc(up)} against {esc(across)}">{"".join(parts)}</svg>'
+    chart = (
+        f'<svg class="chart scatter" viewBox="0 0 {width} {height}" role="group" aria-label="{esc(up)} '
+        f'against {esc(across)}">{"".join(parts)}</svg>'
+    )
     return chart, key
 
 
@@ -137,18 +179,27 @@ def _mark(p: Point, x: Callable[[float], float], y: Callable[[float], float]) ->
     whiskers = ""
     if p.kind != "single":
         if p.x_low == p.x_low and p.x_high == p.x_high:
-            whiskers += f'<line x1="{x(p.x_low):.1f}" x2="{x(p.x_high):.1f}" y1="{y(p.y):.1f}" y2="{y(p.y):.1f}"/>'
+            whiskers += (
+                f'<line x1="{x(p.x_low):.1f}" x2="{x(p.x_high):.1f}" y1="{y(p.y):.1f}" y2="{y(p.y):.1f}"/>'
+            )
         if p.y_low == p.y_low and p.y_high == p.y_high:
-            whiskers += f'<line x1="{x(p.x):.1f}" x2="{x(p.x):.1f}" y1="{y(p.y_low):.1f}" y2="{y(p.y_high):.1f}"/>'
+            whiskers += (
+                f'<line x1="{x(p.x):.1f}" x2="{x(p.x):.1f}" y1="{y(p.y_low):.1f}" y2="{y(p.y_high):.1f}"/>'
+            )
     shape = DIAMOND if p.fill < 0 else SHAPES.get(p.kind, SHAPES["single"])
     fill = "printed" if p.fill < 0 else "hollow" if p.fill else "solid"
     at = f'transform="translate({x(p.x):.1f} {y(p.y):.1f})"'
     if not p.heads:
-        return f'<g class="point {fill} kind-{p.kind}">{whiskers}<path class="mark" {at} d="{shape}"><title>{esc(words)}</title></path></g>'
+        return (
+            f'<g class="point {fill} kind-{p.kind}">{whiskers}<path class="mark" {at} d="{shape}"><title>'
+            f"{esc(words)}</title></path></g>"
+        )
     tip = esc(words + "\n" + p.heads)
     return (
-        f'<g class="point {fill} kind-{p.kind}">{whiskers}<path class="mark" {at} d="{shape}" role="button" tabindex="0" data-plan="1" '
-        f'data-do="plan" data-model="{esc(p.model)}" data-heads="{esc(p.heads)}" data-tip="{tip}" aria-label="{esc(words)}; switch off {esc(p.heads)}"/></g>'
+        f'<g class="point {fill} kind-{p.kind}">{whiskers}<path class="mark" {at} d="{shape}" role="button" '
+        'tabindex="0" data-plan="1" '
+        f'data-do="plan" data-model="{esc(p.model)}" data-heads="{esc(p.heads)}" data-tip="{tip}" '
+        f'aria-label="{esc(words)}; switch off {esc(p.heads)}"/></g>'
     )
 
 

@@ -46,7 +46,7 @@ class Comparison:
 
 
 def compare(before: np.ndarray, after: np.ndarray, weights: np.ndarray, scale: float) -> Comparison:
-    """Softmax of scaled cosines. before, after: unit embeddings [pictures, d]; weights: unit rows [classes, d]."""
+    """Softmax of scaled cosines of unit embeddings [pictures, d] and unit class weights [classes, d]."""
     return Comparison(_softmax(scale * before @ weights.T), _softmax(scale * after @ weights.T))
 
 
@@ -102,7 +102,11 @@ def render(app: App, session: Session, sheet: Sheet) -> str:
             f"<b>{number(float(moved.mean()), 3)}</b> (1 is no change).</p>"
         )
     else:
-        high = button("switch off the high-CCS heads", "preset", css="link", value="high") if sheet.level("high") else ""
+        high = (
+            button("switch off the high-CCS heads", "preset", css="link", value="high")
+            if sheet.level("high")
+            else ""
+        )
         words = (
             "<p class=lead>No head is switched off, so before and after agree. Click heads in the grid"
             f"{', or ' + high if high else ''}.</p>"
@@ -112,21 +116,36 @@ def render(app: App, session: Session, sheet: Sheet) -> str:
     saved = csv_text(
         ["picture", "class", "before", "after", "rank before", "rank after", "heads off"],
         [
-            [p.name, c, f"{found.before[i, j]:.6f}", f"{found.after[i, j]:.6f}", found.ranks(False)[i, j], found.ranks(True)[i, j], off]
+            [
+                p.name,
+                c,
+                f"{found.before[i, j]:.6f}",
+                f"{found.after[i, j]:.6f}",
+                found.ranks(False)[i, j],
+                found.ranks(True)[i, j],
+                off,
+            ]
             for i, p in enumerate(shown)
             for j, c in enumerate(classes)
         ],
-    )  # fmt: skip
+    )
     _, templates = asked(session)
     what = (
         f"Zero-shot classification among {len(classes)} classes. Each class is written into "
         f"{'the template' if len(templates) == 1 else f'{len(templates)} templates'} "
-        f"({esc(', '.join(templates))}); the picture’s probability for a class is the softmax of {model.logit_scale:.1f} "
-        "times the cosine. <b>Before</b>: the whole model. <b>After</b>: the outputs of the heads switched off are zero in "
-        "the forward pass. <b>Margin</b>: first probability less the second. Probabilities are among these classes only: "
+        f"({esc(', '.join(templates))}); the picture’s probability for a class is the softmax of "
+        f"{model.logit_scale:.1f} "
+        "times the cosine. <b>Before</b>: the whole model. <b>After</b>: the outputs of the heads switched "
+        "off are zero in "
+        "the forward pass. <b>Margin</b>: first probability less the second. Probabilities are among these "
+        "classes only: "
         "even a picture of none of them gets 100% in sum."
     )
-    return form + words + figure("Before and after", body, what=what, unit="probability, %", name="classify", table=saved)
+    return (
+        form
+        + words
+        + figure("Before and after", body, what=what, unit="probability, %", name="classify", table=saved)
+    )
 
 
 def _form(session: Session) -> str:
@@ -137,10 +156,14 @@ def _form(session: Session) -> str:
         choices.append((state.template, state.template))
     own = button("Classes of the example’s set", "own-classes") if state.classes else ""
     return (
-        '<form class="panel ask" data-do="classify"><div class="row"><label class="field grow"><span>Classes, one a line or '
-        f'between commas</span><textarea name="classes" rows="3" maxlength="20000">{esc(", ".join(classes))}</textarea></label>'
-        f'<div class="stack"><label class="field"><span>Template</span><select name="template">{options(choices, state.template)}</select></label>'
-        '<label class="field"><span>or one of your own</span><input name="own" maxlength="200" placeholder="a drawing of a {}"></label></div></div>'
+        '<form class="panel ask" data-do="classify"><div class="row"><label class="field grow"><span>'
+        "Classes, one a line or "
+        'between commas</span><textarea name="classes" rows="3" maxlength="20000">'
+        f"{esc(', '.join(classes))}</textarea></label>"
+        '<div class="stack"><label class="field"><span>Template</span><select name="template">'
+        f"{options(choices, state.template)}</select></label>"
+        '<label class="field"><span>or one of your own</span><input name="own" maxlength="200" '
+        'placeholder="a drawing of a {}"></label></div></div>'
         f'<div class="row"><button type="submit" class="primary">Classify</button>{own}</div></form>'
     )
 
@@ -155,8 +178,10 @@ def _picture(index: int, image: object, name: str, classes: tuple[str, ...], fou
     listed.sort(key=lambda j: (ranks[1][j], ranks[0][j]))
     rows = "".join(
         f'<tr{" class=first" if ranks[1][j] == 1 else ""}><th scope="row">{esc(classes[j])}</th>'
-        f'<td><span class="pair"><span class="bar before"><span style="width:{100 * before[j]:.2f}%"></span><b>{percent(before[j])}</b></span>'
-        f'<span class="bar after"><span style="width:{100 * after[j]:.2f}%"></span><b>{percent(after[j])}</b></span></span></td>'
+        f'<td><span class="pair"><span class="bar before"><span style="width:{100 * before[j]:.2f}%"></span>'
+        f"<b>{percent(before[j])}</b></span>"
+        f'<span class="bar after"><span style="width:{100 * after[j]:.2f}%"></span><b>{percent(after[j])}</b>'
+        "</span></span></td>"
         f'<td class="num">{_moved(int(ranks[0][j]), int(ranks[1][j]))}</td></tr>'
         for j in listed
     )
@@ -164,7 +189,8 @@ def _picture(index: int, image: object, name: str, classes: tuple[str, ...], fou
     verdict = f"{esc(first)} <b>→ {esc(new)}</b>" if first != new else f"{esc(first)}, unchanged"
     margins = float(found.margin(False)[index]), float(found.margin(True)[index])
     return (
-        f'<article class="answer"><div class="subject"><img src="{data_url(image, 160)}" alt="{esc(name)}"><div><h4>{verdict}</h4>'
+        f'<article class="answer"><div class="subject"><img src="{data_url(image, 160)}" alt="{esc(name)}">'
+        f"<div><h4>{verdict}</h4>"
         f'<p class="muted">{esc(name)}</p><p>Margin {percent(margins[0])} → {percent(margins[1])} '
         f'<span class="muted">({points(margins[1] - margins[0])})</span></p></div></div>'
         '<table><thead><tr><th scope="col">class</th><th scope="col"><i class="key before"></i>before '

@@ -17,10 +17,11 @@ from ccs.models import Model
 from ccs.results import Collection
 from ccs.ui import about, bias, classify, heads, judges, left, paradox, top
 from ccs.ui.galleries import Galleries
+from ccs.ui.parts import empty
 from ccs.ui.pictures import parse_example
 from ccs.ui.session import Memory, Session
 from ccs.ui.shelf import Shelf, shipped
-from ccs.ui.state import VIEWS, State, from_query, line, texts
+from ccs.ui.state import VIEWS, from_query, line, texts
 from ccs.ui.tables import Sheet, sheet
 from ccs.ui.uploads import MAX_PICTURES, data_url, take
 
@@ -65,7 +66,9 @@ class App:
             return HeadSet()
 
     def face(self, gallery: str, index: int) -> str:
-        return self._faces.get((gallery, index), lambda: data_url(self.galleries.image(gallery, index), FACE_SIDE))
+        return self._faces.get(
+            (gallery, index), lambda: data_url(self.galleries.image(gallery, index), FACE_SIDE)
+        )
 
     def driving(self, model: Model) -> tuple[tuple[str, ...], np.ndarray, tuple[str, ...]]:
         """Drawn pictures for "what drives this head": captions, direct effects [n, heads, d], thumbnails."""
@@ -78,7 +81,9 @@ class App:
             order = list(model.heads)
             direct = np.concatenate(
                 [
-                    model.contributions(images[i : i + 100]).direct[:, [h.layer for h in order], [h.head for h in order]]
+                    model.contributions(images[i : i + 100]).direct[
+                        :, [h.layer for h in order], [h.head for h in order]
+                    ]
                     for i in range(0, len(images), 100)
                 ]
             )
@@ -169,7 +174,9 @@ def _model(app: App, session: Session, fields: Fields) -> None:
     known = app.heads(name)
     head = session.state.head if session.state.head in known else _best(app, name)
     _set_off(session, HeadSet(session.state.off & known))
-    session.state = replace(session.state, model=name, head=head, concept="", level="", other_head=None, other_model="")
+    session.state = replace(
+        session.state, model=name, head=head, concept="", level="", other_head=None, other_model=""
+    )
 
 
 def _off(app: App, session: Session, fields: Fields) -> None:
@@ -243,13 +250,17 @@ def _upload(app: App, session: Session, fields: Fields) -> None:
     good, bad = list(session.uploads), []
     for file in files:
         try:
-            picture = take(str(file.get("path", "")), app.uploads, line(str(file.get("name", "picture")))[:60])
+            picture = take(
+                str(file.get("path", "")), app.uploads, line(str(file.get("name", "picture")))[:60]
+            )
         except InputError as error:
             bad.append(str(error))
         else:
             good.append(picture)
     if len(good) > MAX_PICTURES:
-        bad.append(f"At most {MAX_PICTURES} pictures are kept; the last {len(good) - MAX_PICTURES} were left out.")
+        bad.append(
+            f"At most {MAX_PICTURES} pictures are kept; the last {len(good) - MAX_PICTURES} were left out."
+        )
     session.uploads = tuple(good[:MAX_PICTURES])
     session.notices += bad
 
@@ -294,17 +305,25 @@ def _bias(app: App, session: Session, fields: Fields) -> None:
         classify.check_template(template)
     attribute = attribute if attribute in gallery.groups else next(iter(gallery.groups))
     session.state = replace(
-        session.state, gallery=gallery.name, attribute=attribute, bias_template=template,
+        session.state,
+        gallery=gallery.name,
+        attribute=attribute,
+        bias_template=template,
         k=0 if changed or k == gallery.k.get(attribute) else k,
         occupations=texts(str(fields.get("occupations", ""))),
-        target="uniform" if fields.get("target") == "uniform" else "pool", faulty=bool(fields.get("faulty")),
-    )  # fmt: skip
+        target="uniform" if fields.get("target") == "uniform" else "pool",
+        faulty=bool(fields.get("faulty")),
+    )
 
 
 def _occupations(app: App, session: Session, fields: Fields) -> None:
     from ccs import paper
 
-    names = paper.occupations() if fields.get("value") == "study" else bias.asked(app, session).gallery.occupations
+    names = (
+        paper.occupations()
+        if fields.get("value") == "study"
+        else bias.asked(app, session).gallery.occupations
+    )
     session.state = replace(session.state, occupations=names)
 
 
@@ -318,7 +337,9 @@ def _other_model(app: App, session: Session, fields: Fields) -> None:
     if name not in app.models:
         raise InputError(f"There is no model {name!r}.")
     same = name == session.state.model
-    session.state = replace(session.state, other_model="" if same else name, other_head=None if same else _best(app, name))
+    session.state = replace(
+        session.state, other_model="" if same else name, other_head=None if same else _best(app, name)
+    )
 
 
 def _other_head(app: App, session: Session, fields: Fields) -> None:
@@ -328,7 +349,9 @@ def _other_head(app: App, session: Session, fields: Fields) -> None:
 
 def _points(app: App, session: Session, fields: Fields) -> None:
     session.state = replace(
-        session.state, quality=line(str(fields.get("quality", ""))), fairness=line(str(fields.get("fairness", "")))
+        session.state,
+        quality=line(str(fields.get("quality", ""))),
+        fairness=line(str(fields.get("fairness", ""))),
     )
 
 
@@ -352,13 +375,34 @@ def _begin(app: App, session: Session, fields: Fields) -> None:
 
 
 ACTIONS: dict[str, Callable[[App, Session, Fields], None]] = {
-    "tab": _tab, "model": _model, "off": _off, "toggle": _toggle, "inspect": _inspect, "preset": _preset,
-    "random": _random, "undo": _undo, "redo": _redo, "click": _click, "filter": _filter, "example": _example,
-    "upload": _upload, "remove": _remove, "text": _text, "classify": _classify, "own-classes": _own_classes,
-    "bias": _bias, "occupations": _occupations, "pin": _pin, "other-model": _other_model,
-    "other-head": _other_head, "points": _points, "plan": _load_plan, "dismiss": _dismiss,
-    "annotate": _annotate, "begin": _begin,
-}  # fmt: skip
+    "tab": _tab,
+    "model": _model,
+    "off": _off,
+    "toggle": _toggle,
+    "inspect": _inspect,
+    "preset": _preset,
+    "random": _random,
+    "undo": _undo,
+    "redo": _redo,
+    "click": _click,
+    "filter": _filter,
+    "example": _example,
+    "upload": _upload,
+    "remove": _remove,
+    "text": _text,
+    "classify": _classify,
+    "own-classes": _own_classes,
+    "bias": _bias,
+    "occupations": _occupations,
+    "pin": _pin,
+    "other-model": _other_model,
+    "other-head": _other_head,
+    "points": _points,
+    "plan": _load_plan,
+    "dismiss": _dismiss,
+    "annotate": _annotate,
+    "begin": _begin,
+}
 
 
 # -- what is shown -------------------------------------------------------------------------------------------
@@ -371,8 +415,23 @@ def regions(app: App, session: Session, exact: bool = True) -> dict[str, str]:
     return {
         "top": top.render(app, session),
         "left": left.render(session, table, known),
-        "main": f'<div class="view view-{state.tab}">{_view(app, session, table, exact)}</div>',
+        "main": _main(state.tab, _view(app, session, table, exact)),
     }
+
+
+def failed(app: App, session: Session, words: str) -> dict[str, str]:
+    """The page where the view itself could not be made: the rest of it still works."""
+    state = session.state
+    table, known = app.sheet(state.model), app.heads(state.model)
+    return {
+        "top": top.render(app, session),
+        "left": left.render(session, table, known),
+        "main": _main(state.tab, empty("This view cannot be shown", words)),
+    }
+
+
+def _main(tab: str, body: str) -> str:
+    return f'<div class="view view-{tab}"><h2 class="sr">{top.TITLES[tab]}</h2>{body}</div>'
 
 
 def _view(app: App, session: Session, table: Sheet, exact: bool) -> str:
@@ -406,6 +465,8 @@ def instant(app: App, session: Session) -> bool:
     except InputError:
         return False
     seen = app.galleries.known(model, name)
-    return seen is not None and seen.direct is not None and not app.galleries.ready(model, name, session.state.off)
-
-
+    return (
+        seen is not None
+        and seen.direct is not None
+        and not app.galleries.ready(model, name, session.state.off)
+    )

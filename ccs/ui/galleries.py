@@ -1,4 +1,4 @@
-"""Pictures of people to be ranked: which galleries there are, and what a model makes of them, kept for a while."""
+"""Pictures of people to be ranked: which galleries there are, and what a model makes of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Report = Callable[[float], None]
 
 @dataclass
 class Seen:
-    """A gallery through one model: activations below the first prunable layer (None where they are too large),
+    """A gallery through one model: activations below the first prunable layer (None where too large),
     embeddings with nothing off [n, d], direct effects of each head [n, heads, d] once asked for."""
 
     trunk: Trunk | None

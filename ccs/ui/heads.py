@@ -17,6 +17,7 @@ from ccs.ui.parts import (
     empty,
     esc,
     figure,
+    head_row,
     interval,
     number,
     percent,
@@ -45,7 +46,7 @@ class Extremes:
 
 
 def extremes(direct: np.ndarray, text: np.ndarray, n: int = EXTREMES) -> Extremes:
-    """The pictures whose contribution `direct` [images, d] lies farthest along `text` [d], and farthest against.
+    """Pictures whose contribution `direct` [images, d] lies farthest along `text` [d], and against it.
 
     Contributions are centered, so the score is the deviation from the mean picture, in standard deviations.
     """
@@ -61,7 +62,10 @@ def render(app: App, session: Session, sheet: Sheet) -> str:
     """The view as HTML."""
     state = session.state
     if state.head is None:
-        return empty("Choose a head", "Each cell of the grid is one attention head. Click one to see what it has learned.")
+        return empty(
+            "Choose a head",
+            "Each cell of the grid is one attention head. Click one to see what it has learned.",
+        )
     card = sheet.card(state.head)
     left = _card(app, session, sheet, card)
     if state.other_head is not None:
@@ -95,10 +99,13 @@ def _title(card: Card, model: str, off: bool | None) -> str:
         facts.append(f"concept named by <code>{esc(card.labeler)}</code>")
     switch = ""
     if off is not None:
-        switch = button("Switch it on again" if off else "Switch it off", "toggle", css="primary", head=card.head)
+        switch = button(
+            "Switch it on again" if off else "Switch it off", "toggle", css="primary", head=card.head
+        )
         switch += button("Compare with …", "pin", head=card.head)
     return (
-        f'<div class="card-title"><div><p class="over">{esc(model)} · layer {card.head.layer}, head {card.head.head}</p>'
+        f'<div class="card-title"><div><p class="over">{esc(model)} · layer {card.head.layer}, head '
+        f"{card.head.head}</p>"
         f'<h2>{card.head} <span class="concept">{esc(card.label or "no concept")}</span></h2>'
         f'<p>{" · ".join(facts)}</p></div><div class="buttons">{switch}</div></div>'
     )
@@ -108,31 +115,39 @@ def _texts(card: Card, chosen: int) -> str:
     if not card.texts:
         return empty("No texts", "There are no tables for this head, so what it writes about is not known.")
     judges = [v.judge for v in card.texts[0].verdicts]
-    heads = "".join(f'<th scope="col">{esc(judge)}</th>' for judge in judges)
     rows = "".join(_text_row(rank, text, chosen) for rank, text in enumerate(card.texts))
     saved = csv_text(
         ["head", "rank", "text", "concept", "share", *(f"{j} verdict" for j in judges)],
-        [[card.head, i + 1, t.text, t.concept, f"{t.share:.6f}", *(_word(v.verdict) for v in t.verdicts)]
-         for i, t in enumerate(card.texts)],
-    )  # fmt: skip
+        [
+            [card.head, i + 1, t.text, t.concept, f"{t.share:.6f}", *(_word(v.verdict) for v in t.verdicts)]
+            for i, t in enumerate(card.texts)
+        ],
+    )
     what = (
-        "TEXTSPAN picks, one after another, the texts whose directions explain most of what this head writes into the "
-        "image embedding. <b>Share</b>: of the head’s variance, by the text and not by those before it. Each judge says "
-        f"whether a text fits the head’s concept. The <b>CCS</b> counts the texts that all judges accept: here {card.score} "
-        f"of {card.k}. A missing verdict makes it unknown, never lower. Judges named <code>tags</code> are stand-ins that "
+        "TEXTSPAN picks, one after another, the texts whose directions explain most of what this head writes "
+        "into the "
+        "image embedding. <b>Share</b>: of the head’s variance, by the text and not by those before it. Each "
+        "judge says "
+        "whether a text fits the head’s concept. The <b>CCS</b> counts the texts that all judges accept: "
+        f"here {card.score} "
+        f"of {card.k}. A missing verdict makes it unknown, never lower. Judges named <code>tags</code> are "
+        "stand-ins that "
         "compare the texts’ own tags; they are not language models."
     )
     return figure(
         "Texts that describe it",
-        f'<table class="texts"><thead><tr><th scope="col">#</th><th scope="col">text</th><th scope="col">share</th>{heads}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>",
-        what=what, unit="share of the head’s variance, %", name=f"texts-{card.head}", table=saved,
-    )  # fmt: skip
+        f'<table class="texts">{head_row("", "text", "share", *judges)}<tbody>{rows}</tbody></table>',
+        what=what,
+        unit="share of the head’s variance, %",
+        name=f"texts-{card.head}",
+        table=saved,
+    )
 
 
 def _text_row(rank: int, text: Text, chosen: int) -> str:
     verdicts = "".join(
-        f'<td><span class="verdict {_word(v.verdict)}" title="{esc(v.reason or v.cause or _word(v.verdict))}">{_mark(v.verdict)}</span>'
+        f'<td><span class="verdict {_word(v.verdict)}" title="{esc(v.reason or v.cause or _word(v.verdict))}'
+        f'">{_mark(v.verdict)}</span>'
         + (f"<small>{esc(v.reason or v.cause)}</small>" if v.reason or v.cause else "")
         + "</td>"
         for v in text.verdicts
@@ -140,11 +155,15 @@ def _text_row(rank: int, text: Text, chosen: int) -> str:
     words = esc(text.text)
     if chosen >= 0:
         pressed = str(rank == chosen).lower()
-        words = f'<button type="button" class="link" data-do="text" data-index="{rank}" aria-pressed="{pressed}">{words}</button>'
+        words = (
+            f'<button type="button" class="link" data-do="text" data-index="{rank}" '
+            f'aria-pressed="{pressed}">{words}</button>'
+        )
     tag = f"<small>{esc(text.concept)}</small>" if text.concept else ""
     return (
         f"<tr><td>{rank + 1}</td><td>{words}{tag}</td>"
-        f'<td class="num"><span class="bar plain"><span style="width:{min(100.0, 100 * text.share):.1f}%"></span>'
+        f'<td class="num"><span class="bar plain"><span style="width:{min(100.0, 100 * text.share):.1f}%">'
+        "</span>"
         f"<b>{percent(text.share)}</b></span></td>{verdicts}</tr>"
     )
 
@@ -160,19 +179,28 @@ def _mark(verdict: bool | None) -> str:
 def _pictures(app: App, session: Session, model: Model, card: Card) -> str:
     """Drawn pictures that drive the head most and least, and where it looks in the visitor's pictures."""
     shown = pictures(session)
-    maps = attention.cls_attention(model.tower, trunk(session, model), card.head, session.state.off - HeadSet([card.head]))
+    maps = attention.cls_attention(
+        model.tower, trunk(session, model), card.head, session.state.off - HeadSet([card.head])
+    )
     looks = "".join(
-        f'<figure><img src="{data_url(attention.overlay(model, p.image, row))}" alt="{esc(p.name)}, lit where {card.head} looks">'
-        f"<figcaption>{esc(p.name)}<br><small>{percent(1 - float(row[0]), 0)} on the picture</small></figcaption></figure>"
+        f'<figure><img src="{data_url(attention.overlay(model, p.image, row))}" alt="{esc(p.name)}, lit '
+        f'where {card.head} looks">'
+        f"<figcaption>{esc(p.name)}<br><small>{percent(1 - float(row[0]), 0)} on the picture</small>"
+        "</figcaption></figure>"
         for p, row in zip(shown, maps, strict=True)
     )
     where = figure(
-        "Where it looks", f'<div class="strip">{looks}</div>',
-        what="The attention of the CLS token, which becomes the image embedding, over the patches of each picture. "
-        "Lit: much attention; dark: little, from the least to the most attended patch of that picture. The rest of the "
-        "attention, up to 100%, stays on the CLS token itself. Attention says where a head reads, not what it writes.",
-        unit="attention, share of 1", name=f"attention-{card.head}",
-    )  # fmt: skip
+        "Where it looks",
+        f'<div class="strip">{looks}</div>',
+        what="The attention of the CLS token, which becomes the image embedding, over the patches of each "
+        "picture. "
+        "Lit: much attention; dark: little, from the least to the most attended patch of that picture. The "
+        "rest of the "
+        "attention, up to 100%, stays on the CLS token itself. Attention says where a head reads, not what "
+        "it writes.",
+        unit="attention, share of 1",
+        name=f"attention-{card.head}",
+    )
     if not card.texts:
         return where
     chosen = card.texts[min(session.state.text, len(card.texts) - 1)]
@@ -181,7 +209,8 @@ def _pictures(app: App, session: Session, model: Model, card: Card) -> str:
     rows = "".join(
         f'<h4>{title}</h4><div class="strip small">'
         + "".join(
-            f'<figure><img src="{thumbs[i]}" alt="{esc(names[i])}"><figcaption>{signed(z, 1)}</figcaption></figure>'
+            f'<figure><img src="{thumbs[i]}" alt="{esc(names[i])}"><figcaption>{signed(z, 1)}</figcaption>'
+            "</figure>"
             for i, z in part
         )
         + "</div>"
@@ -192,12 +221,17 @@ def _pictures(app: App, session: Session, model: Model, card: Card) -> str:
         [[names[i], chosen.text, f"{z:.4f}"] for i, z in (*found.most, *found.least)],
     )
     return where + figure(
-        f"Pictures that move it along “{chosen.text}”", rows,
-        what=f"Of {len(names)} drawn pictures, those whose contribution through this head lies farthest along the text, "
-        "and farthest the other way: direct effects, in standard deviations from the mean picture. Click another text "
+        f"Pictures that move it along “{chosen.text}”",
+        rows,
+        what=f"Of {len(names)} drawn pictures, those whose contribution through this head lies farthest "
+        "along the text, "
+        "and farthest the other way: direct effects, in standard deviations from the mean picture. Click "
+        "another text "
         "above to rank by it.",
-        unit="standard deviations", name=f"driving-{card.head}", table=saved,
-    )  # fmt: skip
+        unit="standard deviations",
+        name=f"driving-{card.head}",
+        table=saved,
+    )
 
 
 def _alone(session: Session, model: Model, head: Head) -> str:
@@ -214,23 +248,34 @@ def _alone(session: Session, model: Model, head: Head) -> str:
         change = float(found.after[i, first] - found.before[i, first])
         turned = f"<b>now {esc(classes[new])}</b>" if new != first else "answer stays"
         rows.append(
-            f"<tr><td>{esc(picture.name)}</td><td>{esc(classes[first])}</td><td class=num>{percent(found.before[i, first])}</td>"
-            f"<td class=num>{percent(found.after[i, first])}</td><td class=num>{points(change)}</td><td>{turned}</td>"
+            f"<tr><td>{esc(picture.name)}</td><td>{esc(classes[first])}</td><td class=num>"
+            f"{percent(found.before[i, first])}</td>"
+            f"<td class=num>{percent(found.after[i, first])}</td><td class=num>{points(change)}</td><td>"
+            f"{turned}</td>"
             f"<td class=num>{number(float(moved[i]), 3)}</td></tr>"
         )
-        saved.append([picture.name, classes[first], found.before[i, first], found.after[i, first], classes[new], moved[i]])
-    header = "".join(
-        f'<th scope="col">{name}</th>' for name in ("picture", "answer", "before", "after", "change", "", "similarity")
-    )
+        saved.append(
+            [
+                picture.name,
+                classes[first],
+                found.before[i, first],
+                found.after[i, first],
+                classes[new],
+                moved[i],
+            ]
+        )
+    header = head_row("picture", "answer", "#before", "#after", "#change", "", "#similarity")
     return figure(
         f"{head} alone switched off, on your pictures",
-        f'<table class="nums"><thead><tr>{header}</tr></thead><tbody>{"".join(rows)}</tbody></table>',
-        what="Computed now: the head’s output is set to zero in the forward pass (total effect), nothing else is off. "
+        f'<table class="nums">{header}<tbody>{"".join(rows)}</tbody></table>',
+        what="Computed now: the head’s output is set to zero in the forward pass (total effect), nothing "
+        "else is off. "
         "<b>before, after</b>: probability of the first answer among the classes of the view Classify. "
         "<b>similarity</b>: cosine of the image embedding with and without the head; 1 is no change.",
-        unit="probability, %", name=f"alone-{head}",
+        unit="probability, %",
+        name=f"alone-{head}",
         table=csv_text(["picture", "answer", "before", "after", "answer after", "similarity"], saved),
-    )  # fmt: skip
+    )
 
 
 def _effects(sheet: Sheet, head: Head) -> str:
@@ -240,23 +285,28 @@ def _effects(sheet: Sheet, head: Head) -> str:
     if not len(rows):
         return ""
     body = "".join(
-        f"<tr><td>{esc(r.measure)}</td><td>{esc(r.metric or '')}</td><td>{esc(r.dataset)}</td><td>{esc(r.factor or '')}</td>"
-        f"<td class=num>{interval(r.value, _nan(r.low), _nan(r.high), 3)}</td><td class=num>{_or_dash(r.chance)}</td></tr>"
+        f"<tr><td>{esc(r.measure)}</td><td>{esc(r.metric or '')}</td><td>{esc(r.dataset)}</td><td>"
+        f"{esc(r.factor or '')}</td>"
+        f"<td class=num>{interval(r.value, _nan(r.low), _nan(r.high), 3)}</td><td class=num>"
+        f"{_or_dash(r.chance)}</td></tr>"
         for r in rows.sort_values(["measure", "metric", "dataset", "factor"]).itertuples()
     )
-    names = ("measure", "metric", "images", "factor", "value (95% interval)", "noise floor")
-    header = "".join(f'<th scope="col">{name}</th>' for name in names)
+    header = head_row("measure", "metric", "images", "factor", "#value (95% interval)", "#noise floor")
     columns = ["measure", "metric", "dataset", "factor", "value", "low", "high", "chance"]
     return figure(
         f"{head} in the tables",
-        f'<div class="scroll"><table class="nums"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table></div>',
-        what="From the run’s tables. <b>Total effect</b>: the metric with this head’s output at zero, less the metric of the "
-        "whole model. <b>Direct effect</b>: the head’s contribution is subtracted from the embedding, later layers do not "
-        "react. <b>Selectivity</b>: the share of the head’s variance that a factor of the scene explains; compare it with "
+        f'<div class="scroll" tabindex="0"><table class="nums">{header}<tbody>{body}</tbody></table></div>',
+        what="From the run’s tables. <b>Total effect</b>: the metric with this head’s output at zero, less "
+        "the metric of the "
+        "whole model. <b>Direct effect</b>: the head’s contribution is subtracted from the embedding, later "
+        "layers do not "
+        "react. <b>Selectivity</b>: the share of the head’s variance that a factor of the scene explains; "
+        "compare it with "
         "the noise floor.",
-        unit="change of the metric, or share of 1", name=f"effects-{head}",
+        unit="change of the metric, or share of 1",
+        name=f"effects-{head}",
         table=csv_text(columns, rows[columns].itertuples(index=False)),
-    )  # fmt: skip
+    )
 
 
 def _nan(value: float | None) -> float:
@@ -280,8 +330,8 @@ def _compare(app: App, session: Session) -> str:
         listed.append((str(head), f"{head} · {card.label or 'no concept'} · {card.score}"))
     return (
         '<div class="panel compare"><h3>Compare</h3><div class="row">'
-        f'{select("Model", "other-model", [(name, name) for name in app.models], model)}'
-        f'{select("Head", "other-head", listed, chosen)}</div>{_models(app, session, sheet)}</div>'
+        f"{select('Model', 'other-model', [(name, name) for name in app.models], model)}"
+        f"{select('Head', 'other-head', listed, chosen)}</div>{_models(app, session, sheet)}</div>"
     )
 
 
@@ -292,13 +342,23 @@ def _models(app: App, session: Session, other: Sheet) -> str:
         return ""
     concepts = sorted({*mine.concepts, *other.concepts})
     rows = [("heads", len(mine.cards), len(other.cards))]
-    rows += [(f"{level} CCS", len(mine.level(level)), len(other.level(level))) for level in ("high", "moderate", "low")]
+    rows += [
+        (f"{level} CCS", len(mine.level(level)), len(other.level(level)))
+        for level in ("high", "moderate", "low")
+    ]
     rows += [(concept, len(mine.concept(concept)), len(other.concept(concept))) for concept in concepts]
-    body = "".join(f"<tr><td>{esc(name)}</td><td class=num>{a}</td><td class=num>{b}</td></tr>" for name, a, b in rows)
+    body = "".join(
+        f"<tr><td>{esc(name)}</td><td class=num>{a}</td><td class=num>{b}</td></tr>" for name, a, b in rows
+    )
     return figure(
         "Two models by concept",
-        f'<table class="nums"><thead><tr><th scope="col"></th><th scope="col">{esc(mine.model)}</th>'
-        f'<th scope="col">{esc(other.model)}</th></tr></thead><tbody>{body}</tbody></table>',
-        what="How many heads of each model have a high, moderate or low CCS, and how many are named by each concept.",
-        unit="heads", name="two-models", table=csv_text(["", mine.model, other.model], rows),
-    )  # fmt: skip
+        f'<table class="nums">{head_row("", f"#{mine.model}", f"#{other.model}")}<tbody>{body}</tbody>'
+        "</table>",
+        what=(
+            "How many heads of each model have a high, moderate or low CCS, and how many are named by each "
+            "concept."
+        ),
+        unit="heads",
+        name="two-models",
+        table=csv_text(["", mine.model, other.model], rows),
+    )

@@ -13,19 +13,31 @@ from ccs.ui.session import Session
 from ccs.ui.tables import Sheet
 from ccs.ui.uploads import data_url
 
-LEVELS = (("high", "high: every text fits"), ("moderate", "moderate: 3 of 5"), ("low", "low: 0 or 1"),
-          ("between", "between these"), ("unknown", "unknown"))  # fmt: skip
+LEVELS = (
+    ("high", "high: every text fits"),
+    ("moderate", "moderate: 3 of 5"),
+    ("low", "low: 0 or 1"),
+    ("between", "between these"),
+    ("unknown", "unknown"),
+)
 
 
 def presets(sheet: Sheet, heads: HeadSet) -> dict[str, HeadSet]:
     """Sets of heads that can be switched off at once, by name; empty ones are left out."""
     found = {level: sheet.level(level) for level in ("high", "moderate", "low")}
-    # As in the study and the tables, a concept's plan is its high heads; all heads it names are another choice.
+    # As in the study and the tables, a concept's plan is its high heads; all it names are another choice.
     high = found["high"]
     found |= {f"concept:{concept}": HeadSet(sheet.concept(concept) & high) for concept in sheet.concepts}
-    found |= {f"named:{concept}": sheet.concept(concept) for concept in sheet.concepts if sheet.concept(concept) - high}
+    found |= {
+        f"named:{concept}": sheet.concept(concept)
+        for concept in sheet.concepts
+        if sheet.concept(concept) - high
+    }
     found |= published(sheet.model)
-    found |= {f"layer:{layer}": HeadSet(h for h in heads if h.layer == layer) for layer in sorted({h.layer for h in heads})}
+    found |= {
+        f"layer:{layer}": HeadSet(h for h in heads if h.layer == layer)
+        for layer in sorted({h.layer for h in heads})
+    }
     return {"none": HeadSet(), **{name: HeadSet(off & heads) for name, off in found.items() if off & heads}}
 
 
@@ -56,10 +68,18 @@ def random_heads(heads: HeadSet, n: int, seed: int, outside: HeadSet) -> HeadSet
 def preset_name(name: str, off: HeadSet) -> str:
     """A preset as it is listed."""
     kind, _, rest = name.partition(":")
-    words = {"none": "none: all heads on", "high": "high CCS", "moderate": "moderate CCS", "low": "low CCS",
-             "concept": f"concept {rest}, high CCS", "named": f"concept {rest}, all its heads", "layer": f"all of layer {rest}",
-             "published-high": "published high CCS", "published-moderate": "published moderate CCS",
-             "published-low": "published low CCS"}[kind]  # fmt: skip
+    words = {
+        "none": "none: all heads on",
+        "high": "high CCS",
+        "moderate": "moderate CCS",
+        "low": "low CCS",
+        "concept": f"concept {rest}, high CCS",
+        "named": f"concept {rest}, all its heads",
+        "layer": f"all of layer {rest}",
+        "published-high": "published high CCS",
+        "published-moderate": "published moderate CCS",
+        "published-low": "published low CCS",
+    }[kind]
     return words if not off else f"{words} ({len(off)})"
 
 
@@ -70,14 +90,15 @@ def render(session: Session, sheet: Sheet, heads: HeadSet) -> str:
     drawn = grid(sheet, heads, state.off, state.head, kept, session.click)
     return (
         '<div class="panel"><div class="line"><h2>Heads</h2>' + _click(session.click) + "</div>"
-        f"{drawn}{legend(sheet.k)}{_off(session, sheet, heads)}{_filter(session, sheet, heads, kept)}</div>{_tray(session)}"
+        f"{drawn}{legend(sheet.k)}{_off(session, sheet, heads)}{_filter(session, sheet, heads, kept)}</div>"
+        f"{_tray(session)}"
     )
 
 
 def _click(click: str) -> str:
     choices = "".join(
         f'<label><input type="radio" name="click" value="{value}" data-do="click"'
-        f'{" checked" if click == value else ""}><span>{words}</span></label>'
+        f"{' checked' if click == value else ''}><span>{words}</span></label>"
         for value, words in (("inspect", "opens its card"), ("switch", "switches it off"))
     )
     return f'<fieldset class="segments"><legend>A click</legend>{choices}</fieldset>'
@@ -98,10 +119,13 @@ def _off(session: Session, sheet: Sheet, heads: HeadSet) -> str:
     )
     n = max(1, len(sheet.level("high"))) if not state.off else len(state.off)
     return (
-        f'<div class="off-bar"><p aria-live="polite"><b>{len(state.off)} of {len(heads)} switched off:</b> {names}</p>'
-        f'<div class="row">{select("Switch off", "preset", listed, current)}<div class="buttons">{buttons}</div></div>'
-        '<form data-do="random" class="row"><span>Random heads</span>'
-        f'<label>how many <input type="number" name="n" min="1" max="{len(heads)}" value="{min(n, len(heads))}"></label>'
+        f'<div class="off-bar"><p aria-live="polite"><b>{len(state.off)} of {len(heads)} switched off:</b> '
+        f"{names}</p>"
+        f'<div class="row">{select("Switch off", "preset", listed, current)}<div class="buttons">'
+        f"{buttons}</div></div>"
+        '<form data-do="random" class="row"><span>Random:</span>'
+        f'<label>heads <input type="number" name="n" min="1" max="{len(heads)}" value="{min(n, len(heads))}">'
+        "</label>"
         '<label>seed <input type="number" name="seed" min="0" max="99999" value="0"></label>'
         '<button type="submit">Draw</button></form></div>'
     )
@@ -114,13 +138,20 @@ def _filter(session: Session, sheet: Sheet, heads: HeadSet, kept: HeadSet) -> st
     concepts = [("", "any concept"), *((c, c) for c in sheet.concepts)]
     levels = [("", "any level"), *LEVELS]
     active = bool(state.concept or state.level or state.find)
-    found = f'<p aria-live="polite">{len(kept)} of {len(heads)} heads fit; the others are dimmed.</p>' if active else ""
+    found = (
+        f'<p aria-live="polite">{len(kept)} of {len(heads)} heads fit; the others are dimmed.</p>'
+        if active
+        else ""
+    )
     return (
         f'<details class="filter"{" open" if active else ""}><summary>Find heads</summary>'
         '<form data-do="filter" data-live="1" class="row">'
-        f'<label class="field"><span>Concept</span><select name="concept">{options(concepts, state.concept)}</select></label>'
-        f'<label class="field"><span>Level</span><select name="level">{options(levels, state.level)}</select></label>'
-        f'<label class="field grow"><span>Words in its texts</span><input type="search" name="find" maxlength="60" value="{esc(state.find)}"></label>'
+        '<label class="field"><span>Concept</span><select name="concept">'
+        f"{options(concepts, state.concept)}</select></label>"
+        f'<label class="field"><span>Level</span><select name="level">{options(levels, state.level)}</select>'
+        "</label>"
+        '<label class="field grow"><span>Words in its texts</span><input type="search" name="find" '
+        f'maxlength="60" value="{esc(state.find)}"></label>'
         f"</form>{found}</details>"
     )
 
@@ -131,7 +162,8 @@ def _tray(session: Session) -> str:
         f'<li><img src="{data_url(p.image, 96)}" alt="Picture {i}: {esc(p.name)}">'
         f'<span title="{esc(p.note)}">{esc(p.name)}</span>'
         + (
-            f'<button type="button" class="quiet" data-do="remove" data-index="{i - 1}" aria-label="Remove {esc(p.name)}">×</button>'
+            f'<button type="button" class="quiet" data-do="remove" data-index="{i - 1}" aria-label="Remove '
+            f'{esc(p.name)}">×</button>'
             if session.uploads
             else ""
         )
@@ -139,15 +171,21 @@ def _tray(session: Session) -> str:
         for i, p in enumerate(shown, 1)
     )
     name, page = parse_example(session.state.example)
-    own = button("Back to the examples", "example", value=f"{name}:{page}") if session.uploads else (
-        select("Drawn examples", "example", [(f"{n}:0", n) for n in example_names()], f"{name}:0")
-        + button("Another four", "example", value=f"{name}:{(page + 1) % 25}")
-    )  # fmt: skip
+    own = (
+        button("Back to the examples", "example", value=f"{name}:{page}")
+        if session.uploads
+        else (
+            select("Drawn examples", "example", [(f"{n}:0", n) for n in example_names()], f"{name}:0")
+            + button("Another four", "example", value=f"{name}:{(page + 1) % 25}")
+        )
+    )
     return (
         '<div class="panel tray" data-drop="1"><h2>Pictures</h2>'
         f'<ul class="thumbs">{thumbs}</ul><div class="row">'
-        '<label class="button">Add pictures<input class="sr" type="file" multiple accept="image/*" data-files="1"></label>'
+        '<label class="button">Add pictures<input class="sr" type="file" multiple accept="image/*" '
+        'data-files="1"></label>'
         '<button type="button" data-camera="1">Camera</button>'
-        f'{own}</div><p class="muted small">Drop or paste pictures too: up to 16, each 20 MB and 40 megapixels. They stay in memory '
+        f'{own}</div><p class="muted small">Drop or paste pictures too: up to 16, each 20 MB and 40 '
+        "megapixels. They stay in memory "
         "and go when you leave; a link does not hold them.</p></div>"
     )

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ccs.ui.charts import Point, scatter
-from ccs.ui.parts import button, csv_text, empty, esc, figure, interval, options
+from ccs.ui.parts import button, csv_text, empty, esc, figure, head_row, interval, options
 from ccs.ui.session import Session
 
 if TYPE_CHECKING:
     from ccs.ui.core import App
 
 QUALITY_METRICS = {"top1": "accuracy", "R@1": "R@1"}
-SHOWN_ROWS = 40
+SHOWN_ROWS = 24
 PUBLISHED_SET = "cifar100"
 
 
@@ -76,13 +76,15 @@ def fairness_rows(app: App) -> pd.DataFrame:
         rows = app.sheet(name).table("bias")
         if len(rows):
             rows = rows[(rows["metric"] == "MaxSkew mean") & (rows["occupation"] == "")].copy()
-            rows["key"] = rows["dataset"] + "|" + rows["attribute"] + "|" + rows["target"] + "|" + rows["mode"]
+            rows["key"] = (
+                rows["dataset"] + "|" + rows["attribute"] + "|" + rows["target"] + "|" + rows["mode"]
+            )
             frames.append(rows)
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
 def choices(rows: pd.DataFrame, kind: str) -> list[Choice]:
-    """The quantities there are, in words; the correct measure of bias before that with the published faults."""
+    """The quantities there are, in words; the correct measure of bias before the published one."""
     found = []
     for key in sorted(rows["key"].unique(), key=lambda key: (key.endswith("as-published"), key)):
         parts = key.split("|")
@@ -112,11 +114,19 @@ def measured(quality: pd.DataFrame, fairness: pd.DataFrame, x: str, y: str) -> l
             continue
         found.append(
             Measured(
-                str(row.model), str(row.plan), None if row.seed < 0 else int(row.seed), str(row.heads), int(row.n_heads),
-                float(row.difference), _number(row.difference_low), _number(row.difference_high),
-                float(row.difference_y), _number(row.difference_low_y), _number(row.difference_high_y),
+                str(row.model),
+                str(row.plan),
+                None if row.seed < 0 else int(row.seed),
+                str(row.heads),
+                int(row.n_heads),
+                float(row.difference),
+                _number(row.difference_low),
+                _number(row.difference_high),
+                float(row.difference_y),
+                _number(row.difference_low_y),
+                _number(row.difference_high_y),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -127,7 +137,7 @@ def _number(value: object) -> float:
 def published(attribute: str) -> list[Measured]:
     """The study's own high and low sets: CIFAR-100 accuracy against FairFace MaxSkew an occupation.
 
-    Only gender: the printed figures by race come from a fault of the released code (see docs/reproduction.md).
+    Only gender: the printed figures by race come from a fault of the code (docs/reproduction.md).
     """
     from ccs import paper
 
@@ -153,7 +163,8 @@ def render(app: App, session: Session) -> str:
     if not len(quality) or not len(fairness):
         return empty(
             "Nothing measured yet",
-            "This view needs the tables pruning and bias of at least one model. Compute them with: python -m batch.compute",
+            "This view needs the tables pruning and bias of at least one model. Compute them with: python -m "
+            "batch.compute",
         )
     first, second = choices(quality, "quality"), choices(fairness, "fairness")
     x = next((c for c in first if c.key == session.state.quality), first[0])
@@ -162,8 +173,10 @@ def render(app: App, session: Session) -> str:
     printed = published(y.key.split("|")[1]) if y.key.endswith("|correct") else []
     form = (
         '<form class="panel ask" data-do="points" data-live="1"><div class="row">'
-        f'<label class="field grow"><span>Across: change of</span><select name="quality">{_options(first, x)}</select></label>'
-        f'<label class="field grow"><span>Up: change of MaxSkew by</span><select name="fairness">{_options(second, y)}</select></label></div></form>'
+        '<label class="field grow"><span>Across: change of</span><select name="quality">'
+        f"{_options(first, x)}</select></label>"
+        '<label class="field grow"><span>Up: change of MaxSkew by</span><select name="fairness">'
+        f"{_options(second, y)}</select></label></div></form>"
     )
     return form + _plot(ours, printed, x, y) + _table(ours, printed)
 
@@ -175,33 +188,81 @@ def _options(listed: Sequence[Choice], chosen: Choice) -> str:
 def _plot(ours: Sequence[Measured], printed: Sequence[Measured], x: Choice, y: Choice) -> str:
     models = list(dict.fromkeys(one.model for one in ours))
     points = [
-        Point(one.x * 100, one.x_low * 100, one.x_high * 100, one.y, one.y_low, one.y_high, one.kind,
-              models.index(one.model) if one in ours else -1, one.words, one.heads, one.model)
+        Point(
+            one.x * 100,
+            one.x_low * 100,
+            one.x_high * 100,
+            one.y,
+            one.y_low,
+            one.y_high,
+            one.kind,
+            models.index(one.model) if one in ours else -1,
+            one.words,
+            one.heads,
+            one.model,
+        )
         for one in (*printed, *ours)
-    ]  # fmt: skip
-    chart, kinds = scatter(points, across=f"change of {x.words}, points", up=f"change of mean MaxSkew, {y.words}")
-    filled = " · ".join(f"{'filled' if i == 0 else 'hollow'}: {esc(name)}" for i, name in enumerate(models[:2]))
+    ]
+    chart, kinds = scatter(
+        points, across=f"change of {x.words}, points", up=f"change of mean MaxSkew, {y.words}"
+    )
+    filled = " · ".join(
+        f"{'filled' if i == 0 else 'hollow'}: {esc(name)}" for i, name in enumerate(models[:2])
+    )
     more = f" · also hollow: {esc(', '.join(models[2:]))}" if len(models) > 2 else ""
     note = f" · small diamonds: published, {PUBLISHED_SET} and FairFace" if printed else ""
     what = (
-        "One mark a set of heads switched off together. <b>Across</b>: change of accuracy to the whole model, in percentage points. "
-        "<b>Up</b>: change of MaxSkew, the mean over occupations; below 0 is less skewed. The lines are 95% intervals (paired bootstrap; over "
-        "seeds for random sets). The paradox the study reports would be marks on the left and low: high-CCS heads carry accuracy "
-        "and bias together. Marks whose lines cross 0 show no change. Click a mark to switch its heads off here."
+        "One mark a set of heads switched off together. <b>Across</b>: change of accuracy to the whole "
+        "model, in percentage points. "
+        "<b>Up</b>: change of MaxSkew, the mean over occupations; below 0 is less skewed. The lines are 95% "
+        "intervals (paired bootstrap; over "
+        "seeds for random sets). The paradox the study reports would be marks on the left and low: high-CCS "
+        "heads carry accuracy "
+        "and bias together. Marks whose lines cross 0 show no change. Click a mark to switch its heads off "
+        "here."
     )
     return figure(
         "What switching off costs, and what it does to bias",
         f'<p class="keys-line">{kinds}</p><p class="muted small">{filled}{more}{note}</p>{chart}',
-        what=what, unit="points; natural log", name="paradox", table=_csv([*ours, *printed]),
-    )  # fmt: skip
+        what=what,
+        unit="points; natural log",
+        name="paradox",
+        table=_csv([*ours, *printed]),
+    )
 
 
 def _csv(rows: Sequence[Measured]) -> str:
     return csv_text(
-        ["model", "plan", "seed", "heads", "n heads", "accuracy change", "low", "high", "MaxSkew change", "low", "high"],
-        [[r.model, r.plan, "" if r.seed is None else r.seed, r.heads, r.n_heads, r.x, r.x_low, r.x_high, r.y, r.y_low, r.y_high]
-         for r in rows],
-    )  # fmt: skip
+        [
+            "model",
+            "plan",
+            "seed",
+            "heads",
+            "n heads",
+            "accuracy change",
+            "low",
+            "high",
+            "MaxSkew change",
+            "low",
+            "high",
+        ],
+        [
+            [
+                r.model,
+                r.plan,
+                "" if r.seed is None else r.seed,
+                r.heads,
+                r.n_heads,
+                r.x,
+                r.x_low,
+                r.x_high,
+                r.y,
+                r.y_low,
+                r.y_high,
+            ]
+            for r in rows
+        ],
+    )
 
 
 def _table(ours: Sequence[Measured], printed: Sequence[Measured]) -> str:
@@ -209,20 +270,26 @@ def _table(ours: Sequence[Measured], printed: Sequence[Measured]) -> str:
     order = sorted(ours, key=lambda one: (one.kind == "single", one.seed is not None, one.model, one.plan))
     rows = []
     for one in [*order[:SHOWN_ROWS], *printed]:
-        load = button("Switch off", "plan", css="quiet", model=one.model, heads=one.heads) if one.heads else ""
+        load = (
+            button("Switch off", "plan", css="quiet", model=one.model, heads=one.heads) if one.heads else ""
+        )
         rows.append(
             f'<tr><th scope="row">{esc(one.words)}</th><td class=num>{one.n_heads or "–"}</td>'
             f"<td class=num>{interval(100 * one.x, 100 * one.x_low, 100 * one.x_high, 1)}</td>"
             f"<td class=num>{interval(one.y, one.y_low, one.y_high, 3)}</td><td>{load}</td></tr>"
         )
-    rest = f'<p class="muted small">and {len(order) - SHOWN_ROWS} more in the CSV</p>' if len(order) > SHOWN_ROWS else ""
+    header = head_row("model and set", "#heads off", "#accuracy change (95%)", "#MaxSkew change (95%)", "")
+    rest = (
+        f'<p class="muted small">and {len(order) - SHOWN_ROWS} more in the CSV</p>'
+        if len(order) > SHOWN_ROWS
+        else ""
+    )
     return figure(
         "The same in numbers",
-        '<div class="scroll"><table class="nums"><thead><tr><th scope="col">model and set</th><th scope="col">heads off</th>'
-        '<th scope="col">accuracy change (95%)</th><th scope="col">MaxSkew change (95%)</th><th scope="col"></th></tr></thead>'
-        f'<tbody>{"".join(rows)}</tbody></table></div>{rest}',
+        f'<div class="scroll" tabindex="0"><table class="nums">{header}<tbody>{"".join(rows)}</tbody></table>'
+        f"</div>{rest}",
         what="The marks above, one a row. p-values and everything else stand in the tables pruning and bias.",
-        unit="points; natural log", name="paradox-table", table=_csv([*ours, *printed]),
-    )  # fmt: skip
-
-
+        unit="points; natural log",
+        name="paradox-table",
+        table=_csv([*ours, *printed]),
+    )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 Row = Sequence[Any]
+NAMELESS = '<i class="sr">more</i>'
 
 
 def esc(value: object) -> str:
@@ -37,15 +38,20 @@ def figure(
     `what` is HTML. `table` is what the CSV button saves; without it there is none.
     """
     name = name or title.lower().replace(" ", "-")
-    save = f'<button type="button" class="quiet" data-save="csv" aria-label="Save {esc(title)} as CSV">CSV</button>'
+    save = (
+        f'<button type="button" class="quiet" data-save="csv" aria-label="Save {esc(title)} as CSV">'
+        "CSV</button>"
+    )
     tools = (
         f'<div class="tools">{save if table else ""}'
-        f'<button type="button" class="quiet" data-save="png" aria-label="Save {esc(title)} as PNG">PNG</button></div>'
+        f'<button type="button" class="quiet" data-save="png" aria-label="Save {esc(title)} as PNG">'
+        "PNG</button></div>"
     )
     units = f'<span class="unit">{esc(unit)}</span>' if unit else ""
     return (
-        f'<section class="fig {css}" data-name="{esc(name)}" data-csv="{esc(table)}" aria-label="{esc(title)}">'
-        f'<header><h3>{esc(title)}</h3>{units}{tools}</header>'
+        f'<section class="fig {css}" data-name="{esc(name)}" data-csv="{esc(table)}" '
+        f'aria-label="{esc(title)}">'
+        f"<header><h3>{esc(title)}</h3>{units}{tools}</header>"
         f'<details class="what"><summary>What is this?</summary><div>{what}</div></details>'
         f'<div class="body">{body}</div></section>'
     )
@@ -71,10 +77,14 @@ def options(choices: Iterable[tuple[str, str]], chosen: str) -> str:
     )
 
 
-def select(label: str, do: str, choices: Iterable[tuple[str, str]], chosen: str, *, hidden: bool = False) -> str:
+def select(
+    label: str, do: str, choices: Iterable[tuple[str, str]], chosen: str, *, hidden: bool = False
+) -> str:
     """A labelled list of choices whose change is an action."""
-    words = f'<span{" class=sr" if hidden else ""}>{esc(label)}</span>'
-    return f'<label class="field">{words}<select data-do="{esc(do)}">{options(choices, chosen)}</select></label>'
+    words = f"<span{' class=sr' if hidden else ''}>{esc(label)}</span>"
+    return (
+        f'<label class="field">{words}<select data-do="{esc(do)}">{options(choices, chosen)}</select></label>'
+    )
 
 
 def percent(value: float, digits: int = 1) -> str:
@@ -98,10 +108,22 @@ def interval(value: float, low: float, high: float, digits: int = 2) -> str:
     """A value and its 95% interval, in words that a screen reader can say."""
     if low != low or high != high:
         return number(value, digits)
-    return f'{number(value, digits)} <span class="ci">({number(low, digits)} to {number(high, digits)})</span>'
+    return (
+        f'{number(value, digits)} <span class="ci">({number(low, digits)} to {number(high, digits)})</span>'
+    )
 
 
 def bar(share: float, css: str, label: str) -> str:
     """A horizontal bar from 0 to 1; the number beside it says the same."""
     width = min(max(share, 0.0), 1.0)
     return f'<span class="bar {css}"><span style="width:{100 * width:.2f}%"></span><b>{esc(label)}</b></span>'
+
+
+def head_row(*names: str) -> str:
+    """A table's `<thead>`; a name that begins with `#` heads a column of numbers."""
+    cells = "".join(
+        f'<th scope="col"{" class=num" if name.startswith("#") else ""}>'
+        f"{esc(name.removeprefix('#')) or NAMELESS}</th>"
+        for name in names
+    )
+    return f"<thead><tr>{cells}</tr></thead>"

@@ -78,7 +78,9 @@ def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarra
     start = trunk(session, model)
     return np.stack(
         [
-            session.memory.get(("embed", model.weights_hash, key, off), lambda off=off: model.embed_trunk(start, off))  # type: ignore[misc]
+            session.memory.get(
+                ("embed", model.weights_hash, key, off), lambda off=off: model.embed_trunk(start, off)
+            )  # type: ignore[misc]
             for off in plans
         ]
     )

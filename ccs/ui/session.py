@@ -1,4 +1,4 @@
-"""What one visitor has: the screen, the way back, their pictures, and work on these that need not be repeated."""
+"""What one visitor has: the screen, the way back, their pictures, and work that need not be repeated."""
 
 from __future__ import annotations
 

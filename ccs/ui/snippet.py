@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def snippet(app: App, session: Session) -> str:
     """A program for the view that is open; it prints what the view shows."""
     state = session.state
-    start = f'import ccs\n\nmodel = ccs.load({state.model!r})\noff = ccs.HeadSet.parse({str(state.off)!r})\n'
+    start = f"import ccs\n\nmodel = ccs.load({state.model!r})\noff = ccs.HeadSet.parse({str(state.off)!r})\n"
     try:
         if state.tab == "bias":
             return start + _bias(app, session)
@@ -33,12 +33,13 @@ def snippet(app: App, session: Session) -> str:
 def _images(session: Session) -> str:
     if session.uploads:
         names = [picture.name for picture in pictures(session)]
-        return f"from PIL import Image\n\nimages = [Image.open(name).convert(\"RGB\") for name in {names!r}]\n"
+        return f'from PIL import Image\n\nimages = [Image.open(name).convert("RGB") for name in {names!r}]\n'
     name, page = parse_example(session.state.example)
     return (
         "from ccs.world import sets\n\n"
         f"drawn = sets.classification_set({name!r})\n"
-        f"images = [drawn.images[i * 7 % len(drawn.images)] for i in range({page * SHOWN}, {(page + 1) * SHOWN})]\n"
+        f"images = [drawn.images[i * 7 % len(drawn.images)] for i in range({page * SHOWN}, "
+        f"{(page + 1) * SHOWN})]\n"
     )
 
 
@@ -49,13 +50,13 @@ def _classify(session: Session) -> str:
         + _images(session)
         + f"classes = {list(classes)!r}\n"
         f"weights = class_weights(model, classes, {list(templates)!r})\n"
-        "for name, heads in ((\"before\", ccs.HeadSet()), (\"after\", off)):\n"
+        'for name, heads in (("before", ccs.HeadSet()), ("after", off)):\n'
         "    logits = model.logit_scale * model.embed_images(images, heads) @ weights.T\n"
         "    shares = np.exp(logits - logits.max(axis=1, keepdims=True))\n"
         "    shares /= shares.sum(axis=1, keepdims=True)\n"
         "    for row in shares:\n"
         "        best = row.argsort()[::-1][:5]\n"
-        "        print(name, \", \".join(f\"{classes[i]} {row[i]:.4f}\" for i in best))\n"
+        '        print(name, ", ".join(f"{classes[i]} {row[i]:.4f}" for i in best))\n'
     )
 
 
@@ -68,18 +69,19 @@ def _bias(app: App, session: Session) -> str:
         gallery = f"from ccs.world import sets\n\ngallery = sets.bias_set({drawn!r})\n"
     fault = ', fault="order"' if what.faulty else ""
     return (
-        "\nfrom ccs import bias\nfrom ccs.zeroshot import class_weights\n" + gallery
+        "\nfrom ccs import bias\nfrom ccs.zeroshot import class_weights\n"
+        + gallery
         + f"occupations = {list(what.occupations)!r}\n"
         f"texts = class_weights(model, occupations, {list(what.templates)!r})\n"
         "images = [gallery.images[i] for i in range(len(gallery.images))]\n"
         "plans = model.embed_images(images, [ccs.HeadSet(), off])\n"
         f"before, after = bias.measure_plans(plans, texts, gallery.groups[{what.attribute!r}], {what.k}, "
         f"target={what.target!r}{fault}, draws={bias.DRAWS})\n"
-        "for name, result in ((\"before\", before), (\"after\", after)):\n"
-        "    print(name, result.max_skew.mean, \"chance\", result.max_skew.chance_mean)\n"
+        'for name, result in (("before", before), ("after", after)):\n'
+        '    print(name, result.max_skew.mean, "chance", result.max_skew.chance_mean)\n'
         "    for occupation, value in zip(occupations, result.max_skew.values):\n"
-        "        print(name, f\"{occupation} {value:.4f}\")\n"
-    )  # fmt: skip
+        '        print(name, f"{occupation} {value:.4f}")\n'
+    )
 
 
 def _tables(app: App, session: Session) -> str:
@@ -88,6 +90,6 @@ def _tables(app: App, session: Session) -> str:
     return (
         "from pathlib import Path\n\nfrom ccs import results\n\n"
         f"run = results.read(Path({folder!r}))\n"
-        "print(run.manifest[\"created\"], *run.tables)\n"
-        "print(run.table(\"pruning\"))\nprint(run.table(\"bias\"))\n"
+        'print(run.manifest["created"], *run.tables)\n'
+        'print(run.table("pruning"))\nprint(run.table("bias"))\n'
     )

@@ -12,6 +12,7 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 
 VIEWS = ("heads", "classify", "bias", "paradox", "judges", "about")
+NONE_OFF = HeadSet()
 MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 MAX_HEADS = 1024
@@ -31,7 +32,7 @@ class State:
 
     tab: str = "heads"
     model: str = ""
-    off: HeadSet = HeadSet()
+    off: HeadSet = NONE_OFF
     head: Head | None = None
     text: int = 0
     other_model: str = ""
@@ -54,7 +55,7 @@ class State:
 
     def query(self) -> str:
         """The URL's query, without the fields at their default."""
-        return urlencode({name: value for name, value in _written(self).items()})
+        return urlencode(_written(self))
 
 
 _DEFAULT = State()
@@ -113,11 +114,12 @@ def _read(name: str, text: str) -> Any:
 
 
 def line(text: str) -> str:
-    """One line of a visitor's text: control and invisible characters become spaces; InputError if too long."""
+    """One line of a visitor's text: control and invisible characters become spaces; InputError if long."""
     clean = re.sub(r"\s+", " ", _CONTROL.sub(" ", text)).strip()
     if len(clean) > MAX_TEXT_LENGTH:
         raise InputError(
-            f"The text that begins {clean[:30]!r} has {len(clean)} characters; at most {MAX_TEXT_LENGTH} are allowed."
+            f"The text that begins {clean[:30]!r} has {len(clean)} characters; at most {MAX_TEXT_LENGTH} are "
+            "allowed."
         )
     return clean
 

@@ -67,7 +67,9 @@ class Card:
     def level_name(self) -> str:
         if self.k == 0:
             return "not scored"
-        return {"": "between the levels", "unknown": "unknown, a verdict is missing"}.get(self.level, self.level)
+        return {"": "between the levels", "unknown": "unknown, a verdict is missing"}.get(
+            self.level, self.level
+        )
 
     def matches(self, concept: str, level: str, find: str) -> bool:
         """Whether a filter keeps the head; an empty part of the filter keeps all."""

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from ccs.ui.core import App
 
 TITLES = {
-    "heads": "Heads", "classify": "Classify", "bias": "Bias", "paradox": "Paradox", "judges": "Judges",
+    "heads": "Heads",
+    "classify": "Classify",
+    "bias": "Bias",
+    "paradox": "Paradox",
+    "judges": "Judges",
     "about": "About this run",
-}  # fmt: skip
+}
 PURPOSE = {
     "heads": "What each attention head writes about, by the texts that describe it.",
     "classify": "What the model answers to pictures, with all heads and without some.",
@@ -32,14 +36,16 @@ def render(app: App, session: Session) -> str:
     state = session.state
     names = [(name, name if name in app.collection.models else f"{name} (no tables)") for name in app.models]
     tabs = "".join(
-        f'<button type="button" data-do="tab" data-value="{tab}"{" aria-current=page" if tab == state.tab else ""}>{title}</button>'
+        f'<button type="button" data-do="tab" data-value="{tab}'
+        f'"{" aria-current=page" if tab == state.tab else ""}>{title}</button>'
         for tab, title in TITLES.items()
     )
     code = esc(snippet.snippet(app, session))
     return (
         '<div class="bar-top"><div class="brand"><h1>CLIP heads</h1>'
         "<p>See what a head has learned, switch it off, see what happens.</p></div>"
-        f'<div class="tools"><label class="field"><span>Model</span><select data-do="model">{options(names, state.model)}</select></label>'
+        '<div class="tools"><label class="field"><span>Model</span><select data-do="model">'
+        f"{options(names, state.model)}</select></label>"
         '<button type="button" data-copy="link">Copy link</button>'
         f'<button type="button" data-copy="code" data-code="{code}">Copy as Python</button>'
         '<button type="button" data-theme-toggle="1" aria-label="Light or dark">◐</button></div></div>'
@@ -52,7 +58,10 @@ def _notices(app: App, session: Session) -> str:
     parts = []
     if session.notices:
         items = "".join(f"<li>{esc(text)}</li>" for text in session.notices)
-        parts.append(f'<div class="notice bad" role="alert"><ul>{items}</ul>{button("Close", "dismiss", css="quiet")}</div>')
+        parts.append(
+            f'<div class="notice bad" role="alert"><ul>{items}</ul>{button("Close", "dismiss", css="quiet")}'
+            "</div>"
+        )
     standing = [*app.collection.notices, *_standing(app, session)]
     if standing:
         items = "".join(f"<li>{esc(text)}</li>" for text in standing)
@@ -66,7 +75,8 @@ def _standing(app: App, session: Session) -> list[str]:
     results = app.collection.models.get(name)
     if results is None:
         return [
-            f"There are no tables for {name}, so its heads have no texts and no scores. They can be switched off all the same. "
+            f"There are no tables for {name}, so its heads have no texts and no scores. They can be switched "
+            "off all the same. "
             "Compute the tables with: python -m batch.compute"
         ]
     if name in shipped():
@@ -76,7 +86,8 @@ def _standing(app: App, session: Session) -> list[str]:
             return [str(error)]
         if actual != str(results.manifest["model"]["weights_hash"]):
             return [
-                f"The tables of {name} were computed from other weights than those loaded here; texts and scores may not fit what "
+                f"The tables of {name} were computed from other weights than those loaded here; texts and "
+                "scores may not fit what "
                 "the live model does. Compute them again with: python -m batch.compute --force"
             ]
     return []

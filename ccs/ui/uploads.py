@@ -23,7 +23,7 @@ KEPT_SIDE = 1024  # pixels; a model sees 64 to 336
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture as it is used: RGB, upright, at most 1024 px a side. `note` says what was done to the file."""
+    """A picture as it is used: RGB, upright, at most 1024 px a side. `note`: what was done to the file."""
 
     name: str
     image: Image.Image
@@ -93,7 +93,8 @@ def _decoded(file: Image.Image, name: str) -> Picture:
 def _eight_bit(image: Image.Image) -> Image.Image:
     """Gray levels of 16 bits or more, from their lowest to their highest, as 8 bits."""
     low, high = image.convert("F").getextrema()
-    assert isinstance(low, float) and isinstance(high, float)
+    assert isinstance(low, float)
+    assert isinstance(high, float)
     scale = 255 / (high - low) if high > low else 0
     return image.convert("F").point(lambda value: value * scale - low * scale).convert("L")
 
