@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -169,6 +170,7 @@ def as_html(document: Document) -> str:
     )
 
 
+@cache
 def _packed() -> str:
     code = files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
     return base64.b64encode(gzip.compress(code, 9, mtime=0)).decode()

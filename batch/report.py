@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from batch import report_measured, report_published
+from batch import report_answers, report_measured, report_published
 from batch.charts import write_static
 from batch.document import Document, Grid, Heading, Items, Text, as_html, as_markdown
 from ccs import paper, results
@@ -37,7 +37,8 @@ def build(collection: results.Collection) -> Document:
     if collection.notices:
         document.add(Items(tuple(collection.notices)))
     tables = {name: found.tables for name, found in collection.models.items()}
-    document.add(Heading(2, "In short"), *report_published.summary(tables))
+    document.add(Heading(2, "In short"), *report_answers.overall(collection.models))
+    document.add(*report_published.summary(tables))
     for name, found in sorted(collection.models.items(), key=lambda item: _order(item[0])):
         document.add(*report_measured.model_sections(name, found))
     document.add(*report_published.tables_and_figures(tables))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
 import pandas as pd
 
 from batch.charts import Point, dots, plane
 from batch.document import Block, Chart, Grid, Heading, Text
+from batch.report_answers import answers, ccs_and_truth
 from ccs.results import Results
 
 PLANS = ("none", "high", "moderate", "low", "equal-high", "equal-low", "random")
@@ -18,6 +18,7 @@ def model_sections(name: str, results: Results) -> Iterator[Block]:
     """CCS, accuracy, skew, single heads and selectivity of one model."""
     yield Heading(2, f"Measured: {name}")
     yield Text(_about(results))
+    yield from answers(results)
     yield from _levels(results.table("scores"))
     yield from _accuracy(name, results.table("pruning"))
     yield from _retrieval(results.table("retrieval"))
@@ -25,6 +26,7 @@ def model_sections(name: str, results: Results) -> Iterator[Block]:
     yield from _plane(name, results)
     heads, scores = results.table("heads"), results.table("scores")
     yield from _single_heads(heads, scores)
+    yield from ccs_and_truth(results)
     yield from _selectivity(name, heads, scores)
 
 
@@ -230,15 +232,9 @@ def _selectivity(name: str, heads: pd.DataFrame, scores: pd.DataFrame) -> Iterat
     best = frame.loc[frame.groupby(["layer", "head"])["value"].idxmax()]
     both = best.merge(scores[["layer", "head", "ccs", "label", "level"]], on=["layer", "head"])
     both = both[both["ccs"].notna()]
-    if len(both) < 3:
+    if not len(both):
         return
-    rho, low, high = spearman(both["ccs"].to_numpy(float), both["value"].to_numpy(float))
-    yield Heading(3, "Does CCS measure what it says?")
-    yield Text(
-        "Selectivity is the share of the variance of a head's contribution that one factor of the scene "
-        "explains. Each head stands here with the factor it is most selective for. Rank correlation with "
-        f"CCS over {len(both)} heads: **{rho:+.2f}** (95% interval {low:+.2f} to {high:+.2f})."
-    )
+    yield Heading(3, "Selectivity and CCS")
     points = [
         (
             f"{head_name(row)}, {row['label']}: {row['factor']}",
@@ -252,23 +248,4 @@ def _selectivity(name: str, heads: pd.DataFrame, scores: pd.DataFrame) -> Iterat
         f"{_slug(name)}-selectivity",
         plane(points, "CCS", "selectivity for its best factor"),
         f"{name}: each head's CCS and how much of its variance its best factor explains.",
-    )
-
-
-def spearman(x: np.ndarray, y: np.ndarray, draws: int = 2000, seed: int = 0) -> tuple[float, float, float]:
-    """Spearman's rank correlation and its 95% interval by resampling pairs (percentile bootstrap)."""
-    rng = np.random.default_rng(seed)
-    picks = rng.integers(0, len(x), (draws, len(x)))
-    values = [_rank_correlation(x[pick], y[pick]) for pick in picks]
-    low, high = np.nanquantile(values, [0.025, 0.975])
-    return _rank_correlation(x, y), float(low), float(high)
-
-
-def _rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    ranks = [pd.Series(values).rank().to_numpy() for values in (x, y)]
-    spread = [float(rank.std()) for rank in ranks]
-    if min(spread) == 0:
-        return float("nan")
-    return float(
-        np.mean((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())) / (spread[0] * spread[1])
     )
