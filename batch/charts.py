@@ -43,8 +43,12 @@ class Point:
     filled: bool = False
 
 
-def dots(points: Sequence[Point], unit: str, note: str = "") -> go.Figure:
-    """Rows of dots: one row a thing, one symbol a series, bars for intervals."""
+def dots(points: Sequence[Point], unit: str) -> go.Figure:
+    """Rows of dots: one row a thing, one symbol a series, bars for intervals.
+
+    Names in the legend say "published" and "measured" where the chart has both.
+    """
+    both = len({point.filled for point in points}) == 2 and not any(p.series == "chance" for p in points)
     figure = go.Figure()
     rows = list(dict.fromkeys(point.row for point in points))
     seen: dict[tuple[str, bool], list[Point]] = {}
@@ -63,7 +67,7 @@ def dots(points: Sequence[Point], unit: str, note: str = "") -> go.Figure:
                 x=[point.value for point in some],
                 y=[point.row for point in some],
                 mode="markers",
-                name=f"{series}{', measured' if filled else note}",
+                name=f"{series}, {'measured' if filled else 'published'}" if both else series,
                 marker={"color": color, "symbol": symbol if filled else f"{symbol}-open", "size": 10}
                 | {"line": {"width": 2, "color": color}},
                 error_x={"type": "data", "symmetric": False, "color": color, "thickness": 1.5, "width": 0}
@@ -72,7 +76,7 @@ def dots(points: Sequence[Point], unit: str, note: str = "") -> go.Figure:
         )
     figure.update_yaxes(categoryorder="array", categoryarray=rows[::-1], automargin=True)
     figure.update_xaxes(title=unit)
-    return styled(figure, 120 + 26 * len(rows))
+    return styled(figure, 150 + 26 * len(rows))
 
 
 def plane(points: Sequence[tuple[str, float, float, str]], x: str, y: str) -> go.Figure:

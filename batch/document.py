@@ -123,7 +123,7 @@ th,td{padding:.28rem .65rem;border-bottom:1px solid var(--line);text-align:right
 th{background:var(--band);font-weight:600}.l{text-align:left}td.w{white-space:normal;min-width:14rem}
 tbody tr:hover{background:var(--band)}.good{color:var(--good)}.bad{color:var(--bad);font-weight:600}
 figure{margin:1rem 0 2rem}figcaption{color:var(--soft);font-size:.9rem;max-width:46rem}
-.chart{width:100%;min-height:20rem}
+.chart{width:100%}
 """
 
 # The library is packed: unpacked by the browser itself, once. Charts take their text color from the page.

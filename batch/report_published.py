@@ -65,20 +65,23 @@ def _section(key: str, tables: Tables) -> Iterator[Block]:
     note = f"{unit} {table.note}".strip()
     if note:
         yield Text(note)
-    if any(one.measured is not None for one in found):
-        yield _beside(found)
-    else:
-        yield _published_alone(table)
+    models = {one.claim.model for one in found if one.measured is not None}
+    beside = [one for one in found if one.claim.model in models]
+    if beside:
+        yield _beside(beside)
+    rows = {one.claim.row for one in beside}
+    if rows != set(table.rows):
+        yield _published_alone(table, [row for row in table.rows if row not in rows])
 
 
-def _published_alone(table: paper.PaperTable) -> Grid:
+def _published_alone(table: paper.PaperTable, names: Sequence[str]) -> Grid:
     anchors = table.key in ("table5", "table6")
     datasets = [column.split("/")[0] for column in table.columns if column.endswith("/original")]
     columns = ["", *table.columns, *(f"{name}/open_clip" for name in datasets if anchors)]
     known = paper.table("open_clip")
     rows = []
-    for row, values in table.rows.items():
-        cells = [row, *("–" if value is None else _plain(value) for value in values)]
+    for row in names:
+        cells = [row, *map(_plain, table.rows[row])]
         if anchors:
             cells += [_plain(known.value(row, name)) for name in datasets]
         rows.append(cells)
@@ -164,7 +167,7 @@ def _chart(key: str, found: Sequence[Compared]) -> Chart:
     measured = any(point.filled for point in points)
     suffix = "; filled: measured, with 95% interval" * measured
     text = f"{table.number}. {table.title}. Hollow: published{suffix}."
-    return Chart(key, dots(points, f"{table.metric} (%)", note=", published" if measured else ""), text)
+    return Chart(key, dots(points, f"{table.metric} (%)"), text)
 
 
 def consistency() -> Iterator[Block]:
