@@ -49,9 +49,15 @@ class Embedder:
         stage = self.store.stage("texts", inputs, shards=len(shards), suffix="safetensors")
         if stage.done:
             return stage
-        for shard in self._progress(stage, "texts"):
-            rows = shards.range(shard)
-            stage.write_arrays(shard, {"texts": self.model.embed_texts(pool.texts[rows.start : rows.stop])})
+
+        def work() -> None:
+            for shard in self._progress(stage, "texts"):
+                rows = shards.range(shard)
+                stage.write_arrays(
+                    shard, {"texts": self.model.embed_texts(pool.texts[rows.start : rows.stop])}
+                )
+
+        self.store.processes.together(work)
         stage.finish()
         return stage
 
@@ -62,17 +68,25 @@ class Embedder:
         stage = self.store.stage("moments", inputs, shards=len(shards), suffix="safetensors")
         if stage.done:
             return stage
-        clock, shard_sum = Clock(), Moments.empty(self.model)
-        for batch in self._batches(stage, images.images, shards, clock, "moments"):
-            pixels = batch.pixels
-            for part in self.fitting.run(lambda piece: collect_moments(self.model, [piece]), pixels):
-                shard_sum = shard_sum + part
-            if batch.ends_shard:
-                if not (np.isfinite(shard_sum.total).all() and np.isfinite(shard_sum.products).all()):
-                    raise InputError(f"{self.model.name} gives values that are not finite for {images.name}.")
-                arrays = {"total": shard_sum.total, "products": shard_sum.products}
-                stage.write_arrays(batch.shard, arrays | {"count": np.array([shard_sum.count])})
-                shard_sum = Moments.empty(self.model)
+        clock = Clock()
+
+        def work() -> None:
+            shard_sum = Moments.empty(self.model)
+            for batch in self._batches(stage, images.images, shards, clock, "moments"):
+                for part in self.fitting.run(
+                    lambda piece: collect_moments(self.model, [piece]), batch.pixels
+                ):
+                    shard_sum = shard_sum + part
+                if batch.ends_shard:
+                    if not (np.isfinite(shard_sum.total).all() and np.isfinite(shard_sum.products).all()):
+                        raise InputError(
+                            f"{self.model.name} gives values that are not finite for {images.name}."
+                        )
+                    arrays = {"total": shard_sum.total, "products": shard_sum.products}
+                    stage.write_arrays(batch.shard, arrays | {"count": np.array([shard_sum.count])})
+                    shard_sum = Moments.empty(self.model)
+
+        self.store.processes.together(work)
         stage.finish()
         self._note(stage, clock)
         return stage
@@ -99,15 +113,24 @@ class Embedder:
         stage = self.store.stage(f"embed/{data.name}", inputs, shards=len(shards), suffix="safetensors")
         if stage.done:
             return stage
-        clock, parts = Clock(), list[dict[str, np.ndarray]]()
-        for batch in self._batches(stage, items, shards, clock, data.name, clips):
-            parts.append(self._embed(batch, offs, direct))
-            if batch.ends_shard:
-                whole = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
-                if not np.isfinite(whole["plans"]).all():
-                    raise InputError(f"{self.model.name} gives values that are not finite for {data.name}.")
-                stage.write_arrays(batch.shard, whole)
-                parts = []
+        clock = Clock()
+
+        def work() -> None:
+            parts: list[dict[str, np.ndarray]] = []
+            for batch in self._batches(stage, items, shards, clock, data.name, clips):
+                parts.append(self._embed(batch, offs, direct))
+                if batch.ends_shard:
+                    whole = {
+                        name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]
+                    }
+                    if not np.isfinite(whole["plans"]).all():
+                        raise InputError(
+                            f"{self.model.name} gives values that are not finite for {data.name}."
+                        )
+                    stage.write_arrays(batch.shard, whole)
+                    parts = []
+
+        self.store.processes.together(work)
         stage.finish()
         self._note(stage, clock)
         return stage

@@ -89,7 +89,7 @@ def selectivity(store: Store, embedder: Embedder, images: ImageSet, settings: Se
     scenes = replace(
         images, name="world/factors", images=Drawn(few), fingerprint=f"{images.fingerprint} {len(few)}"
     )
-    heads, processes = embedder.model.heads, store.processes
+    heads = embedder.model.heads
     inputs = {
         "embeddings": digest(embedder.plans_inputs(scenes, [], heads)),
         "seed": settings.seed,
@@ -98,10 +98,14 @@ def selectivity(store: Store, embedder: Embedder, images: ImageSet, settings: Se
     stage = store.stage("selectivity", inputs)
     if not stage.done:
         embedded = embedder.plans(scenes, [], heads)
-        if processes.first:
+        stage.begin()
+
+        def work() -> None:
             parts = np.stack([read_plan(embedded, index, "direct") for index in range(len(heads))], axis=1)
             found = measure(parts, list(heads), factors(scenes), draws=_DEALS, seed=settings.seed)
             stage.write_json(0, [row for one in found.values() for row in _selective(one)])
+
+        store.processes.once(work)
         stage.finish()
         embedded.discard()
     rows: list[Row] = stage.read_json()

@@ -68,7 +68,7 @@ class Run:
             )
         images = inputs.open_moment_images(settings)
         for name in images.skipped:
-            self.tell(f"{name} could not be read and is left out.")
+            self.tell(f"Left out: {name}")
         sets, absent = inputs.open_sets(settings, self.tell)
         folder = settings.out / results.folder_name(model.name)
         self.store = Store(settings.out / STAGES / folder.name, self.processes, self.tell)
@@ -120,15 +120,11 @@ class Run:
         stage = self.store.stage("checks", {"weights": model.weights_hash, "images": images.fingerprint})
         outcome.stages["checks"] = stage
         if not stage.done:
-            if self.processes.first:
-                few = [images.images[i] for i in range(min(_CHECKED_IMAGES, len(images.images)))]
-                last = model.n_layers - 1
-                offs = [
-                    model.heads,
-                    HeadSet([Head(last, 0)]),
-                    HeadSet([Head(max(0, last - 2), 0), Head(last, 1)]),
-                ]
-                stage.write_json(0, largest_errors(model, few, offs))
+            few = [images.images[i] for i in range(min(_CHECKED_IMAGES, len(images.images)))]
+            last = model.n_layers - 1
+            deeper = HeadSet([Head(max(0, last - 2), 0), Head(last, 0)])
+            offs = [model.heads, HeadSet([Head(last, 0)]), deeper]
+            self.processes.once(lambda: stage.write_json(0, largest_errors(model, few, offs)))
             stage.finish()
         errors: dict[str, float] = stage.read_json()
         return errors
@@ -140,18 +136,19 @@ class Run:
         about = {"moments": moments_stage.key, "texts": texts_stage.key, "k": self.settings.k}
         stage = outcome.stages["spans"] = self.store.stage("spans", about)
         if not stage.done:
-            if self.processes.first:
-                embedded = np.concatenate(
-                    [texts_stage.read_arrays(i)["texts"] for i in range(texts_stage.shards)]
-                )
+
+            def choose() -> None:
+                embedded = [texts_stage.read_arrays(i)["texts"] for i in range(texts_stage.shards)]
                 moments = self.embedder.read_moments(moments_stage)
-                found = ccs.textspan(moments, outcome.pool.texts, embedded, self.settings.k)
+                found = ccs.textspan(moments, outcome.pool.texts, np.concatenate(embedded), self.settings.k)
                 variance = dict(zip(moments.heads, moments.variance().tolist(), strict=True))
                 rows = [
                     [str(head), variance[head], [[span.text, span.share, span.index] for span in chosen]]
                     for head, chosen in found.items()
                 ]
                 stage.write_json(0, rows)
+
+            self.processes.once(choose)
             stage.finish()
         read = {Head.parse(name): (value, chosen) for name, value, chosen in stage.read_json()}
         spans = {head: tuple(Span(*span) for span in chosen) for head, (_, chosen) in read.items()}
@@ -195,7 +192,13 @@ class Run:
         """The study's plans and, for its own models, its published heads; single heads come last."""
         model, settings = outcome.model, self.settings
         notices = outcome.notices.append
-        made = pruning.plans(scores, settings.k, model.heads, settings.seed, settings.seeds, notice=notices)
+        # For this one model the study drew its random heads from all layers.
+        everywhere = settings.suite == "paper" and model.name == "ViT-B-32/openai"
+        layers = range(0 if everywhere else model.tower.first_prunable_layer, model.n_layers)
+        source = HeadSet(Head(layer, head) for layer in layers for head in range(model.n_heads))
+        made = pruning.plans(
+            scores, settings.k, model.heads, settings.seed, settings.seeds, random_from=source, notice=notices
+        )
         paper = [one for one in figures.models() if one.name == model.name]
         if paper:
             levels = figures.head_sets(model.name)
@@ -232,8 +235,10 @@ class Run:
         }
         stage = outcome.stages[f"measure/{data.name}"] = self.store.stage(f"measure/{data.name}", about)
         if not stage.done:
-            embedded = outcome.stages[f"embed/{data.name}"] = self.embedder.plans(data, offs, direct)
-            if self.processes.first:
+            embedded = self.embedder.plans(data, offs, direct)
+            stage.begin()
+
+            def measure() -> None:
                 table, rows = evaluate.rows(
                     outcome.model,
                     data,
@@ -245,11 +250,15 @@ class Run:
                 heads = []
                 if direct:
                     parts = [read_plan(embedded, index, "direct") for index in range(len(direct))]
+                    base = read_plan(embedded, where[0])
                     heads = headtable.direct_effects(
-                        outcome.model, data, direct, read_plan(embedded, where[0]), parts, self.settings.seed
+                        outcome.model, data, direct, base, parts, self.settings.seed
                     )
                 stage.write_json(0, {"table": table, "rows": rows, "direct": heads})
+
+            self.processes.once(measure)
             stage.finish()
+            stage.note(embed_seconds=embedded.seconds(), **embedded.notes())
             if sum(path.stat().st_size for path in embedded.paths.values()) > self.settings.cache:
                 embedded.discard()
         found = stage.read_json()
@@ -278,7 +287,7 @@ def write(outcome: Outcome, manifest: Callable[[dict[str, Any]], dict[str, Any]]
         elif path.suffix == ".parquet" and not _readable(path):
             store.set_aside(path, "is corrupt")
         elif path.name.removesuffix(".parquet") not in outcome.tables and path.suffix == ".parquet":
-            path.unlink()  # a table of an earlier run that this one does not have
+            store.set_aside(path, "is of an earlier run that had more stages")
     whole = {}
     for name in schema.TABLES:
         if name in outcome.tables:

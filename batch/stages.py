@@ -105,6 +105,10 @@ class Stage:
         """The missing shards that this process is to write."""
         return self.processes.share(self.missing)
 
+    def begin(self) -> None:
+        """Start the stage's clock here, not where it was opened."""
+        self.started = time.monotonic()
+
     def _write(self, index: int, data: bytes) -> None:
         checksum = hashlib.sha256(data).hexdigest()[:16]
         path = self.folder / f"{index:05d}.{self.key}.{checksum}.{self.suffix}"

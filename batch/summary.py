@@ -84,7 +84,7 @@ def measured(outcome: Outcome, processes: Processes) -> dict[str, Any]:
     waiting = [(note["waiting_share"], note["images"]) for note in notes.values() if note.get("images")]
     seen = sum(count for _, count in waiting)
     return {
-        "seconds": {name: round(stage.seconds(), 2) for name, stage in outcome.stages.items()},
+        "seconds": _seconds(outcome),
         "images": images,
         "waiting_share": round(sum(share * count for share, count in waiting) / seen, 4) if seen else 0.0,
         "peak_memory_bytes": peak_memory(),
@@ -95,11 +95,21 @@ def measured(outcome: Outcome, processes: Processes) -> dict[str, Any]:
     }
 
 
+def _seconds(outcome: Outcome) -> dict[str, float]:
+    """Seconds of every stage, also of those done before; a set's embedding apart from its figures."""
+    found = {}
+    for name, stage in outcome.stages.items():
+        if "embed_seconds" in (notes := stage.notes()):
+            found[name.replace("measure/", "embed/")] = round(float(notes["embed_seconds"]), 2)
+        found[name] = round(stage.seconds(), 2)
+    return found
+
+
 def page(outcome: Outcome) -> str:
     """A model's run in a screenful."""
     model, tables = outcome.model, outcome.tables
     lines = ["", f"{model.name} ({model.architecture}, weights {model.weights_hash[:12]})"]
-    seconds = sum(stage.seconds() for stage in outcome.stages.values())
+    seconds = sum(_seconds(outcome).values())
     lines.append(
         f"  {len(outcome.images.images)} images, {len(outcome.pool.texts)} texts, {seconds:.0f} s of stages"
     )
@@ -119,8 +129,8 @@ def page(outcome: Outcome) -> str:
     lines += [f"  note: {notice}" for notice in outcome.notices]
     stand_ins = [one["name"] for one in [outcome.labeler, *outcome.judges] if one.get("stand_in")]
     if stand_ins and "scores" in tables:
-        lines.append("  Labels and verdicts are by `tags`, a stand-in that reads the pool's own concepts; no language "
-                     "model was asked.")  # fmt: skip
+        lines.append("  Labels and verdicts are by `tags`, a stand-in that reads the pool's own concepts;")
+        lines.append("  no language model was asked.")
     lines.append(f"  tables in {outcome.folder}")
     return "\n".join(lines)
 

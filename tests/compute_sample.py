@@ -57,7 +57,7 @@ def run(arguments: Sequence[str], quiet: bool = True) -> int:
 def contents(out: Path) -> dict[str, Any]:
     """A run's result: the tables' bytes, and the manifest without what is measured of the run itself."""
     found: dict[str, Any] = {}
-    for path in sorted(out.glob("*/*")):
+    for path in sorted(out.glob("[!.]*/*")):
         if path.name == "manifest.json":
             manifest = json.loads(path.read_text())
             found[path.name] = {k: v for k, v in manifest.items() if k not in ("created", "measured")}
