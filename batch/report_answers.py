@@ -232,6 +232,9 @@ def _correlated(rows: list[list[str]], name: str, count: int, compute: Callable[
     except InputError:
         rows.append([name, str(count), "–", "too few heads", "–"])
         return
+    if not np.isfinite(effect.value):
+        rows.append([name, str(count), "–", "all alike", "–"])
+        return
     rows.append([name, str(count), f"{effect.value:+.2f}", interval(effect, 1, 2), _p(effect.p_value)])
 
 
