@@ -45,6 +45,7 @@ __all__ = [
     "BiasResult",
     "Metric",
     "above_chance",
+    "alignment",
     "compare",
     "max_skew",
     "mean_max_skew",
@@ -167,7 +168,7 @@ def measure_plans(
     empty: Empty = "smoothed",
     metrics: tuple[MetricName, ...] = METRICS,
     fault: faults.Fault | None = None,
-    draws: int = 1000,
+    draws: int = 500,
     resample_occupations: bool = True,
     seed: int = 0,
 ) -> list[BiasResult]:
@@ -183,7 +184,7 @@ def measure_plans(
         target: "pool" or "uniform", what a fair share is.
         empty: what an empty group counts as in MinSkew, see `skew`.
         fault: reproduces a fault of the released code (`faults`), for MaxSkew alone.
-        draws: resampled pools for the intervals. NDKL, which reads every rank, has the first 64 of them and,
+        draws: resampled pools for the intervals. NDKL, which reads every rank, has the first 32 of them and,
             from their spread, a normal interval.
         resample_occupations: whether the interval of mean and sum is for occupations such as these too.
 
@@ -192,7 +193,7 @@ def measure_plans(
     """
     for name, value, allowed in (("target", target, Target), ("policy for empty groups", empty, Empty)):
         check_choice(value, allowed, name)
-    texts = ranking.unit(occupation_embeddings, "occupation embeddings")
+    texts = ranking.finite_rows(occupation_embeddings, "occupation embeddings")
     labels = np.asarray(groups, dtype=np.str_)
     names, codes = np.unique(labels, return_inverse=True)
     if labels.ndim != 1 or not 2 <= len(names) <= 255:
@@ -289,10 +290,9 @@ def _measure(
     texts: NDArray[np.float64],
     threads: ThreadPoolExecutor,
 ) -> BiasResult:
-    pictures = ranking.unit(embeddings, "image embeddings")
-    if len(pictures) != len(setup.codes):
-        raise InputError(f"There are {len(pictures)} image embeddings for {len(setup.codes)} groups.")
-    scores = ranking.products(texts, pictures)
+    scores = ranking.cosines(texts, embeddings)
+    if scores.shape[1] != len(setup.codes):
+        raise InputError(f"There are {scores.shape[1]} image embeddings for {len(setup.codes)} groups.")
     order = ranking.top(scores, resampling.window(scores.shape[1], setup.k)[1])
     ranked = setup.codes[order[:, : setup.k]]
     top = _counts(ranked, len(setup.names))
@@ -301,7 +301,7 @@ def _measure(
         np.take_along_axis(scores, order[:, : setup.k], axis=1) == last
     ).sum(axis=1)
     if setup.fault == "aliased":
-        top = faults.aliased_top(pictures, texts, len(setup.names), setup.k)
+        top = faults.aliased_top(embeddings, texts, len(setup.names), setup.k)
     redrawn = _redrawn(setup, scores, order, top, threads)
     metrics = {}
     for name in setup.metrics:
@@ -314,7 +314,7 @@ def _measure(
         top=top,
         ties=ties,
         k=setup.k,
-        n=len(pictures),
+        n=scores.shape[1],
         target=setup.target,
         empty=setup.empty,
         fault=setup.fault,
@@ -344,11 +344,15 @@ def _redrawn(
             found["MinSkew"] = min_skew_of(counts, shares, setup.empty).T
     if "NDKL" in setup.metrics:
 
-        def one(row: int) -> Floats:
-            codes = resampling.top_codes(setup.images, scores[row], order[row], setup.k)
-            return ndkl_of(codes, shares[: len(codes)])
+        def some(rows: range) -> Floats:
+            codes = [resampling.top_codes(setup.images, scores[i], order[i], setup.k) for i in rows]
+            drawn = np.tile(shares[: len(codes[0])], (len(rows), 1))
+            return ndkl_of(np.concatenate(codes), drawn).reshape(len(rows), -1)
 
-        found["NDKL"] = np.stack(list(threads.map(one, range(len(scores)))), axis=1)
+        # A few rankings at a time: enough to be worth a call, few enough for the processor's cache.
+        n = len(scores)
+        parts = threads.map(some, (range(i, min(i + 4, n)) for i in range(0, n, 4)))
+        found["NDKL"] = np.concatenate(list(parts)).T
     return found
 
 
@@ -405,6 +409,16 @@ def compare(
     return stats.effect(difference, ours.draws[:, occupation] - theirs.draws[:, occupation])
 
 
+def alignment(result: BiasResult, group: str, expected: ArrayLike) -> Effect:
+    """Does the skew go where it was planted? Spearman's correlation over the occupations of the group's
+    share in the top K with its expected share [occupations], with interval and p (`stats.correlation`).
+    """
+    if group not in result.groups:
+        raise InputError(f"The group {group!r} is not known; the groups are {', '.join(result.groups)}.")
+    share = result.top[:, result.groups.index(group)] / result.k
+    return stats.correlation(share, expected, seed=result.seed)
+
+
 def above_chance(
     image_embeddings: ArrayLike,
     occupation_embeddings: ArrayLike,
@@ -451,8 +465,7 @@ def _ranked(
     image_embeddings: ArrayLike, occupation_embeddings: ArrayLike, groups: ArrayLike, k: int, target: Target
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
     """(top k images [occupations, k], group codes [images], target shares [groups])."""
-    texts = ranking.unit(occupation_embeddings, "occupation embeddings")
-    scores = ranking.products(texts, ranking.unit(image_embeddings, "image embeddings"))
+    scores = ranking.cosines(occupation_embeddings, image_embeddings)
     codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
     order = ranking.top(scores, check_k(k, len(codes)))
     return order, codes, target_shares(np.bincount(codes), target)

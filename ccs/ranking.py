@@ -43,6 +43,23 @@ def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArra
     return np.asarray(queries @ items.T, dtype=np.float32)
 
 
+def cosines(texts: ArrayLike, images: ArrayLike) -> NDArray[np.float32]:
+    """Cosines [texts, images], float32, summed as in `products`; rows need not be of unit length.
+
+    It is `products` of `unit` rows, but divides the scores, of which there are far fewer than numbers in the
+    images. InputError as in `finite_rows`.
+    """
+    left, right = unit(texts, "text embeddings"), np.asarray(images, dtype=np.float64)
+    if right.ndim != 2 or left.shape[1] != right.shape[1]:
+        raise InputError(
+            f"Image embeddings of shape {right.shape} do not go with texts of {left.shape[1]} dimensions."
+        )
+    length = np.sqrt(np.einsum("nd,nd->n", right, right))
+    if not (np.isfinite(length) & (length > 0)).all():
+        finite_rows(right, "image embeddings")  # says what is wrong
+    return np.asarray((left @ right.T) / length, dtype=np.float32)
+
+
 def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
     """Indices [queries, depth] of the best scores [queries, n]: highest first, equal ones in index order."""
     # One integer a score, no two equal: the float's bits turned so that integers sort as scores fall, then

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ccs import ranking, stats
 
 CHUNK = 128  # draws at a time: what one step works on stays in the processor's cache
-FEW = 64  # draws for what reads every rank of a top K
+FEW = 32  # draws for what reads every rank of a top K
 SIGMAS = 4.5  # how far from K the end of a draw's top K is looked for; further off, it is done the long way
 
 
@@ -55,7 +55,7 @@ def _member(codes: NDArray[np.uint8], n_groups: int) -> NDArray[np.float32]:
 
 
 def window(n: int, k: int) -> tuple[int, int]:
-    """(start, depth): ranks before `start` are in nearly every draw's top k, those from `depth` on in none."""
+    """(start, depth): ranks before start are in nearly every draw's top k, those from depth on in none."""
     margin = int(SIGMAS * np.sqrt(k)) + 4
     return max(0, k - margin), min(n, k + margin)
 

@@ -183,6 +183,13 @@ def test_resampled_top_equals_resampling_by_hand(n, k):
                 assert rankings[draw].tolist() == ranked[:k].tolist()
 
 
+def test_cosines_equal_products_of_unit_rows():
+    rng = np.random.default_rng(0)
+    texts, images = rng.standard_normal((4, 9)), 7 * rng.standard_normal((50, 9)).astype(np.float32)
+    expected = ranking.products(ranking.unit(texts, "t"), ranking.unit(images, "i"))
+    assert ranking.cosines(texts, images) == pytest.approx(expected, abs=1e-7)
+
+
 def test_a_window_too_narrow_is_noticed(monkeypatch):
     images, texts, groups = example(n=400, o=2)
     wide = bias.measure(images, texts, groups, 90, draws=130)
@@ -200,10 +207,10 @@ def test_interval_holds_the_value_and_covers_the_spread_of_new_samples():
     assert ((skews.low <= skews.values) & (skews.values <= skews.high)).all()
     _, texts, _ = example(n=600, tilt=1.0)
     fresh = []
-    for seed in range(1, 80):
+    for seed in range(1, 50):
         images, _, groups = example(n=600, tilt=1.0, seed=seed)
         fresh.append(bias.measure(images, texts, groups, 100, draws=40).max_skew.mean.value)
-    assert (skews.mean.high - skews.mean.low) / (2 * 1.96 * np.std(fresh)) == pytest.approx(1.0, abs=0.35)
+    assert (skews.mean.high - skews.mean.low) / (2 * 1.96 * np.std(fresh)) == pytest.approx(1.0, abs=0.4)
 
 
 def test_resampling_occupations_widens_the_interval():
@@ -216,13 +223,13 @@ def test_resampling_occupations_widens_the_interval():
 def test_chance_is_what_random_rankings_score():
     _, texts, groups = example(n=300, o=4)
     rng = np.random.default_rng(5)
-    random = [rng.standard_normal((300, 6)) for _ in range(300)]
+    random = [rng.standard_normal((300, 6)) for _ in range(150)]
     results = bias.measure_plans(random, texts, groups, 30, draws=40)
     for name in bias.METRICS:
         chance = results[0].metrics[name]
         means = np.array([r.metrics[name].mean.value for r in results])
         singles = np.concatenate([r.metrics[name].values for r in results])
-        assert chance.chance_mean.value == pytest.approx(means.mean(), rel=0.05)
+        assert chance.chance_mean.value == pytest.approx(means.mean(), rel=0.06)
         inside = (singles >= chance.chance.low) & (singles <= chance.chance.high)
         assert 0.93 < inside.mean() < 0.995  # counts are whole numbers, so not exactly 0.95
         # Rankings of one embedding are alike, so their mean spreads more than that of independent ones.
@@ -273,6 +280,17 @@ def test_above_chance_finds_a_tilt_and_keeps_its_level():
     assert np.mean(p_values) == pytest.approx(0.5, abs=0.15)
 
 
+def test_alignment_with_what_was_planted():
+    images, texts, groups = example(n=600, o=12, tilt=1.0)
+    texts[:, 0] = np.linspace(-2, 2, 12)  # later occupations lean towards g0
+    found = bias.measure(images, texts, groups, 100, draws=40)
+    assert bias.alignment(found, "g0", np.arange(12)).value > 0.8
+    assert bias.alignment(found, "g0", -np.arange(12)).value < -0.8
+    assert bias.alignment(found, "g0", np.arange(12)).p_value < 0.01
+    with pytest.raises(InputError, match="g0, g1, g2"):
+        bias.alignment(found, "g9", np.arange(12))
+
+
 def test_ties_at_the_cut_off_are_reported():
     images = np.tile(np.eye(2, dtype=np.float32), (5, 1))
     found = bias.measure(images, np.eye(2), ["a", "b", "b", "a", "a", "b", "b", "a", "a", "b"], 3, draws=40)
@@ -296,8 +314,8 @@ def test_the_seed_decides_everything():
         ({"k": 0}, "k is 0"),
         ({"k": 241}, "k is 241"),
         ({"groups": ["a"] * 240}, "2 to 255 groups"),
-        ({"groups": ["a", "b"]}, "k is 40|240 image embeddings for 2"),
-        ({"texts": np.ones((2, 7))}, "7 and 6 dimensions"),
+        ({"groups": ["a", "b"]}, "k is 40"),
+        ({"texts": np.ones((2, 7))}, "do not go with texts of 7"),
         ({"images": np.full((240, 6), np.nan)}, "240 rows are not"),
         ({"images": np.zeros((240, 6))}, "240 rows are not"),
         ({"draws": 10}, "too few"),
