@@ -65,7 +65,7 @@ def test_pruned_accuracy_is_that_of_a_copy_with_zeroed_columns(done: Path, tiny_
     model, data = ccs.load(str(tiny_folder)), open_set("world/digits", max_images=40)
     weights = zeroshot.class_weights(model, data.classes, data.templates)
     rows = results.read(done / "tiny").table("pruning").query("metric == 'top1'").set_index("plan")
-    for plan in ("none", "random", "low"):
+    for plan in ("none", "random", "high"):
         row = rows.loc[plan] if plan != "random" else rows.loc["random"].dropna(subset="seed").iloc[0]
         clip = zeroed(model, ccs.HeadSet.parse(row["heads"]))
         embedded = clip.encode_image(model.preprocess(data.images), normalize=True).detach().numpy()

@@ -29,6 +29,7 @@ def killed_after(seconds: float, args: list[str]) -> bool:
     return alive
 
 
+@pytest.mark.timeout(300 + 30 * KILLS)
 def test_kills_at_random_moments(tiny_folder: Path, tmp_path: Path) -> None:
     texts = small_pool(tmp_path)
     quiet = tmp_path / "quiet"
