@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -40,13 +42,28 @@ def serve(results: str | None, host: str, port: int | None) -> None:
     from gradio.utils import get_upload_folder
 
     from ccs import results as tables
+    from ccs.errors import InputError
     from ccs.ui.core import App
+    from ccs.ui.galleries import Galleries, open_gallery
     from ccs.ui.interface import blocks, launch_settings
 
-    app = App(tables.load(results), Path(get_upload_folder()))
+    found, others = tables.load(results), []
+    for spec in filter(None, map(str.strip, os.environ.get("CCS_GALLERIES", "").split(","))):
+        try:
+            others.append(open_gallery(spec))
+        except InputError as error:  # the page is worth having without it
+            found = replace(found, notices=(*found.notices, f"The gallery {spec} was left out: {error}"))
+    app = App(found, Path(get_upload_folder()), Galleries(others))
     print(f"Results: {app.collection.source}", *app.collection.notices, sep="\n")
     demo = blocks(app)
-    _, url, _ = demo.launch(server_name=host, server_port=port, prevent_thread_lock=True, **launch_settings())
+    # The first visitor should not wait for the model to be read.
+    threading.Thread(target=app.warm, daemon=True).start()
+    try:
+        _, url, _ = demo.launch(
+            server_name=host, server_port=port, prevent_thread_lock=True, **launch_settings()
+        )
+    except OSError as error:
+        raise InputError(f"The page cannot be served at {host}, port {port or 7860}: {error}") from None
     print(f"Open {url}", flush=True)
     demo.block_thread()
 

@@ -16,9 +16,9 @@ import numpy as np
 from ccs import bias as measures
 from ccs.errors import InputError
 from ccs.heads import Head
+from ccs.ui import actions, judges, paradox, uploads
 from ccs.ui import bias as bias_view
 from ccs.ui import classify as classify_view
-from ccs.ui import core, judges, paradox, uploads
 from ccs.ui.core import App
 from ccs.ui.session import Session
 from ccs.ui.state import line, texts
@@ -37,8 +37,8 @@ class Endpoints:
         app = self.app
         if model not in app.models:
             raise InputError(f"There is no model {model!r}; there are {', '.join(app.models)}.")
-        session = core.open_link(app, {"model": model, "tab": "classify"})
-        core.update(app, session, "off", {"off": off})
+        session = actions.open_link(app, {"model": model, "tab": "classify"})
+        actions.update(app, session, "off", {"off": off})
         return session
 
     def models(self) -> list[str]:
@@ -46,7 +46,7 @@ class Endpoints:
         return list(self.app.models)
 
     def heads(self, model: str = "organism") -> list[Json]:
-        """All heads of a model: name, concept, CCS (null where unknown), K, level, explained share of variance.
+        """All heads of a model: name, concept, CCS (null where unknown), K, level, explained share.
 
         model: one of `models`.
         """
@@ -114,7 +114,7 @@ class Endpoints:
         """
         session = self._session(model, off)
         template = classify_view.check_template(line(template))
-        core.update(self.app, session, "example", {"value": example})
+        actions.update(self.app, session, "example", {"value": example})
         session.state = replace(session.state, classes=texts(classes), template=template)
         session.uploads = tuple(uploads.read(Path(path)) for path in (pictures or [])[: uploads.MAX_PICTURES])
         loaded = self.app.shelf.get(model)
@@ -270,10 +270,10 @@ def expose(app: App) -> None:
     with gr.Row(visible=False):
         inputs = [
             gr.File(label="pictures", file_count="multiple", type="filepath"),
-            gr.Textbox(label="classes"),
-            gr.Textbox(label="off"),
+            gr.Textbox("", label="classes"),
+            gr.Textbox("", label="off"),
             gr.Textbox("organism", label="model"),
-            gr.Textbox(label="template"),
+            gr.Textbox("", label="template"),
             gr.Textbox("occupations:0", label="example"),
         ]
         gr.Button().click(

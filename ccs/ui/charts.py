@@ -82,8 +82,8 @@ def strip(rows: Sequence[tuple[str, Sequence[Mark], Chance]], *, label: str, low
                 "</g>"
             )
     return (
-        f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{esc(label)}">'
-        f"{''.join(parts)}</svg>"
+        f'<div class="scroll" tabindex="0"><svg class="chart" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{esc(label)}">{"".join(parts)}</svg></div>'
     )
 
 
@@ -168,8 +168,8 @@ def scatter(points: Sequence[Point], *, across: str, up: str) -> tuple[str, str]
         for kind in shown
     )
     chart = (
-        f'<svg class="chart scatter" viewBox="0 0 {width} {height}" role="group" aria-label="{esc(up)} '
-        f'against {esc(across)}">{"".join(parts)}</svg>'
+        f'<div class="scroll" tabindex="0"><svg class="chart scatter" viewBox="0 0 {width} {height}" '
+        f'role="group" aria-label="{esc(up)} against {esc(across)}">{"".join(parts)}</svg></div>'
     )
     return chart, key
 

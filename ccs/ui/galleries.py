@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -18,6 +19,7 @@ from ccs.ui.session import Memory
 
 DRAWN = {"world/faces": "faces", "world/counterfactuals": "counterfactuals"}
 CHUNK = 120
+ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
 TRUNK_BYTES = 300 * 2**20
 DIRECT_BYTES = 80 * 2**20
 
@@ -33,6 +35,36 @@ class Seen:
     base: np.ndarray
     direct: np.ndarray | None = None
     pruned: Memory = field(default_factory=lambda: Memory(16))
+
+
+def open_gallery(spec: str) -> BiasSet:
+    """A gallery from a parquet file of labelled faces, or one of the sets that `ccs.datasets` knows by name.
+
+    A file has a column of pictures and one or more of `ATTRIBUTES`; occupations and templates are the
+    study's, K a tenth of the pictures. InputError where there is none such, or it is no set of labelled people.
+    """
+    from ccs import datasets, paper
+    from ccs.datasets import folder, table
+
+    path = Path(spec).expanduser()
+    if path.suffix != ".parquet":
+        found = datasets.open_set(spec)
+        if not isinstance(found, BiasSet):
+            raise InputError(f"{spec} is not a set of people with labelled groups.")
+        return found
+    present = table.open_parquet(path).columns if path.is_file() else ()
+    attributes = {name.replace("_", " "): name for name in ATTRIBUTES if name in present}
+    if not attributes:
+        raise InputError(f"{spec} is not there, or has none of the columns {', '.join(ATTRIBUTES)}.")
+    opened = folder.bias_set(
+        path,
+        name=path.stem,
+        attributes=attributes,
+        k={},
+        occupations=paper.occupations(),
+        templates=paper.templates(),
+    )
+    return replace(opened, k=dict.fromkeys(opened.groups, max(1, len(opened.images) // 10)))
 
 
 class Galleries:

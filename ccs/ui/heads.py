@@ -135,7 +135,7 @@ def _texts(card: Card, chosen: int) -> str:
         "compare the texts’ own tags; they are not language models."
     )
     return figure(
-        "Texts that describe it",
+        f"Texts that describe {card.head}",
         f'<table class="texts">{head_row("", "text", "share", *judges)}<tbody>{rows}</tbody></table>',
         what=what,
         unit="share of the head’s variance, %",

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from ccs.errors import InputError
-from ccs.ui import api, core
+from ccs.ui import actions, api, core
 from ccs.ui.core import App
 from ccs.ui.parts import esc
 from ccs.ui.session import Session
@@ -75,7 +75,7 @@ def opener(app: App) -> Any:
 
     def open_page(session: Session | None, request: gr.Request) -> Iterator[Update]:
         query = {key: str(value) for key, value in dict(request.query_params).items()}
-        fresh = core.open_link(app, query)
+        fresh = actions.open_link(app, query)
         yield from _answer(app, fresh)
 
     return open_page
@@ -88,12 +88,12 @@ def actor(app: App) -> Any:
         data = getattr(event, "_data", None)
         data = data if isinstance(data, Mapping) else {}
         if session is None:  # the page outlived the session that it had here
-            session = core.open_link(app, {})
+            session = actions.open_link(app, {})
             session.notices.append("This page had been idle for long, so it starts from the beginning.")
         elif str(data.get("do")) != "dismiss":
             session.notices.clear()
         try:
-            core.update(app, session, str(data.get("do", "")), data)
+            actions.update(app, session, str(data.get("do", "")), data)
         except InputError as error:
             session.notices.append(str(error))
         except Exception:

@@ -1,0 +1,92 @@
+"""The screen as a link, and the way back."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.ui.state import MAX_HISTORY, VIEWS, History, State, from_query, line, texts
+
+HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))
+WORDS = st.text("abc é{}<&=+%#'\"", min_size=1, max_size=20).map(line).filter(bool)
+STATES = st.builds(
+    State,
+    tab=st.sampled_from(VIEWS),
+    model=WORDS,
+    off=st.sets(HEADS, max_size=5).map(HeadSet),
+    head=st.none() | HEADS,
+    text=st.integers(0, 4),
+    classes=st.lists(WORDS, max_size=4, unique=True).map(tuple).map(texts),
+    occupations=st.lists(WORDS, max_size=4, unique=True).map(tuple).map(texts),
+    k=st.integers(0, 9999),
+    target=st.sampled_from(["pool", "uniform"]),
+    faulty=st.booleans(),
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(STATES)
+def test_a_link_gives_the_screen_back(state: State) -> None:
+    # A single text that holds a comma cannot be told from two; the page never makes one.
+    if any("," in one for one in (*state.classes, *state.occupations)):
+        return
+    read, problems = from_query(dict(parse_qsl(state.query())))
+    assert problems == ()
+    assert read == state
+
+
+def test_the_opening_screen_has_an_empty_link() -> None:
+    assert State().query() == ""
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("off", "L1.H"), ("head", "x"), ("tab", "admin"), ("k", "-1"), ("text", "1e9"), ("find", "a" * 20_000)],
+)
+def test_a_bad_part_of_a_link_is_left_out_and_named(part: str, value: str) -> None:
+    state, problems = from_query({part: value, "model": "organism"})
+    assert state == State(model="organism")
+    assert len(problems) == 1
+    assert part in problems[0]
+
+
+def test_unknown_parts_of_a_link_are_ignored() -> None:
+    assert from_query({"__theme": "dark", "utm_source": "x"}) == (State(), ())
+
+
+def test_undo_and_redo_walk_one_path() -> None:
+    a, b, c = (HeadSet([Head(0, i)]) for i in range(3))
+    history = History().to(a, b).to(b, c)
+    present, history = history.undo(c)
+    assert present == b
+    present, history = history.undo(present)
+    assert present == a
+    assert history.undo(a) == (a, history)
+    present, history = history.redo(present)
+    assert present == b
+    assert history.to(b, a).future == ()  # a new way forward forgets the old one
+
+
+def test_nothing_changed_is_not_remembered_and_memory_is_bounded() -> None:
+    none = HeadSet()
+    assert History().to(none, none) == History()
+    history, present = History(), none
+    for i in range(MAX_HISTORY + 20):
+        new = HeadSet([Head(0, i)])
+        history, present = history.to(present, new), new
+    assert len(history.past) == MAX_HISTORY
+
+
+def test_typed_texts() -> None:
+    assert texts("a dog, a cat ,, a dog") == ("a dog", "a cat")
+    assert texts("red, white\nblue\n\n") == ("red, white", "blue")
+    assert texts("a\x00b\u202ec") == ("a b c",)
+    with pytest.raises(InputError, match="at most 200"):
+        texts("\n".join(map(str, range(201))))
+    with pytest.raises(InputError, match="201 characters"):
+        texts("x" * 201)
