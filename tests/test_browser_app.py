@@ -31,6 +31,7 @@ SERIOUS = ("serious", "critical")
 # Threads of the server and of the browser's client warn for themselves; nothing of ours runs there unchecked.
 pytestmark = [
     pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings(r"ignore::Warning:gradio\..*"),
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here"),
 ]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from ccs.ui import actions, attention, bias, charts, classify, core, heads, judg
 from ccs.ui.api import Endpoints
 from ccs.ui.core import App
 from ccs.ui.galleries import Galleries, open_gallery
+from ccs.ui.interface import actor
 from ccs.ui.parts import csv_text
 from ccs.ui.pictures import load_example
 from ccs.ui.session import Memory, Session
@@ -544,6 +546,35 @@ def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) 
         ends.heads("nothing")
     with pytest.raises(InputError):
         ends.classify(None, off="L0.H0")
+
+
+def test_an_estimate_comes_first_and_is_named(app: App, model: Model) -> None:
+    session = actions.open_link(app, {"tab": "bias", "gallery": SMALL, "off": "L4.H2"})
+    for _ in app.galleries.collect(model, SMALL):
+        pass
+    event = SimpleNamespace(_data={"do": "off", "off": "L4.H2 L5.H4"})
+    updates = list(actor(app)(session, event))
+    pages = [update[3] for update in updates if isinstance(update[3], str)]
+    assert len(pages) == 2
+    assert 'data-exact="0"' in pages[0]
+    assert "an instant estimate from direct effects" in pages[0]
+    assert 'data-exact="1"' in pages[1]
+    states = [re.findall('data-state="([a-z]+)"', update[4])[0] for update in updates]
+    assert set(states[:-1]) == {"working"}
+    assert states[-1] == "done"
+
+
+def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = actions.open_link(app, {"tab": "classify"})
+    monkeypatch.setattr(classify, "render", lambda *_: 1 / 0)
+    *_, last = actor(app)(session, SimpleNamespace(_data={"do": "off", "off": "L7.H1"}))
+    assert "This view cannot be shown" in last[3]
+    assert "1 of 24 switched off" in last[2]
+    monkeypatch.undo()
+    *_, last = actor(app)(session, SimpleNamespace(_data={"do": "off", "off": ""}))
+    assert "before and after agree" in last[3]
+    *_, last = actor(app)(None, SimpleNamespace(_data={"do": "off", "off": ""}))
+    assert "idle for long" in last[1]
 
 
 # -- galleries of one's own ----------------------------------------------------------------------

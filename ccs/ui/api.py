@@ -12,13 +12,16 @@ from typing import Any
 
 import gradio as gr
 import numpy as np
+from gradio.events import api as endpoint
 
+from ccs import agreement
 from ccs import bias as measures
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.ui import actions, judges, paradox, uploads
 from ccs.ui import bias as bias_view
 from ccs.ui import classify as classify_view
+from ccs.ui import pictures as shown_pictures
 from ccs.ui.core import App
 from ccs.ui.session import Session
 from ccs.ui.state import line, texts
@@ -119,7 +122,7 @@ class Endpoints:
         session.uploads = tuple(uploads.read(Path(path)) for path in (pictures or [])[: uploads.MAX_PICTURES])
         loaded = self.app.shelf.get(model)
         names, found, moved = classify_view.measure(session, loaded)
-        shown = classify_view.pictures(session)
+        shown = shown_pictures.pictures(session)
         return {
             "classes": list(names),
             "pictures": [p.name for p in shown],
@@ -220,7 +223,7 @@ class Endpoints:
         table = self.app.sheet(model).table("judgments")
         if not len(table):
             raise InputError(f"There are no judgments of {model}.")
-        found = judges.agreement.summarize(judges.verdicts(table), draws=judges.DRAWS)
+        found = agreement.summarize(judges.verdicts(table), draws=judges.DRAWS)
         return {
             "judges": [{k: _json(v) for k, v in vars(rate).items()} for rate in found.judges],
             "pairs": [{k: _json(v) for k, v in vars(pair).items()} for pair in found.pairs],
@@ -266,7 +269,7 @@ def expose(app: App) -> None:
     ends = Endpoints(app)
     shared: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1}
     for name in ("models", "heads", "head", "bias", "paradox", "judges", "about"):
-        gr.api(_told(getattr(ends, name)), api_name=name, **shared)
+        endpoint(_told(getattr(ends, name)), api_name=name, **shared)
     with gr.Row(visible=False):
         inputs = [
             gr.File(label="pictures", file_count="multiple", type="filepath"),

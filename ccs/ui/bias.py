@@ -26,6 +26,7 @@ OPENING = ("judge", "artist", "teacher")
 OWN = "the gallery’s own"
 STUDY = "the study’s four"
 DRAWS = 400
+LARGE = 200  # pictures from which on an instant estimate is worth having
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,9 @@ def prepare(app: App, session: Session) -> Iterator[tuple[float, str]]:
     n = len(app.galleries.get(name).images)
     for share in app.galleries.seen(model, name):
         yield share, f"Looking at {n} pictures"
+    if n >= LARGE:
+        for share in app.galleries.collect(model, name):
+            yield share, "Collecting direct effects, for instant estimates from now on"
     for share in app.galleries.pruned(model, name, session.state.off):
         yield share, f"Looking again with {len(session.state.off)} heads off"
 

@@ -41,7 +41,7 @@ def open_gallery(spec: str) -> BiasSet:
     """A gallery from a parquet file of labelled faces, or one of the sets that `ccs.datasets` knows by name.
 
     A file has a column of pictures and one or more of `ATTRIBUTES`; occupations and templates are the
-    study's, K a tenth of the pictures. InputError where there is none such, or it is no set of labelled people.
+    study's, K a tenth of the pictures. InputError for anything else.
     """
     from ccs import datasets, paper
     from ccs.datasets import folder, table
@@ -116,7 +116,8 @@ class Galleries:
     def _of(self, model: Model, name: str) -> Seen:
         for _ in self.seen(model, name):
             pass
-        found: Seen = self._seen.get((model.weights_hash, name), lambda: None)  # type: ignore[arg-type,return-value]
+        found = self._seen.find((model.weights_hash, name))
+        assert isinstance(found, Seen)
         return found
 
     def known(self, model: Model, name: str) -> Seen | None:

@@ -180,7 +180,7 @@ def _pictures(app: App, session: Session, model: Model, card: Card) -> str:
     """Drawn pictures that drive the head most and least, and where it looks in the visitor's pictures."""
     shown = pictures(session)
     maps = attention.cls_attention(
-        model.tower, trunk(session, model), card.head, session.state.off - HeadSet([card.head])
+        model.tower, trunk(session, model), card.head, HeadSet(session.state.off - {card.head})
     )
     looks = "".join(
         f'<figure><img src="{data_url(attention.overlay(model, p.image, row))}" alt="{esc(p.name)}, lit '

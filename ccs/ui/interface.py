@@ -27,9 +27,10 @@ Update = list[Any]
 def blocks(app: App) -> gr.Blocks:
     """The page. One thing computes at a time, in the order asked: two cores gain nothing from more."""
     script = (ASSETS / "region.js").read_text("utf-8")
-    with gr.Blocks(
+    demo: gr.Blocks = gr.Blocks(
         title="CLIP heads", analytics_enabled=False, fill_width=True, delete_cache=(600, 3600)
-    ) as demo:
+    )
+    with demo:
         session = gr.State(None, time_to_live=SESSION_SECONDS)
         parts: dict[str, gr.HTML] = {}
         parts["top"] = gr.HTML(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -76,11 +76,9 @@ def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarra
     shown = pictures(session)
     key = tuple(p.key for p in shown)
     start = trunk(session, model)
-    return np.stack(
-        [
-            session.memory.get(
-                ("embed", model.weights_hash, key, off), lambda off=off: model.embed_trunk(start, off)
-            )  # type: ignore[misc]
-            for off in plans
-        ]
-    )
+
+    def one(off: HeadSet) -> np.ndarray:
+        made = partial(model.embed_trunk, start, off)
+        return session.memory.get(("embed", model.weights_hash, key, off), made)
+
+    return np.stack([one(off) for off in plans])

@@ -27,6 +27,10 @@ class Memory:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._items
 
+    def find(self, key: Hashable) -> object:
+        """What is kept under the key, None where nothing is."""
+        return self._items.get(key)
+
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value of the key, made now where it is not there; a `make` that raises leaves nothing."""
         if key not in self._items:

@@ -1,0 +1,76 @@
+"""The README picture, from the real app: python scripts/screenshot.py [--results FOLDER] [--out FILE]."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+WIDTH, HEIGHT = 1360, 900
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Start the app, open a screen, save what is seen; 2 if there is no browser or no results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", help="a folder of tables; default: precomputed/")
+    parser.add_argument(
+        "--query", default="tab=classify&preset=high", help="the screen, as in the page's address"
+    )
+    parser.add_argument("--out", type=Path, default=Path("docs/app.png"))
+    parser.add_argument("--width", type=int, default=WIDTH)
+    parser.add_argument("--height", type=int, default=HEIGHT)
+    args = parser.parse_args(argv)
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        print("error: There is no Chromium here to take the picture with.", file=sys.stderr)
+        return 2
+
+    from ccs import results
+    from ccs.errors import InputError
+    from ccs.ui.core import App
+    from ccs.ui.interface import blocks, launch_settings
+
+    with tempfile.TemporaryDirectory() as cache:
+        try:
+            app = App(results.load(args.results), Path(cache))
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        demo = blocks(app)
+        _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
+        query = args.query
+        if "preset=high" in query:
+            high = str(app.sheet(app.models[0]).level("high")).replace(" ", "+")
+            query = query.replace("preset=high", f"off={high}")
+        shoot(chromium, f"{url}?{query}&__theme=light", args)
+        demo.close(verbose=False)
+    print(f"{args.out} is written.")
+    return 0
+
+
+def shoot(chromium: str, address: str, args: argparse.Namespace) -> None:
+    """Open the address and save the window as a PNG once the server has answered."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(
+            viewport={"width": args.width, "height": args.height}, device_scale_factor=1.5
+        )
+        page.set_default_timeout(300_000)
+        page.goto(address)
+        page.wait_for_function("document.body.dataset.ready && !document.body.dataset.busy")
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=str(args.out), animations="disabled")
+        browser.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
