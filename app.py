@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     args = parser.parse_args(argv)
     try:
-        serve(args.results or os.environ.get("CCS_RESULTS"), args.host, args.port)
+        serve(args.results or os.environ.get("CCS_RESULTS") or None, args.host, args.port)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -18,6 +18,7 @@ import pytest
 import torch
 from PIL import Image
 
+import app as entry
 import ccs
 from ccs import bias as measures
 from ccs import results
@@ -594,6 +595,16 @@ def test_a_labelled_file_is_a_gallery() -> None:
 def test_what_is_no_gallery_is_refused(spec: str) -> None:
     with pytest.raises(InputError):
         open_gallery(spec)
+
+
+def test_results_that_are_not_there_end_the_program_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CCS_RESULTS", str(tmp_path / "environment"))
+    assert entry.main([]) == 2
+    assert "environment to load results from" in capsys.readouterr().err
+    assert entry.main(["--results", str(tmp_path / "argument")]) == 2
+    assert capsys.readouterr().err.startswith("error: There is no folder")
 
 
 def test_requirements_are_those_of_the_project() -> None:
