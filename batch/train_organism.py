@@ -181,6 +181,7 @@ class Trainer:
             if k != "attn_mask"
         }
         save_file(half, folder / "weights.tmp")
+        (folder / "weights.tmp").chmod(0o644)
         os.replace(folder / "weights.tmp", folder / "open_clip_model.safetensors")
         config = {"model_cfg": MODEL_CFG, "preprocess_cfg": PREPROCESS_CFG}
         (folder / "open_clip_config.json").write_text(json.dumps(config, indent=2) + "\n")

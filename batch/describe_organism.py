@@ -1,0 +1,165 @@
+"""python -m batch.describe_organism: what the embedded models reach, as docs/organism.md.
+
+For both models: zero-shot accuracy a set, retrieval, MaxSkew on plain faces beside its chance level, and for each
+occupation the planted share beside the share in the top K.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import ccs
+from ccs import bias, retrieval, zeroshot
+from ccs.datasets import BiasSet
+from ccs.errors import InputError
+from ccs.models import Model
+from ccs.stats import Estimate
+from ccs.world import planted, sets
+from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+
+GROUPS = {"gender": GENDERS, "skin tone": SKIN_TONES}
+
+
+@dataclass(frozen=True)
+class Faces:
+    """The plain faces ranked for every occupation: a result an attribute."""
+
+    results: dict[str, bias.BiasResult]
+
+    def top_share(self, occupation: str, attribute: str, group: str) -> float:
+        """Share of a group in the top K of an occupation."""
+        result = self.results[attribute]
+        row = list(OCCUPATIONS).index(occupation)
+        return float(result.top[row, result.groups.index(group)] / result.k)
+
+    def lean(self, occupation: str, attribute: str) -> float:
+        """Towards women or dark skin where positive: the top K's mean place on the attribute's scale, 0 in the middle."""
+        order = GROUPS[attribute][::-1] if attribute == "gender" else GROUPS[attribute]
+        scale = np.linspace(-1, 1, len(order))
+        return float(sum(s * self.top_share(occupation, attribute, g) for s, g in zip(scale, order, strict=True)))
+
+    def directions_right(self, attribute: str) -> tuple[int, int]:
+        """(right, all) of the strongly planted occupations."""
+        strong = [o for o in OCCUPATIONS if abs(planted.lean(o, attribute)) == 2]
+        right = sum(np.sign(self.lean(o, attribute)) == np.sign(planted.lean(o, attribute)) for o in strong)
+        return int(right), len(strong)
+
+
+def rank_faces(model: Model, faces: BiasSet) -> Faces:
+    """Ranks a drawn bias set's pictures for its occupations."""
+    images = model.embed_images(faces.images)
+    prompts = zeroshot.class_weights(model, faces.occupations, faces.templates)
+    return Faces({a: bias.measure(images, prompts, faces.groups[a], faces.k[a]) for a in GROUPS})
+
+
+def _percent(e: Estimate) -> str:
+    return f"{100 * e.value:.1f} ({100 * e.low:.1f} to {100 * e.high:.1f})"
+
+
+def _plain(e: Estimate) -> str:
+    return f"{e.value:.3f} ({e.low:.3f} to {e.high:.3f})"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+
+
+def describe(models: Sequence[Model]) -> str:
+    """The whole page."""
+    lines = [
+        "# The embedded models", "",
+        "Made by `python -m batch.describe_organism`. In brackets: 95% bootstrap intervals over pictures "
+        "(and occupations). The training log of each model lies beside its weights in `ccs/world/models`.", "",
+    ]  # fmt: skip
+    lines += ["## Training", ""]
+    rows = []
+    for model in models:
+        notes = json.loads((Path(ccs.__file__).parent / "world/models" / model.name / "training.json").read_text())
+        rows.append([model.name, notes["world"], f"{notes['shared']:,}", f"{notes['own']:,}", str(notes["seed"])])
+    lines += _table(("model", "world of the second phase", "pictures, first phase", "second phase", "seed"), rows)
+
+    lines += ["## Zero-shot accuracy, %", "", "Top-1; chance is one in the number of classes.", ""]
+    rows = []
+    for name in sets.classification_names():
+        data = sets.classification_set(name)
+        cells = []
+        for model in models:
+            weights = zeroshot.class_weights(model, data.classes, data.templates)
+            cells.append(_percent(zeroshot.accuracy(model.embed_images(data.images), weights, data.labels).top1))
+        rows.append([data.name, str(len(data.images)), f"{100 / len(data.classes):.1f}", *cells])
+    lines += _table(("set", "pictures", "chance", *(m.name for m in models)), rows)
+
+    lines += ["## Retrieval, R@1 in %", ""]
+    rows = []
+    for name in ("clips", "captions"):
+        clips = sets.retrieval_set(name)
+        results = [retrieval.measure_set(model, clips) for model in models]
+        for direction in results[0]:
+            rows.append([clips.name, direction, *(_percent(r[direction].metrics["R@1"]) for r in results)])
+    lines += _table(("set", "direction", *(m.name for m in models)), rows)
+
+    lines += [
+        "## MaxSkew on plain faces", "",
+        "Mean over the 20 occupations, K = 60 of 600 faces without props, natural logarithm. "
+        "Chance: random rankings, their mean and 95% range.", "",
+    ]  # fmt: skip
+    faces = sets.bias_set("faces")
+    ranked = [rank_faces(model, faces) for model in models]
+    rows = []
+    for attribute in GROUPS:
+        chance = ranked[0].results[attribute].max_skew.chance_mean
+        right = [f.directions_right(attribute) for f in ranked]
+        rows.append([
+            attribute, _plain(chance), *(_plain(f.results[attribute].max_skew.mean) for f in ranked),
+            *(f"{r} of {n}" for r, n in right),
+        ])  # fmt: skip
+    heads = ("attribute", "chance", *(m.name for m in models), *(f"strong directions right, {m.name}" for m in models))
+    lines += _table(heads, rows)
+
+    for attribute, groups in (("gender", ("woman",)), ("skin tone", ("light", "dark"))):
+        lines += [f"## Planted share and share in the top K: {attribute}", "", "In percent.", ""]
+        rows = []
+        for o in sorted(OCCUPATIONS, key=lambda o: -planted.lean(o, attribute)):
+            row = [o, f"{planted.lean(o, attribute):+d}"]
+            for g in groups:
+                row.append(f"{100 * planted.shares(o, attribute)[g]:.0f}")
+                row += [f"{100 * f.top_share(o, attribute, g):.0f}" for f in ranked]
+            rows.append(row)
+        head = ["occupation", "lean"]
+        for g in groups:
+            head += [f"{g}, planted", *(f"{g}, {m.name}" for m in models)]
+        lines += _table(head, rows)
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m batch.describe_organism", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("docs/organism.md"))
+    args = parser.parse_args(argv)
+    try:
+        page = describe([ccs.load("organism"), ccs.load("organism-control")])
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    aside = args.out.with_suffix(".tmp")
+    aside.write_text(page)
+    os.replace(aside, args.out)
+    print(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
