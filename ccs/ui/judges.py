@@ -44,7 +44,9 @@ def render(app: App, session: Session, sheet: Sheet) -> str:
             "No judgments",
             f"There is no table of judgments for {sheet.model}, so nobody has decided anything yet.",
         )
-    return _task(app, session, sheet) + _panel(sheet, table) + _disputed(table)
+    # The tables stand still while a visitor annotates; only the task changes from key to key.
+    still = session.memory.get(("judges", sheet.model), lambda: _panel(sheet, table) + _disputed(table))
+    return _task(app, session, sheet) + still
 
 
 def _stand_ins(manifest: Mapping[str, Any]) -> set[str]:
