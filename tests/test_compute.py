@@ -220,10 +220,15 @@ def test_dry_run_and_plan_cost_write_no_table(
     assert not list(tmp_path.glob("*/*.parquet"))
 
 
+def _interruptible(args: list[str]) -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without it
+    return run(args)
+
+
 def test_interrupted_by_the_user(tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 130)):
         args = arguments(tiny_folder, texts, tmp_path / str(number))
-        child = fork.Process(target=lambda args=args: os._exit(run(args)))
+        child = fork.Process(target=lambda args=args: os._exit(_interruptible(args)))
         child.start()
         began = time.monotonic()
         while not list((tmp_path / str(number)).rglob("*.safetensors")) and time.monotonic() - began < 60:
