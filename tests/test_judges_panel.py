@@ -334,7 +334,9 @@ open_panel(spec, settings).judge(questions)
 
 
 def start(server: LLMServer, settings: JudgeSettings, mode: str = "live") -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, server.spec, str(settings.cache), mode])
+    # Python takes SIGINT as it finds it, and a shell's background jobs begin with it ignored.
+    command = [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + SCRIPT]
+    return subprocess.Popen([*command, server.spec, str(settings.cache), mode])
 
 
 def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(
