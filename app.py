@@ -9,6 +9,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccs.errors import InputError
+
+if TYPE_CHECKING:
+    from ccs.results import Collection
+    from ccs.ui.core import App
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -16,8 +23,6 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Load the results and serve the page; returns 2 for a user's mistake."""
-    from ccs.errors import InputError
-
     parser = argparse.ArgumentParser(
         description="See a head of a CLIP model, switch it off, see what happens."
     )
@@ -39,25 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def serve(results: str | None, host: str, port: int | None) -> None:
     """Serve the page until interrupted."""
-    from gradio.utils import get_upload_folder
-
     from ccs import results as tables
-    from ccs.errors import InputError
-    from ccs.ui.core import App
-    from ccs.ui.galleries import Galleries, open_gallery
-    from ccs.ui.interface import blocks, launch_settings
+    from ccs.ui.interface import Later, blocks, launch_settings
 
-    found, others = tables.load(results), []
-    for spec in filter(None, map(str.strip, os.environ.get("CCS_GALLERIES", "").split(","))):
-        try:
-            others.append(open_gallery(spec))
-        except InputError as error:  # the page is worth having without it
-            found = replace(found, notices=(*found.notices, f"The gallery {spec} was left out: {error}"))
-    app = App(found, Path(get_upload_folder()), Galleries(others))
-    print(f"Results: {app.collection.source}", *app.collection.notices, sep="\n")
+    found = tables.load(results)
+    print(f"Results: {found.source}", *found.notices, sep="\n")
+    app = Later(lambda: make(found))
     demo = blocks(app)
-    # The first visitor should not wait for the model to be read.
-    threading.Thread(target=app.warm, daemon=True).start()
     try:
         _, url, _ = demo.launch(
             server_name=host, server_port=port, prevent_thread_lock=True, **launch_settings()
@@ -65,7 +58,25 @@ def serve(results: str | None, host: str, port: int | None) -> None:
     except OSError as error:
         raise InputError(f"The page cannot be served at {host}, port {port or 7860}: {error}") from None
     print(f"Open {url}", flush=True)
+    # The first visitor should not wait for PyTorch and the model, if there is a moment before they come.
+    threading.Thread(target=lambda: app().warm(), daemon=True).start()
     demo.block_thread()
+
+
+def make(found: Collection) -> App:
+    """What all visitors share; a gallery that cannot be opened is left out and named on the page."""
+    from gradio.utils import get_upload_folder
+
+    from ccs.ui.core import App
+    from ccs.ui.galleries import Galleries, open_gallery
+
+    others = []
+    for spec in filter(None, map(str.strip, os.environ.get("CCS_GALLERIES", "").split(","))):
+        try:
+            others.append(open_gallery(spec))
+        except InputError as error:
+            found = replace(found, notices=(*found.notices, f"The gallery {spec} was left out: {error}"))
+    return App(found, Path(get_upload_folder()), Galleries(others))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except InputError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
-        demo = blocks(app)
+        demo = blocks(lambda: app)
         _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
         query = args.query
         if "preset=high" in query:

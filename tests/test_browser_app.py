@@ -56,7 +56,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, str]]:
         patch.setenv("GRADIO_TEMP_DIR", str(cache))
         app = App(results.load(folder), cache, small_gallery())
         app.shelf._models["organism"] = model
-        demo = blocks(app)
+        demo = blocks(lambda: app)
         _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
         yield app, url
         demo.close(verbose=False)
@@ -304,7 +304,7 @@ def test_axe_finds_nothing_serious(visit: Callable[..., Page], theme: str, width
 def test_results_that_are_missing(visit: Callable[..., Page], made: tuple[App, str], tmp_path: Path) -> None:
     app = App(results.load(tmp_path), made[0].uploads, made[0].galleries)
     app.shelf = made[0].shelf
-    demo = blocks(app)
+    demo = blocks(lambda: app)
     _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
     try:
         page = visit("tab=classify", url=url)

@@ -525,7 +525,7 @@ def test_csv_cells_do_not_run_in_a_spreadsheet() -> None:
 
 
 def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) -> None:
-    ends = Endpoints(app)
+    ends = Endpoints(lambda: app)
     assert ends.models()[0] == "organism"
     table = {row["head"]: row for row in ends.heads()}
     assert len(table) == 24
@@ -554,7 +554,7 @@ def test_an_estimate_comes_first_and_is_named(app: App, model: Model) -> None:
     for _ in app.galleries.collect(model, SMALL):
         pass
     event = SimpleNamespace(_data={"do": "off", "off": "L4.H2 L5.H4"})
-    updates = list(actor(app)(session, event))
+    updates = list(actor(lambda: app)(session, event))
     pages = [update[3] for update in updates if isinstance(update[3], str)]
     assert len(pages) == 2
     assert 'data-exact="0"' in pages[0]
@@ -568,13 +568,13 @@ def test_an_estimate_comes_first_and_is_named(app: App, model: Model) -> None:
 def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     session = actions.open_link(app, {"tab": "classify"})
     monkeypatch.setattr(classify, "render", lambda *_: 1 / 0)
-    *_, last = actor(app)(session, SimpleNamespace(_data={"do": "off", "off": "L7.H1"}))
+    *_, last = actor(lambda: app)(session, SimpleNamespace(_data={"do": "off", "off": "L7.H1"}))
     assert "This view cannot be shown" in last[3]
     assert "1 of 24 switched off" in last[2]
     monkeypatch.undo()
-    *_, last = actor(app)(session, SimpleNamespace(_data={"do": "off", "off": ""}))
+    *_, last = actor(lambda: app)(session, SimpleNamespace(_data={"do": "off", "off": ""}))
     assert "before and after agree" in last[3]
-    *_, last = actor(app)(None, SimpleNamespace(_data={"do": "off", "off": ""}))
+    *_, last = actor(lambda: app)(None, SimpleNamespace(_data={"do": "off", "off": ""}))
     assert "idle for long" in last[1]
 
 

@@ -1,6 +1,7 @@
 """Each view as a function with typed inputs: on Gradio's API page, in gradio_client, and as MCP tools.
 
-Functions take what they need and keep nothing between calls. A mistake comes back as a sentence.
+Functions take what they need and keep nothing between calls. A mistake comes back as a sentence. What needs
+PyTorch is imported when a function runs: the page is served before that.
 """
 
 from __future__ import annotations
@@ -8,35 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 import numpy as np
 from gradio.events import api as endpoint
 
-from ccs import agreement
-from ccs import bias as measures
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.ui import actions, judges, paradox, uploads
-from ccs.ui import bias as bias_view
-from ccs.ui import classify as classify_view
-from ccs.ui import pictures as shown_pictures
-from ccs.ui.core import App
+from ccs.ui import uploads
 from ccs.ui.session import Session
 from ccs.ui.state import line, texts
+
+if TYPE_CHECKING:
+    from ccs.ui.core import App
 
 Json = dict[str, Any]
 
 
 class Endpoints:
-    """The functions, bound to one app."""
+    """The functions, bound to one app, which is made when it is first needed."""
 
-    def __init__(self, app: App) -> None:
-        self.app = app
+    def __init__(self, source: Callable[[], App]) -> None:
+        self._source = source
+
+    @property
+    def app(self) -> App:
+        return self._source()
 
     def _session(self, model: str, off: str = "") -> Session:
         """A session of one call; InputError for a model or a head that is not there."""
+        from ccs.ui import actions
+
         app = self.app
         if model not in app.models:
             raise InputError(f"There is no model {model!r}; there are {', '.join(app.models)}.")
@@ -115,14 +119,18 @@ class Endpoints:
         commas; empty means the example's own. off: heads such as "L7.H2 L6.H1". template: with {} where the
         class goes.
         """
+        from ccs.ui import actions
+        from ccs.ui import classify as view
+        from ccs.ui.pictures import pictures as shown_pictures
+
         session = self._session(model, off)
-        template = classify_view.check_template(line(template))
+        template = view.check_template(line(template))
         actions.update(self.app, session, "example", {"value": example})
         session.state = replace(session.state, classes=texts(classes), template=template)
         session.uploads = tuple(uploads.read(Path(path)) for path in (pictures or [])[: uploads.MAX_PICTURES])
         loaded = self.app.shelf.get(model)
-        names, found, moved = classify_view.measure(session, loaded)
-        shown = shown_pictures.pictures(session)
+        names, found, moved = view.measure(session, loaded)
+        shown = shown_pictures(session)
         return {
             "classes": list(names),
             "pictures": [p.name for p in shown],
@@ -150,6 +158,9 @@ class Endpoints:
         occupations: one a line or between commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for
         the gallery's own. target: pool or uniform. Intervals are 95%.
         """
+        from ccs import bias as measures
+        from ccs.ui import bias as view
+
         session = self._session(model, off)
         self.app.galleries.get(gallery)
         session.state = replace(
@@ -160,11 +171,11 @@ class Endpoints:
             k=max(0, int(k)),
             target=target,
         )
-        what = bias_view.asked(self.app, session)
+        what = view.asked(self.app, session)
         loaded = self.app.shelf.get(model)
         before = self.app.galleries.base(loaded, gallery)
         after = self.app.galleries.embeddings(loaded, gallery, session.state.off)
-        first, second = bias_view.measure(before, after, bias_view.texts(session, loaded, what), what)
+        first, second = view.measure(before, after, view.texts(session, loaded, what), what)
         change = measures.compare(second, first)
         return {
             "occupations": list(what.occupations),
@@ -202,6 +213,8 @@ class Endpoints:
 
         quality, fairness: keys of the quantities, as the answer lists them; empty means the first of each.
         """
+        from ccs.ui import paradox
+
         left, right = paradox.quality_rows(self.app), paradox.fairness_rows(self.app)
         if not len(left) or not len(right):
             raise InputError("There are no tables pruning and bias yet.")
@@ -219,6 +232,9 @@ class Endpoints:
 
         model: one of `models`.
         """
+        from ccs import agreement
+        from ccs.ui import judges
+
         self._session(model)
         table = self.app.sheet(model).table("judgments")
         if not len(table):
@@ -264,9 +280,9 @@ def _told(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def expose(app: App) -> None:
+def expose(source: Callable[[], App]) -> None:
     """Add the functions to the page that is being built. They queue for the model like everyone else."""
-    ends = Endpoints(app)
+    ends = Endpoints(source)
     shared: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1}
     for name in ("models", "heads", "head", "bias", "paradox", "judges", "about"):
         endpoint(_told(getattr(ends, name)), api_name=name, **shared)

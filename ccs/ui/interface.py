@@ -1,21 +1,23 @@
-"""The Gradio side: three regions of HTML, a listener for what visitors do, one for a page that opens."""
+"""The Gradio side: three regions of HTML, a listener for what visitors do, one for a page that opens.
+
+Nothing here needs PyTorch: the page is served first; what computes (`loop`) comes with the app itself.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from ccs.errors import InputError
-from ccs.ui import actions, api, core
-from ccs.ui.core import App
-from ccs.ui.parts import esc
+from ccs.ui import api
+from ccs.ui.parts import status
 from ccs.ui.session import Session
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from ccs.ui.core import App
 
 ASSETS = Path(__file__).parent / "assets"
 REGIONS = ("top", "left", "main")
@@ -24,7 +26,22 @@ SESSIONS = 200
 Update = list[Any]
 
 
-def blocks(app: App) -> gr.Blocks:
+class Later:
+    """An app that is made once, when it is first asked for; others who ask meanwhile wait for it."""
+
+    def __init__(self, make: Callable[[], App]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._app: App | None = None
+
+    def __call__(self) -> App:
+        with self._lock:
+            if self._app is None:
+                self._app = self._make()
+            return self._app
+
+
+def blocks(source: Callable[[], App]) -> gr.Blocks:
     """The page. One thing computes at a time, in the order asked: two cores gain nothing from more."""
     script = (ASSETS / "region.js").read_text("utf-8")
     demo: gr.Blocks = gr.Blocks(
@@ -37,7 +54,7 @@ def blocks(app: App) -> gr.Blocks:
             _waiting("top"), js_on_load=script, elem_id="region-top", apply_default_css=False
         )
         parts["status"] = gr.HTML(
-            _status(0, "working"), js_on_load=script, elem_id="region-status", apply_default_css=False
+            status(0, "working"), js_on_load=script, elem_id="region-status", apply_default_css=False
         )
         with gr.Row(elem_id="columns"):
             for name in ("left", "main"):
@@ -51,14 +68,14 @@ def blocks(app: App) -> gr.Blocks:
             "concurrency_id": "model",
             "concurrency_limit": 1,
         }
-        events = [demo.load(opener(app), [session], outputs, **quiet)]
+        events = [demo.load(opener(source), [session], outputs, **quiet)]
         for name in REGIONS:
             # Gradio makes an event of any name that the script quotes.
             listener = getattr(parts[name], "act")  # noqa: B009
-            events.append(listener(actor(app), [session], outputs, trigger_mode="multiple", **quiet))
+            events.append(listener(actor(source), [session], outputs, trigger_mode="multiple", **quiet))
         cancel = getattr(parts["status"], "cancel")  # noqa: B009
         cancel(
-            canceller(app),
+            canceller(source),
             [session],
             outputs,
             cancels=events[1:],
@@ -66,116 +83,42 @@ def blocks(app: App) -> gr.Blocks:
             api_visibility="private",
             queue=False,
         )
-        api.expose(app)
+        api.expose(source)
     demo.queue(default_concurrency_limit=1, max_size=100)
     return demo
 
 
-def opener(app: App) -> Any:
-    """The listener for a page that opens: its session from the link."""
+def opener(source: Callable[[], App]) -> Any:
+    """The listener for a page that opens."""
 
     def open_page(session: Session | None, request: gr.Request) -> Iterator[Update]:
-        query = {key: str(value) for key, value in dict(request.query_params).items()}
-        fresh = actions.open_link(app, query)
-        yield from _answer(app, fresh)
+        from ccs.ui import loop
+
+        yield from loop.open_page(source(), request)
 
     return open_page
 
 
-def actor(app: App) -> Any:
+def actor(source: Callable[[], App]) -> Any:
     """The listener for everything that a visitor does."""
 
     def act(session: Session | None, event: gr.EventData) -> Iterator[Update]:
-        data = getattr(event, "_data", None)
-        data = data if isinstance(data, Mapping) else {}
-        if session is None:  # the page outlived the session that it had here
-            session = actions.open_link(app, {})
-            session.notices.append("This page had been idle for long, so it starts from the beginning.")
-        elif str(data.get("do")) != "dismiss":
-            session.notices.clear()
-        try:
-            actions.update(app, session, str(data.get("do", "")), data)
-        except InputError as error:
-            session.notices.append(str(error))
-        except Exception:
-            log.exception("the action %r failed", data.get("do"))
-            session.notices.append(
-                "Something went wrong with that; the error has been logged. Nothing was changed."
-            )
-        yield from _answer(app, session)
+        from ccs.ui import loop
+
+        yield from loop.act(source(), session, event)
 
     return act
 
 
-def canceller(app: App) -> Any:
-    """The listener for Cancel: the page as it was before the heads were switched off."""
+def canceller(source: Callable[[], App]) -> Any:
+    """The listener for Cancel."""
 
     def cancel(session: Session | None) -> Update:
-        if session is None:
-            return [None, *[gr.skip()] * len(REGIONS), _status(0, "done")]
-        session.notices[:] = [
-            "Cancelled; the figures are not those of the heads switched off now. Click again to compute them."
-        ]
-        session.turn += 1
-        return [
-            session,
-            core.regions(app, session, exact=False)["top"],
-            gr.skip(),
-            gr.skip(),
-            _status(session.turn, "done", query=session.state.query()),
-        ]
+        from ccs.ui import loop
+
+        return loop.cancel(source(), session)
 
     return cancel
-
-
-def _answer(app: App, session: Session) -> Iterator[Update]:
-    """The regions that changed; before long work an estimate, where there is one, and its progress."""
-    session.turn += 1
-    query = session.state.query()
-    try:
-        if core.instant(app, session):
-            yield [
-                session,
-                *_changed(session, core.regions(app, session, exact=False)),
-                _status(session.turn, "working", 0.0, "Computing the exact answer", query),
-            ]
-        for share, doing in core.work(app, session):
-            yield [
-                session,
-                *[gr.skip()] * len(REGIONS),
-                _status(session.turn, "working", share, doing, query),
-            ]
-        new = core.regions(app, session)
-    except InputError as error:
-        new = core.failed(app, session, str(error))
-    except Exception:
-        log.exception("the view %r failed", session.state.tab)
-        new = core.failed(app, session, "Something went wrong; the error has been logged.")
-    yield [session, *_changed(session, new), _status(session.turn, "done", query=query)]
-
-
-def _changed(session: Session, new: Mapping[str, str]) -> Update:
-    """One update a region: its HTML where that changed, else nothing to send."""
-    out: Update = []
-    for name in REGIONS:
-        html = new.get(name, session.shown.get(name, ""))
-        out.append(gr.skip() if session.shown.get(name) == html else html)
-        session.shown[name] = html
-    return out
-
-
-def _status(turn: int, state: str, share: float = 0.0, doing: str = "", query: str = "") -> str:
-    """What the page's script reads: the turn, whether it is over, and the link to this screen."""
-    busy = ""
-    if doing:
-        busy = (
-            f'<div class="busy" role="status"><span>{esc(doing)} …</span><progress max="1" '
-            f'value="{share:.2f}"></progress>'
-            '<button type="button" data-cancel="1">Cancel</button></div>'
-        )
-    return (
-        f'<div class="status" data-turn="{turn}" data-state="{state}" data-query="{esc(query)}">{busy}</div>'
-    )
 
 
 def _waiting(region: str) -> str:

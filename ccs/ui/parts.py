@@ -127,3 +127,17 @@ def head_row(*names: str) -> str:
         for name in names
     )
     return f"<thead><tr>{cells}</tr></thead>"
+
+
+def status(turn: int, state: str, share: float = 0.0, doing: str = "", query: str = "") -> str:
+    """What the page's script reads: the turn, whether it is over, and the link to this screen."""
+    busy = ""
+    if doing:
+        busy = (
+            f'<div class="busy" role="status"><span>{esc(doing)} …</span><progress max="1" '
+            f'value="{share:.2f}"></progress>'
+            '<button type="button" data-cancel="1">Cancel</button></div>'
+        )
+    return (
+        f'<div class="status" data-turn="{turn}" data-state="{state}" data-query="{esc(query)}">{busy}</div>'
+    )
