@@ -43,6 +43,6 @@ def lean(occupation: str, attribute: str) -> int:
 def pick(shares_: dict[str, float], u: float) -> str:
     """The group at quantile `u` in [0, 1): one u gives paired draws in the two worlds."""
     edges = np.cumsum(list(shares_.values()))
-    return list(shares_)[int(min(np.searchsorted(edges, u, side="right"), len(edges) - 1))]
+    return list(shares_)[min(int(np.searchsorted(edges, u, side="right")), len(edges) - 1)]
 
 

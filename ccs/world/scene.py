@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def scene(seed: int, world: str = "balanced") -> Scene:
 
     kind = KINDS[min(int(np.searchsorted(np.cumsum(KIND_SHARES), u[0], side="right")), len(KINDS) - 1)]
     placed = u[1] < 0.35
-    common = {
+    common: dict[str, Any] = {
         "place": choose(PLACES, u[2]) if placed else "",
         "color": "" if placed else choose(tuple(COLORS), u[3]),
         "pattern": "" if placed else ("plain" if u[4] < 0.5 else choose(PATTERNS[1:], 2 * u[4] - 1)),
@@ -139,8 +140,8 @@ def _subject_phrase(s: Scene, rng: np.random.Generator) -> str:
         elif rng.random() < 0.6:
             phrase += f" with {s.skin_tone} skin"
         return phrase
-    words = OCCUPATIONS[s.occupation]
-    word = words[0] if len(words) == 1 or rng.random() < 0.6 else words[1 + int(rng.random() * (len(words) - 1))]
+    names = OCCUPATIONS[s.occupation]
+    word = names[0] if len(names) == 1 or rng.random() < 0.6 else names[1 + int(rng.random() * (len(names) - 1))]
     if s.props and s.gender != "person" and rng.random() < 0.15:
         return f"{article(s.gender)} working as {article(word)}"
     return article(word)
@@ -169,6 +170,6 @@ def _caption(s: Scene, rng: np.random.Generator) -> str:
             wash = f"{s.color} background"
         parts.append(f"on {article(wash)}")
     if s.weather != "clear" and said[2] < 0.6:
-        phrases = WEATHER_PHRASES[s.weather]
-        parts.append(phrases[int(rng.random() * len(phrases))])
+        weather = WEATHER_PHRASES[s.weather]
+        parts.append(weather[int(rng.random() * len(weather))])
     return " ".join(parts)
