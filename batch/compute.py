@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -50,9 +50,9 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     from batch import cost, summary
     from batch.run import Run
 
-    logging.getLogger("ccs").setLevel(logging.ERROR)  # its warnings are in the manifest and the summary
     failed = []
     with ExitStack() as stack:
+        stack.enter_context(_errors_only(logging.getLogger("ccs")))  # manifest and summary hold the rest
         processes.once(lambda: _hold(stack, settings))
         for name in settings.models:
             chosen = settings.for_model(name)
@@ -79,6 +79,16 @@ def _write(run: Run, outcome: Outcome) -> None:
 
     with disk_errors(outcome.folder):
         write(outcome, lambda tables: manifest(outcome, tables, run.processes), run.store)
+
+
+@contextmanager
+def _errors_only(log: logging.Logger) -> Iterator[None]:
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _hold(stack: ExitStack, settings: Settings) -> None:
