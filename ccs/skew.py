@@ -131,7 +131,7 @@ def max_skew(
 
     Args:
         groups_ranked: the images' groups, best match first; at least k of them. Equal scores must have been
-            put in order by the caller; `bias.rank` does it by the images' order.
+            put in order by the caller; `ranking.top` does it by the images' order.
         pool_counts: images of each group in the pool; only their ratios matter.
         k: the cut-off of the ranking.
         target: what a fair share is, the pool's or a uniform one over the pool's groups.

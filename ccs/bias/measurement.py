@@ -1,0 +1,197 @@
+"""Skew metrics of several plans' image embeddings, with chance levels and intervals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs import faults, ranking, resampling, stats
+from ccs.bias.chance import chance_levels
+from ccs.bias.result import METRICS, BiasResult, Metric, MetricName
+from ccs.bias.setup import Setup, drawn_occupations
+from ccs.bias.top import counts
+from ccs.errors import InputError
+from ccs.skew import Empty, Floats, Target, check_choice, check_k, max_skew_of, min_skew_of, ndkl_of
+from ccs.stats import Estimate
+
+
+def measure(
+    image_embeddings: ArrayLike,
+    occupation_embeddings: ArrayLike,
+    groups: ArrayLike,
+    k: int,
+    target: Target = "pool",
+    seed: int = 0,
+    **settings: object,
+) -> BiasResult:
+    """`measure_plans` for one plan: image embeddings [n, d]. `settings` are its other keyword arguments."""
+    return measure_plans(
+        [image_embeddings],
+        occupation_embeddings,
+        groups,
+        k,
+        target=target,
+        seed=seed,
+        **settings,  # type: ignore[arg-type]
+    )[0]
+
+
+def measure_plans(
+    plans: Iterable[ArrayLike],
+    occupation_embeddings: ArrayLike,
+    groups: ArrayLike,
+    k: int,
+    *,
+    target: Target = "pool",
+    empty: Empty = "smoothed",
+    metrics: tuple[MetricName, ...] = METRICS,
+    fault: faults.Fault | None = None,
+    draws: int = 500,
+    resample_occupations: bool = True,
+    seed: int = 0,
+) -> list[BiasResult]:
+    """Skew metrics of several plans' image embeddings for the same images and occupations.
+
+    Args:
+        plans: one array [n, d] a plan, such as a list, an array [plans, n, d] or a generator (then only one
+        plan
+            is in memory). Rows need not be of unit length; cosines are taken.
+        occupation_embeddings: [o, d], one row an occupation (templates already averaged).
+        groups: [n] strings, one an image.
+        k: cut-off of the ranking.
+        target: "pool" or "uniform", what a fair share is.
+        empty: what an empty group counts as in MinSkew, see `skew`.
+        fault: reproduces a fault of the released code (`faults`), for MaxSkew alone.
+        draws: resampled pools for the intervals. NDKL, which reads every rank, has the first 32 of them and,
+            from their spread, a normal interval.
+        resample_occupations: whether the interval of mean and sum is for occupations such as these too.
+
+    The intervals are centered percentiles (`stats.interval`), as resampling by itself raises a MaxSkew.
+    InputError: k below 1 or above n, fewer than two groups, embeddings that do not fit.
+    """
+    for name, value, allowed in (("target", target, Target), ("policy for empty groups", empty, Empty)):
+        check_choice(value, allowed, name)
+    texts = ranking.finite_rows(occupation_embeddings, "occupation embeddings")
+    labels = np.asarray(groups, dtype=np.str_)
+    names, codes = np.unique(labels, return_inverse=True)
+    if labels.ndim != 1 or not 2 <= len(names) <= 255:
+        raise InputError(f"A skew needs 2 to 255 groups, one an image, but the images have {len(names)}.")
+    setup = Setup(
+        names=tuple(str(name) for name in names),
+        codes=codes.astype(np.uint8),
+        k=check_k(k, len(codes)),
+        target=target,
+        empty=empty,
+        fault=fault,
+        metrics=("MaxSkew",) if fault else metrics,
+        images=resampling.draw_images(codes.astype(np.uint8), len(names), draws, seed),
+        occupations=drawn_occupations(len(texts), draws, seed, resample_occupations),
+        seed=seed,
+    )
+    levels = chance_levels(setup, len(texts))
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        return [_measure(setup, levels, embeddings, texts, threads) for embeddings in plans]
+
+
+def _measure(
+    setup: Setup,
+    chance: Mapping[MetricName, tuple[Estimate, Estimate]],
+    embeddings: ArrayLike,
+    texts: NDArray[np.float64],
+    threads: ThreadPoolExecutor,
+) -> BiasResult:
+    scores = ranking.cosines(texts, embeddings)
+    if scores.shape[1] != len(setup.codes):
+        raise InputError(f"There are {scores.shape[1]} image embeddings for {len(setup.codes)} groups.")
+    order = ranking.top(scores, resampling.window(scores.shape[1], setup.k)[1])
+    ranked = setup.codes[order[:, : setup.k]]
+    top = counts(ranked, len(setup.names))
+    last = np.take_along_axis(scores, order[:, setup.k - 1 : setup.k], axis=1)
+    ties = (scores == last).sum(axis=1) - (
+        np.take_along_axis(scores, order[:, : setup.k], axis=1) == last
+    ).sum(axis=1)
+    if setup.fault == "aliased":
+        top = faults.aliased_top(embeddings, texts, len(setup.names), setup.k)
+    redrawn = _redrawn(setup, scores, order, top, threads)
+    metrics = {}
+    for name in setup.metrics:
+        values = setup.values(name, top, ranked, setup.shares(setup.pool))
+        metrics[name] = _metric(values, redrawn[name], setup.occupations, *chance[name])
+    return BiasResult(
+        metrics=metrics,
+        groups=setup.names,
+        pool=setup.pool,
+        top=top,
+        ties=ties,
+        k=setup.k,
+        n=scores.shape[1],
+        target=setup.target,
+        empty=setup.empty,
+        fault=setup.fault,
+        seed=setup.seed,
+    )
+
+
+def _redrawn(
+    setup: Setup,
+    scores: NDArray[np.float32],
+    order: NDArray[np.intp],
+    top: NDArray[np.int64],
+    threads: ThreadPoolExecutor,
+) -> dict[MetricName, Floats]:
+    """Each metric [draws, occupations] when the images are drawn again."""
+    shares = setup.shares(setup.images.pool)
+    if setup.fault == "aliased":
+        # Its figures are ties alone, and a drawn pool is full of ties: only occupations are drawn again.
+        still = max_skew_of(top, setup.shares(setup.pool))
+        return {"MaxSkew": np.tile(still, (len(shares), 1))}
+    found: dict[MetricName, Floats] = {}
+    if set(setup.metrics) - {"NDKL"}:
+        redrawn = resampling.top_counts(setup.images, scores, order, setup.k, threads)
+        if "MaxSkew" in setup.metrics:
+            found["MaxSkew"] = max_skew_of(redrawn, shares).T
+        if "MinSkew" in setup.metrics:
+            found["MinSkew"] = min_skew_of(redrawn, shares, setup.empty).T
+    if "NDKL" in setup.metrics:
+
+        def some(rows: range) -> Floats:
+            codes = [resampling.top_codes(setup.images, scores[i], order[i], setup.k) for i in rows]
+            drawn = np.tile(shares[: len(codes[0])], (len(rows), 1))
+            return ndkl_of(np.concatenate(codes), drawn).reshape(len(rows), -1)
+
+        # A few rankings at a time: enough to be worth a call, few enough for the processor's cache.
+        n = len(scores)
+        parts = threads.map(some, (range(i, min(i + 4, n)) for i in range(0, n, 4)))
+        found["NDKL"] = np.concatenate(list(parts)).T
+    return found
+
+
+def _metric(
+    values: Floats, draws: Floats, occupations: Floats, chance: Estimate, chance_mean: Estimate
+) -> Metric:
+    n = len(values)
+    around = [
+        stats.interval(value, column, center=True) for value, column in zip(values, draws.T, strict=True)
+    ]
+    mean_draws = (draws * occupations[: len(draws)]).sum(axis=1)
+    mean = stats.interval(float(values.mean()), mean_draws, center=True)
+    return Metric(
+        values=values,
+        low=np.array([one.low for one in around]),
+        high=np.array([one.high for one in around]),
+        mean=mean,
+        sum=_times(mean, n),
+        chance=chance,
+        chance_mean=chance_mean,
+        chance_sum=_times(chance_mean, n),
+        draws=draws,
+        mean_draws=mean_draws,
+    )
+
+
+def _times(estimate: Estimate, factor: int) -> Estimate:
+    return Estimate(estimate.value * factor, estimate.low * factor, estimate.high * factor)

@@ -1,0 +1,58 @@
+"""What a measurement asks, the same for every plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs import faults, resampling
+from ccs.bias.result import MetricName
+from ccs.skew import Empty, Floats, Target, max_skew_of, min_skew_of, ndkl_of, target_shares
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Groups, cut-off, choices of the formulas, and what is drawn again for intervals."""
+
+    names: tuple[str, ...]
+    codes: NDArray[np.uint8]
+    k: int
+    target: Target
+    empty: Empty
+    fault: faults.Fault | None
+    metrics: tuple[MetricName, ...]
+    images: resampling.Draws
+    occupations: Floats  # [draws, occupations], weights that sum to 1
+    seed: int
+
+    @property
+    def pool(self) -> NDArray[np.int64]:
+        return np.bincount(self.codes, minlength=len(self.names))
+
+    def shares(self, pool: ArrayLike) -> Floats:
+        """Target shares [..., groups] for the pool's counts, faults included."""
+        counts = np.asarray(pool, dtype=np.float64)
+        if self.fault == "order":
+            counts = counts[..., faults.first_appearance(self.codes)]
+        if self.fault == "aliased":
+            counts = np.ones_like(counts)
+        return target_shares(counts, self.target)
+
+    def values(self, name: MetricName, top: ArrayLike, ranked: NDArray[np.uint8], shares: Floats) -> Floats:
+        """The metric from counts in the top k [..., groups] or, for NDKL, group codes in ranked order [...,
+        k].
+        """
+        if name == "MaxSkew":
+            return max_skew_of(top, shares)
+        return min_skew_of(top, shares, self.empty) if name == "MinSkew" else ndkl_of(ranked, shares)
+
+
+def drawn_occupations(n: int, draws: int, seed: int, resample: bool) -> Floats:
+    """How much each occupation counts [draws, n] when occupations are drawn again (or not: evenly)."""
+    even = np.full((draws, n), 1 / n)
+    if not resample:
+        return even
+    drawn: Floats = np.random.default_rng([seed, 1]).multinomial(n, even[0], size=draws) / n
+    return drawn
