@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ccs
-from batch.publish import Change, Publisher, Remote, difference
+from batch.hub import Repository
 from ccs import results
 from ccs.errors import InputError
 from ccs.export import export
@@ -44,14 +44,10 @@ def measured(model: Model, off: HeadSet, collection: Path) -> list[str]:
     return ["| measure | with these heads off | interval | with none off |", "|---|---|---|---|", *lines]
 
 
-def publish(folder: Path, publisher: Publisher, message: str, *, public: bool) -> str:
+def publish(folder: Path, repository: Repository, message: str, *, public: bool) -> str:
     """Put an exported folder on the Hub in one commit, and return the commit."""
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
-
-    def plan(remote: Remote) -> Change:
-        return difference(remote, files, ())
-
-    return publisher.push(plan, message, public=public)[0]
+    return repository.push(lambda remote: remote.difference(files), message, public=public)[0]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> None:
     if not arguments.out and not arguments.repo:
         raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
-    publisher = Publisher(arguments.repo, "model") if arguments.repo else None
+    repository = Repository(arguments.repo, "model") if arguments.repo else None
     off = HeadSet.parse(arguments.off)
     model = ccs.load(arguments.model)
     title = f"{model.name} with {off or 'no head'} off"
@@ -80,8 +76,8 @@ def _run(arguments: argparse.Namespace) -> None:
         print(f"{title}: open_clip's embeddings differ from ours by {error:.1e}.")
         if arguments.out:
             print(f"Written to {folder}.")
-        if publisher:
-            commit = publish(folder, publisher, title, public=arguments.public)
+        if repository:
+            commit = publish(folder, repository, title, public=arguments.public)
             print(f"Published as {arguments.repo}, commit {commit}.")
 
 

@@ -226,7 +226,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._error(404, "EntryNotFound", "no such folder")
                 return
             start = f"{folder.strip('/')}/" if folder else ""
-            parents = {p[:i] for p in inside for i, letter in enumerate(p) if letter == "/" and i >= len(start)}
+            parents = {
+                p[:i] for p in inside for i, letter in enumerate(p) if letter == "/" and i >= len(start)
+            }
             listed = [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in sorted(parents)]
             listed += [_entry(path, data) for path, data in sorted(inside.items())]
             if parse_qs(urlsplit(self.path).query).get("recursive", ["false"])[0].lower() != "true":
@@ -313,6 +315,10 @@ class _Handler(BaseHTTPRequestHandler):
             repository.private = wanted.get("private", wanted.get("visibility") == "private")
             self._send(200, {"private": repository.private})
 
+    def variables(self, body: bytes, kind: str, name: str) -> None:
+        if repository := self._find(kind, name, write=True):
+            self._send(200, {key: {"value": value} for key, value in repository.variables.items()})
+
     def variable(self, body: bytes, kind: str, name: str) -> None:
         if repository := self._find(kind, name, write=True):
             wanted = json.loads(body)
@@ -355,6 +361,7 @@ _ROUTES: list[tuple[str, str, Any]] = [
     ("POST", f"/api/{_KIND}/{_NAME}/tag/(?P<revision>[^/]+)", _Handler.tag),
     ("PUT", f"/api/{_KIND}/{_NAME}/settings", _Handler.settings),
     ("POST", f"/api/{_KIND}/{_NAME}/variables", _Handler.variable),
+    ("GET", f"/api/{_KIND}/{_NAME}/variables", _Handler.variables),
     ("HEAD", f"/{_KIND}/{_NAME}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", _Handler.resolve),
     ("GET", f"/{_KIND}/{_NAME}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", _Handler.resolve),
 ]

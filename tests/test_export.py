@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import ccs
 from batch import export as command
-from batch import publish
+from batch import hub as hub_module
 from ccs import HeadSet, InputError
 from ccs.export import as_python, export
 from ccs.models import Model
@@ -177,7 +177,7 @@ def test_the_command_publishes_a_model(
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(publish, "_PAUSES", (0.0, 0.0, 0.0, 0.0))
+        monkeypatch.setattr(hub_module, "_PAUSES", (0.0, 0.0, 0.0, 0.0))
         arguments = ["--model", str(tiny_folder), "--off", str(OFF), "--repo", "user/pruned"]
         assert command.main(arguments) == 0
         repository = hub.repositories["models", "user/pruned"]

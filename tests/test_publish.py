@@ -13,8 +13,11 @@ from hub_server import TOKEN, Fault, Hub, Repository, serve
 from huggingface_hub import constants
 from results_sample import write_model
 
+from batch import hub as hub_module
 from batch import publish
-from ccs import results
+from batch.hub import Change, Remote, wait
+from batch.space import space_files
+from ccs import results, schema
 from ccs.errors import InputError
 
 # huggingface_hub uploads in a way that httpx2 has begun to deprecate
@@ -29,7 +32,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # read from the environment at import
-        monkeypatch.setattr(publish, "_PAUSES", (0.0, 0.0, 0.0, 0.0))
+        monkeypatch.setattr(hub_module, "_PAUSES", (0.0, 0.0, 0.0, 0.0))
         yield server
 
 
@@ -182,17 +185,17 @@ def test_passing_trouble_is_waited_out(hub: Hub, folder: Path, fault: Fault) -> 
 
 
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(hub: Hub, folder: Path) -> None:
-    publisher = publish.Publisher("user/ccs", sleep=lambda _: None)
+    repository = hub_module.Repository("user/ccs", sleep=lambda _: None)
     found = publish.results_to_publish(folder, [])
-    plan, calls = publish.plan_results(publisher, found), []
+    plan, calls = publish.plan_results(repository, found), []
 
-    def plan_and_lose(remote: publish.Remote) -> publish.Change:
+    def plan_and_lose(remote: Remote) -> Change:
         calls.append(remote.commit)
         if len(calls) == 1:  # another process, or our own lost commit, puts the same files there meanwhile
             push(folder)
         return plan(remote)
 
-    commit, change = publisher.push(plan_and_lose, "again", public=False)
+    commit, change = repository.push(plan_and_lose, "again", public=False)
     assert len(calls) == 2
     assert not change
     assert commit == data_set(hub).commits[-1][0]
@@ -206,9 +209,45 @@ def test_the_wait_follows_retry_after() -> None:
 
     error = OSError()
     error.response = Response()  # type: ignore[attr-defined]
-    assert publish.wait(error, 0) == 7
+    assert wait(error, 0) == 7
+    assert wait(error, 4) is None
     Response.status_code = 403
-    assert publish.wait(error, 0) is None
+    assert wait(error, 0) is None
+
+
+def test_a_mistake_of_ours_is_not_taken_for_the_hubs() -> None:
+    def fault() -> None:
+        raise RuntimeError("ours")
+
+    with pytest.raises(RuntimeError, match="ours"):
+        hub_module.Repository("user/ccs")._try(fault)
+
+
+def test_a_tag_keeps_its_results(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert push(folder, "--tag", "v1") == 0
+    commits = len(data_set(hub).commits)
+    write_model(folder, "organism", only=("spans",))
+    assert push(folder, "--tag", "v1") == 2
+    assert "The tag v1 of user/ccs names other results already" in capsys.readouterr().err
+    assert len(data_set(hub).commits) == commits
+    assert push(folder, "--tag", "v2") == 0
+
+
+def test_one_data_set_holds_one_version_of_the_tables(
+    hub: Hub,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(schema, "VERSION", schema.VERSION - 1)
+        write_model(tmp_path / "old", "ViT-B-32/openai")
+        assert push(tmp_path / "old") == 0
+    before = hub.files("user/ccs")
+    assert push(folder) == 2
+    assert "holds ViT-B-32--openai in version" in capsys.readouterr().err
+    assert hub.files("user/ccs") == before
 
 
 def test_what_is_not_whole_is_not_published(
@@ -262,13 +301,18 @@ def test_space(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
         "ccs/heads.py",
     }
     assert space.variables == {"CCS_RESULTS": f"{ADDRESS}@v1"}
+    commits, sent = len(space.commits), len([r for r in hub.requests if r.startswith("POST")])
+    assert push(folder, "--space", "user/app", "--tag", "v1") == 0
+    assert len(space.commits) == commits
+    again = [r for r in hub.requests if r.startswith("POST")][sent:]
+    assert {request.rsplit("/", 2)[-2] for request in again} <= {"tag"}  # the Space is not even started anew
     (root / "ccs/heads.py").unlink()
     (root / "ccs/new.py").write_text("new")
     assert push(folder, "--space", "user/app", "--tag", "v1") == 0
     assert {path for path in space.commits[-1][1] if path.startswith("ccs/")} == {"ccs/new.py"}
     (root / "app.py").unlink()
     with pytest.raises(InputError, match=r"holds no app\.py"):
-        publish.space_files(root)
+        space_files(root)
 
 
 def test_datasets_loads_it(hub: Hub, folder: Path, tmp_path: Path) -> None:
