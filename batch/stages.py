@@ -29,7 +29,7 @@ from safetensors.numpy import save as save_arrays
 
 from batch.processes import Processes
 from ccs.errors import InputError
-from ccs.results import aside, sha256
+from ccs.tables import aside, sha256
 
 _SHARD = re.compile(r"(\d{5,})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\w+)")
 _RECORD = "stage.json"

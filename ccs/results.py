@@ -1,4 +1,4 @@
-"""The tables of a run: written aside and renamed, validated when read, from a folder or from the Hub.
+"""The results of runs: a model's tables and manifest, read whole, from a folder or from the Hub.
 
 A collection is a folder with one folder a model, as `precomputed/` is and as a published data set is:
 `<model>/<table>.parquet` and `<model>/manifest.json` (see `ccs.schema`).
@@ -6,29 +6,40 @@ A collection is a folder with one folder a model, as `precomputed/` is and as a 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ccs import schema
 from ccs.errors import InputError
+from ccs.tables import aside, check_version, read_table, sha256, to_arrow, to_pandas, write_table
+
+__all__ = [
+    "Collection",
+    "MANIFEST_FILE",
+    "PRECOMPUTED",
+    "Results",
+    "aside",
+    "folder_name",
+    "load",
+    "parse_address",
+    "read",
+    "read_all",
+    "read_manifest",
+    "read_table",
+    "write_manifest",
+    "write_table",
+]
 
 PRECOMPUTED = Path(__file__).resolve().parent.parent / "precomputed"
 MANIFEST_FILE = "manifest.json"
 HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}")
-
-Rows: TypeAlias = "pd.DataFrame | Sequence[Mapping[str, Any]]"
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,7 @@ class Results:
         """The table, or one without rows but with its columns where it was not computed."""
         if name not in schema.TABLES:
             raise InputError(f"There is no table {name!r}; there are {', '.join(schema.TABLES)}.")
-        return self.tables[name] if name in self.tables else _to_pandas(name, to_arrow(name, []))
+        return self.tables[name] if name in self.tables else to_pandas(name, to_arrow(name, []))
 
 
 @dataclass(frozen=True)
@@ -65,137 +76,12 @@ def folder_name(model: str) -> str:
     return name
 
 
-# Writing ------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def aside(path: Path) -> Iterator[Path]:
-    """Write the yielded path; it takes `path`'s place, whole and on the disk, if no exception is raised."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def to_arrow(name: str, rows: Rows) -> pa.Table:
-    """Rows as the Arrow table of that name, columns in the schema's order.
-
-    Raises InputError for a missing or unknown column, a wrong type, an empty cell where none may be, a value
-    outside the allowed ones, or two rows of one key.
-    """
-    table = schema.TABLES[name]
-    names = [column.name for column in table.columns]
-    frame = pd.DataFrame(rows) if len(rows) else pd.DataFrame(rows, columns=names)
-    _check_columns(name, frame.columns)
-    try:
-        arrays = [
-            pa.array(
-                [_plain(value) for value in frame[column].tolist()], type=table.schema.field(column).type
-            )
-            for column in names
-        ]
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(f"Table {name} cannot be written: {error}.") from error
-    arrow = pa.Table.from_arrays(arrays, schema=table.schema)
-    _check_rows(name, arrow)
-    return arrow
-
-
-def _plain(value: Any) -> Any:
-    """A cell without pandas' several ways to say that it is empty."""
-    return (
-        None if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
-    )
-
-
-def _check_columns(name: str, present: Iterable[str]) -> None:
-    wanted, got = {column.name for column in schema.TABLES[name].columns}, set(present)
-    if missing := sorted(wanted - got):
-        raise InputError(f"Table {name} lacks the columns {', '.join(missing)}.")
-    if unknown := sorted(got - wanted):
-        raise InputError(f"Table {name} has columns that its schema does not know: {', '.join(unknown)}.")
-
-
-def _check_rows(name: str, arrow: pa.Table) -> None:
-    table = schema.TABLES[name]
-    for column in table.columns:
-        if not column.nullable and arrow[column.name].null_count:
-            raise InputError(f"Table {name} has empty cells in column {column.name}, which may have none.")
-        if column.among and (wrong := set(arrow[column.name].to_pylist()) - {*column.among, None}):
-            allowed = ", ".join(repr(value) for value in column.among)
-            raise InputError(
-                f"Table {name} has {sorted(wrong)[0]!r} in column {column.name}; allowed are {allowed}."
-            )
-    seen: set[tuple[Any, ...]] = set()
-    for row in zip(*(arrow[column].to_pylist() for column in table.key), strict=True):
-        if row in seen:
-            raise InputError(f"Table {name} has two rows for {dict(zip(table.key, row, strict=True))}.")
-        seen.add(row)
-
-
-def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
-    """Write one table; the same rows give the same bytes. Returns its entry in the manifest."""
-    arrow, path = to_arrow(name, rows), folder / f"{name}.parquet"
-    with aside(path) as temporary:
-        pq.write_table(arrow, temporary, compression="zstd")
-    return {"rows": arrow.num_rows, "sha256": sha256(path)}
-
-
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest, last of all: it makes the tables that it names a whole."""
     if missing := [key for key in schema.MANIFEST if key not in manifest]:
         raise InputError(f"The manifest of {folder} lacks {', '.join(missing)}.")
     with aside(folder / MANIFEST_FILE) as temporary:
         temporary.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-# Reading ------------------------------------------------------------------------------------------
-
-
-def _check_version(version: object, path: Path) -> None:
-    if str(version) != str(schema.VERSION):
-        raise InputError(
-            f"{path} has schema version {version} and this program reads version {schema.VERSION}: "
-            "compute it again, or use the release that wrote it."
-        )
-
-
-def read_table(path: Path) -> pd.DataFrame:
-    """A table of results, validated. Nullable integers and verdicts come as pandas' `Int64` and `boolean`."""
-    try:
-        arrow = pq.read_table(path, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} is not a readable parquet file.") from error
-    metadata = {key.decode(): value.decode() for key, value in (arrow.schema.metadata or {}).items()}
-    name = metadata.get("ccs_table", "")
-    if name not in schema.TABLES or "ccs_schema" not in metadata:
-        raise InputError(f"{path} is not a table of results that this project wrote.")
-    _check_version(metadata["ccs_schema"], path)
-    _check_columns(name, arrow.column_names)
-    if [f.type for f in arrow.schema] != [f.type for f in schema.TABLES[name].schema]:
-        raise InputError(f"{path} has columns of other types than table {name} has.")
-    _check_rows(name, arrow)
-    return _to_pandas(name, arrow)
-
-
-def _to_pandas(name: str, arrow: pa.Table) -> pd.DataFrame:
-    frame: pd.DataFrame = arrow.to_pandas()
-    extension = {"int": "Int64", "bool": "boolean"}
-    for column in schema.TABLES[name].columns:
-        if column.nullable and column.kind in extension:
-            frame[column.name] = pd.array(arrow[column.name].to_pylist(), dtype=extension[column.kind])
-    return frame
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -211,7 +97,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not readable JSON.") from error
     if not isinstance(manifest, dict) or "schema_version" not in manifest:
         raise InputError(f"{path} is not a manifest of this project.")
-    _check_version(manifest["schema_version"], path)
+    check_version(manifest["schema_version"], path)
     if missing := [key for key in schema.MANIFEST if key not in manifest]:
         raise InputError(f"{path} lacks {', '.join(missing)}.")
     return manifest
