@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ccs.datasets.registry import Source
+from ccs.datasets.source import Source
 from ccs.datasets.table import Table
 from ccs.errors import InputError
 

@@ -10,10 +10,11 @@ import numpy as np
 from PIL import Image
 
 from ccs import paper
+from ccs.bias.groups import merge_groups
 from ccs.datasets import folder, hub, video, wordnet
 from ccs.datasets.pictures import Scan, scan, spread, with_labels
-from ccs.datasets.registry import Source
 from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
+from ccs.datasets.source import Source
 from ccs.datasets.table import Table, open_parquet
 from ccs.errors import InputError
 
@@ -226,9 +227,9 @@ def _bias_csv(source: Source, local: Path, max_images: int | None) -> BiasSet:
 def _bias_set(source: Source, found: Scan, values: dict[str, list[str]], where: str) -> BiasSet:
     groups: dict[str, np.ndarray] = {}
     for attribute, cells in values.items():
-        merged = attribute == "race"  # "race (seven)" keeps the groups as they are
-        named = [source.renames.get(cell, cell) if merged else cell for cell in cells]
-        groups[attribute] = np.array(named)[list(found.kept)]
+        # "race (seven)" keeps the groups as they are.
+        merged = merge_groups(cells, source.renames) if source.renames and attribute == "race" else cells
+        groups[attribute] = np.array(merged)[list(found.kept)]
     return BiasSet(
         name=source.name,
         images=found.pictures,

@@ -1,7 +1,8 @@
 """Prompt templates of zero-shot classification, as published with CLIP; `{}` is the class.
 
 Source: data/prompts.md of openai/CLIP for CIFAR, Food-101, Country-211 and Oxford-Pets; the 80 of ImageNet
-are those open_clip ships. The study uses these, with one difference (see `registry.OXFORD_PETS_FIRST_WORD`).
+are those open_clip ships. The study uses these, with one difference: see
+`photographs.OXFORD_PETS_FIRST_WORD`.
 """
 
 from __future__ import annotations

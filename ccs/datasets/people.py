@@ -1,0 +1,57 @@
+"""Sets of pictures of people with their groups."""
+
+from __future__ import annotations
+
+from ccs.bias.groups import RACES_SIX
+from ccs.datasets.source import CARD, Source
+
+FAIRFACE = Source(
+    name="fairface-1.25",
+    title="FairFace, padding 1.25",
+    kind="bias",
+    hub="HuggingFaceM4/FairFace",
+    config="1.25",
+    split="validation",
+    groups={"race": "race", "race (seven)": "race", "gender": "gender"},
+    renames=RACES_SIX,
+    k={"race": 900, "race (seven)": 900, "gender": 900},
+    rows=10_954,
+    licence="CC BY 4.0",
+    study="Does not say which padding. East Asian and Southeast Asian are one group, as in the study. "
+    "Its race figures are faulty (docs/reproduction.md).",
+    verified=f"{CARD}: configurations 0.25 and 1.25, 10,954 rows; that the rows stand in the order of the "
+    "published CSV was not verified",
+)
+FAIRFACE_TIGHT = Source(
+    name="fairface-0.25",
+    title="FairFace, padding 0.25",
+    kind="bias",
+    hub="HuggingFaceM4/FairFace",
+    config="0.25",
+    split="validation",
+    groups=FAIRFACE.groups,
+    renames=FAIRFACE.renames,
+    k=FAIRFACE.k,
+    rows=10_954,
+    licence="CC BY 4.0",
+    study=FAIRFACE.study,
+    verified=FAIRFACE.verified,
+)
+SOCIAL_COUNTERFACTUALS = Source(
+    name="socialcounterfactuals",
+    title="SocialCounterfactuals (race x gender)",
+    kind="bias",
+    hub="Intel/SocialCounterfactuals",
+    split="train",
+    groups={"race": "race", "gender": "gender"},
+    k={"race": 12, "gender": 4},
+    rows=171_000,
+    large=True,
+    licence="MIT",
+    study="Its figures are score ties, not skew (docs/reproduction.md). How it drew the pool from the "
+    "171,000 pictures is not stated; here it is all that vary race and gender.",
+    verified="viewer (171k rows, one split); columns a1, a1_type, a2, a2_type and caption from code that "
+    "reads them; the exact spelling of the groups was not verified",
+)
+
+PEOPLE = (FAIRFACE, FAIRFACE_TIGHT, SOCIAL_COUNTERFACTUALS)
