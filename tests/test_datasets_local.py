@@ -277,3 +277,19 @@ class TestRealData:
         )
         assert set(found.groups["gender"]) in ({"male", "female"}, {"man", "woman"})
         assert len(found.groups["race"]) == len(found.images) == 60
+
+
+@pytest.mark.parametrize("name", ["world/clips", "world/captions"])
+def test_drawn_clips_are_as_many_as_asked_for(name: str) -> None:
+    found = datasets.open_set(name, max_images=12)
+    assert isinstance(found, datasets.RetrievalSet)
+    assert len(found.clips) == len(found.captions) == 12
+    whole = datasets.open_set(name)
+    assert isinstance(whole, datasets.RetrievalSet)
+    assert whole.captions[:12] == found.captions
+    assert whole.fingerprint != found.fingerprint
+
+
+def test_no_drawn_clip_is_a_mistake() -> None:
+    with pytest.raises(InputError, match="At least one picture is needed, not 0"):
+        datasets.open_set("world/clips", max_images=0)

@@ -74,8 +74,12 @@ def open_set(
 
     `root`: a local copy: the set's own folder or file, or a folder that holds it under its name. Without
     it the set comes from the folder that the environment variable CCS_DATA names, where it is there, or
-    the Hub. Names that begin with "world/" are drawn. `max_images`: evenly spaced ones of a set on disk.
+    the Hub. Names that begin with "world/" are drawn. `max_images`: at most so many pictures or clips, evenly
+    spaced ones of a set on disk; drawn people are always all of them, as the cut-off of their ranking belongs
+    to their number.
     """
+    if max_images is not None and max_images < 1:
+        raise InputError(f"At least one picture is needed, not {max_images}.")
     if name.startswith("world/"):
         return _world(name.removeprefix("world/"), max_images)
     found = source(name)
@@ -99,7 +103,7 @@ def _world(name: str, max_images: int | None) -> ImageSet | RetrievalSet:
     from ccs.world import sets as world
 
     if name in ("clips", "captions"):
-        return world.retrieval_set(name)
+        return world.retrieval_set(name) if max_images is None else world.retrieval_set(name, n=max_images)
     if name in ("faces", "counterfactuals"):
         return world.bias_set(name)
     return world.classification_set(name, n=max_images)
