@@ -44,7 +44,8 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the output folder for this run; raise InputError if another run does. A dead run holds nothing."""
     with disk_errors(folder):
         (folder / STAGES).mkdir(parents=True, exist_ok=True)
-    with (folder / STAGES / "lock").open("a+", encoding="utf-8") as file:
+        file = (folder / STAGES / "lock").open("a+", encoding="utf-8")
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -53,9 +54,10 @@ def locked(folder: Path) -> Iterator[None]:
             raise InputError(
                 f"Another run ({holder}) is writing to {folder}; wait for its end or give another --out."
             ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        with disk_errors(folder):
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
         yield
         file.truncate(0)
 
