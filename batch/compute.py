@@ -17,7 +17,8 @@ from batch.stages import disk_errors, locked
 from ccs.errors import InputError
 
 if TYPE_CHECKING:
-    from batch.run import Outcome, Run
+    from batch.outcome import Outcome
+    from batch.run import Run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,7 +75,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
 
 
 def _write(run: Run, outcome: Outcome) -> None:
-    from batch.run import write
+    from batch.outcome import write
     from batch.summary import manifest
 
     with disk_errors(outcome.folder):

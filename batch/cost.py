@@ -15,10 +15,12 @@ import numpy as np
 from batch import evaluate, inputs
 from batch.embedding import distinct, peak_memory
 from batch.loading import batch_size
-from batch.run import Outcome, Run
+from batch.outcome import Outcome
+from batch.plans import Plans, make
+from batch.run import Run
 from ccs import pruning, score
 from ccs.datasets.sets import ImageSet, RetrievalSet
-from ccs.heads import HeadSet
+from ccs.heads import Head, HeadSet
 from ccs.models import Model
 from ccs.moments import collect_moments
 
@@ -83,17 +85,20 @@ def plan_operations(model: Model, offs: Sequence[HeadSet]) -> float:
     return patches + descend(0, list(offs))
 
 
-def likely_plans(outcome: Outcome) -> list[pruning.Plan]:
-    """Plans such as the run will have: a quarter of the heads high, a quarter low, four concepts."""
-    heads, k = list(outcome.model.heads), outcome.settings.k
+def likely_plans(outcome: Outcome) -> Plans:
+    """Plans such as the run will have: a quarter of the heads high, a quarter low, four concepts.
+
+    At further K there are fewer high heads, as whoever is high at 7 is high at 5.
+    """
+    heads, settings = list(outcome.model.heads), outcome.settings
     order = np.random.default_rng(0).permutation(len(heads))
-    scores = {}
+    scores: dict[int, dict[Head, score.HeadScore]] = {k: {} for k in settings.all_ks}
     for place, index in enumerate(order):
         quarter = 4 * place // len(heads)
-        value = {0: k, 1: 0, 2: k // 2 + 1}.get(quarter, min(2, k))
-        scores[heads[index]] = score.HeadScore(value, f"concept {place % 4}")
-    settings = outcome.settings
-    return pruning.plans(scores, k, outcome.model.heads, settings.seed, settings.seeds, notice=lambda _: None)
+        for step, k in enumerate(settings.all_ks):
+            value = {0: k if place >= step else 0, 1: 0, 2: k // 2 + 1}.get(quarter, min(2, k))
+            scores[k][heads[index]] = score.HeadScore(value, f"concept {place % 4}")
+    return make(outcome.model, settings, scores, lambda _: None)
 
 
 def estimate(run: Run) -> Cost:
@@ -118,7 +123,7 @@ def estimate(run: Run) -> Cost:
     if wanted & {"evaluation", "heads"}:
         plans = likely_plans(outcome)
         for data in outcome.sets:
-            mine = [p for p in plans if inputs.singles_on(data) or not p.name.startswith("single:")]
+            mine = plans.on(data, settings)
             offs, _ = distinct([plan.off for plan in mine])
             images, per_item = _items(data)
             shown = model.preprocess(images)

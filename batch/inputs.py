@@ -29,6 +29,9 @@ WORLD_SETS = (
 SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces", "world/counterfactuals"}
 """Drawn sets on which every head is also switched off alone; it doubles a set's cost."""
 
+FURTHER_K_SETS = {"cifar10", "cifar10-jpeg", "cifar100", "world/subjects", "world/colors"}
+"""Sets with plans at further K: those of the study's table 3, and two drawn ones in their place."""
+
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
 
 
@@ -97,6 +100,11 @@ def kind(data: EvaluationSet) -> str:
 def singles_on(data: EvaluationSet) -> bool:
     """Whether every head is also switched off alone on this set."""
     return not data.name.startswith("world/") or data.name in SINGLE_HEADS
+
+
+def further_k_on(data: EvaluationSet, settings: Settings) -> bool:
+    """Whether plans at further K are measured on this set: a set that was asked for by name has them all."""
+    return data.name in FURTHER_K_SETS or data.name in settings.sets
 
 
 def count(data: ImageSet | RetrievalSet) -> int:

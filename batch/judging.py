@@ -44,6 +44,10 @@ class Judging:
             budget=settings.budget,
             refresh=settings.refresh,
             batch=settings.batch,
+            per_minute=settings.per_minute,
+            concurrency=settings.in_flight,
+            timeout=settings.timeout,
+            prices=settings.prices,
         )
         self.spending = Spending(settings.budget)
         self.panel = open_panel(
@@ -65,7 +69,11 @@ class Judging:
         return digest([self.tree.concepts, [self.tree.parent(concept) for concept in self.tree.concepts]])
 
     def labels(self, spans: Spans) -> dict[Head, Label]:
-        """A concept for each head, None where there is none. What got no answer is asked again next time."""
+        """A concept for each head, None where there is none. What got no answer is asked again next time.
+
+        The labeler is shown the main K texts alone, whatever further K there are: a head has one concept.
+        """
+        spans = self._named_by(spans)
         texts = {str(head): [span.text for span in chosen] for head, chosen in spans.items()}
         shares = {str(head): [round(span.share, 9) for span in chosen] for head, chosen in spans.items()}
         inputs = {"spans": digest([texts, shares]), "labeler": self.labeler, "concepts": self._concepts}
@@ -96,12 +104,17 @@ class Judging:
             [str(head), label.concept, label.labeler, causes.get(head, "")] for head, label in found.items()
         ]
 
+    def _named_by(self, spans: Spans) -> Spans:
+        return {head: chosen[: self.settings.k] for head, chosen in spans.items()}
+
     def estimate(self, spans: Spans) -> str:
         """What a labeler and judges that are language models would be asked, and what it would cost."""
         texts = {head: tuple(span.text for span in chosen) for head, chosen in spans.items()}
         lines = []
         if self.by_model is not None:
-            lines.append("Labels:\n" + estimate_table([self.by_model.estimate(texts)], self.by_model.prices))
+            named_by = {head: chosen[: self.settings.k] for head, chosen in texts.items()}
+            table = estimate_table([self.by_model.estimate(named_by)], self.by_model.prices)
+            lines.append(f"Labels:\n{table}")
         if any(not judge["stand_in"] for judge in self.judges):
             # Which label is asked about hardly changes the length of a question.
             questions = [Question(str(head), "Backgrounds", chosen) for head, chosen in texts.items()]
@@ -109,7 +122,10 @@ class Judging:
         return "\n".join(lines) or "No language model would be asked: labels and verdicts are by `tags`."
 
     def judgments(self, spans: Spans, labeled: Mapping[Head, Label]) -> list[Row]:
-        """One row a head, judge and text. What is unscored is asked again by the next run."""
+        """One row a head, judge and text. What is unscored is asked again by the next run.
+
+        One question holds a head's texts of the largest K, so that each text is judged once for every K.
+        """
         asked = [
             (head, Question(str(head), label.concept, tuple(span.text for span in spans[head])))
             for head, label in sorted(labeled.items())

@@ -14,6 +14,8 @@ from ccs.errors import InputError
 STAGES = ("moments", "spans", "labels", "judgments", "evaluation", "heads")
 SUITES = ("world", "paper", "none")
 ORGANISMS = ("organism", "organism-control")
+STUDY_K = (5, 7, 9, 11, 13)
+"""Texts a head in the study: 5, and in its table 3 the others too."""
 _WORLD_IMAGES = 2000
 _EVAL_IMAGES = 400
 
@@ -22,6 +24,8 @@ _EVAL_IMAGES = 400
 class Settings:
     """One run. `images`: `world`, a folder, a parquet file or a Hub data set. `None`: chosen by the program.
 
+    `ks`: texts a head, rising; the first is the main K, see batch/scoring.py for what the further ones give.
+    `per_minute`, `in_flight`, `timeout` (seconds), `prices`: of language models, see ccs.judges.settings.
     `max_images`: of those the moments are collected from. `eval_images`: of each evaluation set.
     `seeds`: random plans. `stages`: how far to go, of STAGES. `cache`: bytes of embeddings kept a set.
     """
@@ -31,7 +35,7 @@ class Settings:
     texts: str | None = None
     suite: str | None = None
     sets: tuple[str, ...] = ()
-    k: int = 5
+    ks: tuple[int, ...] | None = None
     stages: tuple[str, ...] = STAGES
     max_images: int | None = None
     eval_images: int | None = None
@@ -45,6 +49,10 @@ class Settings:
     dry_run: bool = False
     budget: float | None = None
     refresh: tuple[str, ...] = ()
+    per_minute: int | None = None
+    in_flight: int = 8
+    timeout: float = 120.0
+    prices: Path | None = None
     as_published: bool = False
     device: str | None = None
     precision: str = "fp32"
@@ -55,10 +63,15 @@ class Settings:
     plan_cost: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("k", "seeds"):
-            if getattr(self, name) < 1:
-                raise InputError(f"--{name} is {getattr(self, name)}, but must be at least 1.")
-        for name in ("max_images", "eval_images", "batch_size", "shard"):
+        for name, value in (("k", min(self.ks or (1,))), ("seeds", self.seeds)):
+            if value < 1:
+                raise InputError(f"--{name} is {value}, but must be at least 1.")
+        if not self.timeout > 0:
+            raise InputError(f"--timeout is {self.timeout:g}, but must be above 0 seconds.")
+        if list(self.all_ks) != sorted(set(self.all_ks)):
+            given = ",".join(str(k) for k in self.all_ks)
+            raise InputError(f"--k is {given}, but its numbers must rise; the first is the main one.")
+        for name in ("max_images", "eval_images", "batch_size", "shard", "per_minute", "in_flight"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"--{name.replace('_', '-')} is {value}, but must be at least 1.")
@@ -67,8 +80,18 @@ class Settings:
                 f"--seed and --workers must not be negative, but are {self.seed}, {self.workers}."
             )
 
+    @property
+    def all_ks(self) -> tuple[int, ...]:
+        """Every K: how many texts of a head are judged together."""
+        return self.ks or STUDY_K[:1]
+
+    @property
+    def k(self) -> int:
+        """The main K, which labels, levels and all plans without a K in their name are of."""
+        return self.all_ks[0]
+
     def for_model(self, name: str) -> Settings:
-        """The settings with what depends on the model chosen: pool of texts, suite, how many images."""
+        """The settings with what depends on the model chosen: texts, suite, how many texts and images."""
         organism = name in ORGANISMS
         drawn = self.images == "world"
         suite = self.suite or ("world" if organism and drawn else "none")
@@ -78,6 +101,7 @@ class Settings:
             models=(name,),
             texts=self.texts or ("world" if organism and drawn else "photographs"),
             suite=suite,
+            ks=self.ks or (STUDY_K[:1] if suite == "none" else STUDY_K),
             max_images=self.max_images or (_WORLD_IMAGES if drawn else None),
             eval_images=self.eval_images or (_EVAL_IMAGES if world else None),
         )
@@ -90,13 +114,14 @@ class Settings:
             "suite",
             "sets",
             "k",
+            "further_k",
             "max_images",
             "eval_images",
             "judges",
             "labeler",
         )
         names += ("seeds", "as_published", "precision", "stages")
-        values = asdict(self)
+        values = asdict(self) | {"k": self.k, "further_k": self.all_ks[1:]}
         return {name: list(v) if isinstance(v := values[name], tuple) else v for name in names}
 
 
@@ -107,8 +132,8 @@ def parser() -> argparse.ArgumentParser:
         description="Score the attention heads of CLIP models, switch them off, measure, and write tables.",
     )
     add = made.add_argument
-    add("--model", action="append", metavar="M", help="organism, an open_clip NAME/TAG, a folder; repeatable; "
-        "`paper`: the six models of the study (default: both organisms)")  # fmt: skip
+    add("--model", action="append", metavar="M", help="organism, an open_clip NAME/TAG, a folder; "
+        "repeatable; `paper`: the six models of the study (default: both organisms)")  # fmt: skip
     add(
         "--images",
         default="world",
@@ -117,7 +142,8 @@ def parser() -> argparse.ArgumentParser:
     add("--texts", help="pool of texts: world, photographs, or a text file with one text a line")
     add("--suite", choices=SUITES, help="what to evaluate on (default: world for the organisms, else none)")
     add("--set", action="append", default=[], metavar="S", help="evaluate on this set only (repeatable)")
-    add("--k", type=int, default=5, help="texts a head (default 5)")
+    add("--k", metavar="K,...", help="texts a head; further numbers give plans such as high@7 too (default: "
+        f"{','.join(map(str, STUDY_K))} with a suite, else {STUDY_K[0]})")  # fmt: skip
     add("--stages", help=f"how far to go, some of {','.join(STAGES)}; what they need is done too")
     add("--max-images", type=int, help="at most so many images for the moments")
     add("--eval-images", type=int, help="at most so many images of each evaluation set")
@@ -141,6 +167,10 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--refresh", action="append", default=[], metavar="J", help="ask this judge, or about this head, anew"
     )
+    add("--per-minute", type=int, help="requests to each language model a minute (default: no limit)")
+    add("--in-flight", type=int, default=8, help="requests to each language model at a time (default 8)")
+    add("--timeout", type=float, default=120.0, help="seconds for one try of a request (default 120)")
+    add("--prices", type=Path, metavar="FILE", help="prices of language models, over ccs/judges/prices.json")
     add("--as-published", action="store_true", help="also bias with the faults of the study's released code")
     add("--device", help="cpu, cuda or cuda:N (default: what there is)")
     add(
@@ -180,12 +210,22 @@ def parse(argv: Sequence[str] | None) -> Settings:
             raise InputError(f"--stages names none; stages are {', '.join(STAGES)}.")
     return Settings(
         models=_models(args.model), images=args.images, texts=args.texts, suite=args.suite,
-        sets=tuple(args.set), k=args.k, stages=stages, max_images=args.max_images,
+        sets=tuple(args.set), ks=_numbers(args.k), stages=stages, max_images=args.max_images,
         eval_images=args.eval_images, seed=args.seed, seeds=args.seeds, out=args.out, force=args.force,
         judges=args.judges, labeler=args.labeler, batch=args.batch, dry_run=args.dry_run, budget=args.budget,
-        refresh=tuple(args.refresh), as_published=args.as_published, device=args.device,
+        refresh=tuple(args.refresh), per_minute=args.per_minute, in_flight=args.in_flight,
+        timeout=args.timeout, prices=args.prices, as_published=args.as_published, device=args.device,
         precision=args.precision, batch_size=args.batch_size, workers=args.workers, shard=args.shard,
         cache=args.keep, plan_cost=args.plan_cost, )  # fmt: skip
+
+
+def _numbers(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--k is {text!r}, but must be whole numbers, such as 5 or 5,7,9.") from None
 
 
 def _models(asked: Sequence[str] | None) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def _levels(scores: pd.DataFrame) -> Iterator[Block]:
 def _main_plans(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of plans of many heads; of random plans only the mean over seeds."""
     grouped = ~frame["plan"].str.startswith("single:")
-    seeded = (frame["plan"] == "random") & frame["seed"].notna()
+    seeded = (frame["plan"].str.split("@").str[0] == "random") & frame["seed"].notna()
     return frame[grouped & ~seeded]
 
 

@@ -150,6 +150,7 @@ def _beside(args: argparse.Namespace, name: str, heads: HeadSet) -> tuple[list[P
     if not folder.is_dir():
         return [], f"There are no tables of {name} in {args.results}: no high, low or random sets beside."
     scores = results.read(folder).table("scores")
+    scores = scores[scores["k"] == scores["k"].min()]  # the main K
     scored = {
         Head(int(row.layer), int(row.head)): HeadScore(
             None if row.ccs is None or row.ccs != row.ccs else int(row.ccs), row.label

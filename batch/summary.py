@@ -10,8 +10,8 @@ from typing import Any
 
 from batch import inputs
 from batch.embedding import device_memory, peak_memory
+from batch.outcome import Outcome
 from batch.processes import Processes
-from batch.run import Outcome
 from ccs import schema, score
 
 _PACKAGES = ("torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
@@ -114,7 +114,7 @@ def page(outcome: Outcome) -> str:
         f"  {len(outcome.images.images)} images, {len(outcome.pool.texts)} texts, {seconds:.0f} s of stages"
     )
     if "scores" in tables:
-        lines += _scores(tables["scores"], outcome.settings.k)
+        lines += _scores(tables["scores"], outcome.settings.all_ks)
     if "pruning" in tables:
         lines += _plans(
             "accuracy (top-1)", tables["pruning"], {"metric": "top1", "subset": ""}, "dataset", 100, "%"
@@ -135,7 +135,9 @@ def page(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def _scores(rows: Sequence[Mapping[str, Any]], k: int) -> list[str]:
+def _scores(all_rows: Sequence[Mapping[str, Any]], ks: Sequence[int]) -> list[str]:
+    by_k = {k: [row for row in all_rows if row["k"] == k] for k in ks}
+    k, rows = ks[0], by_k[ks[0]]
     known = [row["ccs"] for row in rows if row["ccs"] is not None]
     shares = score.ccs_at_k(known, k)
     counts = "  ".join(f"{value}: {sum(1 for one in known if one == value)}" for value in range(k + 1))
@@ -146,6 +148,9 @@ def _scores(rows: Sequence[Mapping[str, Any]], k: int) -> list[str]:
     ]
     if known:
         lines.append(f"  CCS@{k} (all texts agree): {shares[k]:.0%}" + (f"; {named}" if named else ""))
+    further = [f"{sum(row['level'] == 'high' for row in by_k[k])} of CCS {k} at K = {k}" for k in ks[1:]]
+    if further:
+        lines.append(f"  heads all of whose texts agree at further K: {', '.join(further)}")
     return lines
 
 

@@ -3,7 +3,8 @@
 Names: `none`; `high`, `moderate`, `low` (heads of that CCS level); `equal-high`, `equal-low` (as many from
 each as the smaller of the two has, drawn at random); `random` (as many as high, from outside of it, one
 plan a seed); `concept:Colors` (high heads of that label); `single:L7.H2`; `published-high` and so on (the
-study's own heads). The same seed gives the same plans on every machine.
+study's own heads); `high@7` and so on (levels from 7 texts a head, where the main number is another). The
+same seed gives the same plans on every machine.
 """
 
 from __future__ import annotations
@@ -147,8 +148,8 @@ def _random(
     rest = HeadSet(source - high)
     if not high or len(rest) < len(high):
         notice(
-            f"Random plans are left out: they would have as many heads as high ({len(high)}), "
-            f"and outside of it are {len(rest)}."
+            f"The plans random{suffix} are left out: they would have as many heads as high{suffix} "
+            f"({len(high)}), and outside of it are {len(rest)}."
         )
         return []
     text = f"{len(high)} of {len(rest)} heads outside of high, drawn"

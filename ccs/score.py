@@ -2,6 +2,10 @@
 
 CCS(h) is the number of the head's k texts that all judges accept as showing the head's concept. A verdict
 that is missing (unscored) makes the score unknown, never lower: a rerun may settle it.
+
+At several k a head keeps one concept, named by its first texts, and each text is judged against it once: the
+texts of a smaller k are the first of a larger one (the choice is greedy). So whoever is high at 7 is high at
+5. The study does not say whether it names heads anew at K = 7 to 13.
 """
 
 from __future__ import annotations
@@ -48,6 +52,22 @@ def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int 
         return None
     needed = len(verdicts) if rule == "unanimous" else len(verdicts) // 2 + 1
     return sum(sum(map(bool, text)) >= needed for text in zip(*verdicts, strict=True))
+
+
+def ccs_of_first(
+    verdicts: Sequence[Sequence[Verdict]], ks: Iterable[int], rule: Rule = "unanimous"
+) -> dict[int, int | None]:
+    """`ccs` of the first k texts alone, for each k. InputError for a k below 1 or above the number of texts.
+
+    A missing verdict leaves unknown what it is part of, and no smaller k.
+    """
+    found = {}
+    for k in ks:
+        fewest = min(map(len, verdicts), default=0)
+        if not 1 <= k <= fewest:
+            raise InputError(f"k must be 1 to {fewest}, the number of texts judged, not {k}.")
+        found[k] = ccs([judge[:k] for judge in verdicts], rule)
+    return found
 
 
 def ccs_at_k(scores: Iterable[int | None], k: int) -> tuple[float, ...]:

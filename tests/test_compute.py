@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from compute_sample import arguments, contents, fork, run, small_pool
 from PIL import Image
@@ -115,6 +116,33 @@ def test_figures_do_not_depend_on_how_the_work_is_cut(
     same_tables(done / "tiny", tmp_path / "tiny")
 
 
+def test_further_k_add_plans_and_change_no_figure_of_the_main_k(
+    done: Path, tiny_folder: Path, texts: Path, tmp_path: Path
+) -> None:
+    assert run(arguments(tiny_folder, texts, tmp_path, "--k", "2,3")) == 0
+    main, more = results.read(done / "tiny"), results.read(tmp_path / "tiny")
+    assert more.manifest["settings"]["further_k"] == [3]
+    for name in main.tables:
+        ours, theirs = main.table(name), more.table(name)
+        if name in ("spans", "judgments"):
+            theirs = theirs[theirs["rank"] < 2]
+        elif name == "scores":
+            theirs = theirs[theirs["k"] == 2]
+        elif "plan" in ours.columns:
+            theirs = theirs[~theirs["plan"].str.contains("@")]
+        pd.testing.assert_frame_equal(ours, theirs.reset_index(drop=True))
+    # The plan high@3 against what the verdicts say, one at a time.
+    judged = more.table("judgments").groupby(["layer", "head"])["verdict"]
+    high = [ccs.Head(*place) for place, said in judged if len(said) == 3 and said.eq(True).all()]
+    rows = more.table("pruning").query("plan == 'high@3'")
+    assert high
+    assert set(rows["heads"]) == {str(ccs.HeadSet(high))}
+    shares = [
+        table["share"].to_numpy() for table in (more.table("scores").query("k == 3"), main.table("scores"))
+    ]
+    assert (shares[0] >= shares[1]).all()
+
+
 def same_tables(left: Path, right: Path) -> None:
     ours, theirs = results.read(left), results.read(right)
     assert set(ours.tables) == set(theirs.tables)
@@ -145,6 +173,7 @@ def test_foreign_and_corrupt_tables_are_set_aside_and_made_again(
     [
         (["--model", "organsim"], "organism"),
         (["--k", "0"], "--k is 0, but must be at least 1"),
+        (["--k", "2,400"], "fewer than --k 400"),
         (["--k", "400"], "fewer than --k 400"),
         (["--stages", "spans,guesses"], "no stage 'guesses'"),
         (["--texts", "nowhere.txt"], "no pool of texts 'nowhere.txt'"),

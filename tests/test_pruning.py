@@ -112,7 +112,7 @@ def test_too_few_heads_outside_of_high():
     plans, notices = made(scores=scores, kinds=["high", "random"])
     assert list(plans) == ["none", "high"]
     assert notices == [
-        "Random plans are left out: they would have as many heads as high (7), and outside of it are 5."
+        "The plans random are left out: they would have as many heads as high (7), and outside of it are 5."
     ]
 
 

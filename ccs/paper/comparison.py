@@ -167,13 +167,15 @@ def _plan(printed: str) -> str:
     return f"concept:{LABELS[printed]}" if printed in LABELS else printed
 
 
-def plan_names(claim: Claim) -> tuple[str, ...]:
-    """Plans that answer a claim, best first: the heads the study lists, then those scored here."""
+def plan_names(claim: Claim, main_k: int = 5) -> tuple[str, ...]:
+    """Plans that answer a claim, best first: the heads the study lists, then those scored here.
+
+    `main_k`: texts a head of the plans that have no K in their name.
+    """
     if claim.plan == "none":
         return ("none",)
-    if claim.k != 5:
-        return (f"{claim.plan}@{claim.k}",)
-    return (f"published-{claim.plan}", claim.plan)
+    scored = claim.plan if claim.k == main_k else f"{claim.plan}@{claim.k}"
+    return (f"published-{claim.plan}", scored) if claim.k == 5 else (scored,)
 
 
 def dataset_names(claim: Claim) -> tuple[str, ...]:
@@ -190,6 +192,7 @@ def compare(claim: Claim, tables: Mapping[str, pd.DataFrame] | None) -> Compared
     """The claim beside the tables of its model (None or missing tables: nothing was measured)."""
     tables = tables or {}
     anchor = _open_clip(claim)
+    main_k = _main_k(tables.get("scores"))
     if claim.measure in ("level", "ccs", "ccr"):
         return Compared(claim, _from_scores(claim, tables.get("scores")), anchor)
     frame = tables.get(claim.measure)
@@ -199,14 +202,14 @@ def compare(claim: Claim, tables: Mapping[str, pd.DataFrame] | None) -> Compared
         # The printed numbers come from the released code; only its own mode can explain them.
         return Compared(
             claim,
-            _look_up(claim, frame, dataset_names(claim), "as-published"),
+            _look_up(claim, frame, dataset_names(claim), main_k, "as-published"),
             anchor,
-            correct=_look_up(claim, frame, dataset_names(claim), "correct"),
+            correct=_look_up(claim, frame, dataset_names(claim), main_k, "correct"),
         )
-    measured = _look_up(claim, frame, dataset_names(claim))
+    measured = _look_up(claim, frame, dataset_names(claim), main_k)
     standard = None
     if measured is not None and measured.dataset != claim.dataset:
-        standard = _look_up(claim, frame, (claim.dataset,))
+        standard = _look_up(claim, frame, (claim.dataset,), main_k)
     return Compared(claim, measured, anchor, standard)
 
 
@@ -220,7 +223,13 @@ def _open_clip(claim: Claim) -> float | None:
     return table.value(figures.model(claim.model).paper_name, printed[claim.dataset])
 
 
-def _look_up(claim: Claim, frame: pd.DataFrame, datasets: Sequence[str], mode: str = "") -> Measured | None:
+def _main_k(scores: pd.DataFrame | None) -> int:
+    return 5 if scores is None or not len(scores) else int(scores["k"].min())
+
+
+def _look_up(
+    claim: Claim, frame: pd.DataFrame, datasets: Sequence[str], main_k: int, mode: str = ""
+) -> Measured | None:
     if claim.measure == "pruning":
         chosen = frame[(frame["metric"] == "top1") & (frame["subset"].fillna("") == claim.subset)]
     elif claim.measure == "retrieval":
@@ -235,7 +244,7 @@ def _look_up(claim: Claim, frame: pd.DataFrame, datasets: Sequence[str], mode: s
         ]
     scale = 1.0 if claim.measure == "bias" else 100.0
     for dataset in datasets:
-        for plan in plan_names(claim):
+        for plan in plan_names(claim, main_k):
             rows = chosen[(chosen["dataset"] == dataset) & (chosen["plan"] == plan)]
             if len(rows):
                 return _measured(rows, plan, dataset, mode, scale)

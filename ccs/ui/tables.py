@@ -44,7 +44,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Card:
-    """All the tables know of one head. `ccs` None is unknown; `k` 0 means that it was never scored."""
+    """All the tables know of one head. `ccs` None is unknown; `k` 0 means that it was never scored.
+
+    `others`: (k, CCS at that k) for the further numbers of texts that the run counted, known ones only.
+    """
 
     head: Head
     label: str = ""
@@ -55,6 +58,7 @@ class Card:
     share: float | None = None
     variance: float | None = None
     texts: tuple[Text, ...] = ()
+    others: tuple[tuple[int, int], ...] = ()
 
     @property
     def score(self) -> str:
@@ -137,8 +141,9 @@ def sheet(model: str, results: Results | None) -> Sheet:
         )
     labels = {Head(int(r.layer), int(r.head)): r for r in results.table("labels").itertuples()}
     scores = results.table("scores")
-    # With several cut-offs, the longest list is the study's; it also decides the level.
-    best = {Head(int(r.layer), int(r.head)): r for r in scores.sort_values("k").itertuples()}
+    # With several K the smallest is the main one: labels and levels are its, and so are the texts shown.
+    main = scores[scores["k"] == scores["k"].min()]
+    best = {Head(int(r.layer), int(r.head)): r for r in main.itertuples()}
     cards = {}
     for head in sorted({*texts, *labels, *best}):
         label, score = labels.get(head), best.get(head)
@@ -151,9 +156,17 @@ def sheet(model: str, results: Results | None) -> Sheet:
             level=str(score.level) if score else "",
             share=float(score.share) if score else None,
             variance=float(score.variance) if score else None,
-            texts=tuple(texts[head]),
+            texts=tuple(texts[head][: int(score.k) if score else None]),
         )
     return Sheet(model, results, cards)
+
+
+def main_k(manifest: Mapping[str, Any], scores: pd.DataFrame) -> int:
+    """How many texts the score that levels and plans go by counts: the first in the run's settings."""
+    asked = manifest.get("settings", {}).get("k")
+    first = asked[0] if isinstance(asked, list) and asked else asked
+    present = sorted(int(k) for k in scores["k"].unique())
+    return int(first) if first in present else next(iter(present), 0)
 
 
 def _text(value: object) -> str:
