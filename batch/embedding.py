@@ -34,7 +34,6 @@ class Embedder:
 
     def __init__(self, model: Model, store: Store, settings: Settings) -> None:
         self.model, self.store, self.settings = model, store, settings
-        self.clock = Clock()
         self.fitting = Fitting(batch_size(model, settings.batch_size))
 
     @property

@@ -17,6 +17,8 @@ from ccs.models import Model
 
 _LEAST_FOR_WORKERS = 256
 """Below so many images worker processes take longer to start than they save."""
+_MOST_WORKERS = 16
+"""More only cost memory: they decode some thousands of photographs a second, and start for every stage."""
 
 
 @dataclass
@@ -30,7 +32,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Batch:
-    """Pixels [n, 3, s, s] of the items `first` to `last` of a shard; an item (a clip) may be several images."""
+    """Pixels [n, 3, s, s] of items `first` to `last` of a shard; an item (a clip) may be several images."""
 
     shard: int
     first: int
@@ -93,17 +95,13 @@ def load(
     clips: bool = False,
 ) -> Iterator[Batch]:
     """The pixels of the wanted shards, in order, in batches that never cross a shard's end."""
-    plan = [
-        (shard, list(range(start, min(start + batch, shards.range(shard).stop))))
-        for shard in wanted
-        for start in range(shards.range(shard).start, shards.range(shard).stop, batch)
-    ]
-    if not plan:
+    n = sum(len(shards.range(shard)) for shard in wanted)
+    if not n:
         return
-    processes = _workers(workers, sum(len(indices) for _, indices in plan))
+    processes = workers if workers is not None else _workers(n, model.tower.device.type)
     loader = torch.utils.data.DataLoader(
         _Items(model.preprocess, items, clips),
-        batch_sampler=[indices for _, indices in plan],
+        batch_sampler=(list(rows) for _, rows in _batches(shards, wanted, batch)),
         collate_fn=_join,
         num_workers=processes,
         prefetch_factor=2 if processes else None,
@@ -113,23 +111,32 @@ def load(
     )
     began = time.perf_counter()
     loaded = iter(loader)
-    for shard, indices in plan:
+    for shard, rows in _batches(shards, wanted, batch):
         asked = time.perf_counter()
         pixels, sizes = next(loaded)
         clock.waiting += time.perf_counter() - asked
         clock.images += len(pixels)
-        end = shards.range(shard).stop
-        yield Batch(shard, indices[0], indices[-1] + 1, pixels, sizes, indices[-1] + 1 == end)
+        yield Batch(shard, rows.start, rows.stop, pixels, sizes, rows.stop == shards.range(shard).stop)
     clock.total += time.perf_counter() - began
 
 
-def _workers(asked: int | None, images: int) -> int:
-    """How many worker processes: as asked, else one core in two for long jobs, and none for short ones."""
-    if asked is not None:
-        return asked
+def _batches(shards: Shards, wanted: Sequence[int], size: int) -> Iterator[tuple[int, range]]:
+    """Shard and items of each batch; one at a time, for a billion items make many."""
+    for shard in wanted:
+        rows = shards.range(shard)
+        for start in range(rows.start, rows.stop, size):
+            yield shard, range(start, min(start + size, rows.stop))
+
+
+def _workers(images: int, device: str) -> int:
+    """How many worker processes decode for this one. None for a short job; on a CPU, which computes itself,
+    half of this process's cores, else all but one.
+    """
     if images < _LEAST_FOR_WORKERS or not hasattr(os, "fork"):
         return 0
-    return min(8, (os.cpu_count() or 1) // 2)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    mine = cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return min(_MOST_WORKERS, mine // 2 if device == "cpu" else mine - 1)
 
 
 def _one_thread(_: int) -> None:
@@ -144,7 +151,7 @@ class Fitting:
     lowered: list[int] = field(default_factory=list)
 
     def run(self, work: Callable[[Tensor], Any], pixels: Tensor) -> list[Any]:
-        """`work` on the pixels in pieces that fit, in order. Raises MemoryError if not even one image fits."""
+        """`work` on the pixels in pieces that fit, in order. What is raised for one image alone is raised."""
         out: list[Any] = []
         start = 0
         while start < len(pixels):
