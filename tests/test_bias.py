@@ -291,6 +291,18 @@ def test_alignment_with_what_was_planted():
         bias.alignment(found, "g9", np.arange(12))
 
 
+def test_chance_shares_are_those_of_random_rankings():
+    groups = np.array(["many"] * 150 + ["few"] * 50)
+    rng = np.random.default_rng(4)
+    drawn = np.array([(rng.permutation(groups)[:40] == "few").mean() for _ in range(4000)])
+    found = bias.measure(*example(n=200)[:2], groups, 40, draws=40)
+    share = bias.chance_shares(found)["few"]
+    assert share.value == 0.25 == pytest.approx(drawn.mean(), abs=0.005)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert (share.low, share.high) == pytest.approx((low, high), abs=1e-9)  # both are fortieths
+    assert found.top_shares.sum(axis=1) == pytest.approx(np.ones(5))
+
+
 def test_ties_at_the_cut_off_are_reported():
     images = np.tile(np.eye(2, dtype=np.float32), (5, 1))
     found = bias.measure(images, np.eye(2), ["a", "b", "b", "a", "a", "b", "b", "a", "a", "b"], 3, draws=40)

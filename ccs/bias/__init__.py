@@ -8,7 +8,7 @@ formulas and what an empty group counts as. Every figure comes with
 Equal scores are put in the images' order, and `BiasResult.ties` says where that decided who is in the top K.
 """
 
-from ccs.bias.chance import above_chance
+from ccs.bias.chance import above_chance, chance_shares
 from ccs.bias.groups import GENDERS, RACES_SEVEN, RACES_SIX, merge_groups
 from ccs.bias.measurement import measure, measure_plans
 from ccs.bias.result import METRICS, BiasResult, Metric, MetricName, alignment, compare
@@ -25,6 +25,7 @@ __all__ = [
     "MetricName",
     "above_chance",
     "alignment",
+    "chance_shares",
     "compare",
     "max_skew",
     "mean_max_skew",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 from ccs import stats
-from ccs.bias.result import MetricName
+from ccs.bias.result import BiasResult, MetricName
 from ccs.bias.setup import Setup
 from ccs.bias.top import counts, ranked
 from ccs.skew import Target, max_skew_of, ndkl_of
@@ -67,3 +68,13 @@ def above_chance(
     low, high = np.quantile(null, [0.025, 0.975])
     p_value = (1 + int((null >= value - 1e-12).sum())) / (1 + permutations)
     return Effect(value - float(null.mean()), value - float(high), value - float(low), p_value)
+
+
+def chance_shares(result: BiasResult) -> dict[str, Estimate]:
+    """Each group's share of a random ranking's top K: the pool's, with the 95% range (hypergeometric)."""
+    tails = (1 - stats.LEVEL) / 2
+    found = {}
+    for group, count in zip(result.groups, result.pool.tolist(), strict=True):
+        low, high = scipy.stats.hypergeom.ppf([tails, 1 - tails], result.n, count, result.k) / result.k
+        found[group] = Estimate(count / result.n, float(low), float(high))
+    return found

@@ -70,6 +70,11 @@ class BiasResult:
     def max_skew(self) -> Metric:
         return self.metrics["MaxSkew"]
 
+    @property
+    def top_shares(self) -> Floats:
+        """Each group's share of the top K, [occupations, groups]."""
+        return np.asarray(self.top / self.k, dtype=np.float64)
+
 
 def compare(
     result: BiasResult, baseline: BiasResult, metric: MetricName = "MaxSkew", occupation: int | None = None
@@ -103,5 +108,5 @@ def alignment(result: BiasResult, group: str, expected: ArrayLike) -> Effect:
     """
     if group not in result.groups:
         raise InputError(f"The group {group!r} is not known; the groups are {', '.join(result.groups)}.")
-    share = result.top[:, result.groups.index(group)] / result.k
+    share = result.top_shares[:, result.groups.index(group)]
     return stats.correlation(share, expected, seed=result.seed)
