@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from batch.inputs import EvaluationSet
-from ccs import bias, retrieval, stats, zeroshot
+from ccs import bias, retrieval, schema, stats, zeroshot
 from ccs.datasets.sets import BiasSet, ClassificationSet
 from ccs.faults import fault_of
 from ccs.models import Model
@@ -20,6 +20,11 @@ Embeddings = Callable[[int], np.ndarray]
 """Embeddings [n, D] of the images under the plan of that index."""
 
 DRAWS = 2000
+_WITHIN = {
+    name: tuple(column for column in schema.TABLES[name].key if column not in schema.PLAN_KEY)
+    for name in ("pruning", "retrieval", "bias")
+}
+"""What names a figure of a table, apart from its plan."""
 
 
 def rows(
@@ -29,16 +34,39 @@ def rows(
     embeddings: Embeddings,
     seed: int,
     as_published: bool,
+    *,
+    few: bool = False,
 ) -> tuple[str, list[Row]]:
-    """The table that a set's figures belong to, and its rows. `plans[0]` is the baseline, no head off."""
+    """The table that a set's figures belong to, and its rows. `plans[0]` is the baseline, no head off.
+
+    Plans with the same heads are measured once. few: of classification and bias sets only top-1 over all
+    classes and the mean MaxSkew over the occupations.
+    """
+    first = {plan.off: index for index, plan in reversed(list(enumerate(plans)))}
+    measured = sorted(first.values())
+    once = [plans[index] for index in measured]
+
+    def shown(index: int) -> np.ndarray:
+        return embeddings(measured[index])
+
     if isinstance(data, ClassificationSet):
-        return "pruning", _classification(model, data, plans, embeddings, seed)
-    if isinstance(data, BiasSet):
-        found = _bias(model, data, plans, embeddings, seed, None)
+        table, found = "pruning", _classification(model, data, once, shown, seed, few)
+    elif isinstance(data, BiasSet):
+        table, found = "bias", _bias(model, data, once, shown, seed, None, few)
         if as_published and any(fault_of(data.name, attribute) for attribute in data.groups):
-            found += _bias(model, data, plans, embeddings, seed, data.name)
-        return "bias", found
-    return "retrieval", _retrieval(model, data, plans, embeddings, seed, as_published)
+            found += _bias(model, data, once, shown, seed, data.name, few)
+    else:
+        table, found = "retrieval", _retrieval(model, data, once, shown, seed, as_published)
+    by_heads: dict[str, list[Row]] = {str(plan.off): [] for plan in once}
+    for row in found:
+        by_heads[row["heads"]].append(row)
+    named = [row | _plan(plan) for plan in plans for row in by_heads[str(plan.off)] if _wanted(row, plan)]
+    return table, named + over_seeds(named, _WITHIN[table])
+
+
+def _wanted(row: Row, plan: Plan) -> bool:
+    """Single heads have no shares of groups, also where a plan of one head has them."""
+    return not (plan.name.startswith("single:") and row["metric"].startswith(schema.TOP_SHARE))
 
 
 def _plan(plan: Plan) -> Row:
@@ -58,10 +86,10 @@ def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> 
 
 
 def _classification(
-    model: Model, data: ClassificationSet, plans: Sequence[Plan], embeddings: Embeddings, seed: int
+    model: Model, data: ClassificationSet, plans: Sequence[Plan], embeddings: Embeddings, seed: int, few: bool
 ) -> list[Row]:
     weights = zeroshot.class_weights(model, data.classes, data.templates)
-    subsets: dict[str, Sequence[int] | None] = {"": None, **data.subsets}
+    subsets: dict[str, Sequence[int] | None] = {"": None, **({} if few else data.subsets)}
     found: list[Row] = []
     baselines: dict[str, zeroshot.Accuracy] = {}
     for index, plan in enumerate(plans):
@@ -70,7 +98,8 @@ def _classification(
             ours = zeroshot.accuracy(images, weights, data.labels, seed, subset=classes, draws=DRAWS)
             theirs = baselines.setdefault(subset, ours)
             metrics: dict[zeroshot.MetricName, Estimate | None]
-            metrics = {"top1": ours.top1, "top5": ours.top5, "balanced": ours.balanced}
+            metrics = {"top1": ours.top1}
+            metrics |= {} if few else {"top5": ours.top5, "balanced": ours.balanced}
             for metric, estimate in metrics.items():
                 if estimate is None:
                     continue
@@ -78,7 +107,7 @@ def _classification(
                 effect = zeroshot.compare(ours, theirs, metric, draws=DRAWS, seed=seed) if plan.off else None
                 about = {"dataset": data.name, "subset": subset, "metric": metric, "n": ours.n}
                 found.append(_plan(plan) | about | _figures(estimate, before, effect))
-    return found + over_seeds(found, ("dataset", "subset", "metric"))
+    return found
 
 
 def _retrieval(
@@ -101,7 +130,7 @@ def _retrieval(
                     found.append(
                         _plan(plan) | about | _figures(estimate, theirs.metrics[metric].value, effect)
                     )
-    return found + over_seeds(found, ("dataset", "direction", "metric"))
+    return found
 
 
 def _bias(
@@ -111,6 +140,7 @@ def _bias(
     embeddings: Embeddings,
     seed: int,
     published: str | None,
+    few: bool,
 ) -> list[Row]:
     prompts = zeroshot.class_weights(model, data.occupations, data.templates)
     found: list[Row] = []
@@ -123,6 +153,7 @@ def _bias(
             prompts,
             groups,
             min(data.k[attribute], len(groups)),
+            metrics=bias.METRICS[:1] if few else bias.METRICS,
             fault=fault,
             seed=seed,
         )
@@ -132,9 +163,14 @@ def _bias(
             for metric in ours.metrics:
                 found += [
                     _plan(plan) | about | sizes | row
-                    for row in _bias_rows(ours, measured[0], metric, data.occupations, bool(plan.off))
+                    for row in _bias_rows(ours, measured[0], metric, data.occupations, bool(plan.off), few)
                 ]
-    return found + over_seeds(found, ("dataset", "attribute", "occupation", "metric", "target", "mode"))
+            if fault is None and not few and not plan.name.startswith("single:"):
+                found += [
+                    _plan(plan) | about | sizes | row
+                    for row in _share_rows(ours, measured[0], data.occupations)
+                ]
+    return found
 
 
 def _bias_rows(
@@ -143,6 +179,7 @@ def _bias_rows(
     name: bias.MetricName,
     occupations: Sequence[str],
     differs: bool,
+    few: bool,
 ) -> Iterable[Row]:
     """One metric: its mean and sum over the occupations, then each occupation."""
     metric, before = ours.metrics[name], base.metrics[name]
@@ -152,6 +189,8 @@ def _bias_rows(
         | _chance(metric.chance_mean)
         | _figures(metric.mean, before.mean.value, effect)
     )
+    if few:
+        return
     times = len(occupations)
     whole = (
         Effect(effect.value * times, effect.low * times, effect.high * times, effect.p_value)
@@ -171,6 +210,17 @@ def _bias_rows(
             | _chance(metric.chance)
             | _figures(value, float(before.values[index]), effect)
         )
+
+
+def _share_rows(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[str]) -> Iterable[Row]:
+    """Each group's share of each occupation's top K, beside that of a random ranking."""
+    for column, (group, chance) in enumerate(bias.chance_shares(ours).items()):
+        for index, occupation in enumerate(occupations):
+            share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
+            named = {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}"} | _chance(chance)
+            figures = _figures(Estimate(share, share, share), before, None)
+            # An exact count; how far random rankings are from the pool's share, `chance` says.
+            yield named | figures | {"low": None, "high": None, "difference": share - before}
 
 
 def _chance(chance: Estimate) -> Row:

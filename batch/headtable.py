@@ -1,6 +1,4 @@
-"""Rows of the table heads: what switching off one head does, directly and in all, and what it is selective
-for.
-"""
+"""Rows of the table heads: a single head's effect, direct and total, and what the head is selective for."""
 
 from __future__ import annotations
 
@@ -10,57 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from batch import evaluate
+from batch.effecttable import main_figures
 from batch.embedding import Embedder, read_plan
-from batch.inputs import EvaluationSet
 from batch.options import Settings
 from batch.stages import Store, digest
 from ccs import stats
 from ccs.datasets.sets import ImageSet
-from ccs.heads import Head, HeadSet
-from ccs.models import Model
-from ccs.pruning import Plan
+from ccs.heads import Head
 from ccs.selectivity import Selectivity, measure
 
 Row = dict[str, Any]
-_FEW_METRICS = {"top1", "MaxSkew mean"}
 _SCENES = 1000
 _DEALS = 100
 
 
-def total_effects(rows: Sequence[Row]) -> list[Row]:
-    """Effects of single heads from the rows of their plans, with the false discovery rate over the heads."""
-    return _effects(rows, "total effect")
+def effects_of(rows: Sequence[Row], measure: str) -> list[Row]:
+    """Effects of single heads from the rows of their plans, with the false discovery rate over the heads.
 
-
-def direct_effects(
-    model: Model,
-    data: EvaluationSet,
-    heads: HeadSet,
-    base: np.ndarray,
-    parts: Sequence[np.ndarray],
-    seed: int,
-) -> list[Row]:
-    """Effects of subtracting each head's contribution `parts[i]` [n, D] from the embedding `base` [n, D]."""
-    plans = [Plan("none", None, HeadSet(), "")]
-    plans += [Plan(f"single:{head}", None, HeadSet([head]), "") for head in heads]
-
-    def embeddings(index: int) -> np.ndarray:
-        if index == 0:
-            return base
-        left = base - parts[index - 1]
-        norm: np.ndarray = left / np.linalg.norm(left, axis=1, keepdims=True)
-        return norm
-
-    _, rows = evaluate.rows(model, data, plans, embeddings, seed, False)
-    return _effects(rows, "direct effect")
-
-
-def _effects(rows: Sequence[Row], measure: str) -> list[Row]:
+    measure: `total effect` for rows of heads at zero in the forward pass, `direct effect` for rows of their
+    contributions subtracted.
+    """
     found: list[Row] = []
-    for row in rows:
-        chosen = row["metric"] in _FEW_METRICS and not row.get("subset") and row.get("mode") != "as-published"
-        if not (row["plan"].startswith("single:") and chosen):
+    for row in main_figures(rows):
+        if not row["plan"].startswith("single:"):
             continue
         head = Head.parse(row["plan"].removeprefix("single:"))
         found.append(

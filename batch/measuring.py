@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from batch import evaluate, headtable, inputs
+from batch import effecttable, evaluate, headtable, inputs
 from batch.embedding import Embedder, distinct, read_plan
 from batch.inputs import EvaluationSet
 from batch.outcome import Outcome
@@ -19,42 +19,50 @@ Row = dict[str, Any]
 
 
 class Measuring:
-    """Fills an outcome's tables pruning, retrieval, bias and heads."""
+    """Fills an outcome's tables pruning, retrieval, bias, effects, heads and correlations."""
 
     def __init__(self, outcome: Outcome, store: Store, embedder: Embedder) -> None:
         self.outcome, self.store, self.embedder = outcome, store, embedder
         self.settings = outcome.settings
+        self.direct: list[Row] = []
 
     def sets(self, plans: Plans) -> None:
         """Measure every set."""
         for data in self.outcome.sets:
             found = self._measure(data, plans.on(data, self.settings)).read_json()
             self.outcome.tables.setdefault(found["table"], []).extend(found["rows"])
-            self.outcome.tables.setdefault("heads", []).extend(found["direct"])
+            self.direct += found["direct"]
 
     def heads(self) -> None:
-        """Add to the single heads' direct effects their total ones and what they are selective for."""
+        """Direct beside total effects, of plans and of single heads, and what each head is selective for."""
         tables = self.outcome.tables
-        rows = tables.pop("heads", [])
-        for table in ("pruning", "bias"):
-            rows += headtable.total_effects(tables.get(table, []))
-        rows += headtable.selectivity(self.store, self.embedder, self.outcome.images, self.settings)
-        if rows:
-            tables["heads"] = rows
+        total = [row for table in ("pruning", "bias") for row in tables.get(table, [])]
+        rows = headtable.effects_of(self.direct, "direct effect")
+        rows += headtable.effects_of(total, "total effect")
+        made = {
+            "effects": effecttable.plan_effects(self.direct, total),
+            "correlations": effecttable.correlations(rows, self.settings.seed),
+        }
+        images = self.outcome.images
+        made["heads"] = rows + headtable.selectivity(self.store, self.embedder, images, self.settings)
+        tables |= {name: found for name, found in made.items() if found}
 
-    def _direct(self, data: EvaluationSet) -> HeadSet:
-        """The heads whose contributions are wanted on a set."""
-        wanted = inputs.singles_on(data) and "heads" in self.settings.stages
-        return self.outcome.model.heads if wanted and inputs.kind(data) != "retrieval" else HeadSet()
+    def _kept(self, data: EvaluationSet, plans: Sequence[Plan]) -> HeadSet:
+        """The heads whose contributions are kept on a set: all that a plan switches off, or none."""
+        if not inputs.singles_on(data) or "heads" not in self.settings.stages:
+            return HeadSet()
+        if inputs.kind(data) == "retrieval":
+            return HeadSet()
+        return HeadSet(head for plan in plans for head in plan.off)
 
     def _measure(self, data: EvaluationSet, plans: Sequence[Plan]) -> Stage:
         model, settings = self.outcome.model, self.settings
         offs, where = distinct([plan.off for plan in plans])
-        direct = self._direct(data)
+        kept = self._kept(data, plans)
         name = f"measure/{data.name}"
         about = {
             "schema": schema.VERSION,
-            "embeddings": digest(self.embedder.plans_inputs(data, offs, direct)),
+            "embeddings": digest(self.embedder.plans_inputs(data, offs, kept)),
             "plans": [[plan.name, plan.seed, str(plan.off)] for plan in plans],
             "question": inputs.question(data),
             "seed": settings.seed,
@@ -64,7 +72,7 @@ class Measuring:
         stage = self.outcome.stages[name] = self.store.stage(name, about)
         if stage.done:
             return stage
-        embedded = self.embedder.plans(data, offs, direct)
+        embedded = self.embedder.plans(data, offs, kept)
         stage.begin()
 
         def measure() -> None:
@@ -76,12 +84,11 @@ class Measuring:
                 settings.seed,
                 settings.as_published,
             )
-            heads = []
-            if direct:
-                parts = [read_plan(embedded, index, "direct") for index in range(len(direct))]
-                base = read_plan(embedded, where[0])
-                heads = headtable.direct_effects(model, data, direct, base, parts, settings.seed)
-            stage.write_json(0, {"table": table, "rows": rows, "direct": heads})
+            direct: list[Row] = []
+            if kept:
+                shown = effecttable.direct_embeddings(embedded, kept, plans, where[0])
+                _, direct = evaluate.rows(model, data, plans, shown, settings.seed, False, few=True)
+            stage.write_json(0, {"table": table, "rows": rows, "direct": direct})
 
         self.store.processes.once(measure)
         stage.finish()

@@ -126,6 +126,7 @@ def page(outcome: Outcome) -> str:
         for attribute in sorted({row["attribute"] for row in tables["bias"]}):
             chosen = {"metric": "MaxSkew mean", "attribute": attribute, "mode": "correct", "occupation": ""}
             lines += _plans(f"MaxSkew an occupation, {attribute}", tables["bias"], chosen, "dataset", 1, "")
+    lines += _effects(tables.get("effects", ()), tables.get("correlations", ()))
     lines += [f"  note: {notice}" for notice in outcome.notices]
     stand_ins = [one["name"] for one in [outcome.labeler, *outcome.judges] if one.get("stand_in")]
     if stand_ins and "scores" in tables:
@@ -183,4 +184,32 @@ def _plans(
                 )
                 cells.append(f"{plan} {row['difference'] * factor:+.2f}{between}")
         lines.append(f"    {dataset:24s} " + "  ".join(cells))
+    return lines
+
+
+def _effects(rows: Sequence[Mapping[str, Any]], correlations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line a set and metric: direct beside total effect of the main plans, and how single heads' agree."""
+    lines = []
+    for one in correlations:
+        if one["method"] != "spearman":
+            continue
+        where = (one["dataset"], one["metric"], one["factor"])
+        here = {
+            row["plan"]: row
+            for row in rows
+            if (row["dataset"], row["metric"], row["factor"]) == where and row["seed"] is None
+        }
+        factor, unit = (100, "%") if one["metric"] == "top1" else (1, "")
+        known = [(name, here[name]) for name in _SHOWN if name in here]
+        cells = [
+            f"{name} {row['direct'] * factor:+.2f}{unit} / {row['total'] * factor:+.2f}{unit}"
+            for name, row in known
+        ]
+        rho = "all heads alike"
+        if one["value"] == one["value"]:
+            rho = f"rho {one['value']:+.2f} [{one['low']:+.2f}, {one['high']:+.2f}], {one['n']} heads"
+        lines.append(f"    {' '.join(part for part in where if part):44s} " + "  ".join([*cells, rho]))
+    if lines:
+        title = "direct effect (contributions subtracted) / total effect (heads at zero in the forward pass)"
+        lines.insert(0, f"  {title}, and their rank correlation over single heads [95%]")
     return lines

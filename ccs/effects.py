@@ -7,7 +7,7 @@ unit again; later layers react to nothing (Gandelsman et al. 2024). Name which o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,7 +43,7 @@ def without(embeddings: ArrayLike, contributions: ArrayLike, off: HeadSet) -> ND
     embeddings: [n, d]; contributions: [n, layers, heads, d] of all layers, as `Model.contributions` gives
     them. InputError for a head outside of the contributions.
     """
-    whole = ranking.finite_rows(embeddings, "embeddings")
+    whole = np.asarray(embeddings)
     parts = np.asarray(contributions)
     if parts.ndim != 4 or (len(parts), parts.shape[3]) != whole.shape:
         raise InputError(f"Contributions of shape {parts.shape} do not belong to embeddings {whole.shape}.")
@@ -52,7 +52,14 @@ def without(embeddings: ArrayLike, contributions: ArrayLike, off: HeadSet) -> ND
             raise InputError(
                 f"There is no head {head} among {parts.shape[1]} layers of {parts.shape[2]} heads."
             )
-        whole = whole - parts[:, head.layer, head.head]
+    return subtracted(whole, (parts[:, head.layer, head.head] for head in off))
+
+
+def subtracted(embeddings: ArrayLike, contributions: Iterable[ArrayLike]) -> NDArray[np.float32]:
+    """Unit embeddings [n, d] less contributions [n, d], which may come one at a time from a disk."""
+    whole = ranking.finite_rows(embeddings, "embeddings")
+    for part in contributions:
+        whole = whole - np.asarray(part)
     return ranking.unit(whole, "embeddings without these heads").astype(np.float32)
 
 

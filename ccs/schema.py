@@ -6,98 +6,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
-import pyarrow as pa
+from ccs.columns import (
+    AGAINST_NONE,
+    HEAD,
+    INTERVAL,
+    PLAN,
+    PLAN_KEY,
+    READABLE,
+    VERSION,
+    Column,
+    Table,
+    effect,
+    model_table,
+)
 
-VERSION = 1
-"""Raised whenever a column appears, disappears or changes its meaning."""
+__all__ = [
+    "BIAS_MODES",
+    "LEVELS",
+    "MANIFEST",
+    "PLAN_KEY",
+    "READABLE",
+    "TABLES",
+    "TOP_SHARE",
+    "VERSION",
+    "Column",
+    "Table",
+    "as_markdown",
+]
 
 LEVELS = ("high", "moderate", "low", "", "unknown")
 BIAS_MODES = ("correct", "as-published")
-
-_TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column. `kind`: text, int, float or bool. NaN is empty; only a nullable column may be empty."""
-
-    name: str
-    kind: str
-    meaning: str
-    nullable: bool = False
-    among: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table: its columns in order and the columns that together name a row (`key`)."""
-
-    name: str
-    meaning: str
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema that the parquet file has."""
-        fields = [
-            pa.field(column.name, _TYPES[column.kind], nullable=column.nullable) for column in self.columns
-        ]
-        return pa.schema(fields, metadata={"ccs_table": self.name, "ccs_schema": str(VERSION)})
-
-
-_MODEL = (
-    Column("model", "text", "the model's name, e.g. `organism` or `ViT-B-32/openai`"),
-    Column("weights", "text", "first 16 hexadecimal digits of the SHA-256 of the model's weights"),
-)
-_HEAD = (
-    Column("layer", "int", "layer of the head, from 0"),
-    Column("head", "int", "head within its layer, from 0"),
-)
-_PLAN = (
-    Column(
-        "plan",
-        "text",
-        "which heads are off: `none`, `high`, `low`, `random`, `concept:Colors`, `single:L7.H2`, ...",
-    ),
-    Column(
-        "seed", "int", "seed of a plan drawn at random; empty on other plans and on a mean over seeds", True
-    ),
-    Column("heads", "text", "the heads that are off, e.g. `L6.H1 L7.H2`; empty for none"),
-    Column("n_heads", "int", "how many heads are off"),
-)
-_INTERVAL = (
-    Column("value", "float", "the metric with these heads off"),
-    Column("low", "float", "lower end of its 95% interval", True),
-    Column("high", "float", "upper end of its 95% interval", True),
-)
-_AGAINST_NONE = (
-    Column("baseline", "float", "the metric with no head off", True),
-    Column("difference", "float", "value less baseline", True),
-    Column("difference_low", "float", "lower end of the difference's 95% interval (paired bootstrap)", True),
-    Column("difference_high", "float", "upper end of the difference's 95% interval", True),
-    Column(
-        "p_value", "float", "two-sided p-value of the difference, before any correction for many tests", True
-    ),
-)
-
-
-def _table(name: str, meaning: str, columns: tuple[Column, ...], key: tuple[str, ...]) -> Table:
-    return Table(name, meaning, (*_MODEL, *columns), ("model", "weights", *key))
-
+TOP_SHARE = "top share: "
+"""Begins the bias metric that is a group's share of an occupation's top K; the group's name follows."""
 
 TABLES: Mapping[str, Table] = MappingProxyType(
     {
         table.name: table
         for table in (
-            _table(
+            model_table(
                 "spans",
-                "The K texts that TEXTSPAN picks for each head.",
+                "The texts that TEXTSPAN picks for each head: K, or as many as the largest of several K.",
                 (
-                    *_HEAD,
+                    *HEAD,
                     Column("rank", "int", "order in which the text was picked, from 0"),
                     Column("text", "text", "the text"),
                     Column("concept", "text", "the pool's own concept of the text, where it has one", True),
@@ -109,11 +61,11 @@ TABLES: Mapping[str, Table] = MappingProxyType(
                 ),
                 ("layer", "head", "rank"),
             ),
-            _table(
+            model_table(
                 "labels",
-                "The concept that a labeler gives each head.",
+                "The concept that a labeler gives each head, from its texts of the main K, the smallest.",
                 (
-                    *_HEAD,
+                    *HEAD,
                     Column(
                         "label", "text", "the concept; empty where no concept covers the head's texts", True
                     ),
@@ -125,11 +77,11 @@ TABLES: Mapping[str, Table] = MappingProxyType(
                 ),
                 ("layer", "head"),
             ),
-            _table(
+            model_table(
                 "judgments",
                 "What each judge says of each text of a head: does it show the head's concept?",
                 (
-                    *_HEAD,
+                    *HEAD,
                     Column("rank", "int", "rank of the text within its head"),
                     Column("text", "text", "the text judged"),
                     Column("label", "text", "the concept asked about", True),
@@ -140,11 +92,12 @@ TABLES: Mapping[str, Table] = MappingProxyType(
                 ),
                 ("layer", "head", "rank", "judge"),
             ),
-            _table(
+            model_table(
                 "scores",
-                "The Concept Consistency Score of each head, under unanimity of the judges.",
+                "The Concept Consistency Score of each head, under unanimity of the judges. Of several K the "
+                "smallest is the main one. A K's texts are those of the lowest ranks.",
                 (
-                    *_HEAD,
+                    *HEAD,
                     Column("label", "text", "the head's concept", True),
                     Column("k", "int", "how many texts were judged"),
                     Column(
@@ -167,25 +120,25 @@ TABLES: Mapping[str, Table] = MappingProxyType(
                 ),
                 ("layer", "head", "k"),
             ),
-            _table(
+            model_table(
                 "pruning",
                 "Zero-shot accuracy with heads switched off.",
                 (
-                    *_PLAN,
+                    *PLAN,
                     Column("dataset", "text", "the evaluation set"),
                     Column("subset", "text", "classes scored alone, among themselves; empty for all"),
                     Column("metric", "text", "`top1`, `top5` or `balanced` (mean over classes), shares of 1"),
-                    *_INTERVAL,
+                    *INTERVAL,
                     Column("n", "int", "images"),
-                    *_AGAINST_NONE,
+                    *AGAINST_NONE,
                 ),
                 ("plan", "seed", "dataset", "subset", "metric"),
             ),
-            _table(
+            model_table(
                 "retrieval",
                 "Retrieval between clips and captions with heads switched off.",
                 (
-                    *_PLAN,
+                    *PLAN,
                     Column("dataset", "text", "the evaluation set"),
                     Column("direction", "text", "`text-to-clip` or `clip-to-text`"),
                     Column(
@@ -193,24 +146,25 @@ TABLES: Mapping[str, Table] = MappingProxyType(
                         "text",
                         "`R@1`, `R@5`, `R@10`, `R@50` (shares of 1), `median rank`, `mean rank` (from 1)",
                     ),
-                    *_INTERVAL,
+                    *INTERVAL,
                     Column("n", "int", "queries"),
-                    *_AGAINST_NONE,
+                    *AGAINST_NONE,
                 ),
                 ("plan", "seed", "dataset", "direction", "metric"),
             ),
-            _table(
+            model_table(
                 "bias",
                 "How far groups of people differ at the top of rankings by occupation, with heads off.",
                 (
-                    *_PLAN,
+                    *PLAN,
                     Column("dataset", "text", "the evaluation set"),
                     Column("attribute", "text", "what groups people: `gender`, `skin tone`, `race`, ..."),
                     Column("occupation", "text", "the prompt's occupation; empty for all together"),
                     Column(
                         "metric",
                         "text",
-                        "`MaxSkew`, `MinSkew` or `NDKL` (natural logarithm); over all: its `mean` or `sum`",
+                        "`MaxSkew`, `MinSkew` or `NDKL` (natural logarithm); over all: its `mean` or `sum`; "
+                        "`top share: G`: group G's share of the top K (not of single heads)",
                     ),
                     Column(
                         "target",
@@ -224,20 +178,52 @@ TABLES: Mapping[str, Table] = MappingProxyType(
                         among=BIAS_MODES,
                     ),
                     Column("k", "int", "images at the top of the ranking"),
-                    *_INTERVAL,
+                    *INTERVAL,
                     Column("chance", "float", "mean of the metric over random rankings", True),
                     Column("chance_low", "float", "2.5th percentile over random rankings", True),
                     Column("chance_high", "float", "97.5th percentile over random rankings", True),
                     Column("n", "int", "images in the pool"),
-                    *_AGAINST_NONE,
+                    *AGAINST_NONE,
                 ),
                 ("plan", "seed", "dataset", "attribute", "occupation", "metric", "target", "mode"),
             ),
-            _table(
+            model_table(
+                "effects",
+                "Each plan's direct effect (its heads' contributions subtracted from the embedding, which is "
+                "then made unit again) beside its total effect (their outputs at zero in the forward pass). "
+                "Single heads are in `heads`.",
+                (
+                    *PLAN,
+                    Column("dataset", "text", "the images"),
+                    Column("metric", "text", "`top1` or `MaxSkew mean`, whose change is the effect"),
+                    Column("factor", "text", "the attribute of a bias metric; empty otherwise"),
+                    *effect("direct"),
+                    *effect("total"),
+                ),
+                ("plan", "seed", "dataset", "metric", "factor"),
+            ),
+            model_table(
+                "correlations",
+                "How two figures of single heads go together over a model's heads.",
+                (
+                    Column("between", "text", "the two figures: `direct and total effect`"),
+                    Column("dataset", "text", "the images"),
+                    Column("metric", "text", "the metric whose change is the effect"),
+                    Column("factor", "text", "the attribute of a bias metric; empty otherwise"),
+                    Column("method", "text", "`spearman` or `pearson`", among=("spearman", "pearson")),
+                    Column("value", "float", "the correlation; empty where all heads are alike", True),
+                    Column("low", "float", "lower end of its 95% interval (heads drawn again)", True),
+                    Column("high", "float", "upper end of its 95% interval", True),
+                    Column("p_value", "float", "two-sided p-value, by permutation", True),
+                    Column("n", "int", "heads"),
+                ),
+                ("between", "dataset", "metric", "factor", "method"),
+            ),
+            model_table(
                 "heads",
                 "Single heads: the effect of switching one off, the selectivity for a factor.",
                 (
-                    *_HEAD,
+                    *HEAD,
                     Column(
                         "measure",
                         "text",

@@ -105,9 +105,10 @@ def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
 
 
 def check_version(version: object, path: Path) -> None:
-    if str(version) != str(schema.VERSION):
+    if str(version) not in map(str, schema.READABLE):
         raise InputError(
-            f"{path} has schema version {version} and this program reads version {schema.VERSION}: "
+            f"{path} has schema version {version} and this program reads "
+            f"{' and '.join(map(str, schema.READABLE))}: "
             "compute it again, or use the release that wrote it."
         )
 

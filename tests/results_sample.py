@@ -59,6 +59,15 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
             | {"mode": "correct", "k": 60, **interval, **chance, **against}
             for occupation in ("judge", "pilot")
         ],
+        "effects": [
+            {**plan, "metric": "top1", "factor": "", "direct": -0.1, "direct_low": -0.2, "direct_high": None}
+            | {"direct_p_value": 0.1, "total": -0.25, "total_low": -0.5, "total_high": 0.0}
+            | {"total_p_value": None}
+        ],
+        "correlations": [
+            {**first, "between": "direct and total effect", "dataset": "world/faces", "metric": "top1"}
+            | {"factor": "", "method": "spearman", **interval, "p_value": None, "n": 24}
+        ],
         "heads": [
             {
                 **head,
