@@ -9,63 +9,55 @@ from ccs import schema
 
 Manifest = Mapping[str, Any]
 
+_ABOUT = """\
+Concept Consistency Scores (CCS) of CLIP's attention heads, and what happens to zero-shot accuracy,
+retrieval and bias when heads are switched off. One configuration a table:
+"""
+_HOW = """\
+## How it was made
+
+The images' contributions of every head are summed into second moments, TEXTSPAN picks the K texts that
+explain most of them, a labeler names the concept that the texts share, judges say of each text whether it
+shows the concept, and the CCS of a head is the number of texts that all judges accept. Heads are switched
+off by setting their output to zero in the forward pass.
+
+Settings, seeds, versions and checksums are in each model's `manifest.json`; `model` and `weights` in every
+row say which model it is of.
+"""
+_LICENCES_AND_CITATION = """
+## Licences
+
+The tables are under the MIT licence. They hold figures and descriptions, no images; images and weights keep
+their own licences, see the sources above.
+
+## Citation
+
+The method: *Pruning the Paradox: How CLIP's Most Informative Heads Enhance Performance While Amplifying
+Bias*, arXiv 2503.11103. TEXTSPAN: Gandelsman et al., *Interpreting CLIP's Image Representation via
+Text-Based Decomposition*, 2024. Please cite them, and this data set by its address and revision.
+"""
+
 
 def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
     """The card's text: one configuration a table that any model has. `manifests`: folder -> manifest."""
     ordered = sorted(manifests.values(), key=lambda manifest: str(manifest["model"]["name"]))
     present = [name for name in schema.TABLES if any(name in manifest["tables"] for manifest in ordered)]
+    example = present[0] if present else "scores"
     sections = [
         _front(present),
-        f"# {repository.split('/')[-1]}",
-        "",
-        "Concept Consistency Scores (CCS) of CLIP attention heads, and what happens to zero-shot accuracy, "
-        "retrieval "
-        "and bias when heads are switched off. One configuration a table:",
-        "",
-        "```python",
-        "import datasets",
-        f'datasets.load_dataset("{repository}", "{present[0] if present else "scores"}")',
-        "```",
-        "",
-        "| table | what | rows |",
-        "|---|---|---|",
+        f"# {repository.split('/')[-1]}\n",
+        _ABOUT,
+        f'```python\nimport datasets\ndatasets.load_dataset("{repository}", "{example}")\n```\n',
+        "| table | what | rows |\n|---|---|---|",
         *(f"| {name} | {schema.TABLES[name].meaning} | {_rows(name, ordered)} |" for name in present),
-        "",
-        "## Models",
-        "",
+        "\n## Models\n",
         *(line for manifest in ordered for line in _model(manifest)),
-        "## How it was made",
-        "",
-        "The images' contributions of every head are summed into second moments, TEXTSPAN picks the K texts "
-        "that "
-        "explain most of them, a labeler names the concept that the texts share, judges say of each text "
-        "whether it "
-        "shows the concept, and the CCS of a head is the number of texts that all judges accept. Heads are "
-        "switched "
-        "off by setting their output to zero in the forward pass.",
-        "",
-        "Settings, seeds, versions and checksums are in each model's `manifest.json`; `model` and `weights` "
-        "in every "
-        "row say which model it is of.",
-        "",
-        "## Limits",
-        "",
+        _HOW,
+        "## Limits\n",
         *_limits(ordered),
-        "",
-        "## Licences",
-        "",
-        "The tables are under the MIT licence. They hold figures and descriptions, no images; images and "
-        "weights keep "
-        "their own licences, see the sources above.",
-        "",
-        "## Citation",
-        "",
-        "The method: *Pruning the Paradox: How CLIP's Most Informative Heads Enhance Performance While "
-        "Amplifying "
-        "Bias*, arXiv 2503.11103. TEXTSPAN: Gandelsman et al., *Interpreting CLIP's Image Representation via "
-        "Text-Based Decomposition*, 2024. Please cite them, and this data set by its address and revision.",
+        _LICENCES_AND_CITATION,
     ]
-    return "\n".join(sections) + "\n"
+    return "\n".join(sections)
 
 
 def _front(tables: list[str]) -> str:
@@ -90,6 +82,8 @@ def _names(entries: list[Mapping[str, Any]]) -> str:
 
 def _model(manifest: Manifest) -> list[str]:
     model, texts, images = manifest["model"], manifest["texts"], manifest["images"]
+    settings = manifest["settings"]
+    ks = [settings["k"], *settings.get("further_k", ())]
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     lines = [
         f"### {model['name']}",
@@ -99,11 +93,16 @@ def _model(manifest: Manifest) -> list[str]:
         f"- texts: {texts['name']}, {texts['count']} ({str(texts['fingerprint'])[:12]})",
         f"- images: {images['name']}, {images['count']}, {images['source']} "
         f"({str(images['fingerprint'])[:12]})",
-        f"- labeler {_names([manifest['labeler']])}; judges {_names(list(manifest['judges']))}",
+        f"- K: {', '.join(map(str, ks))} texts a head; labeler {_names([manifest['labeler']])}; "
+        f"judges {_names(list(manifest['judges']))}",
     ]
-    if manifest["sets"]:
-        sets = ", ".join(f"{entry['name']} ({entry['count']})" for entry in manifest["sets"])
-        lines.append(f"- evaluated on: {sets}")
+    evaluated: dict[str, list[str]] = {}
+    for entry in manifest["sets"]:
+        evaluated.setdefault(entry["source"], []).append(f"{entry['name']} ({entry['count']})")
+    lines += [f"- evaluated on {', '.join(sets)}, from: {source}" for source, sets in evaluated.items()]
+    errors = manifest["largest_error"].values()
+    if errors:
+        lines.append(f"- largest difference between a fast path and its slow reference: {max(errors):.1e}")
     lines += [f"- not there: {absent['name']}: {absent['reason']}" for absent in manifest["absent"]]
     lines += [f"- made with {versions}", ""]
     return lines
@@ -112,9 +111,8 @@ def _model(manifest: Manifest) -> list[str]:
 def _limits(manifests: list[Manifest]) -> list[str]:
     lines = [
         "- A CCS says how consistent a head's texts are under these judges and this pool of texts; other "
-        "pools, "
-        "judges or images give other scores. The share of variance that the texts explain says how far to "
-        "trust them.",
+        "pools, judges or images give other scores. The share of variance that the texts explain says how "
+        "far to trust them.",
         "- MaxSkew is above zero for a random ranking too: compare it with the chance columns.",
         "- An empty score is unknown (a judge gave no verdict), not zero.",
     ]

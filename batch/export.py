@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+import pandas as pd
 
 import ccs
 from batch.hub import Repository
@@ -23,25 +26,39 @@ from ccs.models import Model
 
 
 def measured(model: Model, off: HeadSet, collection: Path) -> list[str]:
-    """Lines of Markdown: the model's results whose plan is exactly these heads; none if there are none."""
+    """Lines of Markdown: the model's results whose plan is exactly these heads; none if there are none.
+
+    Of bias the means over occupations; which heads are off counts, not by what name of a plan.
+    """
     folder = collection / results.folder_name(model.name)
     if not (folder / results.MANIFEST_FILE).is_file():
         return []
     found = results.read(folder)
     if found.manifest["model"]["weights_hash"] != model.weights_hash:
         return []
-    lines: list[str] = []
+    lines: dict[str, str] = {}
     for name in ("pruning", "retrieval", "bias"):
-        for row in found.table(name).to_dict("records"):
-            if row["heads"] != str(off) or row["n_heads"] != len(off):
-                continue
-            details = [row.get(key) for key in ("subset", "direction", "attribute", "occupation", "mode")]
-            what = ", ".join([row["dataset"], *filter(None, details), row["metric"]])
-            interval = f"{row['low']:.3f} to {row['high']:.3f}"
-            lines.append(f"| {what} | {row['value']:.3f} | {interval} | {row['baseline']:.3f} |")
+        table = found.table(name)
+        if name == "bias":
+            table = table[table["metric"].str.endswith(" mean") & (table["mode"] == "correct")]
+        for row in table[(table["heads"] == str(off)) & (table["n_heads"] == len(off))].to_dict("records"):
+            details = [row.get(key) for key in ("subset", "direction", "attribute")]
+            against = "against equal shares" if row.get("target") == "uniform" else ""
+            what = ", ".join(filter(None, [row["dataset"], *details, row["metric"], against]))
+            interval = "" if pd.isna(row["low"]) else f"{row['low']:.3f} to {row['high']:.3f}"
+            chance = "" if pd.isna(row.get("chance", math.nan)) else f"{row['chance']:.3f}"
+            lines[what] = f"| {what} | {row['value']:.3f} | {interval} | {row['baseline']:.3f} | {chance} |"
     if not lines:
         return []
-    return ["| measure | with these heads off | interval | with none off |", "|---|---|---|---|", *lines]
+    day = str(found.manifest["created"])[:10]
+    return [
+        f"On {day}, with 95% intervals. Accuracies and recalls are shares of 1; skews are means over the "
+        "occupations, in natural logarithms, and away from 0 by chance alone.",
+        "",
+        "| measure | with these heads off | interval | with none off | by chance |",
+        "|---|---|---|---|---|",
+        *lines.values(),
+    ]
 
 
 def publish(folder: Path, repository: Repository, message: str, *, public: bool) -> str:

@@ -75,7 +75,7 @@ def _others(
             version = manifest["schema_version"]
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{repository.name} holds {path}, which is no manifest of results.") from None
-        if version != schema.VERSION:
+        if version not in schema.READABLE:
             raise InputError(
                 f"{repository.name} holds {folder} in version {version} of the tables and these results have "
                 f"version {schema.VERSION}: one data set cannot hold both. Publish {folder} anew with them, "

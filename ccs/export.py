@@ -102,8 +102,9 @@ The {model.head_dim} columns of the attention's output projection that read a he
 zero, so that the head adds nothing to the residual stream and later layers see that. The projection's bias,
 all other weights and the text tower are as they were. Nothing was trained.
 
-- Weights it was made from: sha256 {model.weights_hash} (names, shapes and float32 values, as `ccs` computes
-it) - Heads off: {off or "none"}
+- Heads off: {off or "none"}
+- Weights it was made from: sha256 {model.weights_hash}
+  (of all weights by name, as float32; `weights` in the tables of results is its beginning)
 
 ## What was measured
 

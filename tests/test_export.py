@@ -177,6 +177,7 @@ def test_the_command_publishes_a_model(
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
         monkeypatch.setattr(hub_module, "_PAUSES", (0.0, 0.0, 0.0, 0.0))
         arguments = ["--model", str(tiny_folder), "--off", str(OFF), "--repo", "user/pruned"]
         assert command.main(arguments) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from batch import hub as hub_module
 from batch import publish
 from batch.hub import Change, Remote, wait
 from batch.space import space_files
-from ccs import results, schema
+from ccs import results
 from ccs.errors import InputError
 
 # huggingface_hub uploads in a way that httpx2 has begun to deprecate
@@ -32,6 +33,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # read from the environment at import
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
         monkeypatch.setattr(hub_module, "_PAUSES", (0.0, 0.0, 0.0, 0.0))
         yield server
 
@@ -233,20 +235,24 @@ def test_a_tag_keeps_its_results(hub: Hub, folder: Path, capsys: pytest.CaptureF
     assert push(folder, "--tag", "v2") == 0
 
 
-def test_one_data_set_holds_one_version_of_the_tables(
-    hub: Hub,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema_version": 0}, "holds ViT-B-32--openai in version 0 of the tables"),
+        ({"schema_version": []}, "holds ViT-B-32--openai in version [] of the tables"),
+        (None, "ViT-B-32--openai/manifest.json, which is no manifest of results"),
+    ],
+)
+def test_results_that_cannot_stand_in_one_data_set(
+    hub: Hub, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict | None, said: str
 ) -> None:
-    with monkeypatch.context() as older:
-        older.setattr(schema, "VERSION", schema.VERSION - 1)
-        write_model(tmp_path / "old", "ViT-B-32/openai")
-        assert push(tmp_path / "old") == 0
-    before = hub.files("user/ccs")
+    write_model(tmp_path / "old", "ViT-B-32/openai")
+    assert push(tmp_path / "old") == 0
+    there, path = hub.files("user/ccs"), "ViT-B-32--openai/manifest.json"
+    there[path] = json.dumps(change and json.loads(there[path]) | change).encode()
+    before = dict(there)
     assert push(folder) == 2
-    assert "holds ViT-B-32--openai in version" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
     assert hub.files("user/ccs") == before
 
 
