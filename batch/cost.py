@@ -132,9 +132,14 @@ def estimate(run: Run) -> Cost:
             )
             count = inputs.count(data) * per_item
             operations = count * plan_operations(model, offs)
+            measuring = _measuring(model, data, mine, settings.seed)
+            if kept := plans.kept(data, settings):
+                seconds += _timed(lambda shown=shown: model.contributions(shown))
+                operations += count * plain_operations(model)
+                measuring += _measuring(model, data, mine, settings.seed, few=True)
             parts.append(Part(f"embed {data.name}", count, operations, count * seconds / len(images) / share))
-            parts.append(Part(f"measure {data.name}", 0, 0.0, _measuring(model, data, mine, settings.seed)))
-            largest = max(largest, 4.0 * len(offs) * size * model.dim)
+            parts.append(Part(f"measure {data.name}", 0, 0.0, measuring))
+            largest = max(largest, 4.0 * (len(offs) + len(kept)) * size * model.dim)
     growth = max(0, peak_memory() - before) / max(1, len(few)) * size
     return Cost(tuple(parts), int(max(before + growth, peak_memory()) + largest))
 
@@ -164,18 +169,22 @@ def _texts(outcome: Outcome, share: int) -> Part:
     return Part("texts", len(texts), 0.0, seconds)
 
 
-def _measuring(model: Model, data: inputs.EvaluationSet, plans: Sequence[pruning.Plan], seed: int) -> float:
+def _measuring(
+    model: Model, data: inputs.EvaluationSet, plans: Sequence[pruning.Plan], seed: int, *, few: bool = False
+) -> float:
     """Seconds of a set's figures, from two plans' on random embeddings; setting up is counted once."""
     rng = np.random.default_rng(0)
     images = rng.normal(size=(2, inputs.count(data), model.dim)).astype(np.float32)
 
     def rows(count: int) -> float:
         some = [pruning.Plan("none", None, HeadSet(), ""), *[plan for plan in plans if plan.off]][:count]
-        return _timed(lambda: evaluate.rows(model, data, some, lambda index: images[index % 2], seed, False))
+        return _timed(
+            lambda: evaluate.rows(model, data, some, lambda index: images[index % 2], seed, False, few=few)
+        )
 
     one, two = rows(1), rows(2)
     each = max(two - one, 0.0)
-    return max(one - each, 0.0) + each * len(plans)
+    return max(one - each, 0.0) + each * len({plan.off for plan in plans})
 
 
 def page(run: Run) -> str:

@@ -29,7 +29,8 @@ class Measuring:
     def sets(self, plans: Plans) -> None:
         """Measure every set."""
         for data in self.outcome.sets:
-            found = self._measure(data, plans.on(data, self.settings)).read_json()
+            mine, kept = plans.on(data, self.settings), plans.kept(data, self.settings)
+            found = self._measure(data, mine, kept).read_json()
             self.outcome.tables.setdefault(found["table"], []).extend(found["rows"])
             self.direct += found["direct"]
 
@@ -47,18 +48,9 @@ class Measuring:
         made["heads"] = rows + headtable.selectivity(self.store, self.embedder, images, self.settings)
         tables |= {name: found for name, found in made.items() if found}
 
-    def _kept(self, data: EvaluationSet, plans: Sequence[Plan]) -> HeadSet:
-        """The heads whose contributions are kept on a set: all that a plan switches off, or none."""
-        if not inputs.singles_on(data) or "heads" not in self.settings.stages:
-            return HeadSet()
-        if inputs.kind(data) == "retrieval":
-            return HeadSet()
-        return HeadSet(head for plan in plans for head in plan.off)
-
-    def _measure(self, data: EvaluationSet, plans: Sequence[Plan]) -> Stage:
+    def _measure(self, data: EvaluationSet, plans: Sequence[Plan], kept: HeadSet) -> Stage:
         model, settings = self.outcome.model, self.settings
         offs, where = distinct([plan.off for plan in plans])
-        kept = self._kept(data, plans)
         name = f"measure/{data.name}"
         about = {
             "schema": schema.VERSION,

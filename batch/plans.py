@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from batch.inputs import EvaluationSet, further_k_on, singles_on
+from batch.inputs import EvaluationSet, further_k_on, kind, singles_on
 from batch.options import Settings
 from ccs import pruning
 from ccs.heads import Head, HeadSet
@@ -30,6 +30,15 @@ class Plans:
         """The plans measured on a set."""
         more = self.further if further_k_on(data, settings) else ()
         return [*self.main, *more, *(self.singles if singles_on(data) else ())]
+
+    def kept(self, data: EvaluationSet, settings: Settings) -> HeadSet:
+        """The heads whose contributions are kept on a set, for direct effects: all that a plan has, or none.
+
+        They are kept where single heads are measured too, so that the two kinds of effect can be compared; of
+        a clip, whose embedding is a mean over frames, they are not.
+        """
+        wanted = "heads" in settings.stages and singles_on(data) and kind(data) != "retrieval"
+        return HeadSet(head for plan in self.on(data, settings) for head in plan.off) if wanted else HeadSet()
 
 
 def make(

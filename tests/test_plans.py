@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,17 @@ def test_further_k_are_for_the_sets_of_table_3_and_those_asked_for_by_name(tiny_
     assert not [plan for plan in found.on(digits, about) if "@" in plan.name or "single" in plan.name]
     asked, about = made(tiny_model, sets=("world/digits",))
     assert {"high@7", "random@9"} < {plan.name for plan in asked.on(digits, about)}
+
+
+def test_contributions_are_kept_of_every_head_that_a_plan_has(tiny_model):
+    found, about = made(tiny_model)
+    faces, digits, clips = (open_set(f"world/{name}", max_images=2) for name in ("faces", "digits", "clips"))
+    assert found.kept(faces, about) == tiny_model.heads
+    assert not found.kept(digits, about)
+    assert not found.kept(clips, about)
+    assert not found.kept(faces, replace(about, stages=("evaluation",)))
+    early = plans.Plans((Plan("random", 0, HeadSet.parse("L0.H1"), ""),), (), found.singles)
+    assert found.kept(faces, about) | HeadSet.parse("L0.H1") == early.kept(faces, about)
 
 
 def test_a_plan_left_out_says_at_which_k(tiny_model):
