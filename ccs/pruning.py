@@ -146,7 +146,10 @@ def _random(
     high: HeadSet, source: HeadSet, seed: int, n_random: int, suffix: str, notice: Notice
 ) -> list[Plan]:
     rest = HeadSet(source - high)
-    if not high or len(rest) < len(high):
+    if not high:
+        notice(f"The plans random{suffix} are left out: they would have as many heads as high{suffix}, none.")
+        return []
+    if len(rest) < len(high):
         notice(
             f"The plans random{suffix} are left out: they would have as many heads as high{suffix} "
             f"({len(high)}), and outside of it are {len(rest)}."
