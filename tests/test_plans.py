@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from batch import evaluate, plans
@@ -86,6 +87,22 @@ def test_table_3_finds_its_plans_by_their_names():
         assert comparison.plan_names(claim, 7)[-1] == {"high": "high@5", "high@7": "high"}.get(
             comparison.plan_names(claim)[-1], comparison.plan_names(claim)[-1]
         )
+
+
+@pytest.mark.parametrize("main", [5, 7])
+def test_table_3_is_answered_by_the_plan_of_its_k(main):
+    plans_of = {k: "high" if k == main else f"high@{k}" for k in (5, 7, 9, 11, 13)}
+    rows = [
+        {"plan": plan, "dataset": dataset, "value": (k + place) / 100, "metric": "top1", "subset": ""}
+        | {"seed": None, "low": None, "high": None}
+        for k, plan in plans_of.items()
+        for place, dataset in enumerate(("cifar10", "cifar100"))
+    ]
+    tables = {"pruning": pd.DataFrame(rows), "scores": pd.DataFrame({"k": sorted(plans_of)[main == 7 :]})}
+    for claim in comparison.claims("table3"):
+        found = comparison.compare(claim, tables).measured
+        if claim.plan != "none":
+            assert found.value == pytest.approx(claim.k + (claim.dataset == "cifar100"))
 
 
 @pytest.mark.parametrize("name", ["world/digits", "world/faces"])
