@@ -68,7 +68,8 @@ def make(found: Collection) -> App:
     from gradio.utils import get_upload_folder
 
     from ccs.ui.core import App
-    from ccs.ui.galleries import Galleries, open_gallery
+    from ccs.ui.galleries import Galleries
+    from ccs.ui.labelled import open_gallery
 
     others = []
     for spec in filter(None, map(str.strip, os.environ.get("CCS_GALLERIES", "").split(","))):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.ui.state import MAX_HISTORY, VIEWS, History, State, from_query, line, texts
+from ccs.ui.state import FAULTS, LOOKS, MAX_HISTORY, PUBLISHED, VIEWS, History, State, from_query, line, texts
 
 HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))
 WORDS = st.text("abc é{}<&=+%#'\"", min_size=1, max_size=20).map(line).filter(bool)
@@ -25,7 +25,10 @@ STATES = st.builds(
     occupations=st.lists(WORDS, max_size=4, unique=True).map(tuple).map(texts),
     k=st.integers(0, 9999),
     target=st.sampled_from(["pool", "uniform"]),
-    faulty=st.booleans(),
+    fault=st.sampled_from(FAULTS),
+    look=st.sampled_from(LOOKS),
+    row=st.integers(0, 200),
+    published=st.sampled_from(PUBLISHED),
 )
 
 
@@ -40,13 +43,24 @@ def test_a_link_gives_the_screen_back(state: State) -> None:
     assert read == state
 
 
-def test_the_opening_screen_has_an_empty_link() -> None:
-    assert State().query() == ""
+def test_a_link_says_that_no_head_is_off() -> None:
+    assert State().query() == "off=none"
+    assert from_query({"off": "none"}) == from_query({"off": ""}) == (State(), ())
 
 
 @pytest.mark.parametrize(
     ("part", "value"),
-    [("off", "L1.H"), ("head", "x"), ("tab", "admin"), ("k", "-1"), ("text", "1e9"), ("find", "a" * 20_000)],
+    [
+        ("off", "L1.H"),
+        ("look", "all"),
+        ("fault", "1"),
+        ("row", "x"),
+        ("head", "x"),
+        ("tab", "admin"),
+        ("k", "-1"),
+        ("text", "1e9"),
+        ("find", "a" * 20_000),
+    ],
 )
 def test_a_bad_part_of_a_link_is_left_out_and_named(part: str, value: str) -> None:
     state, problems = from_query({part: value, "model": "organism"})

@@ -12,6 +12,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -26,14 +27,28 @@ from ccs.datasets.sets import BiasSet
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.models import Model
-from ccs.ui import actions, attention, bias, charts, classify, core, heads, judges, left, paradox, snippet
+from ccs.ui import (
+    actions,
+    attention,
+    bias,
+    charts,
+    classify,
+    core,
+    driving,
+    left,
+    opening,
+    plans,
+    snippet,
+    task,
+)
 from ccs.ui.api import Endpoints
 from ccs.ui.core import App
-from ccs.ui.galleries import Galleries, open_gallery
+from ccs.ui.galleries import Galleries
 from ccs.ui.interface import actor
+from ccs.ui.labelled import open_gallery
 from ccs.ui.parts import csv_text
 from ccs.ui.pictures import load_example
-from ccs.ui.session import Memory, Session
+from ccs.ui.session import Session
 from ccs.ui.shelf import Shelf
 from ccs.world import sets
 from ccs.zeroshot import class_weights
@@ -75,7 +90,7 @@ def app(model: Model, tmp_path_factory: pytest.TempPathFactory) -> App:
 
 @pytest.fixture
 def session(app: App) -> Session:
-    return actions.open_link(app, {"tab": "classify", "model": "organism", "off": "L6.H1 L7.H2"})
+    return opening.open_link(app, {"tab": "classify", "model": "organism", "off": "L6.H1 L7.H2"})
 
 
 class Strict(HTMLParser):
@@ -160,7 +175,7 @@ def test_attention_sees_heads_that_are_off(model: Model) -> None:
 def test_extremes_are_the_ends_of_the_ranking() -> None:
     rng = np.random.default_rng(0)
     direct, text = rng.normal(size=(30, 8)), rng.normal(size=8)
-    found = heads.extremes(direct, text, 4)
+    found = driving.extremes(direct, text, 4)
     scores = [float((row - direct.mean(0)) @ text) for row in direct]
     order = sorted(range(30), key=lambda i: -scores[i])
     assert [i for i, _ in found.most] == order[:4]
@@ -185,7 +200,7 @@ def test_galleries_agree_with_the_forward_pass(app: App, model: Model) -> None:
 
 
 def test_bias_figures_are_those_of_the_library(app: App, model: Model) -> None:
-    session = actions.open_link(
+    session = opening.open_link(
         app, {"tab": "bias", "off": "L6.H1", "gallery": SMALL, "occupations": "judge\npoet"}
     )
     what = bias.asked(app, session)
@@ -221,11 +236,11 @@ def test_the_snippet_gives_the_same_figures(app: App, session: Session, model: M
 
 
 def test_the_snippet_of_bias_gives_the_same_figures(app: App, model: Model) -> None:
-    session = actions.open_link(app, {"tab": "bias", "off": "L6.H1", "gallery": SMALL})
+    session = opening.open_link(app, {"tab": "bias", "off": "L6.H1", "gallery": SMALL})
     assert "a ccs.datasets.BiasSet" in snippet.snippet(
         app, session
     )  # a gallery of one's own is named, not made up
-    code = snippet.snippet(app, actions.open_link(app, {"tab": "bias", "off": "L6.H1"}))
+    code = snippet.snippet(app, opening.open_link(app, {"tab": "bias", "off": "L6.H1"}))
     compile(code, "snippet", "exec")
     assert "sets.bias_set('faces')" in code
 
@@ -234,20 +249,28 @@ def test_the_snippet_of_bias_gives_the_same_figures(app: App, model: Model) -> N
 
 
 def test_the_first_visit_shows_an_effect(app: App) -> None:
-    session = actions.open_link(app, {})
+    session = opening.open_link(app, {})
     assert session.state.tab == "heads"
-    assert session.state.off == HeadSet([session.state.head])
-    assert app.sheet("organism").card(session.state.head).level == "high"
+    assert session.state.off == app.sheet("organism").level("high")
+    assert session.state.head in session.state.off
+    # The tables say on which drawn pictures the high heads matter most; a link that says more is obeyed.
+    table = app.sheet("organism").table("pruning")
+    rows = table[(table["plan"] == "high") & (table["metric"] == "top1")].sort_values("difference")
+    assert session.state.example == f"{rows.iloc[0]['dataset'].removeprefix('world/')}:0"
+    assert not opening.open_link(app, {"off": "none"}).state.off
+    assert opening.open_link(app, {"example": "digits:2"}).state.example == "digits:2"
+    again = opening.open_link(app, dict(parse_qsl(session.state.query())))
+    assert again.state == session.state
 
 
 def test_a_link_opens_its_screen_and_names_what_it_cannot(app: App) -> None:
-    session = actions.open_link(
+    session = opening.open_link(
         app, {"model": "organism", "off": "L6.H1 L30.H2", "tab": "bias", "example": "nothing:9"}
     )
     assert session.state.off == HeadSet.parse("L6.H1")
     assert any("L30.H2" in notice for notice in session.notices)
     assert any("nothing:9" in notice for notice in session.notices)
-    assert actions.open_link(app, {"model": "gone"}).state.model == "organism"
+    assert opening.open_link(app, {"model": "gone"}).state.model == "organism"
 
 
 def test_heads_go_off_and_on(app: App, session: Session) -> None:
@@ -302,7 +325,7 @@ def test_random_heads_are_seeded_and_outside_the_high_ones(app: App, session: Se
 def test_what_cannot_be_done_is_told_and_changes_nothing(
     app: App, do: str, fields: dict[str, object]
 ) -> None:
-    session = actions.open_link(app, {"tab": "classify", "gallery": SMALL})
+    session = opening.open_link(app, {"tab": "classify", "gallery": SMALL})
     before = session.state
     with pytest.raises(InputError):
         actions.update(app, session, do, fields)
@@ -334,7 +357,7 @@ def test_typed_html_is_shown_as_text(app: App, session: Session) -> None:
 
 
 def test_sessions_do_not_touch_each_other(app: App) -> None:
-    one, two = (actions.open_link(app, {"tab": "classify", "off": off}) for off in ("L7.H1", ""))
+    one, two = (opening.open_link(app, {"tab": "classify", "off": off}) for off in ("L7.H1", ""))
     alone = core.regions(app, two)["main"]
     core.regions(app, one)
     actions.update(app, one, "preset", {"value": "high"})
@@ -366,7 +389,7 @@ def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
         "other_head": "L5.H3",
         "other_model": "organism-control",
     }
-    session = actions.open_link(app, query)
+    session = opening.open_link(app, query)
     for html in core.regions(app, session).values():
         check(html)
         for figure in re.findall(r'<section class="fig.*?</header>(.{0,60})', html, re.S):
@@ -378,7 +401,7 @@ def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
 def test_views_without_results(model: Model, tmp_path: Path, tab: str) -> None:
     empty = App(results.load(tmp_path), tmp_path, Galleries([small_gallery()]))
     empty.shelf._models["organism"] = model
-    session = actions.open_link(empty, {"tab": tab, "gallery": SMALL})
+    session = opening.open_link(empty, {"tab": tab, "gallery": SMALL})
     page = core.regions(empty, session)
     assert "There are no tables for organism" in page["top"]
     assert page["left"].count('class="cell') == 24
@@ -391,7 +414,7 @@ def test_half_written_results_are_left_out_and_named(model: Model, tmp_path: Pat
     (folder / "scores.parquet").write_bytes((folder / "scores.parquet").read_bytes()[:100])
     broken = App(results.load(tmp_path), tmp_path)
     broken.shelf._models["organism"] = model
-    page = core.regions(broken, actions.open_link(broken, {"model": "organism"}))
+    page = core.regions(broken, opening.open_link(broken, {"model": "organism"}))
     assert "scores.parquet" in page["top"]
     assert "There are no tables for organism" in page["top"]
 
@@ -400,8 +423,8 @@ def test_tables_of_other_weights_are_told(app: App, model: Model, tmp_path: Path
     ui_sample.write(tmp_path, "organism", "0" * 64)
     other = App(results.load(tmp_path), tmp_path)
     other.shelf._models["organism"] = model
-    assert "computed from other weights" in core.regions(other, actions.open_link(other, {}))["top"]
-    assert "other weights" not in core.regions(app, actions.open_link(app, {}))["top"]
+    assert "computed from other weights" in core.regions(other, opening.open_link(other, {}))["top"]
+    assert "other weights" not in core.regions(app, opening.open_link(app, {}))["top"]
 
 
 def test_a_model_that_cannot_be_had_keeps_its_tables(app: App, tmp_path: Path) -> None:
@@ -410,38 +433,19 @@ def test_a_model_that_cannot_be_had_keeps_its_tables(app: App, tmp_path: Path) -
     for tab in ("heads", "classify", "bias"):
         page = core.regions(
             found,
-            actions.open_link(found, {"model": "ViT-B-32/nowhere", "tab": tab, "gallery": "world/faces"}),
+            opening.open_link(found, {"model": "ViT-B-32/nowhere", "tab": tab, "gallery": "world/faces"}),
         )
         assert 'class="empty"' in page["main"]
         assert page["left"].count('class="cell') == 24
-
-
-def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[str] = []
-    monkeypatch.setattr(ccs, "load", lambda name: loaded.append(name) or name)
-    shelf = Shelf()
-    for name in ("a", "b", "a", "c", "b"):
-        shelf.get(name)
-    assert loaded == ["a", "b", "c", "b"]
-    assert shelf.loaded() == ("c", "b")
-
-
-def test_memory_is_bounded_and_a_failure_leaves_nothing() -> None:
-    memory = Memory(2)
-    assert [memory.get(key, lambda key=key: key) for key in (1, 2, 1, 3)] == [1, 2, 1, 3]
-    assert (1 in memory, 2 in memory, 3 in memory) == (True, False, True)
-    with pytest.raises(ZeroDivisionError):
-        memory.get(9, lambda: 1 // 0)
-    assert 9 not in memory
 
 
 # -- paradox, judges, charts ---------------------------------------------------------------------
 
 
 def test_paradox_joins_plans_with_themselves(app: App) -> None:
-    quality, fairness = paradox.quality_rows(app), paradox.fairness_rows(app)
+    quality, fairness = plans.quality_rows(app), plans.fairness_rows(app)
     x, y = "world/subjects||top1", "world/faces|gender|pool|correct"
-    found = paradox.measured(quality, fairness, x, y)
+    found = plans.measured(quality, fairness, x, y)
     assert len(found) == 2 * (2 + 3 + 6)
     pruning = app.sheet("organism").table("pruning")
     bias_rows = app.sheet("organism").table("bias")
@@ -457,7 +461,7 @@ def test_paradox_joins_plans_with_themselves(app: App) -> None:
 
 
 def test_published_points_are_the_printed_differences() -> None:
-    found = {(one.model, one.plan): one for one in paradox.published("gender")}
+    found = {(one.model, one.plan): one for one in plans.published("gender")}
     one = found["ViT-B-32-OpenAI (published)", "high"]
     assert one.x == pytest.approx(
         (ccs_table("table5", "cifar100/high") - ccs_table("table5", "cifar100/original")) / 100
@@ -465,7 +469,7 @@ def test_published_points_are_the_printed_differences() -> None:
     assert one.y == pytest.approx(
         (ccs_table("table8", "gender/high") - ccs_table("table8", "gender/original")) / 104
     )
-    assert paradox.published("skin tone") == []
+    assert plans.published("skin tone") == []
 
 
 def ccs_table(key: str, column: str) -> float:
@@ -477,7 +481,7 @@ def ccs_table(key: str, column: str) -> float:
 
 
 def test_a_click_on_a_point_loads_its_heads(app: App) -> None:
-    session = actions.open_link(app, {"tab": "paradox"})
+    session = opening.open_link(app, {"tab": "paradox"})
     html = core.regions(app, session)["main"]
     model, off = re.findall(r'data-do="plan" data-model="([^"]+)" data-heads="([^"]+)"', html)[-1]
     actions.update(app, session, "plan", {"model": model, "heads": off})
@@ -485,7 +489,7 @@ def test_a_click_on_a_point_loads_its_heads(app: App) -> None:
 
 
 def test_annotation_is_blind_and_counts(app: App) -> None:
-    session = actions.open_link(app, {"tab": "judges"})
+    session = opening.open_link(app, {"tab": "judges"})
     actions.update(app, session, "begin", {"seed": "1"})
     assert session.task is not None
     panel = core.regions(app, session)["main"].split('data-name="judges"')[0]
@@ -494,12 +498,12 @@ def test_annotation_is_blind_and_counts(app: App) -> None:
     for pair in session.task.items:
         answer = "yes" if all(v for _, v in pair.verdicts) else "no"
         actions.update(app, session, "annotate", {"value": answer})
-    found = judges.agreed(session.task)
+    found = task.agreed(session.task)
     assert found is not None
     assert found.cohen_kappa.value == 1.0
     actions.update(app, session, "annotate", {"value": "back"})
     actions.update(app, session, "annotate", {"value": "unsure"})
-    again = judges.agreed(session.task)
+    again = task.agreed(session.task)
     assert again is not None
     assert again.n == found.n - 1
     check(core.regions(app, session)["main"])
@@ -533,7 +537,7 @@ def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) 
     card = ends.head("L7.H5")
     assert len(card["texts"]) == 5
     answer = ends.classify(None, off="L6.H1 L7.H2")
-    session = actions.open_link(app, {"off": "L6.H1 L7.H2"})
+    session = opening.open_link(app, {"off": "L6.H1 L7.H2"})
     np.testing.assert_allclose(answer["after"], classify.measure(session, model)[1].after, atol=2e-6)
     file = tmp_path / "a.png"
     load_example("").pictures[0].image.save(file)
@@ -550,7 +554,7 @@ def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) 
 
 
 def test_an_estimate_comes_first_and_is_named(app: App, model: Model) -> None:
-    session = actions.open_link(app, {"tab": "bias", "gallery": SMALL, "off": "L4.H2"})
+    session = opening.open_link(app, {"tab": "bias", "gallery": SMALL, "off": "L4.H2"})
     for _ in app.galleries.collect(model, SMALL):
         pass
     event = SimpleNamespace(_data={"do": "off", "off": "L4.H2 L5.H4"})
@@ -566,7 +570,7 @@ def test_an_estimate_comes_first_and_is_named(app: App, model: Model) -> None:
 
 
 def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = actions.open_link(app, {"tab": "classify"})
+    session = opening.open_link(app, {"tab": "classify"})
     monkeypatch.setattr(classify, "render", lambda *_: 1 / 0)
     *_, last = actor(lambda: app)(session, SimpleNamespace(_data={"do": "off", "off": "L7.H1"}))
     assert "This view cannot be shown" in last[3]

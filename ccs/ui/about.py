@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ccs.ui.parts import csv_text, empty, esc, figure
+from ccs.ui.parts import csv_text, empty, esc, figure, head_row, scroll
 from ccs.ui.session import Session
 from ccs.ui.tables import Sheet
 
@@ -64,24 +64,88 @@ def _run(app: App, sheet: Sheet) -> str:
             )
             + source
         )
+    missing = "".join(
+        f"<li>{esc(one.get('name'))}: {esc(one.get('reason'))}</li>"
+        for one in manifest.get("absent") or ()
+        if isinstance(one, Mapping)
+    )
+    if missing:
+        missing = f"<h4>Asked for and not computed</h4><ul>{missing}</ul>"
     rows = list(flat(manifest))
     body = "".join(f'<tr><th scope="row">{esc(name)}</th><td>{esc(value)}</td></tr>' for name, value in rows)
-    absent = manifest.get("absent") or ()
-    missing = (
-        f"<p><b>Asked for and not computed:</b> {esc('; '.join(_plain(one) for one in absent))}</p>"
-        if absent
-        else ""
-    )
     return figure(
         f"The run behind {sheet.model}",
-        f'{source}{missing}<div class="scroll" tabindex="0"><table class="facts"><tbody>{body}</tbody>'
-        "</table></div>",
-        what="The run’s manifest: model and weights, texts, images and sets with their fingerprints, seeds, "
-        "settings, versions, the largest "
-        "difference seen between a fast path and its slow reference, and the seconds each stage took.",
+        f'{source}<table class="facts"><tbody>{_facts(manifest)}</tbody></table>{missing}'
+        f'<details class="more"><summary>The whole manifest, {len(rows)} entries</summary>'
+        + scroll(f'<table class="facts"><tbody>{body}</tbody></table>')
+        + "</details>",
+        what="How the tables came about. The whole manifest has every fingerprint, seed, setting and "
+        "version; the CSV holds all of it.",
         unit="as named",
         name="manifest",
         table=csv_text(["entry", "value"], rows),
+    ) + _sets(manifest)
+
+
+def _facts(manifest: Mapping[str, Any]) -> str:
+    """What a reader asks first."""
+    model, texts, images = (manifest.get(name, {}) for name in ("model", "texts", "images"))
+    errors = [value for value in manifest.get("largest_error", {}).values() if isinstance(value, int | float)]
+    seconds = manifest.get("measured", {}).get("seconds", {})
+    total = (
+        sum(v for v in seconds.values() if isinstance(v, int | float)) if isinstance(seconds, Mapping) else 0
+    )
+    judges = ", ".join(
+        f"{judge['name']}{' (stand-in)' if judge.get('stand_in') else ''}"
+        for judge in manifest.get("judges", ())
+    )
+    versions = manifest.get("versions", {})
+    facts = {
+        "made": manifest.get("created"),
+        "model": f"{model.get('name')}: {model.get('architecture')}, {model.get('layers')} layers of "
+        f"{model.get('heads_a_layer')} heads",
+        "weights": f"SHA-256 {str(model.get('weights_hash'))[:16]}…",
+        "texts": f"{texts.get('count')} of the pool {texts.get('name')}",
+        "images": f"{images.get('count')} of {images.get('name')}: {images.get('source')}",
+        "labeler and judges": f"{manifest.get('labeler', {}).get('name')}; {judges}",
+        "texts a head (K)": _plain(manifest.get("settings", {}).get("k")),
+        "largest error": f"{max(errors):.1e}, fast path against slow reference" if errors else "not recorded",
+        "time": f"{total:.0f} seconds" if total else "not recorded",
+        "version": f"clip-ccs {versions.get('clip-ccs', '?')}, PyTorch {versions.get('torch', '?')}, Python "
+        f"{versions.get('python', '?')}",
+    }
+    return "".join(
+        f'<tr><th scope="row">{esc(name)}</th><td>{esc(value)}</td></tr>' for name, value in facts.items()
+    )
+
+
+def _sets(manifest: Mapping[str, Any]) -> str:
+    sets = [one for one in manifest.get("sets") or () if isinstance(one, Mapping)]
+    if not sets:
+        return ""
+    rows = [
+        [
+            one.get("name"),
+            one.get("kind"),
+            one.get("count"),
+            one.get("source"),
+            _plain(one.get("templates") or []),
+        ]
+        for one in sets
+    ]
+    body = "".join(
+        f'<tr><th scope="row">{esc(name)}</th><td>{esc(kind)}</td><td class=num>{esc(count)}</td>'
+        f"<td>{esc(source)}</td><td>{esc(templates)}</td></tr>"
+        for name, kind, count, source, templates in rows
+    )
+    header = head_row("set", "kind", "#pictures or clips", "from", "templates")
+    return figure(
+        "Data sets measured",
+        scroll(f'<table class="sets">{header}<tbody>{body}</tbody></table>'),
+        what="What accuracy, retrieval and bias were measured on. Fingerprints stand in the manifest.",
+        unit="pictures or clips",
+        name="sets",
+        table=csv_text(["set", "kind", "count", "source", "templates"], rows),
     )
 
 
@@ -121,8 +185,8 @@ def _stand_ins(sheet: Sheet) -> str:
     rows = []
     if judges:
         rows.append(
-            f"The judges {', '.join(judges)} compare the texts’ own tags. They are not the language models "
-            "of the study."
+            f"Judges that are stand-ins: {', '.join(judges)}. They compare the texts’ own tags and are not "
+            "the language models of the study."
         )
     if labeler.get("stand_in"):
         rows.append(

@@ -2,59 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.ui import bias, classify, judges, left
+from ccs.ui import forms, left, opening, task
+from ccs.ui.fields import Fields, whole
 from ccs.ui.pictures import parse_example
 from ccs.ui.session import Session
-from ccs.ui.state import VIEWS, from_query, line, texts
+from ccs.ui.state import VIEWS, line
 from ccs.ui.uploads import MAX_PICTURES, take
 
 if TYPE_CHECKING:
     from ccs.ui.core import App
-
-Fields = Mapping[str, Any]
-
-
-def open_link(app: App, query: Mapping[str, str]) -> Session:
-    """A new session at the screen that a link names; without a link, at a worked example."""
-    state, problems = from_query(query)
-    notices = list(problems)
-    if not state.model:
-        state = replace(state, model=app.models[0])
-    elif state.model not in app.models:
-        notices.append(f"The link’s model {state.model!r} is not here; this is {app.models[0]}.")
-        state = replace(state, model=app.models[0], off=HeadSet(), head=None)
-    try:
-        parse_example(state.example)
-        classify.check_template(state.template)
-    except InputError as error:
-        notices.append(str(error))
-        state = replace(state, example="", template="")
-    session = Session(state=state, notices=notices)
-    known = app.heads(state.model)
-    if unknown := state.off - known:
-        notices.append(f"The link’s heads {HeadSet(unknown)} are not in {state.model} and were left out.")
-        state = replace(state, off=HeadSet(state.off & known))
-    if state.head not in known:
-        state = replace(state, head=_best(app, state.model))
-        if not query.get("off") and not query.get("tab") and state.head is not None:
-            state = replace(state, off=HeadSet([state.head]))  # a first visit shows an effect
-    session.state = state
-    session.click = "inspect" if state.tab == "heads" else "switch"
-    return session
-
-
-def _best(app: App, model: str) -> Head | None:
-    """The head to open first: the highest CCS, then the most variance explained."""
-    cards = app.sheet(model).cards.values()
-    if not cards:
-        return next(iter(app.heads(model)), None)
-    return max(cards, key=lambda card: (card.ccs if card.ccs is not None else -1, card.share or 0)).head
 
 
 def update(app: App, session: Session, do: str, fields: Fields) -> None:
@@ -87,6 +49,8 @@ def _tab(app: App, session: Session, fields: Fields) -> None:
         raise InputError(f"There is no view {tab!r}.")
     session.state = replace(session.state, tab=tab)
     session.click = "inspect" if tab == "heads" else "switch"
+    if tab == "judges":
+        task.offer(app, session)
 
 
 def _model(app: App, session: Session, fields: Fields) -> None:
@@ -94,11 +58,13 @@ def _model(app: App, session: Session, fields: Fields) -> None:
     if name not in app.models:
         raise InputError(f"There is no model {name!r}; there are {', '.join(app.models)}.")
     known = app.heads(name)
-    head = session.state.head if session.state.head in known else _best(app, name)
+    head = session.state.head if session.state.head in known else opening.best(app, name)
     _set_off(session, HeadSet(session.state.off & known))
     session.state = replace(
-        session.state, model=name, head=head, concept="", level="", other_head=None, other_model=""
+        session.state, model=name, head=head, text=0, concept="", level="", other_head=None, other_model=""
     )
+    if session.state.tab == "judges":
+        task.offer(app, session)
 
 
 def _off(app: App, session: Session, fields: Fields) -> None:
@@ -127,16 +93,9 @@ def _preset(app: App, session: Session, fields: Fields) -> None:
 
 
 def _random(app: App, session: Session, fields: Fields) -> None:
-    n, seed = _whole(fields.get("n"), "number of heads"), _whole(fields.get("seed"), "seed")
+    n, seed = whole(fields.get("n"), "number of heads"), whole(fields.get("seed"), "seed")
     heads = app.heads(session.state.model)
     _set_off(session, left.random_heads(heads, n, seed, app.sheet(session.state.model).level("high")))
-
-
-def _whole(value: object, name: str) -> int:
-    text = str(value).strip()
-    if not text.isascii() or not text.isdigit() or len(text) > 7:
-        raise InputError(f"The {name} must be a whole number of at most seven digits, not {text[:20]!r}.")
-    return int(text)
 
 
 def _undo(app: App, session: Session, fields: Fields) -> None:
@@ -188,70 +147,33 @@ def _upload(app: App, session: Session, fields: Fields) -> None:
 
 
 def _remove(app: App, session: Session, fields: Fields) -> None:
-    index = _whole(fields.get("index"), "picture’s number")
+    index = whole(fields.get("index"), "picture’s number")
     session.uploads = tuple(p for i, p in enumerate(session.uploads) if i != index)
 
 
 def _text(app: App, session: Session, fields: Fields) -> None:
-    session.state = replace(session.state, text=_whole(fields.get("index"), "text’s number"))
+    session.state = replace(session.state, text=whole(fields.get("index"), "text’s number"))
 
 
-def _classify(app: App, session: Session, fields: Fields) -> None:
-    classes = texts(str(fields.get("classes", "")))
-    template = line(str(fields.get("own") or fields.get("template") or ""))
-    classify.check_template(template)
-    # The set's own classes, untouched, stay its own: another example then brings its own.
-    if classes == classify.asked(replace_state(session, classes=()))[0]:
-        classes = ()
-    session.state = replace(session.state, classes=classes, template=template)
+def _show(app: App, session: Session, fields: Fields) -> None:
+    """Nothing changes; what had been cancelled is computed."""
 
 
-def replace_state(session: Session, **changes: Any) -> Session:
-    """A session with another screen, for looking ahead; pictures and memory are shared."""
-    return replace(session, state=replace(session.state, **changes))
-
-
-def _own_classes(app: App, session: Session, fields: Fields) -> None:
-    session.state = replace(session.state, classes=())
-
-
-def _bias(app: App, session: Session, fields: Fields) -> None:
-    gallery = app.galleries.get(str(fields.get("gallery", "")))
-    attribute = str(fields.get("attribute", ""))
-    changed = gallery.name != bias.asked(app, session).gallery.name
-    k = _whole(fields.get("k"), "cut-off K")
-    if not changed and not 1 <= k <= len(gallery.images):
-        raise InputError(f"K must be 1 to {len(gallery.images)}, not {k}.")
-    template = line(str(fields.get("template", "")))
-    if template not in ("", "study"):
-        classify.check_template(template)
-    attribute = attribute if attribute in gallery.groups else next(iter(gallery.groups))
+def _swap(app: App, session: Session, fields: Fields) -> None:
+    """The other head becomes the first, and the first the other."""
+    state = session.state
+    if state.other_head is None:
+        raise InputError("There is no other head to swap with.")
+    model, head = state.model, state.head
+    if state.other_model:
+        _model(app, session, {"value": state.other_model})
     session.state = replace(
         session.state,
-        gallery=gallery.name,
-        attribute=attribute,
-        bias_template=template,
-        k=0 if changed or k == gallery.k.get(attribute) else k,
-        occupations=texts(str(fields.get("occupations", ""))),
-        target="uniform" if fields.get("target") == "uniform" else "pool",
-        faulty=bool(fields.get("faulty")),
+        head=state.other_head,
+        other_head=head,
+        other_model=model if state.other_model else "",
+        text=0,
     )
-
-
-def _occupations(app: App, session: Session, fields: Fields) -> None:
-    from ccs import paper
-
-    names = (
-        paper.occupations()
-        if fields.get("value") == "study"
-        else bias.asked(app, session).gallery.occupations
-    )
-    session.state = replace(session.state, occupations=names)
-
-
-def _pin(app: App, session: Session, fields: Fields) -> None:
-    (head,) = _heads(app, session, str(fields.get("head", "")))
-    session.state = replace(session.state, other_head=head, other_model="")
 
 
 def _other_model(app: App, session: Session, fields: Fields) -> None:
@@ -260,21 +182,19 @@ def _other_model(app: App, session: Session, fields: Fields) -> None:
         raise InputError(f"There is no model {name!r}.")
     same = name == session.state.model
     session.state = replace(
-        session.state, other_model="" if same else name, other_head=None if same else _best(app, name)
+        session.state, other_model="" if same else name, other_head=None if same else opening.best(app, name)
     )
 
 
 def _other_head(app: App, session: Session, fields: Fields) -> None:
-    text = str(fields.get("value", ""))
-    session.state = replace(session.state, other_head=Head.parse(text) if text else None)
-
-
-def _points(app: App, session: Session, fields: Fields) -> None:
-    session.state = replace(
-        session.state,
-        quality=line(str(fields.get("quality", ""))),
-        fairness=line(str(fields.get("fairness", ""))),
-    )
+    text, model = str(fields.get("value", "")), session.state.other_model or session.state.model
+    if not text:
+        session.state = replace(session.state, other_head=None, other_model="")
+        return
+    head = Head.parse(text)
+    if head not in app.heads(model):
+        raise InputError(f"{head} is not in {model}.")
+    session.state = replace(session.state, other_head=head)
 
 
 def _load_plan(app: App, session: Session, fields: Fields) -> None:
@@ -289,11 +209,11 @@ def _dismiss(app: App, session: Session, fields: Fields) -> None:
 
 
 def _annotate(app: App, session: Session, fields: Fields) -> None:
-    judges.answer(app, session, str(fields.get("value", "")))
+    task.answer(session, str(fields.get("value", "")))
 
 
 def _begin(app: App, session: Session, fields: Fields) -> None:
-    judges.begin(app, session, _whole(fields.get("seed", "0"), "seed"))
+    task.begin(app, session, whole(fields.get("seed", "0"), "seed"))
 
 
 ACTIONS: dict[str, Callable[[App, Session, Fields], None]] = {
@@ -312,14 +232,17 @@ ACTIONS: dict[str, Callable[[App, Session, Fields], None]] = {
     "upload": _upload,
     "remove": _remove,
     "text": _text,
-    "classify": _classify,
-    "own-classes": _own_classes,
-    "bias": _bias,
-    "occupations": _occupations,
-    "pin": _pin,
+    "classify": forms.ask_classes,
+    "own-classes": forms.own_classes,
+    "bias": forms.ask_bias,
+    "occupations": forms.occupations,
+    "row": forms.row,
+    "look": forms.look,
+    "show": _show,
+    "swap": _swap,
     "other-model": _other_model,
     "other-head": _other_head,
-    "points": _points,
+    "points": forms.points,
     "plan": _load_plan,
     "dismiss": _dismiss,
     "annotate": _annotate,

@@ -18,13 +18,15 @@ from gradio.events import api as endpoint
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.ui import uploads
+from ccs.ui.fields import among
 from ccs.ui.session import Session
-from ccs.ui.state import line, texts
+from ccs.ui.state import FAULTS, line, texts
 
 if TYPE_CHECKING:
     from ccs.ui.core import App
 
 Json = dict[str, Any]
+AT_ONCE = 2  # visitors who are answered at the same time
 
 
 class Endpoints:
@@ -39,12 +41,12 @@ class Endpoints:
 
     def _session(self, model: str, off: str = "") -> Session:
         """A session of one call; InputError for a model or a head that is not there."""
-        from ccs.ui import actions
+        from ccs.ui import actions, opening
 
         app = self.app
         if model not in app.models:
             raise InputError(f"There is no model {model!r}; there are {', '.join(app.models)}.")
-        session = actions.open_link(app, {"model": model, "tab": "classify"})
+        session = opening.open_link(app, {"model": model, "tab": "classify"})
         actions.update(app, session, "off", {"off": off})
         return session
 
@@ -152,24 +154,27 @@ class Endpoints:
         attribute: str = "gender",
         k: int = 0,
         target: str = "pool",
+        fault: str = "",
     ) -> Json:
         """MaxSkew, MinSkew and NDKL of rankings of people for occupations, before and after, beside chance.
 
         occupations: one a line or between commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for
-        the gallery's own. target: pool or uniform. Intervals are 95%.
+        the gallery's own. target: pool or uniform. fault: empty, or order or aliased, to reproduce a fault of
+        the study's code (then MaxSkew alone). Intervals are 95%.
         """
         from ccs import bias as measures
         from ccs.ui import bias as view
 
         session = self._session(model, off)
-        self.app.galleries.get(gallery)
+        groups = self.app.galleries.get(gallery).groups
         session.state = replace(
             session.state,
             occupations=texts(occupations),
             gallery=gallery,
-            attribute=attribute,
+            attribute=among(attribute, tuple(groups), "attribute"),
             k=max(0, int(k)),
-            target=target,
+            target=among(target, ("pool", "uniform"), "target"),
+            fault=among(fault, FAULTS, "fault"),
         )
         what = view.asked(self.app, session)
         loaded = self.app.shelf.get(model)
@@ -213,14 +218,14 @@ class Endpoints:
 
         quality, fairness: keys of the quantities, as the answer lists them; empty means the first of each.
         """
-        from ccs.ui import paradox
+        from ccs.ui import plans
 
-        left, right = paradox.quality_rows(self.app), paradox.fairness_rows(self.app)
+        left, right = plans.quality_rows(self.app), plans.fairness_rows(self.app)
         if not len(left) or not len(right):
             raise InputError("There are no tables pruning and bias yet.")
-        first = [c.key for c in paradox.choices(left, "quality")]
-        second = [c.key for c in paradox.choices(right, "fairness")]
-        rows = paradox.measured(left, right, quality or first[0], fairness or second[0])
+        first = [c.key for c in plans.choices(left, "quality")]
+        second = [c.key for c in plans.choices(right, "fairness")]
+        rows = plans.measured(left, right, quality or first[0], fairness or second[0])
         return {
             "quality": first,
             "fairness": second,
@@ -283,7 +288,7 @@ def _told(function: Callable[..., Any]) -> Callable[..., Any]:
 def expose(source: Callable[[], App]) -> None:
     """Add the functions to the page that is being built. They queue for the model like everyone else."""
     ends = Endpoints(source)
-    shared: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1}
+    shared: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": AT_ONCE}
     for name in ("models", "heads", "head", "bias", "paradox", "judges", "about"):
         endpoint(_told(getattr(ends, name)), api_name=name, **shared)
     with gr.Row(visible=False):

@@ -12,28 +12,35 @@ from ccs.models import Model
 from ccs.tower import ImageTower, Trunk
 
 NONE_OFF = HeadSet()
+DARK = 85  # brightness, of 255, of the patch that gets the least attention
 
 
 @torch.no_grad()
-def cls_attention(tower: ImageTower, trunk: Trunk, head: Head, off: HeadSet = NONE_OFF) -> np.ndarray:
-    """Attention [n, tokens] float32 of the CLS query in one head, CLS first; each row sums to 1.
+def layer_attention(tower: ImageTower, trunk: Trunk, layer: int, off: HeadSet = NONE_OFF) -> np.ndarray:
+    """Attention [n, heads, tokens] float32 of the CLS query in one layer, CLS first; each row sums to 1.
 
-    The forward pass runs from the trunk up to the head's layer, with the heads of `off` at zero.
+    The forward pass runs from the trunk up to the layer, with the heads of `off` below it at zero.
     """
     x = trunk.tokens.to(tower.device)
-    for layer in range(trunk.layer, head.layer):
-        values = tower._without(tower._values(x, layer), off.in_layer(layer))
-        x = tower._finish_block(x, values, layer)
-    block = tower._blocks[head.layer]
+    for below in range(trunk.layer, layer):
+        values = tower._without(tower._values(x, below), off.in_layer(below))
+        x = tower._finish_block(x, values, below)
+    block = tower._blocks[layer]
     norm = block.ln_1
     x = F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
-    rows = slice(head.head * tower.head_dim, (head.head + 1) * tower.head_dim)
     w_q, w_k, _ = block.attn.in_proj_weight.chunk(3)
     b_q, b_k, _ = block.attn.in_proj_bias.chunk(3)
-    q = F.linear(x[:, :1], w_q[rows], b_q[rows])
-    k = F.linear(x, w_k[rows], b_k[rows])
-    weights = torch.softmax(q @ k.transpose(1, 2) * tower.head_dim**-0.5, dim=-1)
-    return np.asarray(weights[:, 0].float().cpu().numpy())
+    n, tokens, _ = x.shape
+    q = F.linear(x[:, 0], w_q, b_q).view(n, tower.n_heads, tower.head_dim, 1)
+    k = F.linear(x, w_k, b_k).view(n, tokens, tower.n_heads, tower.head_dim).transpose(1, 2)
+    weights = torch.softmax((k @ q)[..., 0] * tower.head_dim**-0.5, dim=-1)
+    return np.asarray(weights.float().cpu().numpy())
+
+
+def cls_attention(tower: ImageTower, trunk: Trunk, head: Head, off: HeadSet = NONE_OFF) -> np.ndarray:
+    """Attention [n, tokens] of one head; see `layer_attention`."""
+    found: np.ndarray = layer_attention(tower, trunk, head.layer, off)[:, head.head]
+    return found
 
 
 def seen(model: Model, image: Image.Image) -> Image.Image:
@@ -45,19 +52,23 @@ def seen(model: Model, image: Image.Image) -> Image.Image:
     return Image.fromarray(levels.transpose(1, 2, 0))
 
 
-def overlay(model: Model, image: Image.Image, attention: np.ndarray, side: int = 192) -> Image.Image:
-    """The picture with the patches that get attention lit and the others dimmed.
+def patches(model: Model, attention: np.ndarray) -> np.ndarray:
+    """The attention of one picture [tokens], CLS first, as the grid of its patches [rows, columns]."""
+    height, width = model.tower.image_size
+    columns = round((len(attention[1:]) * width / height) ** 0.5)
+    return attention[1:].reshape(-1, columns)
+
+
+def overlay(model: Model, picture: Image.Image, attention: np.ndarray, side: int = 192) -> Image.Image:
+    """The picture (as `seen` gives it) with the patches that get attention lit and the others dimmed.
 
     attention: [tokens], CLS first. Brightness runs from the least to the most attended patch.
     """
-    height, width = model.tower.image_size
-    patches = attention[1:]
-    columns = round((len(patches) * width / height) ** 0.5)
-    levels = patches.reshape(-1, columns)
+    levels = patches(model, attention)
     spread = float(levels.max() - levels.min())
     levels = (levels - levels.min()) / spread if spread > 0 else np.ones_like(levels)
-    mask = Image.fromarray((55 + 200 * levels).astype(np.uint8)).resize(
+    mask = Image.fromarray((DARK + (255 - DARK) * levels).astype(np.uint8)).resize(
         (side, side), Image.Resampling.BICUBIC
     )
-    shown = seen(model, image).resize((side, side), Image.Resampling.BICUBIC)
+    shown = picture.resize((side, side), Image.Resampling.BICUBIC)
     return Image.composite(shown, Image.new("RGB", shown.size, (18, 22, 28)), mask)

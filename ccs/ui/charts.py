@@ -1,9 +1,12 @@
-"""Charts as SVG: no script, colors from the page's own variables, and a title that says what they show."""
+"""Charts that fill the width they are given: positions in percent, text at its own size on every screen.
+
+No script; colors come from the page's own variables, shapes differ too, and titles say what is shown.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ccs.ui.parts import esc, number
@@ -22,6 +25,31 @@ class Mark:
 Chance = tuple[float, float, float]
 
 
+@dataclass(frozen=True)
+class Line:
+    """One line of a strip chart: its name, its marks, and (low, mean, high) of what chance gives."""
+
+    name: str
+    marks: tuple[Mark, ...]
+    chance: Chance
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Values from `low` to `high` as percent of the chart's width, or of its height from above."""
+
+    low: float
+    high: float
+
+    def across(self, value: float) -> str:
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return f"{100 * share:.2f}%"
+
+    def down(self, value: float) -> str:
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return f"{100 * (1 - share):.2f}%"
+
+
 def ticks(low: float, high: float, n: int = 5) -> list[float]:
     """About `n` round numbers from low to high."""
     span = (high - low) or 1.0
@@ -34,62 +62,68 @@ def ticks(low: float, high: float, n: int = 5) -> list[float]:
     return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def strip(rows: Sequence[tuple[str, Sequence[Mark], Chance]], *, label: str, low: float = 0.0) -> str:
-    """One line a row: its chance band, then a mark with whiskers each for before and after."""
-    marks = [m for _, pair, _ in rows for m in pair]
-    high = max([*(m.high for m in marks), *(m.value for m in marks), *(c[2] for *_, c in rows), 0.1])
+def strip(lines: Sequence[Line], *, label: str, low: float = 0.0) -> str:
+    """A chart of lines: on each a chance band, then a mark with whiskers each for before and after."""
+    marks = [m for line in lines for m in line.marks]
+    high = max([*(v for m in marks for v in (m.high, m.value) if v == v), *(c.chance[2] for c in lines), 0.1])
     low = min([low, *(m.low for m in marks if m.low == m.low)])
-    width, left, right, top, row_height = 640, 130, 52, 8, 34
-    height = top + row_height * len(rows) + 26
-
-    def x(value: float) -> float:
-        return left + (width - left - right) * (min(max(value, low), high) - low) / (high - low)
-
-    parts = []
-    bottom = top + row_height * len(rows)
-    for tick in ticks(low, high):
-        parts.append(f'<line class="tick" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{bottom}"/>')
-        parts.append(
-            f'<text class="axis" x="{x(tick):.1f}" y="{bottom + 16}" text-anchor="middle">'
-            f"{number(tick, 2).rstrip('0').rstrip('.')}</text>"
-        )
-    for i, (name, pair, chance) in enumerate(rows):
-        y = top + row_height * i
-        short = name if len(name) <= 18 else f"{name[:17]}…"
-        parts.append(
-            f'<text class="name" x="{left - 10}" y="{y + row_height / 2 + 4}" text-anchor="end">'
-            f"{esc(short)}</text>"
-        )
-        parts.append(
-            f'<rect class="chance" x="{x(chance[0]):.1f}" width="{max(1.0, x(chance[2]) - x(chance[0])):.1f}'
-            f'" y="{y + 3}" height="{row_height - 6}"/>'
-        )
-        for j, mark in enumerate(pair):
-            cy = y + 11 + 12 * j
-            words = (
-                f"{name}, {mark.css}: {number(mark.value, 2)} ({number(mark.low, 2)} to "
-                f"{number(mark.high, 2)})"
-            )
-            parts.append(
-                f'<g class="{mark.css}"><title>{esc(words)}</title><line x1="{x(mark.low):.1f}" '
-                f'x2="{x(mark.high):.1f}" y1="{cy}" y2="{cy}"/>'
-                + (
-                    f'<circle cx="{x(mark.value):.1f}" cy="{cy}" r="4.5"/>'
-                    if mark.css == "before"
-                    else f'<rect x="{x(mark.value) - 4.5:.1f}" y="{cy - 4.5}" width="9" height="9"/>'
-                )
-                + f'<text class="value" x="{width - right + 8}" y="{cy + 4}">{number(mark.value, 2)}</text>'
-                "</g>"
-            )
-    return (
-        f'<div class="scroll" tabindex="0"><svg class="chart" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="{esc(label)}">{"".join(parts)}</svg></div>'
+    scale = Scale(low, high)
+    upright = "".join(
+        f'<line class="tick" x1="{scale.across(t)}" x2="{scale.across(t)}" y1="0" y2="100%"/>'
+        for t in ticks(low, high)
     )
+    axis = "".join(
+        f'<text class="axis" x="{scale.across(t)}" y="14" text-anchor="middle">'
+        f"{number(t, 2).rstrip('0').rstrip('.')}</text>"
+        for t in ticks(low, high)
+    )
+    rows = "".join(_line(line, scale, upright) for line in lines)
+    return (
+        f'<div class="strips" role="img" aria-label="{esc(label)}">{rows}<div class="line-row"><span></span>'
+        f'<svg class="chart" height="20">{axis}</svg><span></span></div></div>'
+    )
+
+
+def _line(line: Line, scale: Scale, upright: str) -> str:
+    left, _, right = line.chance
+    parts = [
+        f'<svg class="chart" height="34">{upright}<svg x="{scale.across(left)}" overflow="visible" '
+        f'width="{_width(scale, left, right)}"><rect class="chance" y="3" width="100%" height="28"/></svg>'
+    ]
+    for i, mark in enumerate(line.marks):
+        y, at = 11 + 12 * i, scale.across(mark.value)
+        words = f"{line.name}, {mark.css}: {number(mark.value, 2)}"
+        whiskers = ""
+        if mark.low == mark.low and mark.high == mark.high:
+            words += f" ({number(mark.low, 2)} to {number(mark.high, 2)})"
+            whiskers = (
+                f'<line x1="{scale.across(mark.low)}" x2="{scale.across(mark.high)}" y1="{y}" y2="{y}"/>'
+            )
+        shape = (
+            f'<circle cx="{at}" cy="{y}" r="4.5"/>'
+            if mark.css == "before"
+            else f'<rect x="{at}" y="{y - 4.5}" width="9" height="9" transform="translate(-4.5 0)"/>'
+        )
+        parts.append(f'<g class="{mark.css}"><title>{esc(words)}</title>{whiskers}{shape}</g>')
+    values = "".join(f"<b>{number(mark.value, 2)}</b>" for mark in line.marks)
+    return (
+        f'<div class="line-row"><span class="name" title="{esc(line.name)}">{esc(line.name)}</span>'
+        f'{"".join(parts)}</svg><span class="values">{values}</span></div>'
+    )
+
+
+def _width(scale: Scale, left: float, right: float) -> str:
+    share = (min(right, scale.high) - max(left, scale.low)) / (scale.high - scale.low)
+    return f"{100 * max(share, 0.002):.2f}%"
 
 
 @dataclass(frozen=True)
 class Point:
-    """A mark of a scatter plot. `kind` sets its shape, `fill` 0 is filled, above hollow, -1 published."""
+    """A mark of a scatter plot, with 95% intervals (NaN if none).
+
+    `kind` sets its shape; `look` is "solid", "hollow" or "printed" (the study's); `chosen` rings it. With
+    `heads` it can be clicked, and reached by Tab.
+    """
 
     x: float
     x_low: float
@@ -98,10 +132,11 @@ class Point:
     y_low: float
     y_high: float
     kind: str
-    fill: int
+    look: str
     words: str
     heads: str
     model: str
+    chosen: bool = False
 
 
 SHAPES = {
@@ -115,91 +150,74 @@ SHAPES = {
     "single": "M0-2.6A2.6 2.6 0 1 1 0 2.6A2.6 2.6 0 1 1 0-2.6Z",
 }
 DIAMOND = "M0-5L5 0L0 5L-5 0Z"
+LEAST = 0.02  # the shortest margin of an axis
 
 
 def scatter(points: Sequence[Point], *, across: str, up: str) -> tuple[str, str]:
-    """The plot, and the key of its shapes as HTML. A mark with heads can be clicked, and reached by Tab."""
-    width, height, left, bottom, top, right = 760, 480, 64, 48, 14, 16
-    xs = [v for p in points for v in (p.x, p.x_low, p.x_high) if v == v] + [0.0]
-    ys = [v for p in points for v in (p.y, p.y_low, p.y_high) if v == v] + [0.0]
-    x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
-    pad_x, pad_y = (x1 - x0) * 0.05 or 1.0, (y1 - y0) * 0.05 or 0.1
-    x0, x1, y0, y1 = x0 - pad_x, x1 + pad_x, y0 - pad_y, y1 + pad_y
-
-    def x(value: float) -> float:
-        return left + (width - left - right) * (value - x0) / (x1 - x0)
-
-    def y(value: float) -> float:
-        return height - bottom - (height - bottom - top) * (value - y0) / (y1 - y0)
-
+    """The plot, and the key of its shapes, as HTML."""
+    x = _scale([v for p in points for v in (p.x, p.x_low, p.x_high) if v == v])
+    y = _scale([v for p in points for v in (p.y, p.y_low, p.y_high) if v == v])
     parts = []
-    for tick in ticks(x0, x1, 8):
-        css = "zero" if abs(tick) < 1e-12 else "tick"
+    for tick in ticks(x.low, x.high, 6):
+        css, at = "zero" if abs(tick) < 1e-12 else "tick", x.across(tick)
+        parts.append(f'<line class="{css}" x1="{at}" x2="{at}" y1="0" y2="100%"/>')
         parts.append(
-            f'<line class="{css}" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{height - bottom}"/>'
+            f'<text class="axis" x="{at}" y="100%" dy="18" text-anchor="middle">{_tick(tick)}</text>'
         )
+    for tick in ticks(y.low, y.high, 7):
+        css, at = "zero" if abs(tick) < 1e-12 else "tick", y.down(tick)
+        parts.append(f'<line class="{css}" x1="0" x2="100%" y1="{at}" y2="{at}"/>')
         parts.append(
-            f'<text class="axis" x="{x(tick):.1f}" y="{height - bottom + 18}" text-anchor="middle">'
-            f"{_tick(tick)}</text>"
+            f'<text class="axis" x="0" y="{at}" dx="-8" dy="4" text-anchor="end">{_tick(tick)}</text>'
         )
-    for tick in ticks(y0, y1, 7):
-        css = "zero" if abs(tick) < 1e-12 else "tick"
-        parts.append(
-            f'<line class="{css}" x1="{left}" x2="{width - right}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
-        )
-        parts.append(
-            f'<text class="axis" x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{_tick(tick)}</text>'
-        )
-    parts.append(
-        f'<text class="name" x="{(left + width - right) / 2}" y="{height - 8}" text-anchor="middle">'
-        f"{esc(across)}</text>"
+    # The small and many first, so that named sets lie on top, and the chosen one above all.
+    order = sorted(
+        points, key=lambda p: (p.chosen, p.kind != "single", p.kind != "random", p.look != "printed")
     )
-    parts.append(
-        f'<text class="name" transform="translate(14 {(height - bottom + top) / 2}) rotate(-90)" '
-        f'text-anchor="middle">{esc(up)}</text>'
-    )
-    # The small and many first, so that named sets lie on top.
-    order = sorted(points, key=lambda p: (p.kind != "single", p.kind != "random", p.fill >= 0))
     parts += [_mark(p, x, y) for p in order]
-    shown = [kind for kind in SHAPES if any(p.kind == kind and p.fill >= 0 for p in points)]
+    shown = [kind for kind in SHAPES if any(p.kind == kind and p.look != "printed" for p in points)]
     key = "".join(
-        '<span><svg class="chart shape" viewBox="-8 -8 16 16" aria-hidden="true"><path class="mark '
+        '<span><svg class="shape" viewBox="-8 -8 16 16" aria-hidden="true"><path class="mark '
         f'kind-{kind}" d="{SHAPES[kind]}"/></svg>{kind}</span>'
         for kind in shown
     )
     chart = (
-        f'<div class="scroll" tabindex="0"><svg class="chart scatter" viewBox="0 0 {width} {height}" '
-        f'role="group" aria-label="{esc(up)} against {esc(across)}">{"".join(parts)}</svg></div>'
+        f'<p class="axis-name">↑ {esc(up)}</p><div class="scatter"><svg class="chart" role="group" '
+        f'aria-label="{esc(up)} against {esc(across)}">{"".join(parts)}</svg></div>'
+        f'<p class="axis-name across">{esc(across)} →</p>'
     )
     return chart, key
 
 
-def _mark(p: Point, x: Callable[[float], float], y: Callable[[float], float]) -> str:
+def _scale(values: Sequence[float]) -> Scale:
+    low, high = min([0.0, *values]), max([0.0, *values])
+    pad = (high - low) * 0.05 or LEAST
+    return Scale(low - pad, high + pad)
+
+
+def _mark(p: Point, x: Scale, y: Scale) -> str:
     words = f"{p.words}: {_signed(p.x, 1)} points, MaxSkew {_signed(p.y, 3)}"
-    whiskers = ""
+    at_x, at_y, whiskers = x.across(p.x), y.down(p.y), ""
     if p.kind != "single":
         if p.x_low == p.x_low and p.x_high == p.x_high:
-            whiskers += (
-                f'<line x1="{x(p.x_low):.1f}" x2="{x(p.x_high):.1f}" y1="{y(p.y):.1f}" y2="{y(p.y):.1f}"/>'
-            )
+            whiskers += f'<line x1="{x.across(p.x_low)}" x2="{x.across(p.x_high)}" y1="{at_y}" y2="{at_y}"/>'
         if p.y_low == p.y_low and p.y_high == p.y_high:
-            whiskers += (
-                f'<line x1="{x(p.x):.1f}" x2="{x(p.x):.1f}" y1="{y(p.y_low):.1f}" y2="{y(p.y_high):.1f}"/>'
-            )
-    shape = DIAMOND if p.fill < 0 else SHAPES.get(p.kind, SHAPES["single"])
-    fill = "printed" if p.fill < 0 else "hollow" if p.fill else "solid"
-    at = f'transform="translate({x(p.x):.1f} {y(p.y):.1f})"'
-    if not p.heads:
-        return (
-            f'<g class="point {fill} kind-{p.kind}">{whiskers}<path class="mark" {at} d="{shape}"><title>'
-            f"{esc(words)}</title></path></g>"
+            whiskers += f'<line x1="{at_x}" x2="{at_x}" y1="{y.down(p.y_low)}" y2="{y.down(p.y_high)}"/>'
+    shape = DIAMOND if p.look == "printed" else SHAPES.get(p.kind, SHAPES["single"])
+    ring = '<circle class="ring" r="11"/>' if p.chosen else ""
+    css = f"point {p.look} kind-{p.kind}"
+    tip = esc(f"{words}\n{p.heads}" if p.heads else words)
+    act = ""
+    if p.heads:
+        act = (
+            'role="button" tabindex="0" data-plan="1" '
+            f'data-do="plan" data-model="{esc(p.model)}" data-heads="{esc(p.heads)}" '
+            f'aria-pressed="{str(p.chosen).lower()}" aria-label="{esc(words)}; switch off {esc(p.heads)}" '
         )
-    tip = esc(words + "\n" + p.heads)
+    # A point's own coordinates, so that its shape has the same size on every screen.
     return (
-        f'<g class="point {fill} kind-{p.kind}">{whiskers}<path class="mark" {at} d="{shape}" role="button" '
-        'tabindex="0" data-plan="1" '
-        f'data-do="plan" data-model="{esc(p.model)}" data-heads="{esc(p.heads)}" data-tip="{tip}" '
-        f'aria-label="{esc(words)}; switch off {esc(p.heads)}"/></g>'
+        f'<g class="{css}">{whiskers}<svg x="{at_x}" y="{at_y}" overflow="visible" width="1" height="1">'
+        f'{ring}<path class="mark" {act}data-tip="{tip}" d="{shape}"/></svg></g>'
     )
 
 

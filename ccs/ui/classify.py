@@ -10,17 +10,31 @@ import numpy as np
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.models import Model
-from ccs.ui.parts import button, csv_text, empty, esc, figure, number, options, percent, points
-from ccs.ui.pictures import embed, load_example, pictures
+from ccs.ui import attention
+from ccs.ui.parts import (
+    button,
+    csv_text,
+    empty,
+    esc,
+    figure,
+    number,
+    options,
+    percent,
+    points,
+    select,
+    waiting,
+)
+from ccs.ui.pictures import embed, load_example, looks, pictures, seen
 from ccs.ui.session import Session
 from ccs.ui.tables import Sheet
-from ccs.ui.uploads import data_url
+from ccs.ui.uploads import Picture, data_url
 from ccs.zeroshot import class_weights
 
 if TYPE_CHECKING:
     from ccs.ui.core import App
 
 SHOWN = 5
+SIDE = 128  # pixels of an attention overlay
 TEMPLATES = ("a photo of a {}", "a picture of a {}", "{}")
 OWN = "the set’s own"
 
@@ -84,36 +98,92 @@ def check_template(template: str) -> str:
     return template
 
 
-def render(app: App, session: Session, sheet: Sheet) -> str:
-    """The view as HTML."""
+@dataclass(frozen=True)
+class Look:
+    """Attention [pictures, tokens] before and after, None where no head is left that could look; `words`
+    say whose."""
+
+    words: str
+    before: np.ndarray
+    after: np.ndarray | None
+
+
+def look(session: Session, model: Model) -> Look | None:
+    """Where the last layer looks (the mean of its heads that are on), or the open head; None if not asked."""
+    state, off = session.state, session.state.off
+    if state.look == "none":
+        return None
+    if state.look == "head" and state.head is not None:
+        layer, number, words = state.head.layer, state.head.head, f"{state.head} looks"
+        after = None if state.head in off else looks(session, model, layer, off)[:, number]
+        return Look(words, looks(session, model, layer, HeadSet())[:, number], after)
+    layer = model.n_layers - 1
+    on = [n for n in range(model.n_heads) if n not in off.in_layer(layer)]
+    return Look(
+        "the last layer looks",
+        looks(session, model, layer, HeadSet()).mean(axis=1),
+        looks(session, model, layer, off)[:, on].mean(axis=1) if on else None,
+    )
+
+
+def render(app: App, session: Session, sheet: Sheet, whole: bool = True) -> str:
+    """The view as HTML. With `whole` False, without the answers of a model that is yet to be loaded."""
     form = _form(session)
+    if not whole and session.state.model not in app.shelf.loaded():
+        return form + waiting(session.state.model)
     try:
         model = app.shelf.get(session.state.model)
     except InputError as error:
         return form + empty("This model cannot answer here", str(error))
     classes, found, moved = measure(session, model)
-    shown = pictures(session)
-    off = session.state.off
+    looked = look(session, model)
+    small = seen(session, model)
+    cards = "".join(
+        _picture(p, classes, found, i, _pair(p, small[i], model, looked, i))
+        for i, p in enumerate(pictures(session))
+    )
+    _, templates = asked(session)
+    many = "the template" if len(templates) == 1 else f"{len(templates)} templates"
+    what = (
+        f"Zero-shot classification among {len(classes)} classes. Each class is written into {many} "
+        f"({esc(', '.join(templates))}); the picture’s probability for a class is the softmax of "
+        f"{model.logit_scale:.1f} times the cosine. <b>Before</b>: the whole model. <b>After</b>: the "
+        "outputs of the heads switched off are zero in the forward pass. <b>Margin</b>: first probability "
+        "less the second. Probabilities are among these classes only: even a picture of none of them gets "
+        "100% in sum. <b>Looks</b>: the attention of the CLS token, lit where there is much of it."
+    )
+    return (
+        form
+        + _lead(session, sheet, found, moved)
+        + figure(
+            "Before and after",
+            f'<div class="answers">{cards}</div>',
+            what=what,
+            unit="probability, %",
+            name="classify",
+            table=_saved(session, classes, found),
+        )
+    )
+
+
+def _lead(session: Session, sheet: Sheet, found: Comparison, moved: np.ndarray) -> str:
+    off, n = session.state.off, len(moved)
     flips = int((found.before.argmax(1) != found.after.argmax(1)).sum())
     if off:
-        words = (
-            f"<p class=lead><b>{flips} of {len(shown)}</b> pictures get another answer with {len(off)} "
+        return (
+            f"<p class=lead><b>{flips} of {n}</b> pictures get another answer with {len(off)} "
             f"{'head' if len(off) == 1 else 'heads'} off. The embeddings keep a mean similarity of "
             f"<b>{number(float(moved.mean()), 3)}</b> (1 is no change).</p>"
         )
-    else:
-        high = (
-            button("switch off the high-CCS heads", "preset", css="link", value="high")
-            if sheet.level("high")
-            else ""
-        )
-        words = (
-            "<p class=lead>No head is switched off, so before and after agree. Click heads in the grid"
-            f"{', or ' + high if high else ''}.</p>"
-        )
-    cards = "".join(_picture(i, p.image, p.name, classes, found) for i, p in enumerate(shown))
-    body = f'<div class="answers">{cards}</div>'
-    saved = csv_text(
+    high = button("switch off the high-CCS heads", "preset", css="link", value="high")
+    return (
+        "<p class=lead>No head is switched off, so before and after agree. Click heads in the grid"
+        f"{', or ' + high if sheet.level('high') else ''}.</p>"
+    )
+
+
+def _saved(session: Session, classes: tuple[str, ...], found: Comparison) -> str:
+    return csv_text(
         ["picture", "class", "before", "after", "rank before", "rank after", "heads off"],
         [
             [
@@ -123,28 +193,11 @@ def render(app: App, session: Session, sheet: Sheet) -> str:
                 f"{found.after[i, j]:.6f}",
                 found.ranks(False)[i, j],
                 found.ranks(True)[i, j],
-                off,
+                session.state.off,
             ]
-            for i, p in enumerate(shown)
+            for i, p in enumerate(pictures(session))
             for j, c in enumerate(classes)
         ],
-    )
-    _, templates = asked(session)
-    what = (
-        f"Zero-shot classification among {len(classes)} classes. Each class is written into "
-        f"{'the template' if len(templates) == 1 else f'{len(templates)} templates'} "
-        f"({esc(', '.join(templates))}); the picture’s probability for a class is the softmax of "
-        f"{model.logit_scale:.1f} "
-        "times the cosine. <b>Before</b>: the whole model. <b>After</b>: the outputs of the heads switched "
-        "off are zero in "
-        "the forward pass. <b>Margin</b>: first probability less the second. Probabilities are among these "
-        "classes only: "
-        "even a picture of none of them gets 100% in sum."
-    )
-    return (
-        form
-        + words
-        + figure("Before and after", body, what=what, unit="probability, %", name="classify", table=saved)
     )
 
 
@@ -155,6 +208,8 @@ def _form(session: Session) -> str:
     if state.template and state.template not in TEMPLATES:
         choices.append((state.template, state.template))
     own = button("Classes of the example’s set", "own-classes") if state.classes else ""
+    whose = [("", "of the last layer"), ("head", f"of {state.head}"), ("none", "not shown")]
+    looks = select("Attention", "look", [one for one in whose if state.head or one[0] != "head"], state.look)
     return (
         '<form class="panel ask" data-do="classify"><div class="row"><label class="field grow"><span>'
         "Classes, one a line or "
@@ -164,14 +219,29 @@ def _form(session: Session) -> str:
         f"{options(choices, state.template)}</select></label>"
         '<label class="field"><span>or one of your own</span><input name="own" maxlength="200" '
         'placeholder="a drawing of a {}"></label></div></div>'
-        f'<div class="row"><button type="submit" class="primary">Classify</button>{own}</div></form>'
+        f'<div class="row"><button type="submit" class="primary">Classify</button>{own}{looks}</div></form>'
     )
 
 
-def _picture(index: int, image: object, name: str, classes: tuple[str, ...], found: Comparison) -> str:
+def _pair(picture: Picture, small: object, model: Model, looked: Look | None, index: int) -> str:
+    """The picture, and beside it where the model looks, before and after."""
     from PIL import Image
 
-    assert isinstance(image, Image.Image)
+    assert isinstance(small, Image.Image)
+    shown = f'<figure><img src="{picture.thumb}" alt="{esc(picture.name)}"></figure>'
+    if looked is None:
+        return shown
+    for title, maps in (("before", looked.before), ("after", looked.after)):
+        if maps is None:
+            shown += '<figure class="gone"><div>off</div><figcaption>after</figcaption></figure>'
+            continue
+        lit = data_url(attention.overlay(model, small, maps[index], SIDE))
+        words = f"{esc(picture.name)}, lit where {esc(looked.words)}, {title}"
+        shown += f'<figure><img src="{lit}" alt="{words}"><figcaption>{title}</figcaption></figure>'
+    return shown
+
+
+def _picture(picture: Picture, classes: tuple[str, ...], found: Comparison, index: int, images: str) -> str:
     before, after = found.before[index], found.after[index]
     ranks = found.ranks(False)[index], found.ranks(True)[index]
     listed = [j for j in np.argsort(ranks[0]) if ranks[0][j] <= SHOWN or ranks[1][j] <= SHOWN]
@@ -186,15 +256,19 @@ def _picture(index: int, image: object, name: str, classes: tuple[str, ...], fou
         for j in listed
     )
     first, new = classes[int(before.argmax())], classes[int(after.argmax())]
-    verdict = f"{esc(first)} <b>→ {esc(new)}</b>" if first != new else f"{esc(first)}, unchanged"
+    verdict = (
+        f'{esc(first)} <b class="flip">→ {esc(new)}</b>'
+        if first != new
+        else f'{esc(first)} <small class="muted">before and after</small>'
+    )
     margins = float(found.margin(False)[index]), float(found.margin(True)[index])
+    source = "drawn as" if picture.drawn else "file"
     return (
-        f'<article class="answer"><div class="subject"><img src="{data_url(image, 160)}" alt="{esc(name)}">'
-        f"<div><h4>{verdict}</h4>"
-        f'<p class="muted">{esc(name)}</p><p>Margin {percent(margins[0])} → {percent(margins[1])} '
-        f'<span class="muted">({points(margins[1] - margins[0])})</span></p></div></div>'
+        f'<article class="answer"><div class="looks">{images}</div><div class="subject"><h4>{verdict}</h4>'
+        f'<p class="muted">{source} <b>{esc(picture.name)}</b> · margin {percent(margins[0])} → '
+        f"{percent(margins[1])} ({points(margins[1] - margins[0])})</p></div>"
         '<table><thead><tr><th scope="col">class</th><th scope="col"><i class="key before"></i>before '
-        '<i class="key after"></i>after</th><th scope="col">rank</th></tr></thead>'
+        '<i class="key after"></i>after</th><th scope="col" class="num">rank</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></article>"
     )
 

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.models import Model
 from ccs.results import Collection
-from ccs.ui import about, bias, classify, heads, judges, left, paradox, top
+from ccs.ui import about, bias, classify, driving, heads, judges, left, paradox, top
 from ccs.ui.galleries import Galleries
+from ccs.ui.memory import Budget, Memory
 from ccs.ui.parts import empty
-from ccs.ui.session import Memory, Session
-from ccs.ui.shelf import Shelf, shipped
+from ccs.ui.session import Session
+from ccs.ui.shelf import KEPT, Shelf, shipped
 from ccs.ui.tables import Sheet, sheet
 from ccs.ui.uploads import data_url
 
 log = logging.getLogger(__name__)
 
 FACE_SIDE = 96
+LIVE = ("heads", "classify", "bias")  # views for which a model computes
 
 
 class App:
@@ -35,9 +33,9 @@ class App:
         self.galleries = galleries or Galleries()
         self.uploads = uploads
         self._sheets: dict[str, Sheet] = {}
-        self._driving = Memory(2)
+        self.budget = Budget()
+        self.driving = Memory(KEPT)
         self._faces = Memory(2000)
-        self._lock = threading.Lock()
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -63,7 +61,8 @@ class App:
     def warm(self) -> None:
         """Load what the opening page needs, before anyone asks."""
         try:
-            self.driving(self.shelf.get(self.models[0]))
+            for _ in driving.collect(self, self.shelf.get(self.models[0])):
+                pass
         except InputError as error:
             log.warning("the first model cannot be loaded: %s", error)
 
@@ -72,53 +71,26 @@ class App:
             (gallery, index), lambda: data_url(self.galleries.image(gallery, index), FACE_SIDE)
         )
 
-    def driving(self, model: Model) -> tuple[tuple[str, ...], np.ndarray, tuple[str, ...]]:
-        """Drawn pictures for "what drives this head": captions, direct effects [n, heads, d], thumbnails."""
-
-        def make() -> tuple[tuple[str, ...], np.ndarray, tuple[str, ...]]:
-            from ccs.world import captions, sets
-
-            drawn = sets.image_set(heads.DRIVEN, seed=4)
-            images = [drawn.images[i] for i in range(heads.DRIVEN)]
-            order = list(model.heads)
-            direct = np.concatenate(
-                [
-                    model.contributions(images[i : i + 100]).direct[
-                        :, [h.layer for h in order], [h.head for h in order]
-                    ]
-                    for i in range(0, len(images), 100)
-                ]
-            )
-            assert isinstance(drawn.images, sets.Drawn)
-            names = tuple(captions(scene)[0] for scene in drawn.images.scenes)
-            return names, direct, tuple(data_url(image, FACE_SIDE) for image in images)
-
-        with self._lock:
-            return self._driving.get(model.weights_hash, make)
-
 
 # -- what is shown -------------------------------------------------------------------------------------------
 
 
-def regions(app: App, session: Session, exact: bool = True) -> dict[str, str]:
-    """The page in three pieces of HTML: `top`, `left`, `main`."""
-    state = session.state
-    table, known = app.sheet(state.model), app.heads(state.model)
-    return {
-        "top": top.render(app, session),
-        "left": left.render(session, table, known),
-        "main": _main(state.tab, _view(app, session, table, exact)),
-    }
+def regions(app: App, session: Session, whole: bool = True) -> dict[str, str]:
+    """The page as HTML: `top`, `left` and `main`; with `whole` False, what can be shown at once."""
+    return _page(app, session, _view(app, session, app.sheet(session.state.model), whole))
 
 
 def failed(app: App, session: Session, words: str) -> dict[str, str]:
     """The page where the view itself could not be made: the rest of it still works."""
+    return _page(app, session, empty("This view cannot be shown", words))
+
+
+def _page(app: App, session: Session, body: str) -> dict[str, str]:
     state = session.state
-    table, known = app.sheet(state.model), app.heads(state.model)
     return {
         "top": top.render(app, session),
-        "left": left.render(session, table, known),
-        "main": _main(state.tab, empty("This view cannot be shown", words)),
+        "left": left.render(session, app.sheet(state.model), app.heads(state.model)),
+        "main": _main(state.tab, body),
     }
 
 
@@ -126,39 +98,60 @@ def _main(tab: str, body: str) -> str:
     return f'<div class="view view-{tab}"><h2 class="sr">{top.TITLES[tab]}</h2>{body}</div>'
 
 
-def _view(app: App, session: Session, table: Sheet, exact: bool) -> str:
+def _view(app: App, session: Session, table: Sheet, whole: bool) -> str:
     match session.state.tab:
         case "heads":
-            return heads.render(app, session, table)
+            return heads.render(app, session, table, whole)
         case "classify":
-            return classify.render(app, session, table)
+            return classify.render(app, session, table, whole)
         case "bias":
-            return bias.render(app, session, exact)
+            return bias.render(app, session, whole)
         case "paradox":
             return paradox.render(app, session)
         case "judges":
-            return judges.render(app, session, table)
+            return judges.render(session, table)
         case _:
             return about.render(app, session, table)
 
 
 def work(app: App, session: Session) -> Iterator[tuple[float, str]]:
     """The long part of showing this screen, where it has one: yields (share done, what is being done)."""
-    if session.state.tab == "bias":
-        yield from bias.prepare(app, session)
-
-
-def instant(app: App, session: Session) -> bool:
-    """Whether an estimate can be shown while `work` goes on."""
-    if session.state.tab != "bias" or not session.state.off:
-        return False
+    state = session.state
+    if state.tab not in LIVE:
+        return
     try:
-        model, name = app.shelf.get(session.state.model), bias.asked(app, session).gallery.name
+        if state.model not in app.shelf.loaded():
+            yield 0.0, f"Loading {state.model}"
+            app.shelf.get(state.model)
+        if state.tab == "heads":
+            yield from heads.prepare(app, session)
+        elif state.tab == "bias":
+            yield from bias.prepare(app, session)
+    except InputError:
+        return  # the view says it, beside what can be shown all the same
+
+
+def first(app: App, session: Session) -> bool:
+    """Whether a part of the view, or an estimate, should be shown while `work` goes on."""
+    state = session.state
+    if state.tab not in LIVE:
+        return False
+    if state.model not in app.shelf.loaded():
+        return True
+    try:
+        model = app.shelf.get(state.model)
+        if state.tab == "heads":
+            card = app.sheet(state.model).card(state.head) if state.head is not None else None
+            return card is not None and bool(card.texts) and driving.known(app, model) is None
+        if state.tab == "bias":
+            name = bias.asked(app, session).gallery.name
+            if app.galleries.ready(model, name, state.off):
+                return False
+            seen = app.galleries.known(model, name)
+            # Where there is no estimate, the figures before stay until the new ones are there.
+            return (seen is not None and seen.direct is not None) or "view-bias" not in session.shown.get(
+                "main", ""
+            )
     except InputError:
         return False
-    seen = app.galleries.known(model, name)
-    return (
-        seen is not None
-        and seen.direct is not None
-        and not app.galleries.ready(model, name, session.state.off)
-    )
+    return False

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
@@ -15,56 +14,30 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.models import Model
 from ccs.tower import Trunk
-from ccs.ui.session import Memory
+from ccs.ui.memory import Budget, Memory
 
 DRAWN = {"world/faces": "faces", "world/counterfactuals": "counterfactuals"}
-CHUNK = 120
-ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
+MOST, STEP = 120, 10**11
 TRUNK_BYTES = 300 * 2**20
-DIRECT_BYTES = 80 * 2**20
-
-Report = Callable[[float], None]
+DIRECT_BYTES = 600 * 2**20
+PRUNED_BYTES = 512 * 2**20
 
 
 @dataclass
 class Seen:
     """A gallery through one model: activations below the first prunable layer (None where too large),
-    embeddings with nothing off [n, d], direct effects of each head [n, heads, d] once asked for."""
+    embeddings with nothing off [n, d], direct effects of each head [n, heads, d] (float16) once asked for."""
 
     trunk: Trunk | None
     base: np.ndarray
+    pruned: Memory
     direct: np.ndarray | None = None
-    pruned: Memory = field(default_factory=lambda: Memory(16))
 
 
-def open_gallery(spec: str) -> BiasSet:
-    """A gallery from a parquet file of labelled faces, or one of the sets that `ccs.datasets` knows by name.
-
-    A file has a column of pictures and one or more of `ATTRIBUTES`; occupations and templates are the
-    study's, K a tenth of the pictures. InputError for anything else.
-    """
-    from ccs import datasets, paper
-    from ccs.datasets import folder, table
-
-    path = Path(spec).expanduser()
-    if path.suffix != ".parquet":
-        found = datasets.open_set(spec)
-        if not isinstance(found, BiasSet):
-            raise InputError(f"{spec} is not a set of people with labelled groups.")
-        return found
-    present = table.open_parquet(path).columns if path.is_file() else ()
-    attributes = {name.replace("_", " "): name for name in ATTRIBUTES if name in present}
-    if not attributes:
-        raise InputError(f"{spec} is not there, or has none of the columns {', '.join(ATTRIBUTES)}.")
-    opened = folder.bias_set(
-        path,
-        name=path.stem,
-        attributes=attributes,
-        k={},
-        occupations=paper.occupations(),
-        templates=paper.templates(),
-    )
-    return replace(opened, k=dict.fromkeys(opened.groups, max(1, len(opened.images) // 10)))
+def chunk(model: Model) -> int:
+    """Pictures between two reports of progress: about a second's work, for Cancel takes effect there."""
+    passes = 24 * model.n_layers * model.tower.n_tokens * model.tower.width**2  # floating point operations
+    return int(min(MOST, max(4, STEP // passes)))
 
 
 class Galleries:
@@ -75,6 +48,7 @@ class Galleries:
         self._names = (*DRAWN, *self._sets)
         self._images: dict[str, tuple[Image.Image, ...]] = {}
         self._seen = Memory(3)
+        self._budget = Budget(PRUNED_BYTES)
         self._lock = threading.Lock()
 
     @property
@@ -102,16 +76,17 @@ class Galleries:
             return
         images = self.get(name).images
         size = len(images) * model.tower.n_tokens * model.tower.width * 4
-        trunks, rows = [], []
-        for start in range(0, len(images), CHUNK):
-            part = [images[i] for i in range(start, min(start + CHUNK, len(images)))]
+        trunks, rows, step = [], [], chunk(model)
+        for start in range(0, len(images), step):
+            part = [images[i] for i in range(start, min(start + step, len(images)))]
             trunk = model.trunk(part)
             rows.append(model.embed_trunk(trunk))
             if size <= TRUNK_BYTES:
                 trunks.append(trunk)
-            yield min(1.0, (start + CHUNK) / len(images))
+            yield (start + len(part)) / len(images)
         whole = _joined(trunks) if trunks else None
-        self._seen.get(key, lambda: Seen(whole, np.concatenate(rows)))
+        found = Seen(whole, np.concatenate(rows), Memory(16, self._budget))
+        self._seen.get(key, lambda: found)
 
     def _of(self, model: Model, name: str) -> Seen:
         for _ in self.seen(model, name):
@@ -144,7 +119,7 @@ class Galleries:
             return None
         order = list(model.heads)
         rows = [order.index(head) for head in off]
-        out = seen.base - seen.direct[:, rows].sum(axis=1)
+        out = seen.base - seen.direct[:, rows].sum(axis=1, dtype=np.float32)
         unit: np.ndarray = out / np.linalg.norm(out, axis=1, keepdims=True)
         return unit
 
@@ -152,14 +127,14 @@ class Galleries:
         """Collect the direct effects that `estimate` needs, where they fit the memory set aside for them."""
         seen, images = self._of(model, name), self.get(name).images
         heads = list(model.heads)
-        if seen.direct is not None or len(images) * len(heads) * model.dim * 4 > DIRECT_BYTES:
+        if seen.direct is not None or len(images) * len(heads) * model.dim * 2 > DIRECT_BYTES:
             return
         layers, numbers = [h.layer for h in heads], [h.head for h in heads]
-        direct = np.empty((len(images), len(heads), model.dim), np.float32)
-        for start in range(0, len(images), CHUNK):
-            part = [images[i] for i in range(start, min(start + CHUNK, len(images)))]
+        direct, step = np.empty((len(images), len(heads), model.dim), np.float16), chunk(model)
+        for start in range(0, len(images), step):
+            part = [images[i] for i in range(start, min(start + step, len(images)))]
             direct[start : start + len(part)] = model.contributions(part).direct[:, layers, numbers]
-            yield min(1.0, (start + CHUNK) / len(images))
+            yield (start + len(part)) / len(images)
         seen.direct = direct
 
     def pruned(self, model: Model, name: str, off: HeadSet) -> Iterator[float]:
@@ -171,9 +146,9 @@ class Galleries:
         seen = self._of(model, name)
         if not off or off in seen.pruned:
             return
-        images, rows = self.get(name).images, []
-        for start in range(0, len(images), CHUNK):
-            stop = min(start + CHUNK, len(images))
+        images, rows, step = self.get(name).images, [], chunk(model)
+        for start in range(0, len(images), step):
+            stop = min(start + step, len(images))
             if seen.trunk is not None:
                 part = Trunk(seen.trunk.tokens[start:stop], seen.trunk.layer)
                 rows.append(model.embed_trunk(part, off))

@@ -82,8 +82,10 @@ def legend(k: int) -> str:
         for n in range(k + 1)
     )
     return (
-        f'<p class="legend" id="grid-help">{steps}<span>Number: the head’s <abbr title="Concept Consistency '
-        'Score">'
+        '<p class="legend" id="grid-help">'
+        '<button type="button" class="quiet" data-save="png" aria-label="Save the grid as PNG">PNG</button>'
+        '<button type="button" class="quiet" data-save="csv" aria-label="Save the grid as CSV">CSV</button>'
+        f'{steps}<span>Number: the head’s <abbr title="Concept Consistency Score">'
         f"CCS</abbr>, how many of its {k} texts fit its concept. <b>?</b> unknown. "
         '<span class="swatch off" aria-hidden="true">5</span> switched off. '
         '<span class="keys">Arrow keys walk, Enter opens, Space switches off.</span></span></p>'

@@ -23,6 +23,7 @@ ASSETS = Path(__file__).parent / "assets"
 REGIONS = ("top", "left", "main")
 SESSION_SECONDS = 3600
 SESSIONS = 200
+AT_ONCE = api.AT_ONCE
 Update = list[Any]
 
 
@@ -42,7 +43,8 @@ class Later:
 
 
 def blocks(source: Callable[[], App]) -> gr.Blocks:
-    """The page. One thing computes at a time, in the order asked: two cores gain nothing from more."""
+    """The page. Two visitors are answered at a time, the others in the order asked: a short answer need not
+    wait for a long one, and two cores gain nothing from more."""
     script = (ASSETS / "region.js").read_text("utf-8")
     demo: gr.Blocks = gr.Blocks(
         title="CLIP heads", analytics_enabled=False, fill_width=True, delete_cache=(600, 3600)
@@ -66,7 +68,7 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
             "show_progress": "hidden",
             "api_visibility": "private",
             "concurrency_id": "model",
-            "concurrency_limit": 1,
+            "concurrency_limit": AT_ONCE,
         }
         events = [demo.load(opener(source), [session], outputs, **quiet)]
         for name in REGIONS:
@@ -84,7 +86,7 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
             queue=False,
         )
         api.expose(source)
-    demo.queue(default_concurrency_limit=1, max_size=100)
+    demo.queue(default_concurrency_limit=AT_ONCE, max_size=100)
     return demo
 
 

@@ -6,23 +6,19 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
-from ccs import agreement, annotation
-from ccs.errors import InputError
+from ccs import agreement
+from ccs.ui import task
 from ccs.ui.parts import button, csv_text, empty, esc, figure, head_row, number, percent
-from ccs.ui.session import Annotation, Session
+from ccs.ui.session import Session
 from ccs.ui.tables import Sheet
 
 if TYPE_CHECKING:
-    from ccs.ui.core import App
+    pass
 
-TASK = 60
 DRAWS = 400
-ANSWERS = {"yes": True, "no": False, "unsure": None}
 SHOWN = 20
-SPREAD = 10  # answers before an interval says anything
 
 
 def verdicts(table: pd.DataFrame) -> dict[str, list[bool | None]]:
@@ -36,7 +32,7 @@ def verdicts(table: pd.DataFrame) -> dict[str, list[bool | None]]:
     return found
 
 
-def render(app: App, session: Session, sheet: Sheet) -> str:
+def render(session: Session, sheet: Sheet) -> str:
     """The view as HTML."""
     table = sheet.table("judgments")
     if not len(table):
@@ -45,8 +41,10 @@ def render(app: App, session: Session, sheet: Sheet) -> str:
             f"There is no table of judgments for {sheet.model}, so nobody has decided anything yet.",
         )
     # The tables stand still while a visitor annotates; only the task changes from key to key.
-    still = session.memory.get(("judges", sheet.model), lambda: _panel(sheet, table) + _disputed(table))
-    return _task(app, session, sheet) + still
+    still = session.memory.get(
+        ("judges", sheet.model), lambda: _panel(sheet, table) + _concepts(table) + _disputed(table)
+    )
+    return task.render(session, sheet) + still
 
 
 def _stand_ins(manifest: Mapping[str, Any]) -> set[str]:
@@ -65,7 +63,7 @@ def _panel(sheet: Sheet, table: pd.DataFrame) -> str:
         )
         why = ", ".join(f"{cause} {n}" for cause, n in causes.most_common()) or "–"
         kind = "stand-in, no language model" if rate.judge in stand_ins else "language model"
-        cost = _cost(about.get(rate.judge, {}))
+        cost = _cost(about.get(rate.judge, {}), sheet.manifest)
         rows.append(
             f'<tr><th scope="row">{esc(rate.judge)}<br><small class="muted">{kind}</small></th><td class=num>'
             f"{rate.n}</td>"
@@ -127,14 +125,18 @@ def _panel(sheet: Sheet, table: pd.DataFrame) -> str:
     )
 
 
-def _cost(judge: Mapping[str, Any]) -> str:
+def _cost(judge: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
     """What the manifest tells of a judge's cost, whatever it calls it."""
+    if judge.get("stand_in"):
+        return "nothing"
+    measured = manifest.get("measured", {}).get("judges", {})
+    own = measured.get(judge.get("name"), {}) if isinstance(measured, Mapping) else {}
     told = [
         f"{key.replace('_', ' ')} {value:g}"
-        for key, value in judge.items()
+        for key, value in {**judge, **(own if isinstance(own, Mapping) else {})}.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
-    return ", ".join(told) or "nothing"
+    return ", ".join(told) or "not recorded"
 
 
 def _share(value: float) -> str:
@@ -143,6 +145,36 @@ def _share(value: float) -> str:
 
 def _number(value: float) -> str:
     return "–" if value != value else number(value, 3)
+
+
+def _concepts(table: pd.DataFrame) -> str:
+    """How often texts fit, concept by concept: where the judges, or the labels, are strict."""
+    rows = []
+    for concept, part in table[table["label"].notna()].groupby("label"):
+        texts = part.groupby(["layer", "head", "rank"])["verdict"]
+        fits = sum(bool(said.notna().all() and said.all()) for _, said in texts)
+        heads = len(part[["layer", "head"]].drop_duplicates())
+        rows.append((str(concept), heads, texts.ngroups, fits, fits / texts.ngroups))
+    rows.sort(key=lambda row: -row[4])
+    body = "".join(
+        f'<tr><th scope="row">{esc(name)}</th><td class=num>{heads}</td><td class=num>{n}</td>'
+        f'<td><span class="bar plain"><span style="width:{100 * share:.1f}%"></span>'
+        f"<b>{percent(share, 0)}</b></span></td><td class=num>{fits}</td></tr>"
+        for name, heads, n, fits, share in rows
+    )
+    header = head_row("concept", "#heads", "#texts", "accepted by all judges", "#accepted")
+    return figure(
+        "Concept by concept",
+        f'<table class="nums">{header}<tbody>{body}</tbody></table>',
+        what="For each concept that names a head: how many of the texts of its heads all judges accept. A "
+        "concept far below the others is too narrow for the texts that its heads get.",
+        unit="share of texts, %",
+        name="concepts",
+        table=csv_text(
+            ["concept", "heads", "texts", "accepted", "share"],
+            [[name, heads, n, fits, share] for name, heads, n, fits, share in rows],
+        ),
+    )
 
 
 def _disputed(table: pd.DataFrame) -> str:
@@ -172,104 +204,4 @@ def _disputed(table: pd.DataFrame) -> str:
         unit="texts",
         name="disputed",
         table=csv_text(["head", "text", "concept", "verdicts"], rows),
-    )
-
-
-# -- the annotation task -------------------------------------------------------------------------------------
-
-
-def begin(app: App, session: Session, seed: int) -> None:
-    """Start a blind sample of this model's texts."""
-    pairs = annotation.pairs_of(app.sheet(session.state.model).table("judgments"))
-    session.task = Annotation(seed, tuple(annotation.sample(pairs, TASK, seed)), [])
-
-
-def answer(app: App, session: Session, said: str) -> None:
-    """Take an answer ("yes", "no", "unsure"), or the last one back ("back"); "stop" ends the task."""
-    task = session.task
-    if task is None:
-        raise InputError("There is no annotation under way.")
-    if said == "stop":
-        session.task = None
-    elif said == "back":
-        session.task = Annotation(task.seed, task.items, task.answers[:-1])
-    elif said in ANSWERS and len(task.answers) < len(task.items):
-        session.task = Annotation(task.seed, task.items, [*task.answers, ANSWERS[said]])
-    else:
-        raise InputError(f"An answer is yes, no or unsure, not {said!r}.")
-
-
-def agreed(task: Annotation) -> agreement.Agreement | None:
-    """Agreement of the answers so far with the panel; None before the first yes or no."""
-    done = list(zip(task.items, task.answers, strict=False))
-    if not any(said is not None for _, said in done):
-        return None
-    judges = sorted({judge for pair, _ in done for judge, _ in pair.verdicts})
-    panel = [[dict(pair.verdicts).get(judge) for pair, _ in done] for judge in judges]
-    return agreement.compare([[said for _, said in done]], panel, draws=DRAWS)
-
-
-def _task(app: App, session: Session, sheet: Sheet) -> str:
-    task = session.task
-    if task is None or (task.items and task.items[0].model != sheet.model):
-        return (
-            '<div class="panel"><h3>Judge for yourself</h3><p>Up to 60 texts, each with a concept; neither '
-            "head nor verdict is shown. "
-            "How far you agree with the judges is shown as you go, and your answers can be saved.</p><form "
-            'class="row" data-do="begin">'
-            '<label>seed of the sample <input type="number" name="seed" min="0" max="99999" value="0">'
-            "</label>"
-            '<button type="submit" class="primary">Begin</button></form></div>'
-        )
-    n, total = len(task.answers), len(task.items)
-    found = agreed(task)
-    if found is None:
-        level = "No answer yet."
-    else:
-        level = (
-            f"Same as the panel: <b>{_share(found.same.value)}</b> of {found.n}. Cohen’s kappa: <b>"
-            f"{_number(found.cohen_kappa.value)}</b>"
-        )
-        level += (
-            f" ({_number(found.cohen_kappa.low)} to {_number(found.cohen_kappa.high)})"
-            if found.n >= SPREAD and np.isfinite(found.cohen_kappa.low)
-            else ""
-        )
-    words = {True: "yes", False: "no", None: ""}
-    saved = csv_text(
-        annotation.COLUMNS,
-        [
-            [p.key, p.text, p.concept, words[task.answers[i]] if i < n else ""]
-            for i, p in enumerate(task.items)
-        ],
-    )
-    if n < total:
-        pair = task.items[n]
-        ask = (
-            f'<p class="over">{n + 1} of {total}</p><p class="question">Does <b>“{esc(pair.text)}”</b> show '
-            f"<b>{esc(pair.concept)}</b>?</p>"
-            '<div class="buttons">'
-            + button("Yes (Y)", "annotate", css="primary", value="yes", key="y")
-            + button("No (N)", "annotate", css="primary", value="no", key="n")
-            + button("Unsure (U)", "annotate", value="unsure", key="u")
-            + button("Back (B)", "annotate", value="back", key="b", disabled=n == 0)
-            + button("Stop", "annotate", value="stop")
-            + "</div>"
-        )
-    else:
-        ask = (
-            f'<p class="question">Done: {total} answers.</p><div class="buttons">'
-            f"{button('Back', 'annotate', value='back')}{button('Close', 'annotate', value='stop')}</div>"
-        )
-    return figure(
-        "Judge for yourself",
-        f'{ask}<progress max="{total}" value="{n}" aria-label="answers"></progress><p aria-live="polite">'
-        f"{level}</p>",
-        what="The sample is drawn at random among texts that all judges scored, in the proportions of their "
-        "verdicts. Save it as CSV at any "
-        "time; <code>python -m batch.annotate import FILE</code> reads it and sets several people beside the "
-        "judges.",
-        unit="coefficient",
-        name="annotation",
-        table=saved,
     )

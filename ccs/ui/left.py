@@ -7,11 +7,10 @@ import numpy as np
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.ui.grid import grid, legend
-from ccs.ui.parts import button, esc, options, select
+from ccs.ui.parts import button, csv_text, esc, options, select
 from ccs.ui.pictures import example_names, parse_example, pictures
 from ccs.ui.session import Session
 from ccs.ui.tables import Sheet
-from ccs.ui.uploads import data_url
 
 LEVELS = (
     ("high", "high: every text fits"),
@@ -88,10 +87,30 @@ def render(session: Session, sheet: Sheet, heads: HeadSet) -> str:
     state = session.state
     kept = HeadSet(h for h in heads if sheet.card(h).matches(state.concept, state.level, state.find))
     drawn = grid(sheet, heads, state.off, state.head, kept, session.click)
+    # On a narrow screen the panel is a sheet at the bottom, and the handle opens it.
+    handle = (
+        '<button type="button" class="handle" data-sheet="1" aria-expanded="false" '
+        'aria-controls="heads-panel">'
+        f"<b>Heads</b> {len(state.off)} of {len(heads)} off</button>"
+    )
     return (
-        '<div class="panel"><div class="line"><h2>Heads</h2>' + _click(session.click) + "</div>"
-        f"{drawn}{legend(sheet.k)}{_off(session, sheet, heads)}{_filter(session, sheet, heads, kept)}</div>"
+        '<div class="panel heads" id="heads-panel" data-name="heads" '
+        f'data-csv="{esc(_saved(sheet, state.off))}">'
+        f'{handle}<div class="line"><h2>Heads</h2>{_click(session.click)}</div>'
+        f"{drawn}{legend(sheet.k)}{_off(session, sheet, heads)}"
+        f'<div class="folds">{_filter(session, sheet, heads, kept)}{_random(session, sheet, heads)}</div>'
+        "</div>"
         f"{_tray(session)}"
+    )
+
+
+def _saved(sheet: Sheet, off: HeadSet) -> str:
+    return csv_text(
+        ["head", "concept", "CCS", "K", "level", "share", "variance", "off"],
+        [
+            [h, c.label, "" if c.ccs is None else c.ccs, c.k, c.level, c.share, c.variance, int(h in off)]
+            for h, c in sheet.cards.items()
+        ],
     )
 
 
@@ -117,17 +136,24 @@ def _off(session: Session, sheet: Sheet, heads: HeadSet) -> str:
         + button("Redo", "redo", disabled=not history.future, key="redo")
         + button("Reset", "preset", disabled=not state.off, value="none")
     )
-    n = max(1, len(sheet.level("high"))) if not state.off else len(state.off)
     return (
         f'<div class="off-bar"><p aria-live="polite"><b>{len(state.off)} of {len(heads)} switched off:</b> '
         f"{names}</p>"
         f'<div class="row">{select("Switch off", "preset", listed, current)}<div class="buttons">'
-        f"{buttons}</div></div>"
-        '<form data-do="random" class="row"><span>Random:</span>'
+        f"{buttons}</div></div></div>"
+    )
+
+
+def _random(session: Session, sheet: Sheet, heads: HeadSet) -> str:
+    n = len(session.state.off) or max(1, len(sheet.level("high")))
+    return (
+        '<details class="filter" data-keep="random"><summary>Random heads</summary>'
+        '<form data-do="random" class="row">'
         f'<label>heads <input type="number" name="n" min="1" max="{len(heads)}" value="{min(n, len(heads))}">'
         "</label>"
         '<label>seed <input type="number" name="seed" min="0" max="99999" value="0"></label>'
-        '<button type="submit">Draw</button></form></div>'
+        '<button type="submit">Draw</button></form><p class="muted small">Drawn outside of the high-CCS '
+        "heads, as in the study.</p></details>"
     )
 
 
@@ -144,7 +170,7 @@ def _filter(session: Session, sheet: Sheet, heads: HeadSet, kept: HeadSet) -> st
         else ""
     )
     return (
-        f'<details class="filter"{" open" if active else ""}><summary>Find heads</summary>'
+        f'<details class="filter" data-keep="find"{" open" if active else ""}><summary>Find heads</summary>'
         '<form data-do="filter" data-live="1" class="row">'
         '<label class="field"><span>Concept</span><select name="concept">'
         f"{options(concepts, state.concept)}</select></label>"
@@ -159,7 +185,7 @@ def _filter(session: Session, sheet: Sheet, heads: HeadSet, kept: HeadSet) -> st
 def _tray(session: Session) -> str:
     shown = pictures(session)
     thumbs = "".join(
-        f'<li><img src="{data_url(p.image, 96)}" alt="Picture {i}: {esc(p.name)}">'
+        f'<li><img src="{p.thumb}" alt="Picture {i}: {esc(p.name)}">'
         f'<span title="{esc(p.note)}">{esc(p.name)}</span>'
         + (
             f'<button type="button" class="quiet" data-do="remove" data-index="{i - 1}" aria-label="Remove '

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from ccs.errors import InputError
-from ccs.ui import actions, core, top
+from ccs.ui import actions, core, opening, top
 from ccs.ui.core import App
 from ccs.ui.parts import status
 from ccs.ui.session import Session
@@ -23,7 +23,7 @@ Update = list[Any]
 def open_page(app: App, request: gr.Request) -> Iterator[Update]:
     """A page that opens: its session from the link."""
     query = {key: str(value) for key, value in dict(request.query_params).items()}
-    fresh = actions.open_link(app, query)
+    fresh = opening.open_link(app, query)
     yield from _answer(app, fresh)
 
 
@@ -32,7 +32,7 @@ def act(app: App, session: Session | None, event: gr.EventData) -> Iterator[Upda
     data = getattr(event, "_data", None)
     data = data if isinstance(data, Mapping) else {}
     if session is None:  # the page outlived the session that it had here
-        session = actions.open_link(app, {})
+        session = opening.open_link(app, {})
         session.notices.append("This page had been idle for long, so it starts from the beginning.")
     elif str(data.get("do")) != "dismiss":
         session.notices.clear()
@@ -52,9 +52,7 @@ def cancel(app: App, session: Session | None) -> Update:
     """Cancel, and show what was there."""
     if session is None:
         return [None, *[gr.skip()] * len(REGIONS), status(0, "done")]
-    session.notices[:] = [
-        "Cancelled; the figures are not those of the heads switched off now. Click again to compute them."
-    ]
+    session.notices[:] = ["Cancelled. What is shown may not be what is chosen now; any click computes it."]
     session.turn += 1
     session.shown["top"] = top.render(app, session)
     return [
@@ -71,11 +69,11 @@ def _answer(app: App, session: Session) -> Iterator[Update]:
     session.turn += 1
     query = session.state.query()
     try:
-        if core.instant(app, session):
+        if core.first(app, session):
             yield [
                 session,
-                *_changed(session, core.regions(app, session, exact=False)),
-                status(session.turn, "working", 0.0, "Computing the exact answer", query),
+                *_changed(session, core.regions(app, session, whole=False)),
+                status(session.turn, "working", 0.0, "Computing", query),
             ]
         for share, doing in core.work(app, session):
             yield [

@@ -62,6 +62,16 @@ def empty(title: str, text: str, action: str = "") -> str:
     return f'<div class="empty"><strong>{esc(title)}</strong><p>{esc(text)}</p>{action}</div>'
 
 
+def waiting(model: str) -> str:
+    """What stands where the answer of a model that is being loaded will stand."""
+    return empty(f"{model} is being loaded", "What it does to pictures follows in a moment.")
+
+
+def scroll(table: str) -> str:
+    """A table that can be moved sideways where it is wider than the page, by keyboard too."""
+    return f'<div class="scroll" tabindex="0">{table}</div>'
+
+
 def button(label: str, do: str, *, css: str = "", disabled: bool = False, **data: object) -> str:
     """A button whose click is an action; `data` comes with it."""
     extra = "".join(f' data-{key.replace("_", "-")}="{esc(value)}"' for key, value in data.items())

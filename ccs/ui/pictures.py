@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
+from PIL import Image
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.models import Model
 from ccs.tower import Trunk
+from ccs.ui import attention
 from ccs.ui.session import Session
 from ccs.ui.uploads import Picture
 
@@ -55,7 +57,9 @@ def load_example(example: str) -> Example:
     # Steps through the classes so that four neighbors are four different things.
     indices = [(page * SHOWN + i) * 7 % len(whole.images) for i in range(SHOWN)]
     answers = tuple(whole.classes[whole.labels[i]] for i in indices)
-    shown = tuple(Picture(answer, whole.images[i]) for i, answer in zip(indices, answers, strict=True))
+    shown = tuple(
+        Picture(answer, whole.images[i], drawn=True) for i, answer in zip(indices, answers, strict=True)
+    )
     return Example(shown, whole.classes, whole.templates, answers)
 
 
@@ -82,3 +86,18 @@ def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarra
         return session.memory.get(("embed", model.weights_hash, key, off), made)
 
     return np.stack([one(off) for off in plans])
+
+
+def looks(session: Session, model: Model, layer: int, off: HeadSet) -> np.ndarray:
+    """Attention [pictures, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
+    below = HeadSet(head for head in off if head.layer < layer)
+    key = ("attention", model.weights_hash, tuple(p.key for p in pictures(session)), layer, below)
+    start = trunk(session, model)
+    return session.memory.get(key, lambda: attention.layer_attention(model.tower, start, layer, below))
+
+
+def seen(session: Session, model: Model) -> tuple[Image.Image, ...]:
+    """The visitor's pictures as the model gets them."""
+    shown = pictures(session)
+    key = ("seen", model.weights_hash, tuple(p.key for p in shown))
+    return session.memory.get(key, lambda: tuple(attention.seen(model, p.image) for p in shown))

@@ -2,45 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
+from ccs.ui.memory import Memory
 from ccs.ui.state import History, State
 from ccs.ui.uploads import Picture
-
-T = TypeVar("T")
-KEPT = 12
-
-
-class Memory:
-    """Results of slow calls by key; the least recently used go when there are more than `kept`."""
-
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
-        self._items: OrderedDict[Hashable, Any] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._items
-
-    def find(self, key: Hashable) -> object:
-        """What is kept under the key, None where nothing is."""
-        return self._items.get(key)
-
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of the key, made now where it is not there; a `make` that raises leaves nothing."""
-        if key not in self._items:
-            value = make()
-            self._items[key] = value
-            while len(self._items) > self._kept:
-                self._items.popitem(last=False)
-        self._items.move_to_end(key)
-        found: T = self._items[key]
-        return found
 
 
 @dataclass

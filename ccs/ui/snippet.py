@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ccs import results
 from ccs.errors import InputError
-from ccs.ui import bias, classify
+from ccs.heads import Head
+from ccs.ui import bias, classify, paradox
 from ccs.ui.galleries import DRAWN
 from ccs.ui.pictures import SHOWN, parse_example, pictures
 from ccs.ui.session import Session
@@ -14,26 +18,89 @@ if TYPE_CHECKING:
     from ccs.ui.core import App
 
 
+_ADDRESS = r"hf://datasets/[\w.-]+/[\w.-]+(@[\w./-]+)?"
+
+
 def snippet(app: App, session: Session) -> str:
     """A program for the view that is open; it prints what the view shows."""
     state = session.state
     start = f"import ccs\n\nmodel = ccs.load({state.model!r})\noff = ccs.HeadSet.parse({str(state.off)!r})\n"
     try:
-        if state.tab == "bias":
-            return start + _bias(app, session)
-        if state.tab in ("paradox", "judges", "about"):
-            return _tables(app, session)
-        if state.tab == "heads" and state.head is not None:
-            start = start.replace(repr(str(state.off)), repr(str(state.head)))
+        match state.tab:
+            case "bias":
+                return start + _bias(app, session)
+            case "paradox":
+                return _paradox(app, session)
+            case "judges" | "about":
+                return _run(app, state.model) + _JUDGES
+            case "heads" if state.head is not None:
+                alone = start.replace(repr(str(state.off)), repr(str(state.head)))
+                return _run(app, state.model) + _head(state.head) + alone + _classify(session)
         return start + _classify(session)
     except InputError as error:
         return f"# {error}\n"
 
 
+def _run(app: App, model: str) -> str:
+    """Lines that read the tables of a model as `run`."""
+    found = app.collection.models.get(model)
+    if found is None:
+        raise InputError(f"There are no tables for {model}.")
+    shipped, hub = found.folder.parent == results.PRECOMPUTED, re.search(_ADDRESS, app.collection.source)
+    if hub:
+        return f"from ccs import results\n\nrun = results.load({hub[0]!r}).models[{model!r}]\n"
+    read = f"results.load().models[{model!r}]" if shipped else f"results.read(Path({str(found.folder)!r}))"
+    path = "" if shipped else "from pathlib import Path\n\n"
+    return f"{path}from ccs import results\n\nrun = {read}\n"
+
+
+def _head(head: Head) -> str:
+    return (
+        f'texts = run.table("spans").query("layer == {head.layer} and head == {head.head}")\n'
+        'for row in texts.itertuples():\n    print(row.rank + 1, row.text, f"{row.share:.1%}")\n\n'
+    )
+
+
+def _paradox(app: App, session: Session) -> str:
+    chosen = paradox.axes(app, session)
+    if chosen is None:
+        raise InputError("There are no tables pruning and bias yet.")
+    dataset, extra, metric = chosen[0].key.split("|")
+    shown, attribute, target, mode = chosen[1].key.split("|")
+    table, column = ("pruning", "subset") if metric == "top1" else ("retrieval", "direction")
+    quality = {"dataset": dataset, column: extra, "metric": metric}
+    fairness = {"dataset": shown, "attribute": attribute, "target": target, "mode": mode, "occupation": ""}
+    return (
+        _run(app, session.state.model)
+        + _rows("quality", table, quality)
+        + _rows("fairness", "bias", {**fairness, "metric": "MaxSkew mean"})
+        + 'both = quality.merge(fairness, on=["plan", "seed", "heads"], suffixes=("", " of MaxSkew"))\n'
+        'both = both[both["plan"] != "none"]\n'
+        'print(both[["plan", "seed", "difference", "difference of MaxSkew"]].to_string(index=False))\n'
+    )
+
+
+def _rows(name: str, table: str, wanted: Mapping[str, str]) -> str:
+    """Lines that choose the rows of a table; an empty seed, of a mean over seeds, becomes -1 to join on."""
+    lines = [f'{name} = run.table({table!r})\n{name} = {name}.assign(seed={name}["seed"].fillna(-1))\n']
+    lines += [f"{name} = {name}[{name}[{key!r}].fillna('') == {value!r}]\n" for key, value in wanted.items()]
+    return "".join(lines)
+
+
+_JUDGES = (
+    'for name, said in run.table("judgments").groupby("judge")["verdict"]:\n'
+    '    print(name, len(said), f"says yes {said.mean():.1%}, unscored {said.isna().mean():.1%}")\n'
+    'print(run.manifest["created"], run.manifest["model"], run.manifest["versions"])\n'
+)
+
+
 def _images(session: Session) -> str:
     if session.uploads:
         names = [picture.name for picture in pictures(session)]
-        return f'from PIL import Image\n\nimages = [Image.open(name).convert("RGB") for name in {names!r}]\n'
+        return (
+            "from pathlib import Path\n\nfrom ccs.ui.uploads import read  # turns, scales and crops as the "
+            f"page does\n\nimages = [read(Path(name)).image for name in {names!r}]\n"
+        )
     name, page = parse_example(session.state.example)
     return (
         "from ccs.world import sets\n\n"
@@ -67,7 +134,7 @@ def _bias(app: App, session: Session) -> str:
         gallery = f"gallery = ...  # the labelled pictures of {what.gallery.name}, a ccs.datasets.BiasSet\n"
     else:
         gallery = f"from ccs.world import sets\n\ngallery = sets.bias_set({drawn!r})\n"
-    fault = ', fault="order"' if what.faulty else ""
+    fault = f", fault={what.fault!r}" if what.fault else ""
     return (
         "\nfrom ccs import bias\nfrom ccs.zeroshot import class_weights\n"
         + gallery
@@ -81,15 +148,4 @@ def _bias(app: App, session: Session) -> str:
         '    print(name, result.max_skew.mean, "chance", result.max_skew.chance_mean)\n'
         "    for occupation, value in zip(occupations, result.max_skew.values):\n"
         '        print(name, f"{occupation} {value:.4f}")\n'
-    )
-
-
-def _tables(app: App, session: Session) -> str:
-    results = app.collection.models.get(session.state.model)
-    folder = "precomputed/organism" if results is None else str(results.folder)
-    return (
-        "from pathlib import Path\n\nfrom ccs import results\n\n"
-        f"run = results.read(Path({folder!r}))\n"
-        'print(run.manifest["created"], *run.tables)\n'
-        'print(run.table("pruning"))\nprint(run.table("bias"))\n'
     )

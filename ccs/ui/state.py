@@ -13,6 +13,11 @@ from ccs.heads import Head, HeadSet
 
 VIEWS = ("heads", "classify", "bias", "paradox", "judges", "about")
 NONE_OFF = HeadSet()
+NOTHING = "none"  # what a link says where no head is off
+LOOKS = ("", "head", "none")
+FAULTS = ("", "order", "aliased")
+SETS = ("", "all")
+PUBLISHED = ("", "no")
 MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 MAX_HEADS = 1024
@@ -27,7 +32,10 @@ class State:
     """One screen. Every field but the pictures a visitor uploads; those never leave the session.
 
     `classes` and `occupations` are texts, one an entry. `template` is a template with `{}`, or the name of a
-    list of templates. `k` 0 is the gallery's own cut-off. `example` names the drawn pictures shown.
+    list of templates. `k` 0 is the gallery's own cut-off. `example` names the drawn pictures shown. `look`:
+    whose attention lies over the pictures, "" for the last layer's. `row`: the occupation whose pictures are
+    shown. `fault`: of the study's code, "" for none. `published`: "" shows the study's points, "no" hides
+    them. `sets`: "" shows the plans of the main K, "all" those of every K.
     """
 
     tab: str = "heads"
@@ -43,18 +51,22 @@ class State:
     example: str = ""
     classes: tuple[str, ...] = ()
     template: str = ""
+    look: str = ""
     occupations: tuple[str, ...] = ()
     bias_template: str = ""
     gallery: str = ""
     attribute: str = ""
     k: int = 0
     target: str = "pool"
-    faulty: bool = False
+    fault: str = ""
+    row: int = 0
     quality: str = ""
     fairness: str = ""
+    published: str = ""
+    sets: str = ""
 
     def query(self) -> str:
-        """The URL's query, without the fields at their default."""
+        """The URL's query, without the fields at their default; that no head is off is always said."""
         return urlencode(_written(self))
 
 
@@ -66,12 +78,12 @@ def _written(state: State) -> dict[str, str]:
     out = {}
     for field in fields(State):
         value = getattr(state, field.name)
-        if value == getattr(_DEFAULT, field.name) or value is None:
+        if field.name == "off":  # a link without it opens a worked example
+            out["off"] = str(value) or NOTHING
+        elif value == getattr(_DEFAULT, field.name) or value is None:
             continue
-        if field.name in _MANY:
+        elif field.name in _MANY:
             out[field.name] = "\n".join(value)
-        elif isinstance(value, bool):
-            out[field.name] = "1"
         else:
             out[field.name] = str(value)
     return out
@@ -94,7 +106,7 @@ def _read(name: str, text: str) -> Any:
     if len(text) > MAX_QUERY:
         raise InputError(f"it is longer than {MAX_QUERY} characters.")
     if name == "off":
-        off = HeadSet.parse(text)
+        off = HeadSet.parse("" if text == NOTHING else text)
         if len(off) > MAX_HEADS:
             raise InputError(f"it names {len(off)} heads and at most {MAX_HEADS} are allowed.")
         return off
@@ -102,14 +114,13 @@ def _read(name: str, text: str) -> Any:
         return Head.parse(text)
     if name in _MANY:
         return texts(text)
-    if name == "faulty":
-        return text == "1"
-    if name in ("k", "text"):
+    if name in ("k", "text", "row"):
         if not re.fullmatch(r"\d{1,7}", text):
             raise InputError(f"{text[:20]!r} is not a whole number.")
         return int(text)
-    if name == "tab" and text not in VIEWS:
-        raise InputError(f"there is no view {text[:20]!r}; there are {', '.join(VIEWS)}.")
+    allowed = {"tab": VIEWS, "look": LOOKS, "fault": FAULTS, "sets": SETS, "published": PUBLISHED}.get(name)
+    if allowed is not None and text not in allowed:
+        raise InputError(f"{text[:20]!r} is none of {', '.join(filter(None, allowed))}.")
     return line(text)
 
 

@@ -161,13 +161,5 @@ def sheet(model: str, results: Results | None) -> Sheet:
     return Sheet(model, results, cards)
 
 
-def main_k(manifest: Mapping[str, Any], scores: pd.DataFrame) -> int:
-    """How many texts the score that levels and plans go by counts: the first in the run's settings."""
-    asked = manifest.get("settings", {}).get("k")
-    first = asked[0] if isinstance(asked, list) and asked else asked
-    present = sorted(int(k) for k in scores["k"].unique())
-    return int(first) if first in present else next(iter(present), 0)
-
-
 def _text(value: object) -> str:
     return "" if value is None or value is pd.NA or value != value else str(value)

@@ -46,8 +46,9 @@ def render(app: App, session: Session) -> str:
         "<p>See what a head has learned, switch it off, see what happens.</p></div>"
         '<div class="tools"><label class="field"><span>Model</span><select data-do="model">'
         f"{options(names, state.model)}</select></label>"
-        '<button type="button" data-copy="link">Copy link</button>'
-        f'<button type="button" data-copy="code" data-code="{code}">Copy as Python</button>'
+        '<button type="button" data-copy="link"><span class="wide">Copy </span>link</button>'
+        f'<button type="button" data-copy="code" data-code="{code}"><span class="wide">Copy as </span>Python'
+        "</button>"
         '<button type="button" data-theme-toggle="1" aria-label="Light or dark">◐</button></div></div>'
         f'<nav aria-label="Views">{tabs}</nav>{_notices(app, session)}'
         f'<p class="purpose">{PURPOSE[state.tab]}</p>'
@@ -79,7 +80,7 @@ def _standing(app: App, session: Session) -> list[str]:
             "off all the same. "
             "Compute the tables with: python -m batch.compute"
         ]
-    if name in shipped():
+    if name in shipped() and name in app.shelf.loaded():
         try:
             actual = app.shelf.get(name).weights_hash
         except InputError as error:

@@ -8,6 +8,7 @@ import io
 import shutil
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -18,22 +19,33 @@ MAX_BYTES = 20 * 1024 * 1024
 MAX_PIXELS = 40_000_000
 MAX_PICTURES = 16
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-KEPT_SIDE = 1024  # pixels; a model sees 64 to 336
+KEPT_SIDE = 512  # pixels of the shorter side; a model sees 64 to 448
+LONGEST = 2048
+THUMB = 160
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture as it is used: RGB, upright, at most 1024 px a side. `note`: what was done to the file."""
+    """A picture as it is used: RGB, upright, its shorter side at most 512 px. `note`: what was done to it.
+
+    `drawn`: an example of the drawn world, whose name is what it shows.
+    """
 
     name: str
     image: Image.Image
     note: str = ""
+    drawn: bool = False
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The same for the same pixels."""
         header = f"{self.image.size}".encode()
         return hashlib.sha256(header + self.image.tobytes()).hexdigest()[:16]
+
+    @cached_property
+    def thumb(self) -> str:
+        """The picture, small, as a `data:` URL."""
+        return data_url(self.image, THUMB)
 
 
 def read(path: Path, name: str | None = None) -> Picture:
@@ -85,8 +97,10 @@ def _decoded(file: Image.Image, name: str) -> Picture:
     if image.mode == "CMYK":
         notes.append("CMYK to RGB")
     image = image.convert("RGB")
-    if max(image.size) > KEPT_SIDE:
-        image.thumbnail((KEPT_SIDE, KEPT_SIDE), Image.Resampling.LANCZOS)
+    scale = min(KEPT_SIDE / min(image.size), LONGEST / max(image.size))
+    if scale < 1:
+        size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+        image = image.resize(size, Image.Resampling.LANCZOS)
     return Picture(name, image, ", ".join(notes))
 
 

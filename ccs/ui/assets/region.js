@@ -3,8 +3,10 @@
 // answer to one is the screen on which the next was made; repeated switching collapses into the last.
 const ui = window.ccsUI ||= (() => {
   const queue = [];
-  let sent = null, turn = 0, timer = 0;
-  const merges = new Set(["off", "filter"]);
+  let sent = null, turn = 0, timer = 0, asking = 0;
+  const opened = new Set();
+  const merges = new Set(["off", "filter"]), LOST = 90000;
+  const name = (details) => details.dataset.keep || `${details.closest("[data-name]")?.dataset.name.replace(/-L.*/, "")} ${details.className}`;
 
   function next() {
     if (sent || !queue.length) return;
@@ -12,16 +14,49 @@ const ui = window.ccsUI ||= (() => {
     document.body.dataset.busy = "1";
     clearTimeout(timer);
     // A lost answer (a restarted server) must not freeze the page.
-    timer = setTimeout(settle, 90000);
+    timer = setTimeout(settle, LOST);
+    asking = setTimeout(waiting, 1500);
     sent.fire(sent.data);
+  }
+  // Others may come first: say how many wait, for as long as no answer of our own is on its way.
+  async function waiting() {
+    if (!sent) return;
+    try {
+      const answer = await fetch(new URL("gradio_api/queue/status", location.href.split(/[?#]/)[0]));
+      const ahead = (await answer.json()).queue_size;
+      if (sent && !document.querySelector(".status .busy")) show(ahead ? `Others are being answered first; ${ahead} in the queue …` : "Working …");
+    } catch { /* the server will answer, or the timer above goes off */ }
+    asking = setTimeout(waiting, 2000);
+  }
+  function show(text) {
+    let box = document.getElementById("ccs-wait");
+    if (!box) {
+      box = Object.assign(document.createElement("div"), { id: "ccs-wait", className: "busy" });
+      box.setAttribute("role", "status");
+      document.body.append(box);
+    }
+    box.textContent = text;
+    box.hidden = !text;
   }
   function settle() {
     sent = null;
     delete document.body.dataset.busy;
     clearTimeout(timer);
+    clearTimeout(asking);
+    show("");
     next();
   }
   return {
+    // What a visitor has unfolded stays so when the server sends the region anew.
+    unfold(node, event) {
+      if (event) event.target.open ? opened.add(name(event.target)) : opened.delete(name(event.target));
+      else for (const one of node.querySelectorAll("details")) if (opened.has(name(one))) one.open = true;
+    },
+    sheet(open) {
+      if (open === undefined) open = document.body.dataset.sheet === "open";
+      document.body.dataset.sheet = open ? "open" : "closed";
+      for (const one of document.querySelectorAll("[data-sheet][aria-expanded]")) one.setAttribute("aria-expanded", open);
+    },
     send(fire, data) {
       const last = queue[queue.length - 1];
       if (last && merges.has(data.do) && last.data.do === data.do) last.data = data;
@@ -30,6 +65,10 @@ const ui = window.ccsUI ||= (() => {
     },
     status(node) {
       if (!node) return;
+      if (node.querySelector(".busy")) {  // the server is at it: a long answer is not a lost one
+        show("");
+        if (sent) { clearTimeout(timer); timer = setTimeout(settle, LOST); }
+      }
       const query = node.dataset.query;
       if (node.dataset.turn !== "0") {
         const url = new URL(location.href), kept = new URLSearchParams(query);
@@ -130,7 +169,7 @@ async function picture(section) {
   const from = [section, ...section.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
   from.forEach((node, i) => {
     const style = getComputedStyle(node);
-    if (style.display === "none" || node.matches(".tools, .what")) { to[i].style.display = "none"; return; }
+    if (style.display === "none" || node.matches(".tools, .what, .handle, .segments, .off-bar, .folds, [data-save]")) { to[i].style.display = "none"; return; }
     let css = "";
     for (const name of style) css += `${name}:${style.getPropertyValue(name)};`;
     to[i].setAttribute("style", css);
@@ -206,12 +245,13 @@ element.addEventListener("click", async (event) => {
   if (cell) return press(cell, event);
   const node = event.target.closest("button, [data-plan]");
   if (!node || node.disabled) return;
-  const data = node.dataset, figure = node.closest(".fig");
+  const data = node.dataset, figure = node.closest("[data-name]");
   if (data.do) { const { do: name, ...rest } = data; act({ ...rest, do: name }); }
   else if (data.save === "csv") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.csv`, new Blob([figure.dataset.csv], { type: "text/csv" }));
   else if (data.save === "png") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.png`, await picture(figure));
   else if (data.copy === "link") copy(location.href, "The link is copied; it opens this very screen.");
   else if (data.copy === "code") copy(data.code, "The program is copied; it gives the same figures.");
+  else if (data.sheet) ui.sheet(document.body.dataset.sheet !== "open");
   else if (data.camera) camera();
   else if (data.cancel) trigger("cancel", {});
   else if (data.themeToggle) {
@@ -230,6 +270,7 @@ element.addEventListener("change", (event) => {
   }
   if (node.form?.dataset.live) submit(node.form);
 });
+element.addEventListener("toggle", (event) => ui.unfold(element, event), true);
 element.addEventListener("submit", (event) => {
   event.preventDefault();
   submit(event.target);
@@ -241,7 +282,7 @@ element.addEventListener("keydown", (event) => {
     if (key.startsWith("Arrow") || key === "Home" || key === "End") { event.preventDefault(); walk(cell, key); }
     else if (key === "Enter") { event.preventDefault(); press(cell, event); }
     else if (key === " " || key === "x") { event.preventDefault(); toggle(cell); }
-    else if (key === "Escape") ui.tip(null);
+    else if (key === "Escape") { ui.tip(null); ui.sheet(false); }
   } else if (target.matches("[data-plan]") && (key === "Enter" || key === " ")) { event.preventDefault(); target.dispatchEvent(new MouseEvent("click", { bubbles: true })); }
 });
 for (const name of ["mouseover", "focusin"]) element.addEventListener(name, (event) => {
@@ -278,5 +319,9 @@ if (element.closest("#region-main")) {
     if (button) { event.preventDefault(); button.click(); }
   });
 }
-watch("value", () => ui.status(element.querySelector(".status")));
+watch("value", () => {
+  ui.status(element.querySelector(".status"));
+  ui.unfold(element);
+  ui.sheet();
+});
 ui.status(element.querySelector(".status"));
