@@ -25,6 +25,14 @@ SERIES: Mapping[str, tuple[str, str]] = {
     "animals": ("#c28a1a", "triangle-up"),
     "objects": ("#d1495b", "diamond"),
     "chance": ("#7c8591", "line-ns"),
+    "organism": ("#d1495b", "diamond"),
+    "organism-control": ("#7c8591", "circle-open"),
+    "searched": ("#3a9679", "star"),
+    "step of the search": ("#3a9679", "star-open"),
+    "single": ("#7c8591", "circle-open"),
+    "concept": ("#8e6bbf", "cross"),
+    "equal-high": ("#d1495b", "diamond-open"),
+    "equal-low": ("#2e86c1", "square-open"),
 }
 _OTHER = ("#3a9679", "star")
 
@@ -79,9 +87,20 @@ def dots(points: Sequence[Point], unit: str) -> go.Figure:
     return styled(figure, 150 + 26 * len(rows))
 
 
-def plane(points: Sequence[tuple[str, float, float, str]], x: str, y: str) -> go.Figure:
-    """A plane of named points (name, x, y, series)."""
+def plane(
+    points: Sequence[tuple[str, float, float, str]],
+    x: str,
+    y: str,
+    *,
+    front: Sequence[tuple[float, float]] = (),
+    level: tuple[str, float] | None = None,
+) -> go.Figure:
+    """A plane of named points (name, x, y, series), a line through `front`, a dotted one at `level`."""
     figure = go.Figure()
+    if front:
+        line = {"color": _OTHER[0], "width": 1.5}
+        across, up = zip(*front, strict=True)
+        figure.add_trace(go.Scatter(x=across, y=up, mode="lines", name="front", line=line, hoverinfo="skip"))
     for series in dict.fromkeys(point[3] for point in points):
         some = [point for point in points if point[3] == series]
         color, symbol = SERIES.get(series, _OTHER)
@@ -95,6 +114,11 @@ def plane(points: Sequence[tuple[str, float, float, str]], x: str, y: str) -> go
                 hovertemplate="%{text}<br>%{x:.3g}, %{y:.3g}<extra></extra>",
                 marker={"color": color, "symbol": symbol, "size": 10},
             )
+        )
+    if level is not None:
+        name, value = level
+        figure.add_hline(
+            y=value, line={"color": "#7c8591", "width": 1.5, "dash": "dot"}, annotation_text=name
         )
     figure.update_xaxes(title=x)
     figure.update_yaxes(title=y)

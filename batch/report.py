@@ -11,9 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from batch import report_answers, report_measured, report_published
+import pandas as pd
+
+from batch import report_agreement, report_measured, report_published
 from batch.charts import write_static
 from batch.document import Document, Grid, Heading, Items, Text, as_html, as_markdown
+from batch.report_organisms import organism_blocks
+from batch.report_planted import organisms
+from batch.report_questions import in_short
 from ccs import paper, results
 from ccs.datasets import SOURCES
 from ccs.errors import InputError
@@ -21,8 +26,8 @@ from ccs.errors import InputError
 OUT = Path("docs/report")
 
 
-def build(collection: results.Collection) -> Document:
-    """The whole report."""
+def build(collection: results.Collection, agreement: pd.DataFrame | None = None) -> Document:
+    """The whole report; `agreement` is what `batch.annotate import` wrote."""
     document = Document()
     document.add(
         Heading(1, "Pruning the paradox, published and measured"),
@@ -37,11 +42,13 @@ def build(collection: results.Collection) -> Document:
     if collection.notices:
         document.add(Items(tuple(collection.notices)))
     tables = {name: found.tables for name, found in collection.models.items()}
-    document.add(Heading(2, "In short"), *report_answers.overall(collection.models))
+    document.add(Heading(2, "In short"), *in_short(collection.models))
     document.add(*report_published.summary(tables))
+    document.add(*organism_blocks(collection.models))
+    together = organisms(collection.models)
     for name, found in sorted(collection.models.items(), key=lambda item: _order(item[0])):
-        document.add(*report_measured.model_sections(name, found))
-    document.add(*report_published.tables_and_figures(tables))
+        document.add(*report_measured.model_sections(name, found, in_organisms=name in together))
+    document.add(*report_published.tables_and_figures(tables, agreement))
     document.add(*report_published.what_does_not_reproduce())
     document.add(*_sets(collection))
     return document
@@ -100,11 +107,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m batch.report", description=__doc__)
     parser.add_argument("--results", help="folder or hf:// address of results (default: those shipped)")
+    parser.add_argument(
+        "--agreement",
+        type=Path,
+        metavar="FILE",
+        help=f"what batch.annotate import wrote (default {report_agreement.FILE}, if it is there)",
+    )
     parser.add_argument("--out", type=Path, default=OUT, help=f"folder to write to (default {OUT})")
     parser.add_argument("--no-static", action="store_true", help="leave out the charts as SVG files")
     args = parser.parse_args(argv)
     try:
-        document = build(results.load(args.results))
+        document = build(results.load(args.results), report_agreement.read(args.agreement))
         written = write(document, args.out, static=not args.no_static)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

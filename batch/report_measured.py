@@ -8,26 +8,33 @@ import pandas as pd
 
 from batch.charts import Point, dots, plane
 from batch.document import Block, Chart, Grid, Heading, Text
-from batch.report_answers import answers, ccs_and_truth
+from batch.report_effects import effect_blocks
+from batch.report_questions import answers
+from batch.report_search import search_blocks
+from batch.report_truth import ccs_and_truth, main_scores, selectivity_chart
 from ccs.results import Results
 
-PLANS = ("none", "high", "moderate", "low", "equal-high", "equal-low", "random")
 
+def model_sections(name: str, results: Results, *, in_organisms: bool = False) -> Iterator[Block]:
+    """CCS, accuracy, skew, effects, single heads and selectivity of one model.
 
-def model_sections(name: str, results: Results) -> Iterator[Block]:
-    """CCS, accuracy, skew, single heads and selectivity of one model."""
+    `in_organisms`: whether the section on the organisms shows its searches.
+    """
     yield Heading(2, f"Measured: {name}")
     yield Text(_about(results))
     yield from answers(results)
-    yield from _levels(results.table("scores"))
+    yield from _levels(main_scores(results))
     yield from _accuracy(name, results.table("pruning"))
+    yield from _further_k(results)
     yield from _retrieval(results.table("retrieval"))
     yield from _skew(name, results.table("bias"))
     yield from _plane(name, results)
-    heads, scores = results.table("heads"), results.table("scores")
-    yield from _single_heads(heads, scores)
+    yield from effect_blocks(results.table("effects"))
+    yield from _single_heads(results.table("heads"), main_scores(results))
     yield from ccs_and_truth(results)
-    yield from _selectivity(name, heads, scores)
+    yield from selectivity_chart(name, _slug(name), results)
+    if not in_organisms:
+        yield from search_blocks(_slug(name), results)
 
 
 def _about(results: Results) -> str:
@@ -50,8 +57,7 @@ def head_name(row: Mapping[str, object] | pd.Series) -> str:
     return f"L{row['layer']}.H{row['head']}"
 
 
-def _levels(scores: pd.DataFrame) -> Iterator[Block]:
-    frame = scores[scores["k"] == scores["k"].min()] if len(scores) else scores
+def _levels(frame: pd.DataFrame) -> Iterator[Block]:
     if not len(frame):
         return
     yield Heading(3, "Concept consistency")
@@ -70,9 +76,9 @@ def _levels(scores: pd.DataFrame) -> Iterator[Block]:
 
 
 def _main_plans(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of plans of many heads; of random plans only the mean over seeds."""
-    grouped = ~frame["plan"].str.startswith("single:")
-    seeded = (frame["plan"].str.split("@").str[0] == "random") & frame["seed"].notna()
+    """Rows of plans of many heads at the main K; of random plans only the mean over seeds."""
+    grouped = ~frame["plan"].str.startswith("single:") & ~frame["plan"].str.contains("@", regex=False)
+    seeded = (frame["plan"] == "random") & frame["seed"].notna()
     return frame[grouped & ~seeded]
 
 
@@ -126,6 +132,35 @@ def _accuracy(name: str, pruning: pd.DataFrame) -> Iterator[Block]:
         dots(points, "top-1 (%)"),
         f"{name}: zero-shot accuracy with no head, the high, the low and as many random heads off.",
     )
+
+
+def _further_k(results: Results) -> Iterator[Block]:
+    """High, low and random heads where other numbers of texts a head are judged, as in table 3."""
+    pruning = results.table("pruning")
+    frame = pruning[(pruning["metric"] == "top1") & (pruning["subset"] == "")]
+    at = frame["plan"].str.extract(r"^(high|low|random)@(\d+)$")
+    frame = frame.assign(kind=at[0], k=at[1])[at[1].notna()]
+    frame = frame[~((frame["kind"] == "random") & frame["seed"].notna())]
+    if not len(frame):
+        return
+    main = main_scores(results)
+    if len(main):
+        same = pruning[(pruning["metric"] == "top1") & (pruning["subset"] == "")]
+        same = same[same["plan"].isin(["high", "low", "random"]) & same["dataset"].isin(frame["dataset"])]
+        same = same[~((same["plan"] == "random") & same["seed"].notna())]
+        frame = pd.concat([same.assign(kind=same["plan"], k=str(main["k"].iloc[0])), frame])
+    rows = []
+    for k, some in sorted(frame.groupby("k", sort=False), key=lambda pair: int(str(pair[0]))):
+        shown = some.assign(plan=some["kind"])
+        columns, made = _wide(shown, ["dataset"], 100, 1)
+        rows += [[str(k), *row] for row in made]
+    yield Heading(3, "Accuracy when the high heads are those of other K")
+    yield Text(
+        "K texts a head are judged; high heads are those all of whose K texts agree, so there are fewer "
+        "of them the larger K is. Each head keeps its concept. Top-1 in percent, and the change from no "
+        "head off."
+    )
+    yield Grid(["K", *columns], rows, "", frozenset({"plan (heads off)"}))
 
 
 def _of(value: float, scale: float = 100.0) -> float | None:
@@ -223,29 +258,3 @@ def _single_heads(heads: pd.DataFrame, scores: pd.DataFrame) -> Iterator[Block]:
     )
     columns = ["set", "attribute", "head", "concept", "change of MaxSkew", "95% interval", "q", ""]
     yield Grid(columns, rows, "", frozenset({"attribute", "head", "concept"}))
-
-
-def _selectivity(name: str, heads: pd.DataFrame, scores: pd.DataFrame) -> Iterator[Block]:
-    frame = heads[heads["measure"] == "selectivity"]
-    if not len(frame):
-        return
-    best = frame.loc[frame.groupby(["layer", "head"])["value"].idxmax()]
-    both = best.merge(scores[["layer", "head", "ccs", "label", "level"]], on=["layer", "head"])
-    both = both[both["ccs"].notna()]
-    if not len(both):
-        return
-    yield Heading(3, "Selectivity and CCS")
-    points = [
-        (
-            f"{head_name(row)}, {row['label']}: {row['factor']}",
-            row["ccs"],
-            row["value"],
-            str(row["level"]) or "other",
-        )
-        for _, row in both.iterrows()
-    ]
-    yield Chart(
-        f"{_slug(name)}-selectivity",
-        plane(points, "CCS", "selectivity for its best factor"),
-        f"{name}: each head's CCS and how much of its variance its best factor explains.",
-    )

@@ -8,6 +8,7 @@ import pandas as pd
 
 from batch.charts import Point, dots
 from batch.document import Block, Chart, Grid, Heading, Items, Text
+from batch.report_agreement import agreement_blocks
 from ccs import paper
 from ccs.paper import checks
 from ccs.paper.comparison import TABLES, Claim, Compared, Measured, claims, compare
@@ -42,14 +43,14 @@ def summary(tables: Tables) -> list[Block]:
     ]
 
 
-def tables_and_figures(tables: Tables) -> Iterator[Block]:
-    """Sections for tables 2 to 11 and figures 2 to 5."""
+def tables_and_figures(tables: Tables, agreement: pd.DataFrame | None) -> Iterator[Block]:
+    """Sections for tables 2 to 11 and figures 2 to 5; `agreement` is what table 4 is held against."""
     yield Heading(2, "Tables of the study, published beside measured")
     for key in TABLES:
         if key.startswith("table"):
             yield from _section(key, tables)
         if key == "table3":
-            yield from _agreement()
+            yield from agreement_blocks(agreement)
     yield Heading(2, "Figures of the study, published beside measured")
     for key in TABLES:
         if key.startswith("figure"):
@@ -140,19 +141,6 @@ def _answer(claim: Claim, measured: Measured | None) -> str:
 
 def _plain(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
-
-
-def _agreement() -> Iterator[Block]:
-    yield Heading(3, "Table 4. Agreement of people with language models")
-    yield Text(
-        "Comparing needs people's own annotations of the same heads (`python -m batch.annotate`), which this "
-        "report does not have. The first version of the study gave the same comparison for GPT-4o alone."
-    )
-    panel, alone = paper.table("table4"), paper.table("v1-table2")
-    names = ["Cohen's kappa", "Spearman's rho", "Kendall's tau"]
-    columns = ["", *names, *(f"{name} (GPT-4o alone)" for name in names)]
-    rows = [[row, *map(_plain, values), *map(_plain, alone.rows[row])] for row, values in panel.rows.items()]
-    yield Grid(columns, rows, "Published.")
 
 
 def _chart(key: str, found: Sequence[Compared]) -> Chart:

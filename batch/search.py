@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
         "--results", type=Path, default=results.PRECOMPUTED, help="tables whose plans stand beside the answer"
     )
     add("--out", type=Path, help="also write the answer to this JSON file")
+    add("--keep", action="store_true", help="keep the answer beside --results, where batch.report shows it")
     add("--device", default="cpu", help="cpu, cuda or cuda:N (default cpu)")
     return made
 
@@ -83,8 +82,9 @@ def run(args: argparse.Namespace) -> None:
     """Search, print the answer, and write it where asked."""
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
     import ccs
-    from ccs import search
+    from ccs import search, searches
     from ccs.search import Limits
+    from ccs.searches import Search
 
     limits = Limits(
         max_loss=args.max_loss,
@@ -93,8 +93,12 @@ def run(args: argparse.Namespace) -> None:
         max_heads=args.max_heads,
         screen=args.screen,
     )
-    if args.out is not None and not args.out.parent.is_dir():
-        raise InputError(f"The folder {args.out.parent} for --out is not there.")
+    for option, folder in (
+        ("--out", args.out and args.out.parent),
+        ("--results", args.keep and args.results),
+    ):
+        if folder and not folder.is_dir():
+            raise InputError(f"The folder {folder} for {option} is not there.")
     model = ccs.load(args.model, device=args.device)
     task, about = _task(args, model)
     beside, notice = _beside(args, model.name, model.heads)
@@ -102,12 +106,21 @@ def run(args: argparse.Namespace) -> None:
         print(notice)
     found = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
     print(page(found))
+    answer = Search(
+        model=model.name,
+        weights_hash=model.weights_hash,
+        seed=args.seed,
+        limits=limits,
+        heads=found.off,
+        seen=(*found.singles, *found.path),
+        unseen=searches.unseen(found),
+        **about,
+    )
     if args.out is not None:
-        answer = {"model": model.name, "weights_hash": model.weights_hash, **about, "seed": args.seed}
-        answer |= {"limits": asdict(limits), **record(found)}
-        aside = args.out.with_name(f"{args.out.name}.tmp")
-        aside.write_text(json.dumps(answer, indent=1) + "\n", "utf-8")
-        os.replace(aside, args.out)
+        with results.aside(args.out) as temporary:
+            temporary.write_text(json.dumps(searches.as_data(answer), indent=1) + "\n", "utf-8")
+    if args.keep:
+        print(f"Kept in {searches.keep(args.results, answer)}.")
 
 
 def _task(args: argparse.Namespace, model: Any) -> tuple[Task, dict[str, Any]]:
@@ -136,8 +149,8 @@ def _task(args: argparse.Namespace, model: Any) -> tuple[Task, dict[str, Any]]:
         labels=things.labels,
         class_weights=zeroshot.class_weights(model, things.classes, things.templates),
     )
-    about = {"people": people.name, "attribute": attribute, "things": things.name, "prompts": list(names)}
-    return task, about | {"templates": list(templates), "k": task.k}
+    about = {"people": people.name, "attribute": attribute, "things": things.name, "prompts": tuple(names)}
+    return task, about | {"templates": tuple(templates), "k": task.k}
 
 
 def _beside(args: argparse.Namespace, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
@@ -197,34 +210,6 @@ def _row(report: Report, found: Found) -> tuple[str, ...]:
         f"{loss.value:+.3f} ({loss.low:+.3f} to {loss.high:+.3f})",
         "*" if report in found.front else "",
     )
-
-
-def record(found: Found) -> dict[str, Any]:
-    """The answer as plain data."""
-
-    def report(one: Report) -> dict[str, Any]:
-        skew = one.bias.max_skew
-        return {
-            "plan": one.plan.name,
-            "seed": one.plan.seed,
-            "heads": str(one.plan.off),
-            "front": one in found.front,
-            "max_skew": asdict(skew.mean),
-            "max_skew_change": asdict(one.max_skew_change),
-            "chance": asdict(skew.chance_mean),
-            "accuracy": asdict(one.accuracy.top1),
-            "accuracy_change": asdict(one.accuracy_change),
-        }
-
-    points = [
-        {"heads": str(p.off), "max_skew": p.max_skew, "accuracy": p.accuracy}
-        for p in (*found.singles, *found.path)
-    ]
-    return {
-        "heads": str(found.off),
-        "seen_half": points,
-        "other_half": [report(one) for one in found.reports],
-    }
 
 
 if __name__ == "__main__":

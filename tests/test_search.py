@@ -211,8 +211,8 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     assert "Answer:" in said
     written = json.loads(out.read_text("utf-8"))
     assert written["attribute"] == "skin tone"
-    assert written["other_half"][0]["plan"] == "none"
-    assert written["other_half"][0]["max_skew"]["value"] > 0
+    assert written["unseen"][0]["plan"] == "none"
+    assert written["unseen"][0]["max_skew"]["value"] > 0
     assert len(written["weights_hash"]) == 64
     assert list(tmp_path.iterdir()) == [out]
 
