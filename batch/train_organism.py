@@ -2,8 +2,10 @@
 
 Training has two phases. The first, shared by both organisms of a seed, learns to see and to read on the balanced
 world at a constant rate; the second goes on from there on the chosen world while the rate falls to zero. So organism
-and control differ in nothing but the last phase's groups. Everything is resumable: the same command goes on where it
-was stopped. Loss: open_clip's own symmetric cross-entropy (Radford et al. 2021).
+and control differ in nothing but the last phase's groups. In the second phase these are dealt out, not drawn
+(ccs.world.planted.Deal): a model learns the chance imbalance of a drawn sample too, and a ranking by occupation shows
+it. Everything is resumable: the same command goes on where it was stopped. Loss: open_clip's own symmetric
+cross-entropy (Radford et al. 2021).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from ccs.errors import InputError
-from ccs.world import captions, draw, scene
+from ccs.world import captions, draw, planted, scene
 from ccs.world.scene import article
 from ccs.world.vocabulary import THINGS
 
@@ -65,20 +67,27 @@ class Settings:
 
 
 class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Scene `start + i` of a world as (pixels [3, s, s], tokens [context])."""
+    """Scene `first + i` of a world as (pixels [3, s, s], tokens [context]), for i in `span`.
 
-    def __init__(self, world: str, start: int, n: int) -> None:
-        self.world, self.start, self.n = world, start, n
+    dealt: groups of people with an occupation are dealt out over all scenes from `first` on, not drawn.
+    """
+
+    def __init__(self, world: str, first: int, span: range, dealt: bool) -> None:
+        self.world, self.first, self.span = world, first, span
+        deal = planted.Deal(world)
+        self.groups = [deal.groups(scene(first + i, world)) for i in range(span.stop)] if dealt else None
         self.tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
         # Captions are plain ASCII: mending their encoding, the tokenizer's default, takes longer than drawing.
         self.tokenize.clean_fn = str.lower
         self.size = MODEL_CFG["vision_cfg"]["image_size"]
 
     def __len__(self) -> int:
-        return self.n
+        return len(self.span)
 
     def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
-        s = scene(self.start + i, self.world)
+        s = scene(self.first + self.span[i], self.world)
+        if self.groups:
+            s = replace(s, **self.groups[self.span[i]])
         return pixels(np.asarray(draw(s, self.size))[None])[0], self.tokenize(captions(s)[0])[0]
 
 
@@ -128,7 +137,10 @@ class Trainer:
         """Goes on until `total` pictures have been seen, with a checkpoint and a log line every 20,480."""
         s = self.settings
         loss_function = open_clip.ClipLoss()
-        data = Pictures(world, TRAINING_SEEDS * (1 + s.seed * 100) + self.seen, total - self.seen)
+        dealt = total > s.shared
+        begin = s.shared if dealt else 0  # of this phase
+        first = TRAINING_SEEDS * (1 + s.seed * 100) + begin
+        data = Pictures(world, first, range(self.seen - begin, total - begin), dealt)
         loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True, persistent_workers=False)
         bar = tqdm(total=total, initial=self.seen, unit=" pictures", desc=world, mininterval=5)
         started, since = time.monotonic(), self.seen

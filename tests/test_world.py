@@ -107,6 +107,29 @@ def test_evaluation_sets() -> None:
         sets.classification_set("cars")
 
 
+@pytest.mark.parametrize("world", planted.WORLDS)
+def test_dealt_groups_keep_to_the_table_over_any_stretch(world: str) -> None:
+    deal = planted.Deal(world)
+    met: dict[tuple[str, bool], list[dict[str, str]]] = {}
+    for seed in range(3_000_000, 3_030_000):
+        s = scene(seed, world)
+        groups = deal.groups(s)
+        assert bool(groups) == bool(s.occupation)
+        assert ("gender" in groups) == (bool(s.occupation) and s.gender != "person")
+        if "gender" in groups and not s.props:
+            met.setdefault((s.occupation, s.props), []).append(groups)
+    for (occupation, _), dealt in met.items():
+        for start in range(0, len(dealt) - 100, 50):
+            part = dealt[start : start + 100]
+            for key, attribute in (("gender", "gender"), ("skin_tone", "skin tone")):
+                for group, share in planted.shares(occupation, attribute, world).items():
+                    # drawn at random, the standard deviation alone would be 5 of 100 for an even share
+                    assert abs(sum(g[key] == group for g in part) - 100 * share) <= 4
+        if world == "balanced":
+            cells = Counter((g["gender"], g["skin_tone"]) for g in dealt)
+            assert min(cells.values()) > 0.75 * len(dealt) / 10
+
+
 def test_retrieval_captions_are_unique_and_clips_move() -> None:
     clips = sets.retrieval_set("clips", n=60)
     assert len({c for (c,) in clips.captions}) == 60
