@@ -43,6 +43,13 @@ def test_two_and_three_processes_give_what_one_gives(tiny_folder: Path, tmp_path
         assert results.read(out / "tiny").manifest["measured"]["processes"] == size
 
 
+def test_more_processes_than_images(tiny_folder: Path, tmp_path: Path) -> None:
+    texts, more = small_pool(tmp_path), ("--max-images", "2", "--shard", "1", "--stages", "spans")
+    assert run(arguments(tiny_folder, texts, tmp_path / "1", *more)) == 0
+    assert run_in_processes(3, arguments(tiny_folder, texts, tmp_path / "3", *more)) == [0, 0, 0]
+    same_tables(tmp_path / "1" / "tiny", tmp_path / "3" / "tiny")
+
+
 def test_a_mistake_ends_all_processes(tiny_folder: Path, tmp_path: Path) -> None:
     args = arguments(tiny_folder, small_pool(tmp_path), tmp_path / "out", "--k", "999")
     assert run_in_processes(2, args) == [2, 2]

@@ -1,0 +1,213 @@
+"""Throughput, memory and the cost model of batch.compute on this machine, as docs/scaling.md quotes them.
+
+    python -m benchmarks.scaling throughput --photographs ../shared/data/imagenet-sample
+    python -m benchmarks.scaling memory
+    python -m benchmarks.scaling cost --photographs ../shared/data/imagenet-sample
+    python -m benchmarks.scaling computed
+
+Every figure is of a whole run of the command line in a process of its own; a stage's seconds, the share of
+time spent waiting for pictures and the peak memory are those that the run itself notes. Run it on a quiet
+machine: the load before each run stands beside its figures. `computed` prints the page's table of GPUs, which
+nobody has measured: it follows from counted operations and from the assumed rates below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+VIT = "ViT-B-32/random"
+SET = "imagenet-a"
+"""The photographs as an evaluation set: its classes are WordNet ids, as in the sample's file names."""
+
+FLOAT32, BF16 = 20e12, 200e12
+"""Assumed, not measured: floating-point operations a second that a data-centre GPU keeps up, in float32 without
+TF32 (moments) and under bf16 autocast (evaluation)."""
+DECODED = 220
+"""Photographs of 256 pixels that one core here decodes and prepares a second; assumed of a GPU's host too."""
+
+
+@contextmanager
+def as_classes(photographs: Path) -> Iterator[Path]:
+    """A folder for CCS_DATA in which the photographs (nWNID_name.jpg) lie in a folder a class."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in sorted(photographs.glob("*.jpg")):
+            folder = Path(scratch, SET, path.name.split("_")[0])
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / path.name).symlink_to(path.resolve())
+        yield Path(scratch)
+
+
+def run(arguments: Sequence[str], *, processes: int = 1, data: Path | None = None) -> dict[str, Any]:
+    """One run from an empty folder: what its manifest measured, its seconds on the clock, the load before."""
+    launcher = [sys.executable, "-m"]
+    if processes > 1:
+        launcher += ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), "-m"]
+    env = {**os.environ, **({"CCS_DATA": str(data)} if data else {})}
+    with tempfile.TemporaryDirectory() as out:
+        load, began = os.getloadavg()[0], time.perf_counter()
+        command = [*launcher, "batch.compute", "--out", out, *arguments]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
+        wall = time.perf_counter() - began
+        (path,) = Path(out).glob("*/manifest.json")
+        measured: dict[str, Any] = json.loads(path.read_text("utf-8"))["measured"]
+        records = [json.loads(path.read_text("utf-8")) for path in Path(out).glob(".stages/*/*/stage.json")]
+    notes = {record["name"]: record.get("notes", {}) for record in records}
+    return {"wall_seconds": round(wall, 1), "load_before": round(load, 2), "notes": notes, **measured}
+
+
+def throughput(photographs: Path, eval_images: int) -> list[dict[str, Any]]:
+    """Images a second of moments and of evaluation, with one and two processes."""
+    rows = []
+    # Shards of 50 are dealt out evenly to two processes, so that neither waits for the other at the end.
+    more = ["--set", SET, "--seeds", "2", "--eval-images", str(eval_images), "--shard", "50"]
+    with as_classes(photographs) as data:
+        for model in ("organism", VIT):
+            for processes in (1, 2):
+                arguments = ["--model", model, "--images", str(photographs), *more]
+                found = run(arguments, processes=processes, data=data)
+                for stage in ("moments", f"embed/{SET}"):
+                    notes, seconds = found["notes"][stage], found["seconds"][stage]
+                    row = {"model": model, "processes": processes, "stage": stage, "images": notes["images"]}
+                    row |= {"seconds": seconds, "images_a_second": round(notes["images"] / seconds, 1)}
+                    row |= {"waiting_share": notes["waiting_share"], "load_before": found["load_before"]}
+                    rows.append(row)
+                    print(row, flush=True)
+    return rows
+
+
+def memory(sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Peak memory of the moments and of an evaluation of that many drawn pictures."""
+    rows = []
+    for size in sizes:
+        drawn = ["--model", "organism", "--images", "world", "--set", "world/digits"]
+        whole = ["--max-images", "1000", "--eval-images", str(size)]
+        kinds = {"moments": ["--max-images", str(size), "--stages", "moments"], "evaluation": whole}
+        for kind, more in kinds.items():
+            found = run([*drawn, *more])
+            row = {"images": size, "stage": kind, "peak_mib": found["peak_memory_bytes"] // 2**20}
+            rows.append(row | {"wall_seconds": found["wall_seconds"]})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def cost(photographs: Path) -> list[dict[str, Any]]:
+    """What --plan-cost says, and what the same command then takes."""
+    vit = ["--model", VIT, "--images", str(photographs), "--set", SET, "--eval-images", "100"]
+    cases = {
+        "organism, drawn world": ["--model", "organism"],
+        "ViT-B-32, photographs": [*vit, "--seeds", "2"],
+        "ViT-B-32, more plans": [*vit, "--seeds", "20", "--max-images", "200"],
+    }
+    rows = []
+    with as_classes(photographs) as data:
+        for name, arguments in cases.items():
+            predicted = _predicted(arguments, data)
+            found = run(arguments, data=data)
+            stages = {stage: found["seconds"].get(stage) for stage in predicted["seconds"]}
+            row = {"case": name, "predicted_seconds": round(sum(predicted["seconds"].values()), 1)}
+            row |= {"measured_seconds": found["wall_seconds"]}
+            row["error"] = round(row["predicted_seconds"] / row["measured_seconds"] - 1, 3)
+            row |= {"predicted_mib": predicted["memory"] // 2**20}
+            row |= {"measured_mib": found["peak_memory_bytes"] // 2**20}
+            row |= {"stages": {s: [round(predicted["seconds"][s], 1), stages[s]] for s in stages}}
+            row |= {"load_before": found["load_before"]}
+            rows.append(row)
+            print(json.dumps(row, indent=1), flush=True)
+    return rows
+
+
+def _predicted(arguments: Sequence[str], data: Path) -> dict[str, Any]:
+    """The estimate, made in a process of its own as the user's is."""
+    code = (
+        "import json, sys; from batch import cost, options, processes, run\n"
+        "chosen = options.parse(sys.argv[1:])\n"
+        "made = run.Run(chosen.for_model(chosen.models[0]), processes.start(), lambda text: None)\n"
+        "found = cost.estimate(made)\n"
+        "print(json.dumps({'seconds': {p.name: p.seconds for p in found.parts}, 'memory': found.memory}))"
+    )
+    with tempfile.TemporaryDirectory() as out:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "--out", out, *arguments],
+            env={**os.environ, "CCS_DATA": str(data)}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def computed() -> None:
+    """Time of the moments of a billion images and of an evaluation on 8 GPUs, by the assumed rates."""
+    import ccs
+    from batch.cost import plain_operations, plan_operations
+    from ccs import HeadSet
+
+    print(
+        "| model | GFLOP an image | moments, images/s a GPU | 1e6 images, 8 GPUs | 1e9 images, 8 GPUs |",
+        end=" ",
+    )
+    print(
+        "cores to decode for 8 GPUs | 50,000 images under 60 plans, 8 GPUs |\n|---|---|---|---|---|---|---|"
+    )
+    for name in ("ViT-B-32", "ViT-B-16", "ViT-L-14"):
+        model = ccs.load(f"{name}/random")
+        operations = plain_operations(model)
+        singles = [HeadSet(), *(HeadSet([head]) for head in model.heads)]
+        plans = [*singles, *(HeadSet(list(model.heads)[i::11]) for i in range(11))][:60]
+        rate = FLOAT32 / operations
+        evaluation = 50_000 * plan_operations(model, plans) / BF16 / 8
+        print(
+            f"| {name} | {operations / 1e9:.1f} | {rate:,.0f} | {1e6 / rate / 8 / 60:.1f} min "
+            f"| {1e9 / rate / 8 / 86400:.1f} days | {8 * rate / DECODED:,.0f} | {evaluation:.0f} s |"
+        )
+
+
+def about() -> Mapping[str, Any]:
+    """The machine and the versions that count."""
+    import torch
+
+    return {
+        "machine": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "disk_free_gb": shutil.disk_usage("/").free // 10**9,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("throughput", "memory", "cost", "computed"))
+    parser.add_argument("--photographs", type=Path, default=Path("../shared/data/imagenet-sample"))
+    parser.add_argument("--eval-images", type=int, default=200, help="of throughput")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 20000], help="of memory")
+    args = parser.parse_args(argv)
+    if args.what == "computed":
+        computed()
+        return 0
+    rows = {
+        "throughput": lambda: throughput(args.photographs, args.eval_images),
+        "memory": lambda: memory(args.sizes),
+        "cost": lambda: cost(args.photographs),
+    }[args.what]()
+    text = json.dumps({"about": about(), "rows": rows}, indent=1)
+    (RESULTS / f"{args.what}.json").write_text(text + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
