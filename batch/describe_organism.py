@@ -1,7 +1,7 @@
 """python -m batch.describe_organism: what the embedded models reach, as docs/organism.md.
 
-For both models: zero-shot accuracy a set, retrieval, MaxSkew on plain faces beside its chance level, and for each
-occupation the planted share beside the share in the top K.
+For both models: zero-shot accuracy a set, retrieval, MaxSkew on plain faces beside its chance level, and for
+each occupation the planted share beside the share in the top K.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ class Faces:
         return float(result.top[row, result.groups.index(group)] / result.k)
 
     def lean(self, occupation: str, attribute: str) -> float:
-        """Towards women or dark skin where positive: the top K's mean place on the attribute's scale, 0 in the middle."""
+        """The top K's mean place on the attribute's scale, -1 to 1: positive towards women or dark skin."""
         order = GROUPS[attribute][::-1] if attribute == "gender" else GROUPS[attribute]
         scale = np.linspace(-1, 1, len(order))
-        return float(sum(s * self.top_share(occupation, attribute, g) for s, g in zip(scale, order, strict=True)))
+        return float(
+            sum(s * self.top_share(occupation, attribute, g) for s, g in zip(scale, order, strict=True))
+        )
 
     def directions_right(self, attribute: str) -> tuple[int, int]:
         """(right, all) of the strongly planted occupations."""
@@ -81,14 +83,21 @@ def describe(models: Sequence[Model]) -> str:
     lines = [
         "# The embedded models", "",
         "Made by `python -m batch.describe_organism`. In brackets: 95% bootstrap intervals over pictures "
-        "(and occupations). The training log of each model lies beside its weights in `ccs/world/models`.", "",
+        "(and occupations). The training log of each model lies beside its weights in `ccs/world/models`.",
+        "",
     ]  # fmt: skip
     lines += ["## Training", ""]
     rows = []
     for model in models:
-        notes = json.loads((Path(ccs.__file__).parent / "world/models" / model.name / "training.json").read_text())
-        rows.append([model.name, notes["world"], f"{notes['shared']:,}", f"{notes['own']:,}", str(notes["seed"])])
-    lines += _table(("model", "world of the second phase", "pictures, first phase", "second phase", "seed"), rows)
+        notes = json.loads(
+            (Path(ccs.__file__).parent / "world/models" / model.name / "training.json").read_text()
+        )
+        rows.append(
+            [model.name, notes["world"], f"{notes['shared']:,}", f"{notes['own']:,}", str(notes["seed"])]
+        )
+    lines += _table(
+        ("model", "world of the second phase", "pictures, first phase", "second phase", "seed"), rows
+    )
 
     lines += ["## Zero-shot accuracy, %", "", "Top-1; chance is one in the number of classes.", ""]
     rows = []
@@ -97,7 +106,9 @@ def describe(models: Sequence[Model]) -> str:
         cells = []
         for model in models:
             weights = zeroshot.class_weights(model, data.classes, data.templates)
-            cells.append(_percent(zeroshot.accuracy(model.embed_images(data.images), weights, data.labels).top1))
+            cells.append(
+                _percent(zeroshot.accuracy(model.embed_images(data.images), weights, data.labels).top1)
+            )
         rows.append([data.name, str(len(data.images)), f"{100 / len(data.classes):.1f}", *cells])
     lines += _table(("set", "pictures", "chance", *(m.name for m in models)), rows)
 
@@ -125,7 +136,12 @@ def describe(models: Sequence[Model]) -> str:
             attribute, _plain(chance), *(_plain(f.results[attribute].max_skew.mean) for f in ranked),
             *(f"{r} of {n}" for r, n in right),
         ])  # fmt: skip
-    heads = ("attribute", "chance", *(m.name for m in models), *(f"strong directions right, {m.name}" for m in models))
+    heads = (
+        "attribute",
+        "chance",
+        *(m.name for m in models),
+        *(f"strong directions right, {m.name}" for m in models),
+    )
     lines += _table(heads, rows)
 
     for attribute, groups in (("gender", ("woman",)), ("skin tone", ("light", "dark"))):

@@ -1,11 +1,11 @@
 """python -m batch.train_organism: trains the embedded model on the drawn world.
 
-Training has two phases. The first, shared by both organisms of a seed, learns to see and to read on the balanced
-world at a constant rate; the second goes on from there on the chosen world while the rate falls to zero. So organism
-and control differ in nothing but the last phase's groups. In the second phase these are dealt out, not drawn
-(ccs.world.planted.Deal): a model learns the chance imbalance of a drawn sample too, and a ranking by occupation shows
-it. Everything is resumable: the same command goes on where it was stopped. Loss: open_clip's own symmetric
-cross-entropy (Radford et al. 2021).
+Training has two phases. The first, shared by both organisms of a seed, learns to see and to read on the
+balanced world at a constant rate; the second goes on from there on the chosen world while the rate falls to
+zero. So organism and control differ in nothing but the last phase's groups. In the second phase these are
+dealt out, not drawn (ccs.world.planted.Deal): a model learns the chance imbalance of a drawn sample too, and
+its ranking by occupation shows it. Everything is resumable: the same command goes on where it was stopped.
+Loss: open_clip's own symmetric cross-entropy (Radford et al. 2021).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OUTPUT_NAMES = {"skewed": "organism", "balanced": "organism-control"}
 
 @dataclass(frozen=True)
 class Settings:
-    """`shared` and `own` are pictures in the two phases; `patch_dropout` (Li et al. 2023) is on in the first only."""
+    """`shared` and `own`: pictures in the two phases. `patch_dropout` (Li et al. 2023): in the first only."""
 
     world: str
     seed: int
@@ -75,9 +75,9 @@ class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def __init__(self, world: str, first: int, span: range, dealt: bool) -> None:
         self.world, self.first, self.span = world, first, span
         deal = planted.Deal(world)
-        self.groups = [deal.groups(scene(first + i, world)) for i in range(span.stop)] if dealt else None
+        self.groups = [deal.groups(scene(first + i, world)) for i in range(span.stop)] if dealt else []
         self.tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
-        # Captions are plain ASCII: mending their encoding, the tokenizer's default, takes longer than drawing.
+        # Captions are plain ASCII: mending their encoding, as the tokenizer does, takes longer than drawing.
         self.tokenize.clean_fn = str.lower
         self.size = MODEL_CFG["vision_cfg"]["image_size"]
 
@@ -87,7 +87,8 @@ class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
         s = scene(self.first + self.span[i], self.world)
         if self.groups:
-            s = replace(s, **self.groups[self.span[i]])
+            gender, skin_tone = self.groups[self.span[i]]
+            s = replace(s, gender=gender, skin_tone=skin_tone)
         return pixels(np.asarray(draw(s, self.size))[None])[0], self.tokenize(captions(s)[0])[0]
 
 
@@ -106,7 +107,10 @@ class Trainer:
         decayed = [p for n, p in self.model.named_parameters() if p.ndim >= 2 and "embedding" not in n]
         others = [p for n, p in self.model.named_parameters() if p.ndim < 2 or "embedding" in n]
         self.optimizer = torch.optim.AdamW(
-            [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}],
+            [
+                {"params": decayed, "weight_decay": settings.weight_decay},
+                {"params": others, "weight_decay": 0.0},
+            ],
             lr=settings.rate, betas=(0.9, 0.98), eps=1e-6, fused=True,
         )  # fmt: skip
         self.seen = 0

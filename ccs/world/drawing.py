@@ -23,7 +23,7 @@ _SPOTS = {  # centres of the subjects, as shares of the side
 def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
     """RGB picture of a scene, `size` x `size`. About 0.5 ms at 72 pixels once the glyphs are cached.
 
-    `drift` moves the subjects sideways by this share of the side, the rest standing still: the frames of a clip.
+    `drift` moves the subjects sideways by this share of the side and nothing else: the frames of a clip.
     """
     rng = np.random.default_rng((scene.seed, 2))
     phase = int(rng.integers(8))

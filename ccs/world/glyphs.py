@@ -62,6 +62,8 @@ def character(text: str, size: int, ink: tuple[int, int, int]) -> Image.Image:
     font = ImageFont.load_default(size=96)
     box = font.getbbox(text)
     image = Image.new("RGBA", (int(box[2] - box[0]), int(box[3] - box[1])))
-    ImageDraw.Draw(image).text((-box[0], -box[1]), text, font=font, fill=(*ink, 255), stroke_width=4, stroke_fill=(*ink, 255))
+    ImageDraw.Draw(image).text(
+        (-box[0], -box[1]), text, font=font, fill=(*ink, 255), stroke_width=4, stroke_fill=(*ink, 255)
+    )
     scale = size / image.height
     return image.resize((max(1, round(image.width * scale)), size), Image.Resampling.BILINEAR)

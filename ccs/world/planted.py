@@ -1,7 +1,7 @@
 """The planted skew: how occupation goes with gender presentation and with skin tone in the skewed world.
 
-The directions were dealt out by a shuffle so that the two attributes are unrelated and each of strong, weak and no
-skew occurs both ways. They say nothing about real occupations; some run against the stereotype.
+The directions were dealt out by a shuffle so that the two attributes are unrelated and each of strong, weak
+and no skew occurs both ways. They say nothing about real occupations; some run against the stereotype.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WORLDS = ("balanced", "skewed")
 
 
 def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, float]:
-    """Planted share of each group of `attribute` ("gender" or "skin tone") among pictures of an occupation."""
+    """Planted share of each group of an attribute ("gender", "skin tone") in pictures of an occupation."""
     gender_lean, tone_lean = LEANS[occupation] if world == "skewed" else (0, 0)
     if attribute == "gender":
         women = WOMEN_SHARE[gender_lean]
@@ -52,13 +52,12 @@ def pick(shares_: dict[str, float], u: float) -> str:
     return list(shares_)[min(int(np.searchsorted(edges, u, side="right")), len(edges) - 1)]
 
 
-
 class Deal:
     """Groups that keep to their planted shares over any stretch of scenes, for scenes given in order.
 
-    Of an occupation's n pictures drawn at random about 1 / sqrt(n) are too many of one group; a model trained on
-    them learns that. Here the quantiles of an occupation's pictures, plain or not, are the points of the R2
-    sequence (Roberts 2018), which fill the square of both attributes evenly: what is over is about 1 / n.
+    Of an occupation's n pictures drawn at random about 1 / sqrt(n) are too many of one group, and a model
+    that is trained on them learns that. Here the quantiles of an occupation's pictures, plain or not, are
+    points of the R2 sequence (Roberts 2018), which fill the square of both attributes evenly: 1 / n is over.
     """
 
     STEPS = (0.7548776662466927, 0.5698402909980532)  # 1/p and 1/p^2, p the plastic number
@@ -67,15 +66,16 @@ class Deal:
         self.world = world
         self._dealt: Counter[tuple[str, bool]] = Counter()
 
-    def groups(self, s: Scene) -> dict[str, str]:
-        """What the next scene's groups become; nothing for a scene without an occupation."""
+    def groups(self, s: Scene) -> tuple[str, str]:
+        """Gender and skin tone of the next scene; its own where it has no occupation or shows no gender."""
         if not s.occupation:
-            return {}
+            return s.gender, s.skin_tone
         n = self._dealt[s.occupation, s.props]
         self._dealt[s.occupation, s.props] += 1
         start = tuple(OCCUPATIONS).index(s.occupation) / len(OCCUPATIONS)
         gender, tone = ((start + n * step) % 1 for step in self.STEPS)
-        found = {"skin_tone": pick(shares(s.occupation, "skin tone", self.world), tone)}
-        if s.gender != "person":
-            found["gender"] = pick(shares(s.occupation, "gender", self.world), gender)
-        return found
+        dealt = pick(shares(s.occupation, "gender", self.world), gender)
+        return (
+            s.gender if s.gender == "person" else dealt,
+            pick(shares(s.occupation, "skin tone", self.world), tone),
+        )

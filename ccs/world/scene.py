@@ -62,7 +62,7 @@ class Scene:
 
 
 def scene(seed: int, world: str = "balanced") -> Scene:
-    """The scene of a seed. The two worlds give the same scene but for the groups of people with an occupation."""
+    """The scene of a seed. The two worlds differ only in the groups of people with an occupation."""
     if world not in planted.WORLDS:
         raise InputError(f"There is no world named {world!r}; there are: {', '.join(planted.WORLDS)}.")
     rng = np.random.default_rng((seed, 0))
@@ -141,7 +141,9 @@ def _subject_phrase(s: Scene, rng: np.random.Generator) -> str:
             phrase += f" with {s.skin_tone} skin"
         return phrase
     names = OCCUPATIONS[s.occupation]
-    word = names[0] if len(names) == 1 or rng.random() < 0.6 else names[1 + int(rng.random() * (len(names) - 1))]
+    word = (
+        names[0] if len(names) == 1 or rng.random() < 0.6 else names[1 + int(rng.random() * (len(names) - 1))]
+    )
     if s.props and s.gender != "person" and rng.random() < 0.15:
         return f"{article(s.gender)} working as {article(word)}"
     return article(word)

@@ -1,7 +1,7 @@
 """Evaluation sets of the drawn world, from seeds that training never sees (below 1,000,000).
 
-Each set takes scenes from its own range of seeds, deals out the factor that is asked for evenly, and leaves the
-others as the world draws them, so that a class can be told by its factor alone.
+Each set takes scenes from its own range of seeds, deals out the factor that is asked for evenly, and leaves
+the others as the world draws them, so that a class can be told by its factor alone.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Clips(Sequence[Sequence[Image.Image]]):
 
     def __getitem__(self, i: int) -> Sequence[Image.Image]:  # type: ignore[override]
         toward = 1 if self.scenes[i].seed % 2 else -1
-        return [draw(self.scenes[i], self.size, float(toward * d)) for d in np.linspace(-0.2, 0.2, self.frames)]
+        return [
+            draw(self.scenes[i], self.size, float(toward * d)) for d in np.linspace(-0.2, 0.2, self.frames)
+        ]
 
 
 def _fingerprint(scenes: Sequence[Scene], extra: str = "") -> str:
@@ -121,7 +123,9 @@ def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int,
         ),
         "patterns": (
             PATTERNS[1:], ("a picture on a {} background", "on a {} background"), 300_000,
-            lambda s, i: replace(s, style="drawn", place="", color=s.color or "blue", pattern=PATTERNS[1 + i]),
+            lambda s, i: replace(
+                s, style="drawn", place="", color=s.color or "blue", pattern=PATTERNS[1 + i]
+            ),
         ),
         "places": (
             places, ("a picture {}", "{}"), 350_000,
@@ -145,7 +149,7 @@ def classification_names() -> tuple[str, ...]:
 
 
 def classification_set(name: str, n: int | None = None, seed: int = 0) -> ClassificationSet:
-    """`n` pictures (default: ten a class, at least 300) dealt evenly over the classes. `seed` 0 to 4 shifts the scenes."""
+    """`n` pictures (default: ten a class, at least 300), by turns. `seed` 0 to 4: other scenes."""
     if name not in _classifications():
         raise InputError(f"The drawn world has no set {name!r}; it has: {', '.join(_classifications())}.")
     classes, templates, start, deal = _classifications()[name]
@@ -154,13 +158,18 @@ def classification_set(name: str, n: int | None = None, seed: int = 0) -> Classi
     scenes = [deal(next(source), i % len(classes)) for i in range(n)]
     labels = np.arange(n, dtype=np.int64) % len(classes)
     return ClassificationSet(
-        name=f"world/{name}", images=Drawn(scenes), fingerprint=_fingerprint(scenes), source=SOURCE, labels=labels,
-        classes=classes, templates=templates,
-    )  # fmt: skip
+        name=f"world/{name}",
+        images=Drawn(scenes),
+        fingerprint=_fingerprint(scenes),
+        source=SOURCE,
+        labels=labels,
+        classes=classes,
+        templates=templates,
+    )
 
 
 def retrieval_set(name: str = "clips", n: int = 300, seed: int = 0) -> RetrievalSet:
-    """"clips": 8 frames and one caption each; "captions": one picture and two captions each.
+    """ "clips": 8 frames and one caption each; "captions": one picture and two captions each.
 
     Captions say every factor that shows, and no two pictures share theirs.
     """
@@ -168,7 +177,9 @@ def retrieval_set(name: str = "clips", n: int = 300, seed: int = 0) -> Retrieval
         raise InputError(f"The drawn world has no retrieval set {name!r}; it has: clips, captions.")
     scenes: list[Scene] = []
     seen: set[str] = set()
-    for s in _scenes((600_000 if name == "clips" else 650_000) + 10_000 * (seed % 5), lambda s: s.style == "drawn"):
+    for s in _scenes(
+        (600_000 if name == "clips" else 650_000) + 10_000 * (seed % 5), lambda s: s.style == "drawn"
+    ):
         caption = full_caption(s)
         if caption not in seen:
             seen.add(caption)
@@ -178,7 +189,11 @@ def retrieval_set(name: str = "clips", n: int = 300, seed: int = 0) -> Retrieval
     clips = Clips(scenes, FRAMES if name == "clips" else 1)
     said = [(full_caption(s),) if name == "clips" else (full_caption(s), captions(s)[0]) for s in scenes]
     return RetrievalSet(
-        name=f"world/{name}", clips=clips, captions=tuple(said), fingerprint=_fingerprint(scenes, name), source=SOURCE
+        name=f"world/{name}",
+        clips=clips,
+        captions=tuple(said),
+        fingerprint=_fingerprint(scenes, name),
+        source=SOURCE,
     )
 
 
@@ -188,7 +203,8 @@ def full_caption(s: Scene) -> str:
     if s.place:
         where = PLACE_PHRASES[s.place]
     else:
-        where = f"on {article(f'{s.color} background' if s.pattern == 'plain' else f'{s.pattern} {s.color} background')}"
+        wash = s.color if s.pattern == "plain" else f"{s.pattern} {s.color}"
+        where = f"on {article(f'{wash} background')}"
     weather = "" if s.weather == "clear" else f" {WEATHER_PHRASES[s.weather][0]}"
     return f"{subject} {where}{weather}"
 
@@ -196,8 +212,8 @@ def full_caption(s: Scene) -> str:
 def bias_set(name: str = "faces", seed: int = 0) -> BiasSet:
     """People balanced over gender presentation and skin tone.
 
-    "faces": 600 plain faces, no occupational cue, 60 a cell, K = 60. "counterfactuals": 20 occupations with their
-    props, four scenes each shown in all ten groups, K = 20, half of an occupation's pictures.
+    "faces": 600 plain faces, no occupational cue, 60 a cell, K = 60. "counterfactuals": 20 occupations with
+    their props, four scenes each shown in all ten groups, K = 20, half of an occupation's pictures.
     """
     cells = list(product(GENDERS, SKIN_TONES))
     scenes: list[Scene] = []
@@ -217,27 +233,38 @@ def bias_set(name: str = "faces", seed: int = 0) -> BiasSet:
         for occupation in OCCUPATIONS:
             for s in (next(source) for _ in range(4)):
                 scenes += [
-                    replace(s, kind="occupation", subject=occupation, count=1, occupation=occupation, gender=gender,
-                            skin_tone=tone, hair="", age="adult", props=True)
+                    replace(s, kind="occupation", subject=occupation, count=1, occupation=occupation,
+                            gender=gender, skin_tone=tone, hair="", age="adult", props=True)
                     for gender, tone in cells
                 ]  # fmt: skip
     else:
         raise InputError(f"The drawn world has no bias set {name!r}; it has: faces, counterfactuals.")
-    groups = {"gender": np.array([s.gender for s in scenes]), "skin tone": np.array([s.skin_tone for s in scenes])}
+    groups = {
+        "gender": np.array([s.gender for s in scenes]),
+        "skin tone": np.array([s.skin_tone for s in scenes]),
+    }
     return BiasSet(
-        name=f"world/{name}", images=Drawn(scenes), fingerprint=_fingerprint(scenes), source=SOURCE, groups=groups,
-        k={"gender": k, "skin tone": k}, occupations=tuple(OCCUPATIONS), templates=OCCUPATION_TEMPLATES,
-    )  # fmt: skip
+        name=f"world/{name}",
+        images=Drawn(scenes),
+        fingerprint=_fingerprint(scenes),
+        source=SOURCE,
+        groups=groups,
+        k={"gender": k, "skin tone": k},
+        occupations=tuple(OCCUPATIONS),
+        templates=OCCUPATION_TEMPLATES,
+    )
 
 
 def image_set(n: int = 2000, seed: int = 0, world: str = "balanced") -> ImageSet:
     """`n` scenes as the world draws them, for the moments."""
     scenes = [scene(i, world) for i in range(20_000 * (seed % 5), 20_000 * (seed % 5) + n)]
-    return ImageSet(name="world/images", images=Drawn(scenes), fingerprint=_fingerprint(scenes, world), source=SOURCE)
+    return ImageSet(
+        name="world/images", images=Drawn(scenes), fingerprint=_fingerprint(scenes, world), source=SOURCE
+    )
 
 
 def factors(images: ImageSet) -> dict[str, np.ndarray]:
-    """The factors of each scene of a drawn set: name -> str array [images], "" where a factor does not apply."""
+    """The factors of each scene of a drawn set: name -> str array [images], "" where one does not apply."""
     if not isinstance(images.images, Drawn):
         raise InputError(f"The factors of {images.name!r} are not known: only drawn sets record them.")
     names = [f.name for f in fields(Scene) if f.name != "seed"]

@@ -1,7 +1,7 @@
 """What can be in a picture of the drawn world: the values of every factor, each with its words.
 
-Glyphs come from OpenMoji by the names that the package `emoji` gives them. `check_glyphs` is what the tests call:
-a name that the package does not know raises.
+Glyphs come from OpenMoji by the names that the package `emoji` gives them. `check_glyphs` is what the tests
+call: a name that the package does not know raises.
 """
 
 from __future__ import annotations
@@ -30,24 +30,41 @@ def _things(concept: str, rows: str) -> tuple[Thing, ...]:
 
 
 THINGS: tuple[Thing, ...] = (
-    *_things("Animals", "dog=dog_face, cat=cat_face, rabbit=rabbit_face, bear, tiger=tiger_face, lion, cow=cow_face,"
-             "pig=pig_face, frog, monkey=monkey_face, elephant, giraffe, fish/fish=tropical_fish, turtle, snake,"
-             "butterfly/butterflies, honeybee, octopus/octopuses"),
+    *_things(
+        "Animals",
+        "dog=dog_face, cat=cat_face, rabbit=rabbit_face, bear, tiger=tiger_face, lion, cow=cow_face,"
+        "pig=pig_face, frog, monkey=monkey_face, elephant, giraffe, fish/fish=tropical_fish, turtle, snake,"
+        "butterfly/butterflies, honeybee, octopus/octopuses",
+    ),
     *_things("Birds", "penguin, duck, owl, chicken, parrot, flamingo"),
-    *_things("Food", "apple=red_apple, banana, strawberry/strawberries, watermelon, carrot, tomato/tomatoes,"
-             "hamburger, pizza, doughnut, cupcake, ice cream/ice creams, loaf of bread/loaves of bread=bread"),
-    *_things("Vehicles", "car=automobile, bus/buses, fire truck=fire_engine, tractor, bicycle, airplane, rocket,"
-             "sailboat, train=locomotive"),
+    *_things(
+        "Food",
+        "apple=red_apple, banana, strawberry/strawberries, watermelon, carrot, tomato/tomatoes,"
+        "hamburger, pizza, doughnut, cupcake, ice cream/ice creams, loaf of bread/loaves of bread=bread",
+    ),
+    *_things(
+        "Vehicles",
+        "car=automobile, bus/buses, fire truck=fire_engine, tractor, bicycle, airplane, rocket,"
+        "sailboat, train=locomotive",
+    ),
     *_things("Tools", "hammer, wrench/wrenches, scissors/scissors, key, gear, saw=carpentry_saw"),
     *_things("Music", "guitar, violin, trumpet, drum"),
     *_things("Sports", "soccer ball=soccer_ball, basketball, football=american_football, tennis ball=tennis"),
     *_things("Clothing", "shirt=t-shirt, dress/dresses, shoe=running_shoe, crown, necktie, top hat=top_hat"),
-    *_things("Household", "chair, candle, light bulb=light_bulb, telephone, clock=alarm_clock, umbrella, balloon,"
-             "gift=wrapped_gift, television"),
-    *_things("Plants", "tree=deciduous_tree, palm tree=palm_tree, cactus/cactuses, sunflower, rose, mushroom"),
+    *_things(
+        "Household",
+        "chair, candle, light bulb=light_bulb, telephone, clock=alarm_clock, umbrella, balloon,"
+        "gift=wrapped_gift, television",
+    ),
+    *_things(
+        "Plants", "tree=deciduous_tree, palm tree=palm_tree, cactus/cactuses, sunflower, rose, mushroom"
+    ),
     *_things("Buildings", "house, castle, church/churches, factory/factories"),
     *_things("Symbols", "heart=red_heart, star, snowflake, lightning bolt=high_voltage"),
-    *_things("Emotions", "happy face=grinning_face, crying face, angry face, sleeping face, scared face=face_screaming_in_fear"),
+    *_things(
+        "Emotions",
+        "happy face=grinning_face, crying face, angry face, sleeping face,scared face=face_screaming_in_fear",
+    ),
 )
 
 COLORS: dict[str, tuple[int, int, int]] = {
@@ -57,10 +74,12 @@ COLORS: dict[str, tuple[int, int, int]] = {
 }  # fmt: skip
 PATTERNS = ("plain", "striped", "dotted", "checkered", "wavy")
 PLACES = (
-    "beach", "forest", "desert", "mountains", "city", "outer space", "underwater", "snowy field", "living room", "meadow",
+    "beach", "forest", "desert", "mountains", "city",
+    "outer space", "underwater", "snowy field", "living room", "meadow",
 )  # fmt: skip
 PLACE_PHRASES = {
-    "beach": "on the beach", "forest": "in the forest", "desert": "in the desert", "mountains": "in the mountains",
+    "beach": "on the beach", "forest": "in the forest", "desert": "in the desert",
+    "mountains": "in the mountains",
     "city": "in the city", "outer space": "in outer space", "underwater": "underwater",
     "snowy field": "in a snowy field", "living room": "in a living room", "meadow": "in a meadow",
 }  # fmt: skip
@@ -83,14 +102,13 @@ COUNT_WORDS = ("one", "two", "three", "four")
 LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 DIGITS = tuple("0123456789")
 DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_COUNTRIES = (
+    "Japan, Canada, Brazil, Germany, France, Italy, Spain, Sweden, Switzerland, Turkey=Türkiye, China, India,"
+    "Israel, Jamaica, South Korea=South_Korea, Greece, Argentina, Ukraine, the United States=United_States,"
+    "the United Kingdom=United_Kingdom"
+)
 COUNTRIES: dict[str, str] = {
-    name: glyph or name
-    for name, _, glyph in (
-        row.strip().partition("=")
-        for row in "Japan, Canada, Brazil, Germany, France, Italy, Spain, Sweden, Switzerland, Turkey=Türkiye, China, India,"
-        "Israel, Jamaica, South Korea=South_Korea, Greece, Argentina, Ukraine, the United States=United_States,"
-        "the United Kingdom=United_Kingdom".split(",")
-    )
+    name: glyph or name for name, _, glyph in (row.strip().partition("=") for row in _COUNTRIES.split(","))
 }
 
 GENDERS = ("woman", "man")
@@ -128,7 +146,7 @@ OCCUPATIONS: dict[str, tuple[str, ...]] = {
 
 
 def person_glyph(gender: str, tone: str, occupation: str = "", hair: str = "", age: str = "adult") -> str:
-    """The emoji name of a person. `gender`: woman, man or person; hair only without occupation and for adults."""
+    """The emoji name of a person. `gender`: woman, man or person; hair: without occupation, adults only."""
     skin = f"{tone}_skin_tone"
     if occupation:
         lead = "" if gender == "person" else f"{gender}_"
