@@ -33,8 +33,8 @@ SET = "imagenet-a"
 """The photographs as an evaluation set: its classes are WordNet ids, as in the sample's file names."""
 
 FLOAT32, BF16 = 20e12, 200e12
-"""Assumed, not measured: floating-point operations a second that a data-centre GPU keeps up, in float32 without
-TF32 (moments) and under bf16 autocast (evaluation)."""
+"""Assumed, not measured: floating-point operations a second that a data-centre GPU keeps up, in float32
+without TF32 (moments) and under bf16 autocast (evaluation)."""
 DECODED = 220
 """Photographs of 256 pixels that one core here decodes and prepares a second; assumed of a GPU's host too."""
 
@@ -155,13 +155,10 @@ def computed() -> None:
     from batch.cost import plain_operations, plan_operations
     from ccs import HeadSet
 
-    print(
-        "| model | GFLOP an image | moments, images/s a GPU | 1e6 images, 8 GPUs | 1e9 images, 8 GPUs |",
-        end=" ",
-    )
-    print(
-        "cores to decode for 8 GPUs | 50,000 images under 60 plans, 8 GPUs |\n|---|---|---|---|---|---|---|"
-    )
+    columns = ("model", "GFLOP an image", "moments, images/s a GPU", "1e6 images, 8 GPUs")
+    columns += ("1e9 images, 8 GPUs", "cores that decode for 8", "50,000 images under 60 plans, 8 GPUs")
+    print("|", " | ".join(columns), "|")
+    print("|---" * len(columns) + "|")
     for name in ("ViT-B-32", "ViT-B-16", "ViT-L-14"):
         model = ccs.load(f"{name}/random")
         operations = plain_operations(model)
