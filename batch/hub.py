@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -196,9 +197,16 @@ class Repository:
             CommitOperationAdd(path, data) for path, data in sorted(change.write.items())
         ]
         operations += [CommitOperationDelete(path) for path in change.remove]
-        info = self.api.create_commit(
-            self.name, operations, commit_message=message, repo_type=self.kind, parent_commit=remote.commit
-        )
+        with warnings.catch_warnings():
+            # Tables in a Space are meant: it shows them where no data set is named.
+            warnings.filterwarnings("ignore", "It seems that you are about to commit a data file")
+            info = self.api.create_commit(
+                self.name,
+                operations,
+                commit_message=message,
+                repo_type=self.kind,
+                parent_commit=remote.commit,
+            )
         return str(info.oid)
 
     def _try(self, work: Callable[[], T]) -> T:

@@ -293,6 +293,7 @@ def test_space(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
         "README.md",
         "ccs/heads.py",
         "ccs/__pycache__/heads.pyc",
+        "precomputed/organism/spans.parquet",
         "precomputed/.stages/lock",
         ".env",
     ):
@@ -305,6 +306,7 @@ def test_space(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
         "app.py",
         "README.md",
         "ccs/heads.py",
+        "precomputed/organism/spans.parquet",
     }
     assert space.variables == {"CCS_RESULTS": f"{ADDRESS}@v1"}
     commits, sent = len(space.commits), len([r for r in hub.requests if r.startswith("POST")])
