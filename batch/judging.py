@@ -18,7 +18,7 @@ from ccs.judges.panel import check_refresh, open_panel
 from ccs.judges.prices import Spending
 from ccs.judges.settings import TAGS, JudgeSettings
 from ccs.judges.tags import TagsJudge
-from ccs.labels import Label, label_by_tags
+from ccs.labels import Label, chance_by_tags, label_by_tags
 from ccs.textspan import Span
 
 Row = dict[str, Any]
@@ -106,6 +106,19 @@ class Judging:
 
     def _named_by(self, spans: Spans) -> Spans:
         return {head: chosen[: self.settings.k] for head, chosen in spans.items()}
+
+    def chance(self, k: int) -> list[float]:
+        """CCS@0 ... CCS@k of random texts where label and verdicts are by tags, else empty."""
+        if self.by_model is not None or any(judge["name"] != TAGS for judge in self.judges):
+            return []
+        stage = self.stages["chance"] = self.store.stage(
+            "chance", {"tags": self.pool.fingerprint, "concepts": self._concepts, "k": k}
+        )
+        if not stage.done:
+            self.processes.once(lambda: stage.write_json(0, chance_by_tags(self.pool, k, tree=self.tree)))
+            stage.finish()
+        found: list[float] = stage.read_json()
+        return found
 
     def estimate(self, spans: Spans) -> str:
         """What a labeler and judges that are language models would be asked, and what it would cost."""

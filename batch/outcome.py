@@ -35,6 +35,7 @@ class Outcome:
     errors: dict[str, float] = field(default_factory=dict)
     labeler: dict[str, Any] = field(default_factory=dict)
     judges: list[dict[str, Any]] = field(default_factory=list)
+    chance: list[float] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
 
 

@@ -78,6 +78,7 @@ class Run:
             return outcome
         judged = judging.judgments(spans, labeled)
         outcome.judges = judging.judges
+        outcome.chance = judging.chance(self.settings.k)
         outcome.stages |= judging.stages
         outcome.tables["judgments"] = judged
         scores, rows = score_heads(spans, labeled, judged, variance, self.settings.all_ks)

@@ -52,6 +52,7 @@ def manifest(outcome: Outcome, tables: Mapping[str, Any], processes: Processes) 
         "sets": [inputs.described(data) for data in outcome.sets],
         "labeler": outcome.labeler or {"name": settings.labeler, "stand_in": settings.labeler == "tags"},
         "judges": outcome.judges,
+        "chance_ccs": outcome.chance,
         "settings": settings.described(),
         "seeds": {
             "seed": settings.seed,
@@ -114,7 +115,7 @@ def page(outcome: Outcome) -> str:
         f"  {len(outcome.images.images)} images, {len(outcome.pool.texts)} texts, {seconds:.0f} s of stages"
     )
     if "scores" in tables:
-        lines += _scores(tables["scores"], outcome.settings.all_ks)
+        lines += _scores(tables["scores"], outcome.settings.all_ks, outcome.chance)
     if "pruning" in tables:
         lines += _plans(
             "accuracy (top-1)", tables["pruning"], {"metric": "top1", "subset": ""}, "dataset", 100, "%"
@@ -136,7 +137,9 @@ def page(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def _scores(all_rows: Sequence[Mapping[str, Any]], ks: Sequence[int]) -> list[str]:
+def _scores(
+    all_rows: Sequence[Mapping[str, Any]], ks: Sequence[int], chance: Sequence[float]
+) -> list[str]:
     by_k = {k: [row for row in all_rows if row["k"] == k] for k in ks}
     k, rows = ks[0], by_k[ks[0]]
     known = [row["ccs"] for row in rows if row["ccs"] is not None]
@@ -147,6 +150,9 @@ def _scores(all_rows: Sequence[Mapping[str, Any]], ks: Sequence[int]) -> list[st
     lines = [
         f"  heads with CCS  {counts}" + (f"  unknown: {len(rows) - len(known)}" * (len(known) < len(rows)))
     ]
+    if chance:
+        expected = "  ".join(f"{value}: {len(rows) * share:.1f}" for value, share in enumerate(chance))
+        lines.append(f"  with random texts    {expected}")
     if known:
         lines.append(f"  CCS@{k} (all texts agree): {shares[k]:.0%}" + (f"; {named}" if named else ""))
     further = [f"{sum(row['level'] == 'high' for row in by_k[k])} of CCS {k} at K = {k}" for k in ks[1:]]

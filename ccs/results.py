@@ -98,6 +98,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or "schema_version" not in manifest:
         raise InputError(f"{path} is not a manifest of this project.")
     check_version(manifest["schema_version"], path)
+    if manifest["schema_version"] < 2:
+        manifest.setdefault("chance_ccs", [])
     if missing := [key for key in schema.MANIFEST if key not in manifest]:
         raise InputError(f"{path} lacks {', '.join(missing)}.")
     return manifest

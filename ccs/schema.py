@@ -266,6 +266,8 @@ MANIFEST: Mapping[str, str] = MappingProxyType(
         "sets": "every evaluation set: name, kind, fingerprint, count, source, templates, skipped",
         "labeler": "name, and whether it is a stand-in for a language model",
         "judges": "the same for each judge",
+        "chance_ccs": "CCS@0 to CCS@K of heads with random texts of the pool, if labels and verdicts are by "
+        "`tags`, else empty (also in version 1)",
         "settings": "every setting that changes a figure, as given",
         "seeds": "where randomness begins: name to seed",
         "versions": "of this project and of the packages that compute",

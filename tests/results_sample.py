@@ -105,6 +105,7 @@ def manifest_for(model: str, tables: dict[str, Any]) -> dict[str, Any]:
         ],
         "labeler": {"name": "tags", "stand_in": True},
         "judges": [{"name": "tags", "stand_in": True}],
+        "chance_ccs": [0.0, 0.2, 0.6, 0.15, 0.04, 0.01],
         "settings": {"k": 2},
         "seeds": {"seed": 0},
         "versions": {"clip-ccs": "0.1.0"},
