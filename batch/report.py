@@ -49,7 +49,7 @@ def build(collection: results.Collection, agreement: pd.DataFrame | None = None)
     for name, found in sorted(collection.models.items(), key=lambda item: _order(item[0])):
         document.add(*report_measured.model_sections(name, found, in_organisms=name in together))
     document.add(*report_published.tables_and_figures(tables, agreement))
-    document.add(*report_published.what_does_not_reproduce())
+    document.add(*report_published.what_does_not_reproduce(tables))
     document.add(*_sets(collection))
     return document
 

@@ -66,8 +66,11 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
     raises the statistic: a largest skew grows with noise, and a resampled ranking holds images twice, so that
     plain percentiles can lie wholly above the value they belong to. What stays is the spread. Fewer than 200
     draws have no percentiles to speak of; then the interval is the value -+ 1.96 of their standard
-    deviations.
+    deviations. Where a draw is infinite there is no center and no deviation: plain percentiles, each a draw.
     """
+    if np.isinf(draws).any():
+        ends = np.sort(draws)[[round(tail * (len(draws) - 1)) for tail in ((1 - LEVEL) / 2, (1 + LEVEL) / 2)]]
+        return Estimate(float(value), float(ends[0]), float(ends[1]))
     if len(draws) < FEW:
         half = float(scipy.stats.norm.ppf((1 + LEVEL) / 2) * draws.std(ddof=1))
         return Estimate(float(value), float(value - half), float(value + half))

@@ -246,6 +246,19 @@ def test_uniform_target_counts_an_uneven_pool_as_skew():
     assert pool.chance.value < 0.15
 
 
+def test_a_group_that_counts_as_infinitely_lost_has_an_interval_and_no_difference():
+    images, texts, groups = example(n=300, tilt=3.0)
+    images[groups == "g2", 0] -= 9  # never in a top 30
+    for draws in (40, 250):
+        found = bias.measure(images, texts, groups, 30, empty="infinite", draws=draws)
+        least = found.metrics["MinSkew"]
+        assert least.mean.value == least.mean.low == -np.inf
+        assert np.isinf(least.low).any()
+        assert np.isfinite(found.max_skew.mean.low)
+        assert np.isnan(bias.compare(found, found, "MinSkew").value)
+        assert bias.compare(found, found).value == 0
+
+
 def test_plans_are_compared_on_the_same_draws():
     images, texts, groups = example(n=600, o=12, tilt=1.5)
     noise = np.random.default_rng(3).standard_normal(images.shape).astype(np.float32)

@@ -194,6 +194,14 @@ def test_published_beside_measured(measured: tuple[str, str]) -> None:
     assert line(table5, "ViT-L-14-LAION")[1:4] == ["88.29", "86.48", "88.19"]
 
 
+def test_both_copies_of_cifar10_say_whether_the_copy_explains_the_print(measured: tuple[str, str]) -> None:
+    copies = section(measured[0], "### CIFAR-10: is it the copy?")
+    assert line(copies, MODEL)[1:] == [
+        "89.83", "75.68 [74.68, 76.68]", "14.15", "75.68", "✓ the copy explains it"
+    ]  # fmt: skip
+    assert len([row for row in copies.splitlines() if row.startswith("| ViT")]) == 1
+
+
 def test_bias_shows_the_faulty_and_the_correct_metric_beside_chance(measured: tuple[str, str]) -> None:
     text, _ = measured
     table8 = section(text, "### Table 8. MaxSkew@900 on FairFace, summed over 104 occupations")

@@ -177,7 +177,8 @@ def _metric(
     around = [
         stats.interval(value, column, center=True) for value, column in zip(values, draws.T, strict=True)
     ]
-    mean_draws = (draws * occupations[: len(draws)]).sum(axis=1)
+    weights = occupations[: len(draws)]
+    mean_draws = (np.where(weights > 0, draws, 0.0) * weights).sum(axis=1)  # one not drawn may be infinite
     mean = stats.interval(float(values.mean()), mean_draws, center=True)
     return Metric(
         values=values,

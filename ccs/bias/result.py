@@ -83,7 +83,8 @@ def compare(
     bootstrap.
 
     Both results must come from the same images, occupations, seed and number of draws, so that draw i drew
-    the same images for both; otherwise InputError. For the sum multiply by the number of occupations.
+    the same images for both; otherwise InputError. For the sum multiply by the number of occupations. Where a
+    draw is infinite (an empty group, if it counts so) there is no difference: NaN.
     """
     ours, theirs = result.metrics[metric], baseline.metrics[metric]
     same = (result.seed, result.n, result.k, result.groups) == (
@@ -97,9 +98,13 @@ def compare(
             "Two bias results can be compared only for the same images, groups, k, seed and draws."
         )
     if occupation is None:
-        return stats.effect(ours.mean.value - theirs.mean.value, ours.mean_draws - theirs.mean_draws)
-    difference = float(ours.values[occupation] - theirs.values[occupation])
-    return stats.effect(difference, ours.draws[:, occupation] - theirs.draws[:, occupation])
+        value, drawn, before = ours.mean.value - theirs.mean.value, ours.mean_draws, theirs.mean_draws
+    else:
+        value = float(ours.values[occupation] - theirs.values[occupation])
+        drawn, before = ours.draws[:, occupation], theirs.draws[:, occupation]
+    if np.isinf(drawn).any() or np.isinf(before).any():
+        return Effect(*[float("nan")] * 4)
+    return stats.effect(value, drawn - before)
 
 
 def alignment(result: BiasResult, group: str, expected: ArrayLike) -> Effect:
