@@ -2,10 +2,8 @@
 
 Training has two phases. The first, shared by both organisms of a seed, learns to see and to read on the
 balanced world at a constant rate; the second goes on from there on the chosen world while the rate falls to
-zero. So organism and control differ in nothing but the last phase's groups. In the second phase these are
-dealt out, not drawn (ccs.world.planted.Deal): a model learns the chance imbalance of a drawn sample too, and
-its ranking by occupation shows it. Everything is resumable: the same command goes on where it was stopped.
-Loss: open_clip's own symmetric cross-entropy (Radford et al. 2021).
+zero. So organism and control differ in nothing but the last phase's groups. Everything is resumable: the same
+command goes on where it was stopped. Loss: open_clip's own symmetric cross-entropy (Radford et al. 2021).
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from ccs.errors import InputError
-from ccs.world import captions, draw, planted, scene
+from ccs.world import captions, draw, scene
 from ccs.world.scene import article
 from ccs.world.vocabulary import THINGS
 
@@ -67,28 +65,20 @@ class Settings:
 
 
 class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Scene `first + i` of a world as (pixels [3, s, s], tokens [context]), for i in `span`.
+    """Scene `start + i` of a world as (pixels [3, s, s], tokens [context])."""
 
-    dealt: groups of people with an occupation are dealt out over all scenes from `first` on, not drawn.
-    """
-
-    def __init__(self, world: str, first: int, span: range, dealt: bool) -> None:
-        self.world, self.first, self.span = world, first, span
-        deal = planted.Deal(world)
-        self.groups = [deal.groups(scene(first + i, world)) for i in range(span.stop)] if dealt else []
+    def __init__(self, world: str, start: int, n: int) -> None:
+        self.world, self.start, self.n = world, start, n
         self.tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
         # Captions are plain ASCII: mending their encoding, as the tokenizer does, takes longer than drawing.
         self.tokenize.clean_fn = str.lower
         self.size = MODEL_CFG["vision_cfg"]["image_size"]
 
     def __len__(self) -> int:
-        return len(self.span)
+        return self.n
 
     def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
-        s = scene(self.first + self.span[i], self.world)
-        if self.groups:
-            gender, skin_tone = self.groups[self.span[i]]
-            s = replace(s, gender=gender, skin_tone=skin_tone)
+        s = scene(self.start + i, self.world)
         return pixels(np.asarray(draw(s, self.size))[None])[0], self.tokenize(captions(s)[0])[0]
 
 
@@ -141,10 +131,7 @@ class Trainer:
         """Goes on until `total` pictures have been seen, with a checkpoint and a log line every 20,480."""
         s = self.settings
         loss_function = open_clip.ClipLoss()
-        dealt = total > s.shared
-        begin = s.shared if dealt else 0  # of this phase
-        first = TRAINING_SEEDS * (1 + s.seed * 100) + begin
-        data = Pictures(world, first, range(self.seen - begin, total - begin), dealt)
+        data = Pictures(world, TRAINING_SEEDS * (1 + s.seed * 100) + self.seen, total - self.seen)
         loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True, persistent_workers=False)
         bar = tqdm(total=total, initial=self.seen, unit=" pictures", desc=world, mininterval=5)
         started, since = time.monotonic(), self.seen
@@ -233,9 +220,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m batch.train_organism", description=__doc__)
     parser.add_argument("--world", choices=sorted(OUTPUT_NAMES), required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--shared", type=int, default=500_000, help="pictures of the shared first phase")
+    parser.add_argument("--shared", type=int, default=778_240, help="pictures of the shared first phase")
     parser.add_argument(
-        "--own", type=int, default=200_000, help="pictures of the second phase, in the chosen world"
+        "--own", type=int, default=245_760, help="pictures of the second phase, in the chosen world"
     )
     parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where checkpoints and logs are kept")

@@ -6,15 +6,9 @@ and no skew occurs both ways. They say nothing about real occupations; some run 
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
-
-if TYPE_CHECKING:
-    from ccs.world.scene import Scene
+from ccs.world.vocabulary import GENDERS, SKIN_TONES
 
 # lean towards women (+) or men (-); towards dark (+) or light (-) skin: 2 strong, 1 weak, 0 none
 LEANS: dict[str, tuple[int, int]] = {
@@ -50,32 +44,3 @@ def pick(shares_: dict[str, float], u: float) -> str:
     """The group at quantile `u` in [0, 1): one u gives paired draws in the two worlds."""
     edges = np.cumsum(list(shares_.values()))
     return list(shares_)[min(int(np.searchsorted(edges, u, side="right")), len(edges) - 1)]
-
-
-class Deal:
-    """Groups that keep to their planted shares over any stretch of scenes, for scenes given in order.
-
-    Of an occupation's n pictures drawn at random about 1 / sqrt(n) are too many of one group, and a model
-    that is trained on them learns that. Here the quantiles of an occupation's pictures, plain or not, are
-    points of the R2 sequence (Roberts 2018), which fill the square of both attributes evenly: 1 / n is over.
-    """
-
-    STEPS = (0.7548776662466927, 0.5698402909980532)  # 1/p and 1/p^2, p the plastic number
-
-    def __init__(self, world: str) -> None:
-        self.world = world
-        self._dealt: Counter[tuple[str, bool]] = Counter()
-
-    def groups(self, s: Scene) -> tuple[str, str]:
-        """Gender and skin tone of the next scene; its own where it has no occupation or shows no gender."""
-        if not s.occupation:
-            return s.gender, s.skin_tone
-        n = self._dealt[s.occupation, s.props]
-        self._dealt[s.occupation, s.props] += 1
-        start = tuple(OCCUPATIONS).index(s.occupation) / len(OCCUPATIONS)
-        gender, tone = ((start + n * step) % 1 for step in self.STEPS)
-        dealt = pick(shares(s.occupation, "gender", self.world), gender)
-        return (
-            s.gender if s.gender == "person" else dealt,
-            pick(shares(s.occupation, "skin tone", self.world), tone),
-        )
