@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
-import av
 from PIL import Image
 
 from ccs.datasets.sets import RetrievalSet
@@ -23,6 +22,8 @@ def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
     A stream that breaks off repeats its last good frame. Raises OSError or ValueError if no frame can be
     decoded.
     """
+    import av  # here and below: only clips need it, and its import takes time
+
     with av.open(str(path)) as container:
         stream = _video_stream(container)
         stream.thread_type = "AUTO"
@@ -61,6 +62,8 @@ def _seconds(container: Any, stream: Any) -> float:
     if stream.duration is not None and stream.time_base is not None:
         return float(stream.duration * stream.time_base)
     if container.duration is not None:
+        import av
+
         return float(container.duration / av.time_base)
     if stream.frames and stream.average_rate:
         return float(stream.frames / stream.average_rate)
@@ -69,6 +72,8 @@ def _seconds(container: Any, stream: Any) -> float:
 
 def _first_frame(path: Path) -> str:
     """Why the clip cannot be used, or ""."""
+    import av
+
     try:
         with av.open(str(path)) as container:
             stream = _video_stream(container)

@@ -80,9 +80,7 @@ class Endpoints:
                 "text": t.text,
                 "concept": t.concept,
                 "share": t.share,
-                "verdicts": {
-                    v.judge: {"verdict": v.verdict, "reason": v.reason or v.cause} for v in t.verdicts
-                },
+                "verdicts": {v.judge: {"verdict": v.verdict, "reason": v.why} for v in t.verdicts},
             }
             for t in card.texts
         ]
@@ -108,7 +106,7 @@ class Endpoints:
 
     def classify(
         self,
-        pictures: list[str] | None,
+        pictures: list[str] | None = None,
         classes: str = "",
         off: str = "",
         model: str = "organism",

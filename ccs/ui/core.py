@@ -120,9 +120,9 @@ def work(app: App, session: Session) -> Iterator[tuple[float, str]]:
     if state.tab not in LIVE:
         return
     try:
-        if state.model not in app.shelf.loaded():
-            yield 0.0, f"Loading {state.model}"
-            app.shelf.get(state.model)
+        for name in _missing(app, session):
+            yield 0.0, f"Loading {name}"
+            app.shelf.get(name)
         if state.tab == "heads":
             yield from heads.prepare(app, session)
         elif state.tab == "bias":
@@ -131,12 +131,19 @@ def work(app: App, session: Session) -> Iterator[tuple[float, str]]:
         return  # the view says it, beside what can be shown all the same
 
 
+def _missing(app: App, session: Session) -> list[str]:
+    """The models that the view computes with and that are not in memory."""
+    state = session.state
+    other = state.other_model if state.tab == "heads" and state.other_head is not None else ""
+    return [name for name in (other, state.model) if name and name not in app.shelf.loaded()]
+
+
 def first(app: App, session: Session) -> bool:
     """Whether a part of the view, or an estimate, should be shown while `work` goes on."""
     state = session.state
     if state.tab not in LIVE:
         return False
-    if state.model not in app.shelf.loaded():
+    if _missing(app, session):
         return True
     try:
         model = app.shelf.get(state.model)

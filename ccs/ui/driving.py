@@ -83,11 +83,14 @@ def collect(app: App, model: Model) -> Iterator[float]:
     app.driving.get(model.weights_hash, lambda: direct)
 
 
-def render(app: App, session: Session, model: Model, card: Card, whole: bool) -> str:
-    """The figure; with `whole` False only where the pictures have been seen already."""
+def render(app: App, session: Session, model: Model, card: Card, whole: bool, text: int | None = None) -> str:
+    """The figure, by the head's text of that number (the chosen one where none is given).
+
+    With `whole` False only where the pictures have been seen already.
+    """
     if not card.texts:
         return ""
-    chosen = card.texts[min(session.state.text, len(card.texts) - 1)]
+    chosen = card.texts[min(session.state.text if text is None else text, len(card.texts) - 1)]
     direct = known(app, model)
     if direct is None and whole:
         for _ in collect(app, model):

@@ -68,15 +68,14 @@ def alone(session: Session, model: Model, head: Head) -> str:
     )
 
 
-def tables(sheet: Sheet, head: Head) -> str:
-    """The head's rows in the table of single heads: effects, and what it is selective for."""
+def tables(sheet: Sheet, head: Head) -> tuple[str, str]:
+    """The head's rows in the table of single heads: its effects, and what it is selective for."""
     table = sheet.table("heads")
     rows = table[(table["layer"] == head.layer) & (table["head"] == head.head)] if len(table) else table
     if not len(rows):
-        return ""
-    return _effects(head, rows[rows["measure"] != "selectivity"]) + _selectivity(
-        head, rows[rows["measure"] == "selectivity"]
-    )
+        return "", ""
+    selective = rows["measure"] == "selectivity"
+    return _effects(head, rows[~selective]), _selectivity(head, rows[selective])
 
 
 def _effects(head: Head, rows: pd.DataFrame) -> str:
@@ -131,7 +130,7 @@ def _selectivity(head: Head, rows: pd.DataFrame) -> str:
     header = head_row("factor of the scene", "", "#explains (95%)", "#noise floor")
     return figure(
         f"What {head} tells apart",
-        f'<table class="nums groups">{header}<tbody>{body}</tbody></table>',
+        scroll(f'<table class="nums groups fit">{header}<tbody>{body}</tbody></table>'),
         what="From the run’s tables, and independent of texts and judges: pictures differ in one factor at a "
         "time, and the share of the head’s variance that goes with the factor is its <b>selectivity</b>. The "
         "upright line is the noise floor, what a factor would show that the head does not know.",

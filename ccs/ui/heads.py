@@ -38,39 +38,49 @@ def render(app: App, session: Session, sheet: Sheet, whole: bool = True) -> str:
             "Choose a head",
             "Each cell of the grid is one attention head. Click one to see what it has learned.",
         )
-    card = sheet.card(state.head)
-    left = _card(app, session, sheet, card, whole)
     form = comparison.form(app, session)
+    card = sheet.card(state.head)
+    parts = _parts(app, session, sheet, card, whole)
+    title, rest = _title(card, sheet.model, state.off), _alone(app, session, card, whole)
     if state.other_head is None:
-        return _title(card, sheet.model, state.off) + form + left
+        return title + form + "".join([*parts[:3], rest, *parts[3:]])
     other = app.sheet(state.other_model or state.model)
     beside = other.card(state.other_head)
-    right = f"{_texts(beside, chosen=-1)}{effects.tables(other, state.other_head)}"
-    return (
-        f'{form}<div class="two"><div class="card">{_title(card, sheet.model, state.off)}{left}</div>'
-        f'<div class="card other">{_title(beside, other.model)}{right}</div></div>'
-        f"{comparison.models(app, session)}"
-    )
+    cells = [title, _title(beside, other.model)]
+    for one, two in zip(parts, _parts(app, session, other, beside, whole), strict=True):
+        cells += [one, two] if one or two else []
+    pairs = "".join(f'<div class="card">{cell}</div>' for cell in cells)
+    return f'{form}<div class="two">{pairs}</div>{rest}{comparison.models(app, session)}'
 
 
-def _card(app: App, session: Session, sheet: Sheet, card: Card, whole: bool) -> str:
-    state = session.state
-    parts = [_texts(card, state.text)]
-    if not whole and state.model not in app.shelf.loaded():
-        parts.append(waiting(state.model))
-    else:
-        try:
-            model = app.shelf.get(state.model)
-            parts += [
-                _looks(session, model, card),
-                driving.render(app, session, model, card, whole),
-                effects.alone(session, model, card.head),
-            ]
-        except InputError as error:
-            told = f"{error} What stands here is from its tables."
-            parts.append(empty("The model itself is not here", told))
-    parts.append(effects.tables(sheet, card.head))
-    return "".join(parts)
+def _parts(app: App, session: Session, sheet: Sheet, card: Card, whole: bool) -> list[str]:
+    """What is shown of a head: texts, looks, driving pictures, effects, selectivity; "" for none."""
+    first = (sheet.model, card.head) == (session.state.model, session.state.head)
+    texts = _texts(card, session.state.text if first else -1)
+    effect, selectivity = effects.tables(sheet, card.head)
+    if not whole and sheet.model not in app.shelf.loaded():
+        return [texts, waiting(sheet.model), "", effect, selectivity]
+    try:
+        model = app.shelf.get(sheet.model)
+        looks = _looks(session, model, card)
+        drive = driving.render(app, session, model, card, whole) if first else ""
+        if not first and driving.known(app, model) is not None:
+            drive = driving.render(app, session, model, card, whole, text=0)
+    except InputError as error:
+        told = f"{error} What stands here is from its tables."
+        return [texts, empty("The model itself is not here", told), "", effect, selectivity]
+    return [texts, looks, drive, effect, selectivity]
+
+
+def _alone(app: App, session: Session, card: Card, whole: bool) -> str:
+    """What the head's absence does to the visitor's pictures, where the model is here."""
+    name = session.state.model
+    if not whole and name not in app.shelf.loaded():
+        return ""
+    try:
+        return effects.alone(session, app.shelf.get(name), card.head)
+    except InputError:
+        return ""  # said above
 
 
 def _title(card: Card, model: str, off: HeadSet | None = None) -> str:
@@ -111,7 +121,7 @@ def _texts(card: Card, chosen: int) -> str:
                 t.text,
                 t.concept,
                 f"{t.share:.6f}",
-                *(cell for v in t.verdicts for cell in (_word(v.verdict), v.reason or v.cause)),
+                *(cell for v in t.verdicts for cell in (_word(v.verdict), v.why)),
             ]
             for i, t in enumerate(card.texts)
         ],
@@ -140,7 +150,7 @@ _SAID = ("verdict", "reason")
 def _text_row(rank: int, text: Text, chosen: int) -> str:
     verdicts = "".join(
         f'<td><span class="verdict {_word(v.verdict)}">{_mark(v.verdict)}</span>'
-        + (f"<small>{esc(v.reason or v.cause)}</small>" if v.reason or v.cause else "")
+        + (f"<small>{esc(v.why)}</small>" if v.why else "")
         + "</td>"
         for v in text.verdicts
     )

@@ -5,6 +5,7 @@ Nothing here needs PyTorch: the page is served first; what computes (`loop`) com
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -147,5 +148,6 @@ def launch_settings() -> dict[str, Any]:
         "ssr_mode": False,
         "pwa": False,
         "quiet": True,
+        "mcp_server": importlib.util.find_spec("mcp") is not None,
         "footer_links": ["api"],
     }

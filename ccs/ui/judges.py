@@ -10,7 +10,7 @@ import pandas as pd
 
 from ccs import agreement
 from ccs.ui import task
-from ccs.ui.parts import button, csv_text, empty, esc, figure, head_row, number, percent
+from ccs.ui.parts import button, csv_text, empty, esc, figure, head_row, number, percent, scroll
 from ccs.ui.session import Session
 from ccs.ui.tables import Sheet
 
@@ -165,7 +165,7 @@ def _concepts(table: pd.DataFrame) -> str:
     header = head_row("concept", "#heads", "#texts", "accepted by all judges", "#accepted")
     return figure(
         "Concept by concept",
-        f'<table class="nums">{header}<tbody>{body}</tbody></table>',
+        scroll(f'<table class="nums fit">{header}<tbody>{body}</tbody></table>'),
         what="For each concept that names a head: how many of the texts of its heads all judges accept. A "
         "concept far below the others is too narrow for the texts that its heads get.",
         unit="share of texts, %",

@@ -8,7 +8,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.ui.grid import grid, legend
 from ccs.ui.parts import button, csv_text, esc, options, select
-from ccs.ui.pictures import example_names, parse_example, pictures
+from ccs.ui.pictures import PAGES, example_names, parse_example, pictures
 from ccs.ui.session import Session
 from ccs.ui.tables import Sheet
 
@@ -202,7 +202,7 @@ def _tray(session: Session) -> str:
         if session.uploads
         else (
             select("Drawn examples", "example", [(f"{n}:0", n) for n in example_names()], f"{name}:0")
-            + button("Another four", "example", value=f"{name}:{(page + 1) % 25}")
+            + button("Another four", "example", value=f"{name}:{(page + 1) % PAGES}")
         )
     )
     return (
@@ -210,8 +210,8 @@ def _tray(session: Session) -> str:
         f'<ul class="thumbs">{thumbs}</ul><div class="row">'
         '<label class="button">Add pictures<input class="sr" type="file" multiple accept="image/*" '
         'data-files="1"></label>'
-        '<button type="button" data-camera="1">Camera</button>'
-        f'{own}</div><p class="muted small">Drop or paste pictures too: up to 16, each 20 MB and 40 '
-        "megapixels. They stay in memory "
-        "and go when you leave; a link does not hold them.</p></div>"
+        '<button type="button" data-camera="1">Camera</button></div>'
+        f'<div class="row">{own}</div><p class="muted small">Drop or paste pictures too: up to 16, each '
+        "20 MB and 40 megapixels. They stay in memory and go when you leave; a link does not hold them.</p>"
+        "</div>"
     )

@@ -23,6 +23,11 @@ class Verdict:
     reason: str
     cause: str
 
+    @property
+    def why(self) -> str:
+        """What the judge gave as its reason, after the cause where there is no verdict."""
+        return ": ".join(filter(None, (self.cause, self.reason)))
+
 
 @dataclass(frozen=True)
 class Text:

@@ -19,8 +19,9 @@ TITLES = {
     "bias": "Bias",
     "paradox": "Paradox",
     "judges": "Judges",
-    "about": "About this run",
+    "about": "About",
 }
+MORE = {"about": '<span class="wide"> this run</span>'}
 PURPOSE = {
     "heads": "What each attention head writes about, by the texts that describe it.",
     "classify": "What the model answers to pictures, with all heads and without some.",
@@ -37,7 +38,7 @@ def render(app: App, session: Session) -> str:
     names = [(name, name if name in app.collection.models else f"{name} (no tables)") for name in app.models]
     tabs = "".join(
         f'<button type="button" data-do="tab" data-value="{tab}'
-        f'"{" aria-current=page" if tab == state.tab else ""}>{title}</button>'
+        f'"{" aria-current=page" if tab == state.tab else ""}>{title}{MORE.get(tab, "")}</button>'
         for tab, title in TITLES.items()
     )
     code = esc(snippet.snippet(app, session))

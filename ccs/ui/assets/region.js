@@ -75,6 +75,7 @@ const ui = window.ccsUI ||= (() => {
         for (const name of ["__theme", "__lang"]) if (url.searchParams.has(name)) kept.set(name, url.searchParams.get(name));
         history.replaceState(null, "", url.pathname + (kept.size ? "?" + kept : "") + url.hash);
         const tab = new URLSearchParams(query).get("tab") || "heads";
+        if (document.body.dataset.tab !== tab) ui.sheet(false);
         document.body.dataset.tab = tab;
       }
       document.body.dataset.turn = node.dataset.turn;
@@ -251,7 +252,12 @@ element.addEventListener("click", async (event) => {
   else if (data.save === "png") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.png`, await picture(figure));
   else if (data.copy === "link") copy(location.href, "The link is copied; it opens this very screen.");
   else if (data.copy === "code") copy(data.code, "The program is copied; it gives the same figures.");
-  else if (data.sheet) ui.sheet(document.body.dataset.sheet !== "open");
+  else if (data.sheet) {
+    const open = document.body.dataset.sheet !== "open";
+    ui.sheet(open);
+    // What a switch does should be seen above the sheet.
+    if (open) document.querySelector("#region-main :is(.lead, .fig)")?.scrollIntoView({ block: "start" });
+  }
   else if (data.camera) camera();
   else if (data.cancel) trigger("cancel", {});
   else if (data.themeToggle) {
@@ -322,6 +328,8 @@ if (element.closest("#region-main")) {
 watch("value", () => {
   ui.status(element.querySelector(".status"));
   ui.unfold(element);
+  const nav = element.querySelector("nav"), now = nav?.querySelector("[aria-current]");
+  if (now && nav.scrollWidth > nav.clientWidth) nav.scrollLeft = now.offsetLeft - nav.clientWidth / 2 + now.offsetWidth / 2;
   ui.sheet();
 });
 ui.status(element.querySelector(".status"));
