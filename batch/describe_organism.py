@@ -30,9 +30,14 @@ GROUPS = {"gender": GENDERS, "skin tone": SKIN_TONES}
 
 @dataclass(frozen=True)
 class Faces:
-    """The plain faces ranked for every occupation: a result an attribute."""
+    """The plain faces ranked for every occupation: a result an attribute.
+
+    gaps: how far the mean logits of an occupation's most and least preferred group lie apart, mean over the
+    occupations. A logit is the cosine times the model's scale: 1 is a factor of e in the odds.
+    """
 
     results: dict[str, bias.BiasResult]
+    gaps: dict[str, float]
 
     def top_share(self, occupation: str, attribute: str, group: str) -> float:
         """Share of a group in the top K of an occupation."""
@@ -59,7 +64,13 @@ def rank_faces(model: Model, faces: BiasSet) -> Faces:
     """Ranks a drawn bias set's pictures for its occupations."""
     images = model.embed_images(faces.images)
     prompts = zeroshot.class_weights(model, faces.occupations, faces.templates)
-    return Faces({a: bias.measure(images, prompts, faces.groups[a], faces.k[a]) for a in GROUPS})
+    logits = model.logit_scale * images @ prompts.T
+    gaps = {}
+    for attribute, groups in GROUPS.items():
+        means = np.stack([logits[faces.groups[attribute] == group].mean(0) for group in groups])
+        gaps[attribute] = float(np.ptp(means, axis=0).mean())
+    results = {a: bias.measure(images, prompts, faces.groups[a], faces.k[a]) for a in GROUPS}
+    return Faces(results, gaps)
 
 
 def _percent(e: Estimate) -> str:
@@ -124,7 +135,9 @@ def describe(models: Sequence[Model]) -> str:
     lines += [
         "## MaxSkew on plain faces", "",
         "Mean over the 20 occupations, K = 60 of 600 faces without props, natural logarithm. "
-        "Chance: random rankings, their mean and 95% range.", "",
+        "Chance: random rankings, their mean and 95% range. A ranking has no scale: where little else tells "
+        "faces apart, a small preference shows like a large one. So the difference in logits between the "
+        "most and the least preferred group stands beside it.", "",
     ]  # fmt: skip
     faces = sets.bias_set("faces")
     ranked = [rank_faces(model, faces) for model in models]
@@ -134,12 +147,13 @@ def describe(models: Sequence[Model]) -> str:
         right = [f.directions_right(attribute) for f in ranked]
         rows.append([
             attribute, _plain(chance), *(_plain(f.results[attribute].max_skew.mean) for f in ranked),
-            *(f"{r} of {n}" for r, n in right),
+            *(f"{f.gaps[attribute]:.2f}" for f in ranked), *(f"{r} of {n}" for r, n in right),
         ])  # fmt: skip
     heads = (
         "attribute",
         "chance",
         *(m.name for m in models),
+        *(f"logits apart, {m.name}" for m in models),
         *(f"strong directions right, {m.name}" for m in models),
     )
     lines += _table(heads, rows)
