@@ -33,6 +33,7 @@ class Repository:
     messages: list[str] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+    gated: bool = False  # what it is can be asked, its files cannot: nobody has accepted the terms
 
     def commit(self, files: dict[str, bytes], message: str) -> str:
         sha = hashlib.sha1(f"{len(self.commits)}{message}{sorted(files)}".encode()).hexdigest()
@@ -69,6 +70,7 @@ class Hub:
     stored: dict[str, bytes] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)  # old name -> new one
 
     def files(self, name: str, kind: str = "datasets") -> dict[str, bytes]:
         return self.repositories[kind, name].commits[-1][1]
@@ -141,6 +143,11 @@ class _Handler(BaseHTTPRequestHandler):
         for method, pattern, action in _ROUTES:
             match = re.fullmatch(pattern, path)
             if match and method == self.command:
+                old = match.groupdict().get("name", "")
+                if old in self.hub.renamed:
+                    target = self.path.replace(old, self.hub.renamed[old], 1)
+                    self._send(307, {"error": "moved"}, {"Location": target})
+                    return
                 action(self, body, **match.groupdict())
                 return
         self._error(404, "EntryNotFound", f"no such call: {request}")
@@ -204,9 +211,8 @@ class _Handler(BaseHTTPRequestHandler):
         if found := self._at(kind, name, revision):
             repository, sha, files = found
             siblings = [{"rfilename": path} for path in sorted(files)]
-            self._send(
-                200, {"id": name, "sha": sha, "private": repository.private, "siblings": siblings, "tags": []}
-            )
+            about = {"id": name, "sha": sha, "private": repository.private, "siblings": siblings, "tags": []}
+            self._send(200, about | {"gated": "manual" if repository.gated else False})
 
     def refs(self, body: bytes, kind: str, name: str) -> None:
         if repository := self._find(kind, name):
@@ -327,7 +333,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def resolve(self, body: bytes, kind: str, name: str, revision: str, file: str) -> None:
         if found := self._at(kind, name, revision):
-            _, sha, files = found
+            repository, sha, files = found
+            if repository.gated:
+                known = self.headers.get("Authorization") is not None
+                self._error(403 if known else 401, "GatedRepo", f"Access to dataset {name} is restricted.")
+                return
             path = unquote(file)
             if path not in files:
                 self._error(404, "EntryNotFound", "Entry not found")

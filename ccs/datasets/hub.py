@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ccs.datasets.source import Source
 from ccs.datasets.table import Table
@@ -29,8 +30,11 @@ def _explained(name: str, hub: str) -> Iterator[None]:
     except hub_errors.GatedRepoError as error:
         raise InputError(_gated(name, hub, local)) from error
     except (datasets.exceptions.DatasetNotFoundError, hub_errors.RepositoryNotFoundError) as error:
-        if "gated" in str(error):
+        # What huggingface_hub says of any missing repository has the word "gated" in it too.
+        if "is a gated dataset" in str(error):
             raise InputError(_gated(name, hub, local)) from error
+        if str(error).startswith("Revision"):  # of datasets; huggingface_hub has an error of its own for it
+            raise InputError(_gone(name, hub, local)) from error
         raise InputError(
             f"{name!r} was not found on the Hub as {hub!r}: it may have been renamed, removed or made "
             f"private; look it up there, {local}."
@@ -40,14 +44,12 @@ def _explained(name: str, hub: str) -> Iterator[None]:
             f"{name!r} cannot be fetched from the Hub ({hub}): no connection; {local[3:]}."
         ) from error
     except (hub_errors.RevisionNotFoundError, hub_errors.EntryNotFoundError) as error:
-        raise InputError(
-            f"{hub!r} no longer has the file or revision that {name!r} needs; {local[3:]}."
-        ) from error
+        raise InputError(_gone(name, hub, local)) from error
     except hub_errors.HfHubHTTPError as error:
         raise InputError(
             f"{name!r}: the Hub refused {hub!r} ({error.response.status_code}); {local[3:]}."
         ) from error
-    except (ValueError, datasets.exceptions.DatasetsError) as error:
+    except (ValueError, FileNotFoundError, datasets.exceptions.DatasetsError) as error:
         if isinstance(error, InputError):
             raise
         why = " ".join(str(error).split())[:300]
@@ -59,6 +61,10 @@ def _gated(name: str, hub: str, local: str) -> str:
         f"{name!r} is gated on the Hub: accept its terms on the page of {hub!r} and log in with "
         f"`hf auth login`, {local}."
     )
+
+
+def _gone(name: str, hub: str, local: str) -> str:
+    return f"{hub!r} no longer has the file or revision that {name!r} needs; {local[3:]}."
 
 
 def rows(source: Source, max_rows: int | None = None) -> Table:
@@ -94,7 +100,7 @@ def any_rows(
 
     with _explained(name, hub):
         if max_streamed is None:
-            return Table(datasets.load_dataset(hub, config, split=split, revision=revision), name)
+            return Table(_whole_split(hub, config, split, revision), name)
         stream = datasets.load_dataset(hub, config, split=split, revision=revision, streaming=True)
         features = stream.features
         for column, feature in (features or {}).items():
@@ -105,6 +111,32 @@ def any_rows(
         if features is not None:
             taken = taken.cast(features)
         return Table(taken, name)
+
+
+def _whole_split(hub: str, config: str | None, split: str, revision: str | None) -> Any:
+    """A `datasets.Dataset` of one split. Its files alone are fetched; `load_dataset` fetches every split's.
+
+    ValueError where the split is not there or has not the rows that its card says.
+    """
+    import datasets
+
+    builder = datasets.load_dataset_builder(hub, config, revision=revision)
+    files = builder.config.data_files or {}
+    if split not in files:
+        raise ValueError(f"it has no split {split!r}, but {', '.join(files) or 'none'}")
+    rows = datasets.load_dataset(
+        hub,
+        config,
+        data_files={split: list(files[split])},
+        features=builder.info.features,
+        split=split,
+        revision=revision,
+        verification_mode="no_checks",  # they would miss the other splits; the rows are counted here
+    )
+    stated = (builder.info.splits or {}).get(split)
+    if stated is not None and stated.num_examples and stated.num_examples != len(rows):
+        raise ValueError(f"{len(rows)} rows came, its card says {stated.num_examples}")
+    return rows
 
 
 def text_file(source: Source, name: str) -> str:
