@@ -48,7 +48,9 @@ def test_tables_are_valid_and_the_manifest_says_how(done: Path) -> None:
     assert manifest["judges"] == [{"name": "tags", "stand_in": True}]
     # two texts a head: a label always fits one of them, and one that fits both is rarer than not
     none, one, both = manifest["chance_ccs"]
-    assert none == 0 and one + both == pytest.approx(1) and one > both > 0
+    assert none == 0
+    assert one + both == pytest.approx(1)
+    assert one > both > 0
     assert max(manifest["largest_error"].values()) < 1e-5
     assert set(manifest["largest_error"]) == {"forward", "plans", "contributions"}
     assert manifest["measured"]["seconds"]["moments"] > 0
