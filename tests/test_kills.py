@@ -43,17 +43,19 @@ def test_kills_at_random_moments(tiny_folder: Path, tmp_path: Path) -> None:
     quiet = tmp_path / "quiet"
     assert run(arguments(tiny_folder, texts, quiet)) == 0
     began = time.monotonic()  # only now, when all is imported, as it is in those to be killed
-    assert not killed_after(300, arguments(tiny_folder, texts, tmp_path / "timed"))
+    assert not killed_after(600, arguments(tiny_folder, texts, tmp_path / "timed"))
     lasts = time.monotonic() - began
     expected, rng, kills, trial = contents(quiet), random.Random(1), 0, 0
     while kills < KILLS:
         out = tmp_path / f"killed{trial}"
         args = arguments(tiny_folder, texts, out)
+        before = kills
         while killed_after(rng.uniform(0.02, 0.6) * lasts, args):
             kills += 1
         assert contents(out) == expected
         trial += 1
-    assert kills >= KILLS
+        # A machine's load comes and goes, and with it how long a run lasts.
+        lasts *= 0.7 if kills == before else 1.1
 
 
 def in_a_child(work: Callable[[], int]) -> int:
