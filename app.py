@@ -71,13 +71,14 @@ def make(found: Collection) -> App:
     from ccs.ui.galleries import Galleries
     from ccs.ui.labelled import open_gallery
 
-    others = []
+    others, specs = [], {}
     for spec in filter(None, map(str.strip, os.environ.get("CCS_GALLERIES", "").split(","))):
         try:
             others.append(open_gallery(spec))
+            specs[others[-1].name] = spec
         except InputError as error:
             found = replace(found, notices=(*found.notices, f"The gallery {spec} was left out: {error}"))
-    return App(found, Path(get_upload_folder()), Galleries(others))
+    return App(found, Path(get_upload_folder()), Galleries(others, specs))
 
 
 if __name__ == "__main__":

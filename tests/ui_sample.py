@@ -22,7 +22,18 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
     rng = np.random.default_rng(seed)
     first = {"model": model, "weights": weights[:16]}
     out: dict[str, list[dict[str, Any]]] = {
-        n: [] for n in ("spans", "labels", "judgments", "scores", "pruning", "bias", "heads")
+        n: []
+        for n in (
+            "spans",
+            "labels",
+            "judgments",
+            "scores",
+            "pruning",
+            "bias",
+            "heads",
+            "effects",
+            "correlations",
+        )
     }
     ccs_of: dict[Head, int | None] = {}
     for number, head in enumerate(HEADS):
@@ -30,8 +41,8 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
         label, fits = CONCEPTS[number % len(CONCEPTS)], number % 6
         ccs_of[head] = None if head == UNKNOWN else fits
         out["labels"].append({**at, "label": label, "labeler": "tags"})
-        shares = np.sort(rng.dirichlet(np.ones(8))[:5])[::-1]
-        for rank in range(5):
+        shares = np.sort(rng.dirichlet(np.ones(8))[:7])[::-1]
+        for rank in range(7):
             concept = label if rank < fits else CONCEPTS[(number + 1) % len(CONCEPTS)]
             text = f"{concept.lower()} text {rank} of {head}"
             out["spans"].append(
@@ -47,6 +58,8 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
                 out["judgments"].append(
                     {**at, "rank": rank, "text": text, "label": label, "judge": judge, **said}
                 )
+        # A further K: it is named and decides nothing.
+        at_seven = {"k": 7, "ccs": None if head == UNKNOWN else fits, "level": "", "majority": fits}
         level = "unknown" if head == UNKNOWN else {5: "high", 3: "moderate", 1: "low", 0: "low"}.get(fits, "")
         out["scores"].append(
             {
@@ -56,10 +69,11 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
                 "ccs": ccs_of[head],
                 "level": level,
                 "majority": fits,
-                "share": float(shares.sum()),
+                "share": float(shares[:5].sum()),
                 "variance": 0.01 * (number + 1),
             }
         )
+        out["scores"].append({**out["scores"][-1], **at_seven})
         out["heads"].append(
             {
                 **at,
@@ -81,9 +95,33 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
         ("none", None, HeadSet()),
         ("high", None, high),
         ("low", None, low),
+        ("high@7", None, HeadSet(HEADS[:2])),
     ]
     plans += [("random", s, HeadSet(HEADS[i] for i in rng.choice(24, 4, replace=False))) for s in range(3)]
     plans += [(f"single:{head}", None, HeadSet([head])) for head in HEADS[:6]]
+    for plan, plan_seed, off in plans[1:3]:
+        both = {
+            name + part: 0.01 * (1 + len(part))
+            for name in ("direct", "total")
+            for part in ("", "_low", "_high", "_p_value")
+        }
+        at = {
+            "plan": plan,
+            "seed": plan_seed,
+            "heads": str(off),
+            "n_heads": len(off),
+            "dataset": "world/subjects",
+        }
+        out["effects"].append({**first, **at, "metric": "top1", "factor": "", **both})
+    for method in ("spearman", "pearson"):
+        told = {"value": 0.9, "low": 0.7, "high": 1.0, "p_value": 0.01, "n": 24, "method": method}
+        where = {
+            "between": "direct and total effect",
+            "dataset": "world/subjects",
+            "metric": "top1",
+            "factor": "",
+        }
+        out["correlations"].append({**first, **where, **told})
     for plan, plan_seed, off in plans:
         drop = 0.0 if plan == "none" else float(0.02 * len(off) * rng.uniform(0.5, 1.5))
         shared = {**first, "plan": plan, "seed": plan_seed, "heads": str(off), "n_heads": len(off), "n": 300}

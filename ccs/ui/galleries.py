@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,9 +41,13 @@ def chunk(model: Model) -> int:
 
 
 class Galleries:
-    """All galleries, each read once. Drawn faces always; others are added by name. Threads may share it."""
+    """All galleries, each read once. Drawn faces always; others are added. Threads may share it.
 
-    def __init__(self, others: Sequence[BiasSet] = ()) -> None:
+    `specs`: gallery -> what `ccs.ui.labelled.open_gallery` opens it by, for programs that open it too.
+    """
+
+    def __init__(self, others: Sequence[BiasSet] = (), specs: Mapping[str, str] | None = None) -> None:
+        self.specs = dict(specs or {})
         self._sets: dict[str, BiasSet] = {one.name: one for one in others}
         self._names = (*DRAWN, *self._sets)
         self._images: dict[str, tuple[Image.Image, ...]] = {}

@@ -87,7 +87,6 @@ def _title(card: Card, model: str, off: HeadSet | None = None) -> str:
     """The card's head; with `off`, the heads switched off, buttons that switch this one."""
     score = f"{card.score} of {card.k}" if card.k else "not scored"
     facts = [f"<b>CCS {score}</b> ({esc(card.level_name)})"] if card.k else ["<b>not scored</b>"]
-    facts += [f"{n} of {k} texts" for k, n in card.others]
     if card.share is not None:
         facts.append(f"its texts explain {percent(card.share, 0)} of its variance")
     if card.labeler:
@@ -112,6 +111,14 @@ def _texts(card: Card, chosen: int) -> str:
         return empty("No texts", "There are no tables for this head, so what it writes about is not known.")
     judges = [v.judge for v in card.texts[0].verdicts]
     rows = "".join(_text_row(rank, text, chosen) for rank, text in enumerate(card.texts))
+    more = "".join(_text_row(rank, text, -1) for rank, text in enumerate(card.further, len(card.texts)))
+    header = head_row("", "text", "share", *judges)
+    if more:
+        counted = ", ".join(f"{n} of {k}" for k, n in card.others) or "unknown"
+        more = (
+            f'<details class="more"><summary>{len(card.further)} further texts; CCS with them: {counted}'
+            f'</summary><table class="texts">{header}<tbody>{more}</tbody></table></details>'
+        )
     saved = csv_text(
         ["head", "rank", "text", "concept", "share", *(f"{j} {part}" for j in judges for part in _SAID)],
         [
@@ -123,7 +130,7 @@ def _texts(card: Card, chosen: int) -> str:
                 f"{t.share:.6f}",
                 *(cell for v in t.verdicts for cell in (_word(v.verdict), v.why)),
             ]
-            for i, t in enumerate(card.texts)
+            for i, t in enumerate((*card.texts, *card.further))
         ],
     )
     what = (
@@ -136,7 +143,7 @@ def _texts(card: Card, chosen: int) -> str:
     )
     return figure(
         f"Texts that describe {card.head}",
-        f'<table class="texts">{head_row("", "text", "share", *judges)}<tbody>{rows}</tbody></table>',
+        f'<table class="texts">{header}<tbody>{rows}</tbody></table>{more}',
         what=what,
         unit="share of the head’s variance, %",
         name=f"texts-{card.head}",

@@ -130,7 +130,10 @@ def _classify(session: Session) -> str:
 def _bias(app: App, session: Session) -> str:
     what = bias.asked(app, session)
     drawn = DRAWN.get(what.gallery.name)
-    if drawn is None:
+    spec = app.galleries.specs.get(what.gallery.name)
+    if spec is not None:
+        gallery = f"from ccs.ui.labelled import open_gallery\n\ngallery = open_gallery({spec!r})\n"
+    elif drawn is None:
         gallery = f"gallery = ...  # the labelled pictures of {what.gallery.name}, a ccs.datasets.BiasSet\n"
     else:
         gallery = f"from ccs.world import sets\n\ngallery = sets.bias_set({drawn!r})\n"

@@ -24,7 +24,7 @@ MAX_HEADS = 1024
 MAX_QUERY = 12_000
 MAX_HISTORY = 100
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ud800-\udfff]")
 
 
 @dataclass(frozen=True)

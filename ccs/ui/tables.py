@@ -51,7 +51,8 @@ class Text:
 class Card:
     """All the tables know of one head. `ccs` None is unknown; `k` 0 means that it was never scored.
 
-    `others`: (k, CCS at that k) for the further numbers of texts that the run counted, known ones only.
+    `texts` are the k that the score counts. A run may count more: `further` are the texts after these, and
+    `others` holds (k, CCS at that k), known ones only.
     """
 
     head: Head
@@ -63,6 +64,7 @@ class Card:
     share: float | None = None
     variance: float | None = None
     texts: tuple[Text, ...] = ()
+    further: tuple[Text, ...] = ()
     others: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -147,8 +149,13 @@ def sheet(model: str, results: Results | None) -> Sheet:
     labels = {Head(int(r.layer), int(r.head)): r for r in results.table("labels").itertuples()}
     scores = results.table("scores")
     # With several K the smallest is the main one: labels and levels are its, and so are the texts shown.
-    main = scores[scores["k"] == scores["k"].min()]
-    best = {Head(int(r.layer), int(r.head)): r for r in main.itertuples()}
+    main = scores["k"].min()
+    best, others = {}, defaultdict(list)
+    for r in scores.sort_values("k").itertuples():
+        if r.k == main:
+            best[Head(int(r.layer), int(r.head))] = r
+        elif not pd.isna(r.ccs):
+            others[Head(int(r.layer), int(r.head))].append((int(r.k), int(r.ccs)))
     cards = {}
     for head in sorted({*texts, *labels, *best}):
         label, score = labels.get(head), best.get(head)
@@ -162,6 +169,8 @@ def sheet(model: str, results: Results | None) -> Sheet:
             share=float(score.share) if score else None,
             variance=float(score.variance) if score else None,
             texts=tuple(texts[head][: int(score.k) if score else None]),
+            further=tuple(texts[head][int(score.k) :]) if score else (),
+            others=tuple(others[head]),
         )
     return Sheet(model, results, cards)
 
