@@ -335,7 +335,8 @@ open_panel(spec, settings).judge(questions)
 
 def start(server: LLMServer, settings: JudgeSettings, mode: str = "live") -> subprocess.Popen[bytes]:
     # Python takes SIGINT as it finds it, and a shell's background jobs begin with it ignored.
-    command = [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + SCRIPT]
+    handled = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", handled + SCRIPT]
     return subprocess.Popen([*command, server.spec, str(settings.cache), mode])
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from compute_sample import arguments, run, run_in_processes, small_pool
+from PIL import Image
 
 from batch.loading import Clock, Fitting, Shards, load
 from batch.processes import Processes
