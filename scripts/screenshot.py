@@ -20,9 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Start the app, open a screen, save what is seen; 2 if there is no browser or no results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", help="a folder of tables; default: precomputed/")
-    parser.add_argument(
-        "--query", default="tab=classify&preset=high", help="the screen, as in the page's address"
-    )
+    parser.add_argument("--query", default="tab=classify", help="the screen, as in the page's address")
     parser.add_argument("--out", type=Path, default=Path("docs/app.png"))
     parser.add_argument("--width", type=int, default=WIDTH)
     parser.add_argument("--height", type=int, default=HEIGHT)
@@ -45,11 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         demo = blocks(lambda: app)
         _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
-        query = args.query
-        if "preset=high" in query:
-            high = str(app.sheet(app.models[0]).level("high")).replace(" ", "+")
-            query = query.replace("preset=high", f"off={high}")
-        shoot(chromium, f"{url}?{query}&__theme=light", args)
+        app.warm()  # so that the example is one that the whole model gets right
+        shoot(chromium, f"{url}?{args.query}&__theme=light", args)
         demo.close(verbose=False)
     print(f"{args.out} is written.")
     return 0

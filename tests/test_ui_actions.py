@@ -21,7 +21,9 @@ from ccs.ui import (
 )
 from ccs.ui.core import App
 from ccs.ui.interface import actor
+from ccs.ui.pictures import load_example
 from ccs.ui.session import Session
+from ccs.zeroshot import class_weights
 from tests.ui_page import SMALL, app, check, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
@@ -35,7 +37,17 @@ def test_the_first_visit_shows_an_effect(app: App) -> None:
     # The tables say on which drawn pictures the high heads matter most; a link that says more is obeyed.
     table = app.sheet("organism").table("pruning")
     rows = table[(table["plan"] == "high") & (table["metric"] == "top1")].sort_values("difference")
-    assert session.state.example == f"{rows.iloc[0]['dataset'].removeprefix('world/')}:0"
+    name, _, _ = session.state.example.partition(":")
+    assert f"world/{name}" == rows.iloc[0]["dataset"]
+    # Four pictures that the whole model gets right, so that what changes is the heads' doing.
+    example, model = load_example(session.state.example), app.shelf.get("organism")
+    weights = class_weights(model, example.classes, example.templates)
+    found = (model.embed_images([p.image for p in example.pictures]) @ weights.T).argmax(axis=1)
+    assert tuple(example.classes[i] for i in found) == example.answers
+    # And the attribute whose MaxSkew in the first gallery changed most.
+    table = app.sheet("organism").table("bias")
+    rows = table[(table["plan"] == "high") & (table["metric"] == "MaxSkew mean")]
+    assert session.state.attribute == rows.loc[rows["difference"].abs().idxmax(), "attribute"]
     assert not opening.open_link(app, {"off": "none"}).state.off
     assert opening.open_link(app, {"example": "digits:2"}).state.example == "digits:2"
     again = opening.open_link(app, dict(parse_qsl(session.state.query())))

@@ -99,7 +99,7 @@ def _facts(manifest: Mapping[str, Any]) -> str:
         f"{judge['name']}{' (stand-in)' if judge.get('stand_in') else ''}"
         for judge in manifest.get("judges", ())
     )
-    versions = manifest.get("versions", {})
+    versions, settings = manifest.get("versions", {}), manifest.get("settings", {})
     facts = {
         "made": manifest.get("created"),
         "model": f"{model.get('name')}: {model.get('architecture')}, {model.get('layers')} layers of "
@@ -108,7 +108,7 @@ def _facts(manifest: Mapping[str, Any]) -> str:
         "texts": f"{texts.get('count')} of the pool {texts.get('name')}",
         "images": f"{images.get('count')} of {images.get('name')}: {images.get('source')}",
         "labeler and judges": f"{manifest.get('labeler', {}).get('name')}; {judges}",
-        "texts a head (K)": _plain(manifest.get("settings", {}).get("k")),
+        "texts a head (K)": ", ".join(str(k) for k in (settings.get("k"), *settings.get("further_k", ()))),
         "largest error": f"{max(errors):.1e}, fast path against slow reference" if errors else "not recorded",
         "time": f"{total:.0f} seconds" if total else "not recorded",
         "version": f"clip-ccs {versions.get('clip-ccs', '?')}, PyTorch {versions.get('torch', '?')}, Python "
@@ -208,8 +208,8 @@ def _stand_ins(sheet: Sheet) -> str:
 def _privacy() -> str:
     return (
         '<div class="panel words"><h3>Your pictures</h3><p>They are read into memory, the uploaded file is '
-        "deleted at once, and what is left goes "
-        "when you leave or after an hour. Nothing is sent to another host; there are no analytics. Gender "
+        "deleted at once, and what is kept is gone an hour "
+        "after you leave. Nothing is sent to another host; there are no analytics. Gender "
         "presentation and skin tone "
         "are groups of drawn faces, or labels that others gave; they say nothing about how a person is.</p>"
         "</div>"

@@ -35,6 +35,7 @@ class App:
         self._sheets: dict[str, Sheet] = {}
         self.budget = Budget()
         self.driving = Memory(KEPT)
+        self.pages = Memory()
         self._faces = Memory(2000)
 
     @property
@@ -60,9 +61,12 @@ class App:
 
     def warm(self) -> None:
         """Load what the opening page needs, before anyone asks."""
+        from ccs.ui import opening
+
         try:
             for _ in driving.collect(self, self.shelf.get(self.models[0])):
                 pass
+            opening.open_link(self, {})
         except InputError as error:
             log.warning("the first model cannot be loaded: %s", error)
 
@@ -148,8 +152,7 @@ def first(app: App, session: Session) -> bool:
     try:
         model = app.shelf.get(state.model)
         if state.tab == "heads":
-            card = app.sheet(state.model).card(state.head) if state.head is not None else None
-            return card is not None and bool(card.texts) and driving.known(app, model) is None
+            return any(driving.known(app, one) is None for one in heads.shown(app, session))
         if state.tab == "bias":
             name = bias.asked(app, session).gallery.name
             if app.galleries.ready(model, name, state.off):

@@ -8,6 +8,7 @@ import pandas as pd
 
 from ccs.ui.effects import nan
 from ccs.ui.parts import csv_text, esc, figure, head_row, interval, number, scroll
+from ccs.ui.plans import plan_words
 from ccs.ui.session import Session
 
 if TYPE_CHECKING:
@@ -21,14 +22,21 @@ COLUMNS = (
 )
 
 
-def render(app: App, session: Session) -> str:
-    """The figure of this model, or nothing where its run has no such tables."""
+def render(app: App, session: Session, fairness: str) -> str:
+    """The figure of this model, or nothing where its run has no such tables.
+
+    fairness: the key of the measure of bias whose rows are shown, beside those of accuracy on every set.
+    """
     sheet = app.sheet(session.state.model)
     rows, found = sheet.table("effects"), sheet.table("correlations")
     if not len(rows):
         return ""
-    kinds = rows["plan"].str.partition(":")[0]
-    named = rows[kinds.isin(SHOWN)].sort_values(["dataset", "metric", "factor"], kind="stable")
+    dataset, attribute, *_ = fairness.split("|")
+    named = rows[rows["plan"].str.split(":").str[0].isin(SHOWN)]
+    asked = (named["dataset"] == dataset) & (named["factor"] == attribute)
+    named = named[(named["metric"] == "top1") | asked].sort_values(
+        ["dataset", "metric", "factor"], kind="stable"
+    )
     body = "".join(_row(row) for row in named.itertuples())
     header = head_row("set", "metric", "images", "#direct (95%)", "#total (95%)")
     return figure(
@@ -37,7 +45,7 @@ def render(app: App, session: Session) -> str:
         what="<b>Total</b>: the heads’ outputs are zero in the forward pass, as everywhere on this page. "
         "<b>Direct</b>: their contributions are subtracted from the finished embedding, so that later layers "
         "cannot make up for them. Where the two differ, later layers react. The correlations are over single "
-        "heads. All sets stand in the CSV.",
+        "heads. All sets of heads and all measures stand in the CSV.",
         unit="points for accuracy, natural log for MaxSkew",
         name="direct-and-total",
         table=csv_text(COLUMNS, rows[list(COLUMNS)].itertuples(index=False)),
@@ -49,8 +57,8 @@ def _row(row: Any) -> str:
     factor = f" by {esc(row.factor)}" if row.factor else ""
     direct, total = (_cell(row, kind, scale, digits) for kind in ("direct", "total"))
     return (
-        f'<tr><th scope="row">{esc(row.plan)}</th><td>{esc(row.metric)}{factor}</td><td>{esc(row.dataset)}'
-        f"</td><td class=num>{direct}</td><td class=num>{total}</td></tr>"
+        f'<tr><th scope="row">{esc(plan_words(row.plan, None))}</th><td>{esc(row.metric)}{factor}</td>'
+        f"<td>{esc(row.dataset)}</td><td class=num>{direct}</td><td class=num>{total}</td></tr>"
     )
 
 

@@ -23,11 +23,18 @@ if TYPE_CHECKING:
 
 def prepare(app: App, session: Session) -> Iterator[tuple[float, str]]:
     """The long work before the view is whole: yields (share done, what is being done)."""
-    head = session.state.head
-    if head is None or not app.sheet(session.state.model).card(head).texts:
-        return
-    for share in driving.collect(app, app.shelf.get(session.state.model)):
-        yield share, f"Looking at {driving.DRAWN} drawn pictures"
+    for model in shown(app, session):
+        for share in driving.collect(app, model):
+            yield share, f"Looking at {driving.DRAWN} drawn pictures"
+
+
+def shown(app: App, session: Session) -> list[Model]:
+    """The models of the heads on the page that have texts for pictures to be ranked by."""
+    state, names = session.state, []
+    for name, head in ((state.model, state.head), (state.other_model or state.model, state.other_head)):
+        if head is not None and app.sheet(name).card(head).texts and name not in names:
+            names.append(name)
+    return [app.shelf.get(name) for name in names]
 
 
 def render(app: App, session: Session, sheet: Sheet, whole: bool = True) -> str:
@@ -63,9 +70,7 @@ def _parts(app: App, session: Session, sheet: Sheet, card: Card, whole: bool) ->
     try:
         model = app.shelf.get(sheet.model)
         looks = _looks(session, model, card)
-        drive = driving.render(app, session, model, card, whole) if first else ""
-        if not first and driving.known(app, model) is not None:
-            drive = driving.render(app, session, model, card, whole, text=0)
+        drive = driving.render(app, session, model, card, whole, text=None if first else 0)
     except InputError as error:
         told = f"{error} What stands here is from its tables."
         return [texts, empty("The model itself is not here", told), "", effect, selectivity]

@@ -42,7 +42,8 @@ def render(session: Session, sheet: Sheet) -> str:
         )
     # The tables stand still while a visitor annotates; only the task changes from key to key.
     still = session.memory.get(
-        ("judges", sheet.model), lambda: _panel(sheet, table) + _concepts(table) + _disputed(table)
+        ("judges", sheet.model),
+        lambda: _panel(sheet, table) + _scores(sheet) + _concepts(table) + _disputed(table),
     )
     return task.render(session, sheet) + still
 
@@ -139,12 +140,42 @@ def _cost(judge: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
     return ", ".join(told) or "not recorded"
 
 
-def _share(value: float) -> str:
-    return "–" if value != value else percent(value)
+def _share(value: float | None) -> str:
+    return "–" if value is None or value != value else percent(value)
 
 
 def _number(value: float) -> str:
     return "–" if value != value else number(value, 3)
+
+
+def _scores(sheet: Sheet) -> str:
+    """How many heads stand at each score, beside what heads with random texts would score."""
+    known = [card.ccs for card in sheet.cards.values() if card.ccs is not None and card.k == sheet.k]
+    if not known:
+        return ""
+    chance = [float(share) for share in sheet.manifest.get("chance_ccs") or ()]
+    rows = []
+    for score in range(sheet.k + 1):
+        share = known.count(score) / len(known)
+        rows.append((score, known.count(score), share, chance[score] if score < len(chance) else None))
+    body = "".join(
+        f'<tr><th scope="row">{score} of {sheet.k}</th><td class=num>{n}</td><td><span class="bar plain">'
+        f'<span style="width:{100 * share:.1f}%"></span>'
+        + ("" if by_chance is None else f'<i style="left:{min(100 * by_chance, 99.4):.1f}%"></i>')
+        + f"<b>{percent(share, 0)}</b></span></td><td class=num>{_share(by_chance)}</td></tr>"
+        for score, n, share, by_chance in rows
+    )
+    header = head_row("CCS", "#heads", "share of the heads", "#by chance")
+    return figure(
+        "What the verdicts come to",
+        scroll(f'<table class="nums fit">{header}<tbody>{body}</tbody></table>'),
+        what="Heads by their CCS, the number of their texts that all judges accept. <b>By chance</b> (the "
+        "upright line): the same for heads with texts drawn at random from the pool, where the run could "
+        "tell; even such a head has a label that fits some of its texts.",
+        unit="share of the heads, %",
+        name="ccs",
+        table=csv_text(["CCS", "heads", "share", "by chance"], rows),
+    )
 
 
 def _concepts(table: pd.DataFrame) -> str:

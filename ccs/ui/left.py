@@ -212,6 +212,6 @@ def _tray(session: Session) -> str:
         'data-files="1"></label>'
         '<button type="button" data-camera="1">Camera</button></div>'
         f'<div class="row">{own}</div><p class="muted small">Drop or paste pictures too: up to 16, each '
-        "20 MB and 40 megapixels. They stay in memory and go when you leave; a link does not hold them.</p>"
+        "20 MB and 40 megapixels. They stay in memory until an hour after you leave; no link holds them.</p>"
         "</div>"
     )

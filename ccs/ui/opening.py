@@ -10,7 +10,7 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.ui import classify, task
 from ccs.ui.memory import Memory
-from ccs.ui.pictures import example_names, parse_example
+from ccs.ui.pictures import example_names, first_right, parse_example
 from ccs.ui.session import Session
 from ccs.ui.state import State, from_query
 from ccs.ui.tables import Sheet
@@ -38,14 +38,14 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
     except InputError as error:
         notices.append(str(error))
         state = replace(state, example="", template="")
-    known, sheet = app.heads(state.model), app.sheet(state.model)
+    known = app.heads(state.model)
     if unknown := state.off - known:
         notices.append(f"The link’s heads {HeadSet(unknown)} are not in {state.model} and were left out.")
         state = replace(state, off=HeadSet(state.off & known))
     if state.head not in known:
         state = replace(state, head=best(app, state.model))
     if "off" not in query:
-        state = _example(state, sheet, known)
+        state = _example(app, state)
     session = Session(state=state, notices=notices, memory=Memory(budget=app.budget))
     session.click = "inspect" if state.tab == "heads" else "switch"
     if state.tab == "judges":
@@ -61,12 +61,23 @@ def best(app: App, model: str) -> Head | None:
     return max(cards, key=lambda card: (card.ccs if card.ccs is not None else -1, card.share or 0)).head
 
 
-def _example(state: State, sheet: Sheet, known: HeadSet) -> State:
+def _example(app: App, state: State) -> State:
+    """The screen with what a link left open: heads off, pictures and an attribute that show what they do."""
+    sheet, known = app.sheet(state.model), app.heads(state.model)
     off = HeadSet(sheet.level(EXAMPLE) & known) or HeadSet(filter(None, [state.head]))
-    example = state.example
-    if not example and not state.classes and (name := telling(sheet)):
-        example = f"{name}:0"
-    return replace(state, off=off, example=example)
+    if not state.example and not state.classes and (name := telling(sheet)):
+        state = replace(state, example=f"{name}:{_page(app, state.model, name)}")
+    if not state.attribute and not state.gallery:
+        state = replace(state, attribute=telling_attribute(sheet, app.galleries.names[0]))
+    return replace(state, off=off)
+
+
+def _page(app: App, model: str, name: str) -> int:
+    """The page of drawn pictures to open; 0 as long as the model is not in memory."""
+    if model not in app.shelf.loaded():
+        return 0
+    loaded = app.shelf.get(model)
+    return app.pages.get((loaded.weights_hash, name), lambda: first_right(loaded, name))
 
 
 def telling(sheet: Sheet) -> str:
@@ -78,3 +89,15 @@ def telling(sheet: Sheet) -> str:
     rows = rows[wanted & rows["difference"].notna()].sort_values("difference", kind="stable")
     named = [str(name).removeprefix("world/") for name in rows["dataset"]]
     return next((name for name in named if name in example_names()), "")
+
+
+def telling_attribute(sheet: Sheet, gallery: str) -> str:
+    """The attribute whose MaxSkew in the gallery changed most without the high heads; "" if not measured."""
+    rows = sheet.table("bias")
+    if not len(rows):
+        return ""
+    wanted = {"plan": EXAMPLE, "metric": "MaxSkew mean", "dataset": gallery, "mode": "correct"}
+    for column, value in wanted.items():
+        rows = rows[rows[column] == value]
+    rows = rows[rows["difference"].notna()]
+    return str(rows.loc[rows["difference"].abs().idxmax(), "attribute"]) if len(rows) else ""

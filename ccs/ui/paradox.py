@@ -77,7 +77,7 @@ def render(app: App, session: Session) -> str:
         + _lead(ours, x, y)
         + _plot(ours, shown, x, y, state)
         + _table(ours, shown, state)
-        + directs.render(app, session)
+        + directs.render(app, session, y.key)
     )
 
 

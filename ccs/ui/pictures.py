@@ -16,6 +16,7 @@ from ccs.tower import Trunk
 from ccs.ui import attention
 from ccs.ui.session import Session
 from ccs.ui.uploads import Picture
+from ccs.zeroshot import class_weights
 
 SHOWN = 4
 PAGES = 25
@@ -61,6 +62,17 @@ def load_example(example: str) -> Example:
         Picture(answer, whole.images[i], drawn=True) for i, answer in zip(indices, answers, strict=True)
     )
     return Example(shown, whole.classes, whole.templates, answers)
+
+
+def first_right(model: Model, name: str) -> int:
+    """The first page of a set whose pictures the whole model names rightly; 0 if there is none."""
+    for page in range(PAGES):
+        example = load_example(f"{name}:{page}")
+        weights = class_weights(model, example.classes, example.templates)
+        found = (model.embed_images([p.image for p in example.pictures]) @ weights.T).argmax(axis=1)
+        if [example.classes[i] for i in found] == list(example.answers):
+            return page
+    return 0
 
 
 def pictures(session: Session) -> tuple[Picture, ...]:

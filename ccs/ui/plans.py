@@ -52,18 +52,22 @@ class Measured:
 
     @property
     def words(self) -> str:
-        """The plan in words: "high-CCS heads", "concept Colors, high CCS", "random heads, mean of seeds"."""
-        name, _, of = self.plan.split("@")[0].partition(":")
-        words = {
-            **{level: f"{level}-CCS heads" for level in ("high", "moderate", "low")},
-            "equal-high": "high-CCS heads, equal number",
-            "equal-low": "low-CCS heads, equal number",
-            "concept": f"concept {of}, high CCS",
-            "single": f"{of} alone",
-            "random": "random heads" + (", mean over seeds" if self.seed is None else ""),
-        }.get(name, self.plan)
-        at = f" at K = {self.at_k}" if self.at_k else ""
-        return f"{self.model}: {words}{at}" + ("" if self.seed is None else f", seed {self.seed}")
+        return f"{self.model}: {plan_words(self.plan, self.seed)}"
+
+
+def plan_words(plan: str, seed: int | None) -> str:
+    """A plan in words: "high-CCS heads", "concept Colors, high CCS", "random heads, mean over seeds"."""
+    base, _, k = plan.partition("@")
+    name, _, of = base.partition(":")
+    words = {
+        **{level: f"{level}-CCS heads" for level in ("high", "moderate", "low")},
+        "equal-high": "high-CCS heads, equal number",
+        "equal-low": "low-CCS heads, equal number",
+        "concept": f"concept {of}, high CCS",
+        "single": f"{of} alone",
+        "random": "random heads" + (", mean over seeds" if seed is None else ""),
+    }.get(name, base)
+    return words + (f" at K = {k}" if k else "") + ("" if seed is None else f", seed {seed}")
 
 
 def quality_rows(app: App) -> pd.DataFrame:

@@ -1,0 +1,176 @@
+"""How long a visitor waits: the page's start, a click on a head, and what a click costs for a CLIP model.
+
+    python -m benchmarks.app [--clicks 24]
+
+Seconds are of the wall clock, on a machine that does nothing else; the middle of the clicks is kept. A click
+is what the server does from an action to the HTML it sends; where there is a Chromium, also what a visitor
+sees, from the click to the new screen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+from typing import Any
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+RESULTS = Path(__file__).parent / "results" / "app.json"
+ROOT = Path(__file__).parent.parent
+ALLOWED = {"start": 10.0, "click": 0.3, "ratio": 1.0}
+PORT = 7989
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def started() -> dict[str, float]:
+    """Seconds from `python app.py` to the page being served, and to a first visitor's whole page."""
+    start = time.perf_counter()
+    address = f"http://127.0.0.1:{PORT}/"
+    with subprocess.Popen(
+        [sys.executable, "app.py", "--port", str(PORT)], cwd=ROOT, stdout=subprocess.DEVNULL
+    ) as process:
+        try:
+            while process.poll() is None:
+                try:
+                    urllib.request.urlopen(address, timeout=5).close()
+                    break
+                except OSError:
+                    time.sleep(0.05)
+            found = {"served": time.perf_counter() - start}
+            if CHROMIUM is not None:
+                seen = in_browser(address, clicks=24)
+                found |= {"first visit": seen["first"], "click in the browser": seen["click"]}
+            return found
+        finally:
+            process.terminate()
+
+
+def in_browser(address: str, clicks: int) -> dict[str, float]:
+    """Seconds until the first page is whole, and of a click on a head with four pictures (the middle)."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1300, "height": 900})
+        page.set_default_timeout(300_000)
+        start = time.perf_counter()
+        page.goto(address)
+        page.wait_for_function("document.body.dataset.ready && !document.body.dataset.busy")
+        first = time.perf_counter() - start
+        page.goto(f"{address}?tab=classify&off=none")
+        page.wait_for_function("document.body.dataset.ready && !document.body.dataset.busy")
+        heads = page.evaluate("[...document.querySelectorAll('.grid .cell')].map(cell => cell.dataset.head)")
+        took = page.evaluate(
+            """async heads => {
+                const took = [];
+                for (const head of heads) {
+                    const turn = document.body.dataset.ready, start = performance.now();
+                    document.querySelector(`[data-head="${head}"]`).click();
+                    while (document.body.dataset.ready === turn || document.body.dataset.busy)
+                        await new Promise(requestAnimationFrame);
+                    took.push((performance.now() - start) / 1000);
+                }
+                return took;
+            }""",
+            (heads * clicks)[:clicks],
+        )
+        browser.close()
+    return {"first": first, "click": median(took[2:])}
+
+
+def timed(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def act(app: Any, session: Any, do: str, head: str) -> None:
+    """All that the server does for one click."""
+    from ccs.ui import loop
+
+    event: Any = SimpleNamespace(_data={"do": do, "head": head})
+    for _ in loop.act(app, session, event):
+        pass
+
+
+def server_clicks(name: str, clicks: int) -> dict[str, float]:
+    """Seconds of a click for four drawn pictures, beside a plain forward pass of the model on them."""
+    import torch
+
+    from ccs import results
+    from ccs.ui import opening
+    from ccs.ui.core import App
+
+    class One(App):
+        models = (name,)
+
+    with tempfile.TemporaryDirectory() as folder:
+        app = One(results.load(), Path(folder))
+        model = app.shelf.get(name)
+        found: dict[str, float] = {}
+        heads = (list(model.heads) * clicks)[: clicks + 2]
+        for tab, do in (("classify", "toggle"), ("heads", "inspect")):
+            session = opening.open_link(app, {"model": name, "tab": tab, "off": "none"})
+            took = [timed(partial(act, app, session, do, str(head))) for head in heads]
+            found[f"click in {tab}"] = median(took[2:])
+        from ccs.ui.pictures import pictures
+
+        pixels = model.preprocess([picture.image for picture in pictures(session)])
+
+        def plain() -> None:
+            with torch.no_grad():
+                model.clip.encode_image(pixels)
+
+        plain()
+        found["plain pass"] = median(timed(plain) for _ in range(9))
+        found["ratio"] = found["click in classify"] / found["plain pass"]
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, and keep as JSON; 1 where something takes longer than it should."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--clicks", type=int, default=24)
+    args = parser.parse_args(argv)
+    import torch
+
+    found: dict[str, Any] = {
+        "about": {
+            "torch": torch.__version__,
+            "machine": platform.machine(),
+            "threads": torch.get_num_threads(),
+            "load before": os.getloadavg()[0],
+        },
+        "start": started(),
+        "organism": server_clicks("organism", args.clicks),
+        "ViT-B-32/random": server_clicks("ViT-B-32/random", args.clicks),
+        "allowed": ALLOWED,
+    }
+    for name in ("start", "organism", "ViT-B-32/random"):
+        print(name, *(f"{key} {value:.3f}" for key, value in found[name].items()), sep=" | ")
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    held = (
+        found["start"]["served"] <= ALLOWED["start"],
+        found["organism"]["click in classify"] <= ALLOWED["click"],
+        found["start"].get("click in the browser", 0.0) <= ALLOWED["click"],
+        found["ViT-B-32/random"]["ratio"] <= ALLOWED["ratio"],
+    )
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
