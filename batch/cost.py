@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from PIL import Image
+from torch import Tensor
 
-from batch import evaluate, inputs
+from batch import evaluate, headtable, inputs
 from batch.embedding import distinct, peak_memory
-from batch.loading import batch_size
+from batch.loading import Shards, batch_size, cores_of_a_process, decoding
 from batch.outcome import Outcome
 from batch.plans import Plans, make
 from batch.run import Run
@@ -23,9 +26,12 @@ from ccs.datasets.sets import ImageSet, RetrievalSet
 from ccs.heads import Head, HeadSet
 from ccs.models import Model
 from ccs.moments import collect_moments
+from ccs.world.sets import Drawn
 
-_TIMED = 16
-"""Images of a timed batch: enough to keep the arithmetic units busy, few enough to wait for."""
+_FEWEST, _LONG_ENOUGH = 8, 1.0
+"""Images that are timed first, and seconds after which no more need be."""
+_TEXTS = 128
+"""Texts that are timed."""
 
 
 @dataclass(frozen=True)
@@ -103,69 +109,111 @@ def likely_plans(outcome: Outcome) -> Plans:
 
 def estimate(run: Run) -> Cost:
     """Open everything, time a few images of each kind, and count the rest."""
+    began = time.perf_counter()
     outcome = run.open()
+    opening = time.perf_counter() - began
     model, settings, wanted = outcome.model, outcome.settings, set(outcome.settings.stages)
-    size, share = batch_size(model, settings.batch_size), run.processes.size
-    before = peak_memory()
-    few = _few(outcome.images)
-    pixels = model.preprocess(few)
-    collect_moments(model, [pixels])  # the first pass also pays for what is set up once
-    load, work = (
-        _timed(lambda: model.preprocess(_few(outcome.images))),
-        _timed(lambda: collect_moments(model, [pixels])),
-    )
+    timing = _Timing(model, batch_size(model, settings.batch_size), settings.workers, run.processes.size)
+    timing.warm_up()
     n = len(outcome.images.images)
     parts = [
-        Part("moments", n, n * plain_operations(model), n * (load + work) / len(few) / share),
-        _texts(outcome, share),
+        Part("opening", n + sum(map(inputs.count, outcome.sets)), 0.0, opening),
+        Part(
+            "moments",
+            n,
+            n * plain_operations(model),
+            timing.seconds(outcome.images, n, lambda pixels: collect_moments(model, [pixels])),
+        ),
+        _texts(outcome, run.processes.size),
     ]
     largest = 0.0
     if wanted & {"evaluation", "heads"}:
         plans = likely_plans(outcome)
         for data in outcome.sets:
-            mine = plans.on(data, settings)
+            mine, kept = plans.on(data, settings), plans.kept(data, settings)
             offs, _ = distinct([plan.off for plan in mine])
-            images, per_item = _items(data)
-            shown = model.preprocess(images)
-            seconds = _timed(lambda images=images: model.preprocess(images)) + _timed(
-                lambda shown=shown, offs=offs: model.embed_images(shown, offs)
-            )
-            count = inputs.count(data) * per_item
+            count = inputs.count(data) * (len(data.clips[0]) if isinstance(data, RetrievalSet) else 1)
+            seconds = timing.seconds(data, count, partial(model.embed_images, off=offs))
             operations = count * plan_operations(model, offs)
             measuring = _measuring(model, data, mine, settings.seed)
-            if kept := plans.kept(data, settings):
-                seconds += _timed(lambda shown=shown: model.contributions(shown))
+            if kept:
+                seconds += timing.computing(data, count, model.contributions)
                 operations += count * plain_operations(model)
                 measuring += _measuring(model, data, mine, settings.seed, few=True)
-            parts.append(Part(f"embed {data.name}", count, operations, count * seconds / len(images) / share))
+            parts.append(Part(f"embed {data.name}", count, operations, seconds))
             parts.append(Part(f"measure {data.name}", 0, 0.0, measuring))
-            largest = max(largest, 4.0 * (len(offs) + len(kept)) * size * model.dim)
-    growth = max(0, peak_memory() - before) / max(1, len(few)) * size
-    return Cost(tuple(parts), int(max(before + growth, peak_memory()) + largest))
+            shard = min(Shards.of(inputs.count(data), settings.shard).size, inputs.count(data))
+            largest = max(largest, 4.0 * (len(offs) + len(kept)) * shard * model.dim)
+    if "heads" in wanted and isinstance(outcome.images.images, Drawn):
+        few = min(n, headtable.SCENES)
+        seconds = timing.seconds(outcome.images, few, model.contributions)
+        parts.append(Part("embed world/factors", few, few * plain_operations(model), seconds))
+    return Cost(tuple(parts), int(peak_memory() + largest))
 
 
-def _few(images: ImageSet) -> list[Any]:
-    return [images.images[i] for i in range(min(_TIMED, len(images.images)))]
+@dataclass(frozen=True)
+class _Timing:
+    """Times work on a few images, up to `batch` of them, and says what more would take."""
+
+    model: Model
+    batch: int
+    workers: int | None
+    processes: int
+
+    def warm_up(self) -> None:
+        """The first pass also pays for what is set up once."""
+        collect_moments(self.model, [self.model.preprocess([Image.new("RGB", (256, 256))])])
+
+    def seconds(self, data: ImageSet | RetrievalSet, count: int, work: Callable[[Tensor], Any]) -> float:
+        """Seconds to decode `count` images of the set and to do `work` on their pixels."""
+        cores = cores_of_a_process()
+        decoders = self.workers if self.workers is not None else decoding(count, self.model.tower.device.type)
+        reading = self._an_image(count, lambda n: self.model.preprocess(_some(data, n))) * count
+        computing = self.computing(data, count, work) * self.processes
+        if not decoders:
+            together = reading + computing
+        elif self.model.tower.device.type == "cpu":  # they share the cores
+            together = reading / cores + computing
+        else:
+            together = max(reading / decoders, computing)
+        return together / self.processes
+
+    def computing(self, data: ImageSet | RetrievalSet, count: int, work: Callable[[Tensor], Any]) -> float:
+        """Seconds to do `work` on the pixels of `count` images of the set."""
+        pixels = self.model.preprocess(_some(data, min(self.batch, count)))
+        return self._an_image(count, lambda n: work(pixels[:n])) * count / self.processes
+
+    def _an_image(self, count: int, work: Callable[[int], Any]) -> float:
+        """Seconds of `work` an image: on a few, and on more until it takes long enough to tell."""
+        most = min(self.batch, count)
+        n = min(_FEWEST, most)
+        while (seconds := _timed(work, n)) < _LONG_ENOUGH and n < most:
+            n = min(most, 4 * n)
+        return seconds / n
 
 
-def _items(data: inputs.EvaluationSet) -> tuple[list[Any], int]:
-    """A few pictures of the set, and how many pictures an item of it is."""
-    if isinstance(data, RetrievalSet):
-        first = list(data.clips[0])
-        return (first * _TIMED)[:_TIMED], len(first)
-    return _few(data), 1
+def _some(data: ImageSet | RetrievalSet, n: int) -> list[Any]:
+    """The first pictures of the set; of clips their frames."""
+    if not isinstance(data, RetrievalSet):
+        return [data.images[i] for i in range(n)]
+    frames: list[Any] = []
+    for clip in data.clips:
+        frames += clip
+        if len(frames) >= n:
+            break
+    return frames[:n]
 
 
-def _timed(work: Any) -> float:
+def _timed(work: Callable[..., Any], *arguments: Any) -> float:
     began = time.perf_counter()
-    work()
+    work(*arguments)
     return time.perf_counter() - began
 
 
-def _texts(outcome: Outcome, share: int) -> Part:
+def _texts(outcome: Outcome, processes: int) -> Part:
     texts = outcome.pool.texts
-    some = texts[: 4 * _TIMED]
-    seconds = _timed(lambda: outcome.model.embed_texts(some)) / len(some) * len(texts) / share
+    some = texts[:_TEXTS]
+    seconds = _timed(lambda: outcome.model.embed_texts(some)) / len(some) * len(texts) / processes
     return Part("texts", len(texts), 0.0, seconds)
 
 

@@ -18,7 +18,7 @@ from ccs.heads import Head
 from ccs.selectivity import Selectivity, measure
 
 Row = dict[str, Any]
-_SCENES = 1000
+SCENES = 1000
 _DEALS = 100
 
 
@@ -55,7 +55,7 @@ def selectivity(store: Store, embedder: Embedder, images: ImageSet, settings: Se
 
     if not isinstance(images.images, Drawn):
         return []
-    few = images.images.scenes[:_SCENES]
+    few = images.images.scenes[:SCENES]
     scenes = replace(
         images, name="world/factors", images=Drawn(few), fingerprint=f"{images.fingerprint} {len(few)}"
     )

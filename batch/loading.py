@@ -98,7 +98,7 @@ def load(
     n = sum(len(shards.range(shard)) for shard in wanted)
     if not n:
         return
-    processes = workers if workers is not None else _workers(n, model.tower.device.type)
+    processes = workers if workers is not None else decoding(n, model.tower.device.type)
     loader = torch.utils.data.DataLoader(
         _Items(model.preprocess, items, clips),
         batch_sampler=(list(rows) for _, rows in _batches(shards, wanted, batch)),
@@ -128,15 +128,20 @@ def _batches(shards: Shards, wanted: Sequence[int], size: int) -> Iterator[tuple
             yield shard, range(start, min(start + size, rows.stop))
 
 
-def _workers(images: int, device: str) -> int:
-    """How many worker processes decode for this one. None for a short job; on a CPU, which computes itself,
+def cores_of_a_process() -> int:
+    """How many cores this process has for itself, where it shares the machine with others of the run."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def decoding(images: int, device: str) -> int:
+    """How many worker processes decode for this one: none for a short job; on a CPU, which computes itself,
     half of this process's cores, else all but one.
     """
     if images < _LEAST_FOR_WORKERS or not hasattr(os, "fork"):
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    mine = cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return min(_MOST_WORKERS, mine // 2 if device == "cpu" else mine - 1)
+    cores = cores_of_a_process()
+    return min(_MOST_WORKERS, cores // 2 if device == "cpu" else cores - 1)
 
 
 def _one_thread(_: int) -> None:
