@@ -27,14 +27,14 @@ def test_a_first_visit_shows_a_worked_example(visit: Callable[..., Page]) -> Non
     assert page.inner_text("h1") == "CLIP heads"
     assert page.locator(".grid .cell").count() == 24
     assert page.locator(".grid .cell b").all_inner_texts()[:6] == ["0", "1", "2", "3", "4", "5"]
-    assert page.locator(".texts tbody tr").count() == 5
+    assert page.locator(".body > .texts tbody tr").count() == 5
     assert off(page) == HIGH
     assert page.locator("[data-name^=driving] img").count() == 12
     assert page.locator("[data-name^=attention] img").count() == 4
     done(page, lambda: page.click('[data-head="L5.H3"]'))
     assert "L5.H3 Professions" in page.inner_text(".card-title h2")
-    assert "unscored" in page.inner_text(".texts")
-    assert "refusal" in page.inner_text(".texts")
+    assert "unscored" in page.inner_text(".body > .texts")
+    assert "refusal" in page.inner_text(".body > .texts")
     assert page.locator('[aria-selected="true"] .cell').get_attribute("data-head") == "L5.H3"
     assert "head=L5.H3" in page.url
     page.hover('[data-head="L5.H3"]')

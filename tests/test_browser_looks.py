@@ -109,4 +109,4 @@ def test_what_is_unfolded_stays_so(visit: Callable[..., Page]) -> None:
     page = visit("head=L4.H0&off=none")
     page.click("[data-name^=texts] summary")
     done(page, lambda: page.click('[data-head="L4.H1"]'))
-    assert page.locator("[data-name^=texts] details").get_attribute("open") is not None
+    assert page.locator("[data-name^=texts] details.what").get_attribute("open") is not None
