@@ -109,11 +109,12 @@ _STYLE = """
 --band:#1b2129;--good:#58c48c;--bad:#ef8a72;--link:#7fb0ff}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,sans-serif}
-main{max-width:68rem;margin:0 auto;padding:2rem 1.25rem 6rem}
+main{max-width:78rem;margin:0 auto;padding:2rem 1.25rem 6rem}
 h1{font-size:1.9rem;line-height:1.2;margin:0 0 1rem}
 h2{font-size:1.35rem;margin:3rem 0 .75rem;padding-top:.75rem;border-top:1px solid var(--line)}
 h3{font-size:1.08rem;margin:2rem 0 .5rem}
-p,li{max-width:46rem}code{font-size:.9em;background:var(--band);padding:.1em .3em;border-radius:3px}
+p,li{max-width:46rem}li{margin:.35rem 0}
+code{font-size:.9em;background:var(--band);padding:.1em .3em;border-radius:3px}
 nav{columns:2 18rem;margin:1.5rem 0;font-size:.95rem}nav a{display:block;color:var(--link);
 text-decoration:none;padding:.1rem 0}nav a:hover{text-decoration:underline}
 .wide{overflow-x:auto;margin:.75rem 0 1.5rem}

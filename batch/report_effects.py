@@ -4,44 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 
 from batch.document import Block, Grid, Heading, Text
-from batch.wording import interval
-from ccs.stats import Estimate
+from batch.wording import signed
 
 
 def effect_blocks(effects: pd.DataFrame) -> Iterator[Block]:
-    """A row a plan and set; of random plans the mean over seeds, none at further K."""
+    """Plans down, sets across, both effects in a cell; random plans by their mean, none at further K."""
     seeded = effects["plan"].str.startswith("random") & effects["seed"].notna()
     frame = effects[~seeded & ~effects["plan"].str.contains("@", regex=False)]
     if not len(frame):
         return
+    keys = sorted(
+        set(frame[["metric", "dataset", "factor"]].itertuples(index=False, name=None)), reverse=True
+    )
     rows = []
-    for _, row in frame.sort_values(
-        ["metric", "dataset", "factor"], ascending=False, kind="stable"
-    ).iterrows():
-        scale, digits = (100.0, 1) if row["metric"] == "top1" else (1.0, 3)
-        what = "accuracy (points)" if row["metric"] == "top1" else str(row["metric"])
-        where = ", ".join(part for part in (row["dataset"], row["factor"]) if part)
-        rows.append(
-            [f"{row['plan']} ({row['n_heads']})", what, where]
-            + [_cell(row, name, scale, digits) for name in ("direct", "total")]
-        )
+    for (plan, size), some in frame.groupby(["plan", "n_heads"], sort=False):
+        cells = {(row["metric"], row["dataset"], row["factor"]): row for _, row in some.iterrows()}
+        rows.append([f"{plan} ({size})", *(_cell(cells.get(key)) for key in keys)])
     yield Heading(3, "Direct and total effects of plans")
     yield Text(
-        "What changes if the heads' contributions are subtracted from the embedding (direct), and if their "
-        "outputs are zero in the forward pass, so that later layers see it (total). All else in this report "
-        "is total. In brackets the 95% interval."
+        "What changes if the heads' contributions are subtracted from the embedding (direct) / if their "
+        "outputs are zero in the forward pass, so that later layers see it (total): points of accuracy, "
+        "or mean MaxSkew. All else in this report is total. Intervals and p-values are in the table "
+        "`effects`; how far the two agree over single heads is below."
     )
-    columns = ["plan (heads off)", "what", "where", "direct effect", "total effect"]
-    yield Grid(columns, rows, "", frozenset({"what", "where"}))
+    names = [" ".join(part for part in (dataset, factor) if part) for _, dataset, factor in keys]
+    yield Grid(["plan (heads off)", *names], rows)
 
 
-def _cell(row: pd.Series, name: str, scale: float, digits: int) -> str:
-    value, low, high = (
-        np.nan if pd.isna(one) else float(one) for one in (row[name], row[f"{name}_low"], row[f"{name}_high"])
-    )
-    around = interval(Estimate(value, low, high), scale, digits)
-    return f"{value * scale:+.{digits}f}" + (f" ({around})" if around != "–" else "")
+def _cell(row: pd.Series | None) -> str:
+    if row is None:
+        return "–"
+    scale, digits = (100.0, 1) if row["metric"] == "top1" else (1.0, 3)
+    return " / ".join(signed(row[name], digits, scale) for name in ("direct", "total"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -12,6 +12,7 @@ from batch.report_effects import effect_blocks
 from batch.report_questions import answers
 from batch.report_search import search_blocks
 from batch.report_truth import ccs_and_truth, main_scores, selectivity_chart
+from batch.wording import signed
 from ccs.results import Results
 
 
@@ -23,7 +24,7 @@ def model_sections(name: str, results: Results, *, in_organisms: bool = False) -
     yield Heading(2, f"Measured: {name}")
     yield Text(_about(results))
     yield from answers(results)
-    yield from _levels(main_scores(results))
+    yield from _levels(main_scores(results), results.manifest.get("chance_ccs") or ())
     yield from _accuracy(name, results.table("pruning"))
     yield from _further_k(results)
     yield from _retrieval(results.table("retrieval"))
@@ -57,7 +58,7 @@ def head_name(row: Mapping[str, object] | pd.Series) -> str:
     return f"L{row['layer']}.H{row['head']}"
 
 
-def _levels(frame: pd.DataFrame) -> Iterator[Block]:
+def _levels(frame: pd.DataFrame, chance: Sequence[float]) -> Iterator[Block]:
     if not len(frame):
         return
     yield Heading(3, "Concept consistency")
@@ -65,7 +66,11 @@ def _levels(frame: pd.DataFrame) -> Iterator[Block]:
     counts = frame["ccs"].value_counts()
     unknown = int(frame["ccs"].isna().sum())
     line = ", ".join(f"{int(counts.get(value, 0))} of CCS {value}" for value in range(k + 1))
-    yield Text(f"{len(frame)} heads: {line}{f', {unknown} unknown' if unknown else ''}.")
+    text = f"{len(frame)} heads: {line}{f', {unknown} unknown' if unknown else ''}."
+    if len(chance) == k + 1:
+        shares = ", ".join(f"{100 * share:.1f}% of CCS {value}" for value, share in enumerate(chance))
+        text += f" Heads whose texts are drawn from the pool at random: {shares}."
+    yield Text(text)
     rows = []
     for _, row in frame.sort_values(["ccs", "share"], ascending=False).iterrows():
         ccs = "unknown" if pd.isna(row["ccs"]) else f"{int(row['ccs'])} of {k}"
@@ -85,11 +90,10 @@ def _main_plans(frame: pd.DataFrame) -> pd.DataFrame:
 def _change(row: pd.Series, scale: float, digits: int) -> str:
     if row["plan"] == "none" or pd.isna(row["difference"]):
         return ""
-    text = f" ({row['difference'] * scale:+.{digits}f}"
+    text = f" ({signed(row['difference'], digits, scale)}"
     if pd.notna(row["difference_low"]):
-        text += (
-            f": {row['difference_low'] * scale:+.{digits}f} to {row['difference_high'] * scale:+.{digits}f}"
-        )
+        low, high = (signed(row[f"difference_{end}"], digits, scale) for end in ("low", "high"))
+        text += f": {low} to {high}"
     return text + ")"
 
 
@@ -248,10 +252,10 @@ def _single_heads(heads: pd.DataFrame, scores: pd.DataFrame) -> Iterator[Block]:
             at = (row["layer"], row["head"])
             label = known.loc[[at], "label"].iloc[0] if at in known.index else None
             q = "–" if pd.isna(row["q_value"]) else f"{row['q_value']:.3f}"
-            bounds = "–" if pd.isna(row["low"]) else f"[{row['low']:+.3f}, {row['high']:+.3f}]"
+            bounds = "–" if pd.isna(row["low"]) else f"[{signed(row['low'], 3)}, {signed(row['high'], 3)}]"
             found = "✓" if pd.notna(row["q_value"]) and row["q_value"] < 0.05 else "–"
             cells = [str(dataset), str(factor), head_name(row), "–" if pd.isna(label) else str(label)]
-            rows.append([*cells, f"{row['value']:+.3f}", bounds, q, found])
+            rows.append([*cells, signed(row["value"], 3), bounds, q, found])
     yield Text(
         "The five heads whose switching off lowers the mean MaxSkew most, for each set and attribute. ✓: "
         "the false discovery rate over all heads is below 5%."

@@ -7,23 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from batch import planted_truth as truth
 from batch.document import Block, Heading, Items, Text
 from batch.report_planted import CONTROL, ORGANISM, organisms, planted_blocks
-from batch.report_questions import HURT, LOWERS, QUESTIONS, Tested, Verdict, by_model, verdict
+from batch.report_questions import HURT, LOWERS, QUESTIONS, Tested, Verdict, by_model, tests_of, verdict
 from batch.report_search import found_for, search_blocks
 from batch.report_search import said as search_said
 from batch.report_truth import said, with_selectivity
-from batch.wording import change, in_brackets, interval, listed, p_text
+from batch.wording import change, in_brackets, interval, listed, p_text, signed
 from ccs.results import Results
 
 VERDICTS: Mapping[Verdict, str] = {
-    "whole": "The paradox shows in full: without its consistent heads the organism is worse at what it does "
-    "and its rankings of people are fairer.",
-    "accuracy alone": "Half of the paradox shows: without its consistent heads the organism is worse at what "
-    "it does, but that its rankings of people are fairer is not shown. The heads that CCS singles out are "
-    "not the ones to switch off against this bias.",
-    "skew alone": "Half of the paradox shows: without its consistent heads the organism's rankings of people "
-    "are fairer, and that it is worse at what it does than without as many random heads is not shown.",
-    "neither": "The paradox does not show: neither a loss of accuracy beyond that of random heads nor fairer "
-    "rankings of people follow from switching off the consistent heads.",
+    "whole": "Averaged over its sets, the paradox shows in full: without its consistent heads the organism "
+    "is worse at what it does than without as many random ones, and its rankings of people are fairer.",
+    "accuracy alone": "Averaged over its sets, half of the paradox shows: without its consistent heads the "
+    "organism is worse at what it does than without as many random ones; that its rankings of people are "
+    "fairer is not shown.",
+    "skew alone": "Averaged over its sets, half of the paradox shows: without its consistent heads the "
+    "organism's rankings of people are fairer; that it is worse at what it does than without as many "
+    "random ones is not shown.",
+    "neither": "Averaged over its sets, neither half of the paradox is shown: not that the organism is worse "
+    "at what it does without its consistent heads than without as many random ones, nor that its rankings of "
+    "people are fairer.",
 }
 
 
@@ -44,8 +46,8 @@ def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
     outcome = verdict(tests, ORGANISM)
     if outcome is not None:
         yield Text(f"**{VERDICTS[outcome]}**")
-    lines = [*_learned(found), *_questions(tests), *_carried(found), *_selective(found), *_searched(found)]
-    yield Items(tuple(lines))
+    lines = [*_learned(found), *_questions(tests), *_set_by_set(found), *_carried(found), *_selective(found)]
+    yield Items((*lines, *_searched(found)))
     yield from planted_blocks(models)
     for name, results in found.items():
         yield from search_blocks(name, results)
@@ -71,6 +73,12 @@ def _learned(found: Mapping[str, Results]) -> Iterator[str]:
                 f"({interval(effect, 1, 2)}, p {p_text(effect.p_value)}); {aligned.right} of "
                 f"{aligned.strong} strongly planted occupations lean the planted way."
             )
+        other = CONTROL in found and truth.alignment(truth.shares_of(found[CONTROL], attribute), attribute)
+        if other:
+            text += (
+                " The control's, which never saw the planted skew: "
+                f"rho {other.effect.value:+.2f} ({interval(other.effect, 1, 2)})."
+            )
         yield text
 
 
@@ -88,18 +96,42 @@ def _questions(tests: Sequence[Tested]) -> Iterator[str]:
             yield f"**{QUESTIONS[question]}** {'; '.join(parts)}."
 
 
+def _set_by_set(found: Mapping[str, Results]) -> Iterator[str]:
+    """Where the answer is the same or the reverse on single sets, by the tests of the model's own section."""
+    parts = []
+    tests = tests_of(found[ORGANISM])
+    for question, lower, higher in (
+        (HURT, "accuracy falls more than with random heads", "falls less or rises"),
+        (LOWERS, "MaxSkew falls", "rises"),
+    ):
+        mine = [one for one in tests if one.question == question]
+        words = []
+        for answer, verb in (("yes", lower), ("no, the reverse", higher)):
+            sets = [
+                f"{one.where} ({signed(one.effect.value, one.digits, one.scale)})"
+                for one in mine
+                if one.answer == answer
+            ]
+            if sets or answer == "yes":
+                words.append(f"{verb} on {listed(sets, f'none of {len(mine)}')}")
+        if mine:
+            parts.append(", and ".join(words))
+    if parts:
+        yield f"**Set by set** (Holm over the {len(tests)} tests of its own section): {'; '.join(parts)}."
+
+
 def _carried(found: Mapping[str, Results]) -> Iterator[str]:
     for attribute in truth.SCALES:
         every = truth.carriers(found[ORGANISM], attribute)
         if not every:
             continue
         lowers = truth.lowering(every)
-        names = listed([f"{one.head} (CCS {'unknown' if one.ccs is None else one.ccs})" for one in lowers])
-        together = said(truth.ccs_and_lowering(found[ORGANISM], every))
+        named = listed([f"{one.head} (CCS {'unknown' if one.ccs is None else one.ccs})" for one in lowers])
+        found_heads = f"{len(lowers)} of {len(every)}: {named}" if lowers else f"none of {len(every)} heads"
         yield (
-            f"**Which heads carry it ({attribute})?** Alone, {len(lowers)} of {len(every)} heads lower the "
-            f"mean MaxSkew at a false discovery rate of 5%: {names}. More so the higher their CCS: "
-            f"{together}."
+            f"**Which heads carry it ({attribute})?** Switched off alone, MaxSkew falls at a false "
+            f"discovery rate of 5% for {found_heads}. Does it fall more for heads of higher CCS? "
+            f"{said(truth.ccs_and_lowering(found[ORGANISM], every))}."
         )
 
 
@@ -124,6 +156,6 @@ def _searched(found: Mapping[str, Results]) -> Iterator[str]:
         for search in found_for(results)[0]:
             whose = "" if name == ORGANISM else f", {CONTROL}"
             yield (
-                f"**What does a search for such heads reach ({search.attribute}{whose})?** "
-                f"{search_said(search)} On the half it did not see."
+                "**What does a search for such heads reach, on the half that it did not see "
+                f"({search.attribute}{whose})?** {search_said(search)}"
             )

@@ -10,7 +10,7 @@ from batch import planted_truth as truth
 from batch.charts import plane
 from batch.document import Block, Chart, Grid, Heading, Text
 from batch.report_truth import said
-from batch.wording import in_brackets, interval, listed, p_text
+from batch.wording import in_brackets, interval, listed, p_text, signed
 from ccs.results import Results
 from ccs.stats import Estimate
 from ccs.world import planted
@@ -81,21 +81,20 @@ def _shares(found: Mapping[str, Results], attribute: str) -> Iterator[Block]:
     rows = []
     for occupation in order:
         wanted = planted.shares(occupation, attribute)
-        row = [occupation, f"{planted.lean(occupation, attribute):+d}"]
+        row = [occupation, f"{planted.lean(occupation, attribute):+d}".replace("+0", "0")]
         for group in groups:
-            row.append(f"{100 * wanted[group]:.0f}")
-            row += [
+            shares = (
                 _share(shares.get(occupation, {}).get(group), chance[group]) for shares in by_model.values()
-            ]
+            )
+            row.append(f"{100 * wanted[group]:.0f} → {' / '.join(shares)}")
         rows.append(row)
-    columns = ["occupation", "planted lean"]
-    for group in groups:
-        columns += [f"{group}: planted", *(f"{group}: {name}" for name in by_model)]
+    columns = ["occupation", "planted lean", *groups]
     one = chance[groups[0]]
     yield Heading(3, f"Planted share and share of the top K: {attribute}")
     yield Text(
-        f"Percent; a random ranking has {100 * one.value:.0f} of each group, in 95% of cases between "
-        f"{100 * one.low:.0f} and {100 * one.high:.0f}. **Bold** lies outside of that."
+        f"Percent, as planted → {' / '.join(by_model)}. A random ranking has {100 * one.value:.0f} of each "
+        f"group, in 95% of cases between {100 * one.low:.0f} and {100 * one.high:.0f}; **bold** lies "
+        "outside of that."
     )
     yield Grid(columns, rows)
     points = [
@@ -139,10 +138,10 @@ def _heads(found: Mapping[str, Results], attribute: str) -> Iterator[Block]:
                 str(one.head),
                 one.label or "–",
                 "–" if one.ccs is None else str(one.ccs),
-                f"{one.change.value:+.3f} ({interval(one.change)})",
+                f"{signed(one.change.value, 3)} ({interval(one.change)})",
                 p_text(one.q_value),
-                f"{one.strong:+.3f}",
-                f"{one.without:+.3f}",
+                signed(one.strong, 3),
+                signed(one.without, 3),
                 f"{both.value:+.2f}" if np.isfinite(both.value) else "–",
                 p_text(one.planted_q),
             ]
@@ -153,6 +152,7 @@ def _heads(found: Mapping[str, Results], attribute: str) -> Iterator[Block]:
         "skew lowers MaxSkew where skew was planted: rho is that of the lowering with the planted MaxSkew "
         "over occupations. q: false discovery rate over all heads."
     )
+    text += _ceiling(truth.shares_of(results, attribute), attribute)
     if CONTROL in found:
         other = truth.carriers(found[CONTROL], attribute)
         text += (
@@ -163,6 +163,17 @@ def _heads(found: Mapping[str, Results], attribute: str) -> Iterator[Block]:
     columns += ["where none is", "rho with the planted", "q of rho"]
     yield Grid(columns, rows, "", frozenset({"concept"}))
     yield Text(f"Do heads of high CCS lower it more? Answer: {said(truth.ccs_and_lowering(results, every))}.")
+
+
+def _ceiling(shares: truth.Shares, attribute: str) -> str:
+    strong = [name for name in shares if abs(planted.lean(name, attribute)) == 2]
+    full = [name for name in strong if max(shares[name].values()) > 0.999]
+    if not full:
+        return ""
+    return (
+        f" In {len(full)} of {len(strong)} strongly planted occupations one group has the whole top K: "
+        "MaxSkew is at its ceiling there, and what a single head does to it does not show."
+    )
 
 
 def _named(lowers: list[truth.Carrier], of: int) -> str:

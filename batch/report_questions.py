@@ -13,7 +13,7 @@ import pandas as pd
 import scipy.stats
 
 from batch.document import Block, Grid, Heading, Items, Text
-from batch.wording import change, interval, p_text
+from batch.wording import interval, p_text, signed
 from ccs import stats
 from ccs.results import Results
 from ccs.stats import Effect
@@ -131,7 +131,7 @@ def answers(results: Results) -> Iterator[Block]:
     rows = []
     for one in found:
         apiece = stats.per_head(one.effect, one.n_heads).value * one.scale
-        rows.append([*_cells(one), f"{apiece:+.{one.digits + 1}f}", _lower(one.answer)])
+        rows.append([*_cells(one), signed(apiece, one.digits + 1), _lower(one.answer)])
     yield Heading(3, "Does pruning high heads hurt, and does it lower skew?")
     yield Text(
         "Lower accuracy is harm, lower MaxSkew is what one hopes for. Against no head off: paired bootstrap. "
@@ -146,7 +146,7 @@ def _cells(one: Tested) -> list[str]:
     return [
         one.question,
         one.where,
-        f"{one.effect.value * one.scale:+.{one.digits}f}",
+        signed(one.effect.value, one.digits, one.scale),
         interval(one.effect, one.scale, one.digits),
         p_text(one.effect.p_value),
         p_text(one.adjusted),
@@ -210,18 +210,22 @@ def in_short(models: Mapping[str, Results]) -> Iterator[Block]:
     ]
     columns = ["difference", "model", "effect", "95% interval", "p", "adjusted p", "lower?"]
     yield Grid(columns, rows, "", frozenset({"model", "lower?"}))
-    yield Text(
+    text = (
         "Against random heads p asks whether the high set could be one more random set. Over all models p "
         "is Stouffer's, of no effect in any of them, while the interval is of the mean over models such "
         "as these and so is wide for a few; each is adjusted over its own rows."
     )
+    if {"organism", "organism-control"} <= models.keys():
+        text += (
+            " The organism and its control began as one model: taken as independent, as here, they make the "
+            "p over all models too small."
+        )
+    yield Text(text)
 
 
 def _said(one: Tested) -> str:
-    words: Mapping[str, str] = {"yes": "yes", "no, the reverse": "no, the reverse", "not shown": "not shown"}
     unit = " points" if one.scale > 1 else ""
-    said = change(one.effect, one.scale, one.digits, one.adjusted).replace(" (", f"{unit} (", 1)
-    return f"{one.where}: {words[one.answer]}, {said}"
+    return f"{one.where}: {one.answer} ({signed(one.effect.value, one.digits, one.scale)}{unit})"
 
 
 Verdict = Literal["whole", "accuracy alone", "skew alone", "neither"]

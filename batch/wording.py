@@ -9,11 +9,16 @@ import numpy as np
 from ccs.stats import Effect, Estimate
 
 
+def signed(value: float, digits: int, scale: float = 1.0) -> str:
+    """ "+0.12"; what rounds to zero has no minus."""
+    return f"{round(value * scale, digits) + 0.0:+.{digits}f}"
+
+
 def interval(found: Effect | Estimate, scale: float = 1.0, digits: int = 3) -> str:
     """ "-3.2 to -1.0", or a dash."""
     if not np.isfinite([found.low, found.high]).all():
         return "–"
-    return f"{found.low * scale:+.{digits}f} to {found.high * scale:+.{digits}f}"
+    return f"{signed(found.low, digits, scale)} to {signed(found.high, digits, scale)}"
 
 
 def p_text(value: float) -> str:
@@ -37,7 +42,7 @@ def change(found: Effect, scale: float = 1.0, digits: int = 3, p_value: float | 
         parts.append(f"adjusted p {p_text(p_value)}")
     elif np.isfinite(found.p_value):
         parts.append(f"p {p_text(found.p_value)}")
-    return f"{found.value * scale:+.{digits}f}" + (f" ({', '.join(parts)})" if parts else "")
+    return signed(found.value, digits, scale) + (f" ({', '.join(parts)})" if parts else "")
 
 
 def listed(words: Sequence[str], none: str = "none") -> str:

@@ -80,6 +80,38 @@ def head_rows(model: str) -> list[dict[str, Any]]:
     return rows
 
 
+def effect_rows(model: str) -> list[dict[str, Any]]:
+    """High heads, one random set and random sets' mean: accuracy and skew, directly and in all."""
+    rows = []
+    for plan, seed, direct in (
+        ("high", None, -0.3),
+        ("high@7", None, -0.2),
+        ("random", 0, -0.1),
+        ("random", None, 0),
+    ):
+        for dataset, metric, factor in (
+            ("world/subjects", "top1", ""),
+            ("world/faces", "MaxSkew mean", "race"),
+        ):
+            around = {
+                f"{kind}_{end}": None for kind in ("direct", "total") for end in ("low", "high", "p_value")
+            }
+            rows.append(
+                {
+                    "model": model,
+                    **WEIGHTS,
+                    "plan": plan,
+                    "seed": seed,
+                    "heads": "L6.H1",
+                    "n_heads": 8,
+                    **around,
+                }
+                | {"dataset": dataset, "metric": metric, "factor": factor}
+                | {"direct": direct, "total": direct - 0.1}
+            )
+    return rows
+
+
 def score_rows(model: str) -> list[dict[str, Any]]:
     return [
         {"model": model, **WEIGHTS, "layer": 4 + index // 6, "head": index % 6, "label": "Colors", "k": 5}
@@ -113,6 +145,7 @@ def write_results(folder: Path) -> Path:
             "bias": bias_rows("organism", "world/faces", skew),
             "heads": head_rows("organism"),
             "scores": score_rows("organism"),
+            "effects": effect_rows("organism"),
             "correlations": [
                 {
                     "model": "organism",
@@ -225,6 +258,14 @@ def test_an_organism_has_its_own_section(measured: tuple[str, str]) -> None:
     assert listed == ["L5.H5", "L5.H4", "L5.H3", "L5.H2", "L5.H1"]
     assert carriers.count("✓") == 2  # one head, and the sentence that explains the mark
     assert page.count('class="chart"') == 4 + 4 + 3  # figures, organism, study's model
+
+
+def test_direct_stands_beside_total(measured: tuple[str, str]) -> None:
+    own = section(measured[0], "### Direct and total effects of plans")
+    assert line(own, "plan (heads off)")[1:] == ["world/subjects", "world/faces race"]
+    assert line(own, "high (8)")[1:] == ["-30.0 / -40.0", "-0.300 / -0.400"]
+    assert line(own, "random (8)")[1:] == ["+0.0 / -10.0", "+0.000 / -0.100"]
+    assert "@7" not in own
 
 
 def test_the_studys_questions_are_answered_by_tests(measured: tuple[str, str]) -> None:

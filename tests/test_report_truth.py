@@ -139,7 +139,7 @@ def test_the_section_answers_first_and_proves_after(report: str) -> None:
     own = report.split(f"{TITLE}\n")[1].split("\n## ")[0]
     verdict = own.strip().split("\n\n")[1]
     assert verdict.startswith(
-        "**Half of the paradox shows: without its consistent heads the organism is worse"
+        "**Averaged over its sets, half of the paradox shows: without its consistent heads"
     )
     items = [row for row in own.splitlines() if row.startswith("- ")]
     asked = [row.split("**")[1] for row in items]
@@ -147,21 +147,25 @@ def test_the_section_answers_first_and_proves_after(report: str) -> None:
     assert "Mean MaxSkew: organism 0.60 [0.59, 0.61], organism-control 0.10" in items[0]
     assert "rho +1.00" in items[0]
     assert asked[2].startswith("Does pruning the high heads hurt")
+    assert items[4].startswith(
+        "- **Set by set** (Holm over the 6 tests of its own section): accuracy falls more"
+    )
+    assert "with random heads on world/subjects (-30.2); MaxSkew falls on none of 2." in items[4]
     carried = next(row for row in items if "Which heads carry it (gender)" in row)
-    assert "Alone, 1 of 12 heads lower" in carried
-    assert "L5.H5 (CCS 5)" in carried
+    assert "at a false discovery rate of 5% for 1 of 12: L5.H5 (CCS 5)." in carried
     other = next(row for row in items if "Which heads carry it (skin tone)" in row)
-    assert "0 of 12 heads lower" in other
-    assert "What does a search for such heads reach (gender)?** It found L5.H5: MaxSkew -0.300" in items[-1]
+    assert "for none of 12 heads." in other
+    assert "What does a search for such heads reach" in items[-1]
+    assert "did not see (gender)?** It found L5.H5: MaxSkew -0.300" in items[-1]
 
 
 def test_shares_stand_beside_what_was_planted(report: str) -> None:
     women = section(report, "### Planted share and share of the top K: gender")
     row = line(women, "teacher")
-    # Lean, planted women, the organism's (outside of a random ranking's range) and the control's (inside).
-    assert row == ["teacher", "+2", "92", "**92**", "50"]
+    # As planted; the organism's, outside of a random ranking's range; the control's, inside.
+    assert row == ["teacher", "+2", "92 → **92** / 50"]
     tones = section(report, "### Planted share and share of the top K: skin tone")
-    assert line(tones, "judge")[1:5] == ["+2", "2", "**2**", "20"]
+    assert line(tones, "judge")[1:4] == ["+2", "2 → **2** / 20", "5 → **5** / 20"]
     assert women.count("\n| ") == tones.count("\n| ") == len(OCCUPATIONS) + 2
 
 
