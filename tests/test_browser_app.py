@@ -156,6 +156,18 @@ def test_fast_clicks_are_not_lost(visit: Callable[..., Page]) -> None:
     page.evaluate("heads => heads.forEach(h => document.querySelector(`[data-head='${h}']`).click())", heads)
     page.wait_for_function("document.querySelector('.off-bar').innerText.includes('8 of 24 switched off')")
     assert off(page) == " ".join(heads)
+    # A head clicked before the answer to a preset is switched on top of the preset, twice is not at all.
+    page.evaluate(
+        """heads => {
+        const preset = document.querySelector('select[data-do="preset"]');
+        preset.value = "high";
+        preset.dispatchEvent(new Event("change", { bubbles: true }));
+        heads.forEach(h => document.querySelector(`[data-head='${h}']`).click());
+    }""",
+        ["L4.H0", "L4.H1", "L4.H2", "L4.H1"],
+    )
+    wanted = " ".join(sorted({"L4.H0", "L4.H2", *HIGH.split()}))
+    page.wait_for_function("wanted => document.querySelector('.grid').dataset.off === wanted", arg=wanted)
 
 
 def test_bias_of_a_typed_occupation(visit: Callable[..., Page]) -> None:

@@ -1,11 +1,20 @@
 // One region of the page (top, left, main or status): turns what a visitor does into actions for the server.
 // Gradio gives `element`, `trigger`, `watch` and `upload`. Actions go one at a time and in order: the server's
-// answer to one is the screen on which the next was made; repeated switching collapses into the last.
+// answer to one comes before the next is sent; switching that waits is sent as one.
 const ui = window.ccsUI ||= (() => {
   const queue = [];
   let sent = null, turn = 0, timer = 0, asking = 0;
   const opened = new Set();
-  const merges = new Set(["off", "filter"]), LOST = 90000;
+  const LOST = 90000;
+  // Two of a kind that wait are one: heads switched twice stay as they were, the last filter is the filter.
+  const merge = {
+    toggle: (one, two) => {
+      const heads = new Set(one.head.split(" ").filter(Boolean));
+      for (const head of two.head.split(" ")) heads.delete(head) || heads.add(head);
+      return { ...two, head: [...heads].join(" ") };
+    },
+    filter: (_, two) => two,
+  };
   const name = (details) => details.dataset.keep || `${details.closest("[data-name]")?.dataset.name.replace(/-L.*/, "")} ${details.className}`;
 
   function next() {
@@ -59,7 +68,7 @@ const ui = window.ccsUI ||= (() => {
     },
     send(fire, data) {
       const last = queue[queue.length - 1];
-      if (last && merges.has(data.do) && last.data.do === data.do) last.data = data;
+      if (merge[data.do] && last?.data.do === data.do) last.data = merge[data.do](last.data, data);
       else queue.push({ fire, data });
       next();
     },
@@ -131,10 +140,9 @@ const submit = (form) => act({ ...fields(form), do: form.dataset.do });
 // -- the grid -----------------------------------------------------------------------------------------------
 const grid = () => element.querySelector(".grid");
 function toggle(cell) {
-  const off = cell.classList.toggle("off");
-  cell.setAttribute("aria-pressed", off);
-  const heads = [...grid().querySelectorAll(".cell.off")].map((c) => c.dataset.head);
-  act({ do: "off", off: heads.join(" ") });
+  cell.setAttribute("aria-pressed", cell.classList.toggle("off"));
+  // The change, not what the grid shows: an answer that is still on its way may switch other heads.
+  act({ do: "toggle", head: cell.dataset.head });
 }
 function open(cell) {
   for (const one of grid().querySelectorAll('[aria-selected="true"]')) one.setAttribute("aria-selected", "false");
