@@ -63,7 +63,7 @@ def _pairs(folder: Path) -> tuple[list[Pair], list[str]]:
     pairs: list[Pair] = []
     stand_ins: set[str] = set()
     for found in collection.models.values():
-        pairs += annotation.pairs_of(found.table("judgments"))
+        pairs += annotation.pairs_of(found.main_judgments())
         stand_ins |= {judge["name"] for judge in found.manifest["judges"] if judge.get("stand_in")}
     if not pairs:
         raise InputError(f"{collection.source} holds no judgments; python -m batch.compute writes them.")

@@ -1,7 +1,7 @@
 """Put results on the Hub as a data set: `python -m batch.publish --repo USER/NAME`.
 
-Other models' results in it are left alone, what is there already is not sent again, and each run gets a tag to
-pin. With `--space USER/NAME` the app goes to a Space that shows these results.
+Other models' results in it are left alone, what is there already is not sent again, and each run gets a tag
+to pin. With `--space USER/NAME` the app goes to a Space that shows these results.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from batch.document import Block, Chart, Grid, Heading, Text
 from batch.report_effects import effect_blocks
 from batch.report_questions import answers
 from batch.report_search import search_blocks
-from batch.report_truth import ccs_and_truth, main_scores, selectivity_chart
+from batch.report_truth import ccs_and_truth, selectivity_chart
 from batch.wording import signed
 from ccs.results import Results
 
@@ -24,14 +24,14 @@ def model_sections(name: str, results: Results, *, in_organisms: bool = False) -
     yield Heading(2, f"Measured: {name}")
     yield Text(_about(results))
     yield from answers(results)
-    yield from _levels(main_scores(results), results.manifest.get("chance_ccs") or ())
+    yield from _levels(results.main_scores(), results.manifest.get("chance_ccs") or ())
     yield from _accuracy(name, results.table("pruning"))
     yield from _further_k(results)
     yield from _retrieval(results.table("retrieval"))
     yield from _skew(name, results.table("bias"))
     yield from _plane(name, results)
     yield from effect_blocks(results.table("effects"))
-    yield from _single_heads(results.table("heads"), main_scores(results))
+    yield from _single_heads(results.table("heads"), results.main_scores())
     yield from ccs_and_truth(results)
     yield from selectivity_chart(name, _slug(name), results)
     if not in_organisms:
@@ -147,7 +147,7 @@ def _further_k(results: Results) -> Iterator[Block]:
     frame = frame[~((frame["kind"] == "random") & frame["seed"].notna())]
     if not len(frame):
         return
-    main = main_scores(results)
+    main = results.main_scores()
     if len(main):
         same = pruning[(pruning["metric"] == "top1") & (pruning["subset"] == "")]
         same = same[same["plan"].isin(["high", "low", "random"]) & same["dataset"].isin(frame["dataset"])]

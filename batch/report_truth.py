@@ -72,15 +72,9 @@ def factors_of(concept: str | None) -> tuple[str, ...]:
     return ()
 
 
-def main_scores(results: Results) -> pd.DataFrame:
-    """The scores at the main K, the smallest."""
-    scores = results.table("scores")
-    return scores[scores["k"] == scores["k"].min()] if len(scores) else scores
-
-
 def scored(results: Results) -> tuple[dict[Head, int | None], dict[Head, str | None]]:
     """Each head's CCS and label at the main K; None where unknown."""
-    rows = {Head(int(row["layer"]), int(row["head"])): row for _, row in main_scores(results).iterrows()}
+    rows = {Head(int(row["layer"]), int(row["head"])): row for _, row in results.main_scores().iterrows()}
     ccs = {head: None if pd.isna(row["ccs"]) else int(row["ccs"]) for head, row in rows.items()}
     return ccs, {head: None if pd.isna(row["label"]) else str(row["label"]) for head, row in rows.items()}
 
@@ -156,7 +150,7 @@ def selectivity_chart(name: str, key: str, results: Results) -> Iterator[Block]:
     if not len(frame):
         return
     best = frame.loc[frame.groupby(["layer", "head"])["value"].idxmax()]
-    both = best.merge(main_scores(results)[["layer", "head", "ccs", "label", "level"]], on=["layer", "head"])
+    both = best.merge(results.main_scores()[["layer", "head", "ccs", "label", "level"]], on=["layer", "head"])
     both = both[both["ccs"].notna()]
     if not len(both):
         return

@@ -137,9 +137,7 @@ def page(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def _scores(
-    all_rows: Sequence[Mapping[str, Any]], ks: Sequence[int], chance: Sequence[float]
-) -> list[str]:
+def _scores(all_rows: Sequence[Mapping[str, Any]], ks: Sequence[int], chance: Sequence[float]) -> list[str]:
     by_k = {k: [row for row in all_rows if row["k"] == k] for k in ks}
     k, rows = ks[0], by_k[ks[0]]
     known = [row["ccs"] for row in rows if row["ccs"] is not None]

@@ -57,6 +57,16 @@ class Results:
             raise InputError(f"There is no table {name!r}; there are {', '.join(schema.TABLES)}.")
         return self.tables[name] if name in self.tables else to_pandas(name, to_arrow(name, []))
 
+    def main_scores(self) -> pd.DataFrame:
+        """The scores at the main K, the smallest of several."""
+        scores = self.table("scores")
+        return scores[scores["k"] == scores["k"].min()] if len(scores) else scores
+
+    def main_judgments(self) -> pd.DataFrame:
+        """The judgments of the texts that count at the main K; all of them where there are no scores."""
+        judgments, scores = self.table("judgments"), self.main_scores()
+        return judgments[judgments["rank"] < scores["k"].iloc[0]] if len(scores) else judgments
+
 
 @dataclass(frozen=True)
 class Collection:
@@ -150,7 +160,7 @@ def load(
     there.
     """
     if source is None:
-        return read_all(precomputed, f"the results shipped with the program ({precomputed})")
+        return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)")
     text = str(source)
     if not text.startswith("hf://"):
         folder = Path(source)
@@ -201,7 +211,7 @@ def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection
         notices = list(found.notices)
     except Exception:  # the cache says "not there" with several unrelated exceptions
         notices.append(f"There is no cached copy of {address}.")
-    return read_all(precomputed, f"the results shipped with the program ({precomputed})", None, notices)
+    return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)", None, notices)
 
 
 def _why(error: Exception) -> str:

@@ -239,7 +239,7 @@ class Endpoints:
         from ccs.ui import judges
 
         self._session(model)
-        table = self.app.sheet(model).table("judgments")
+        table = self.app.sheet(model).judgments()
         if not len(table):
             raise InputError(f"There are no judgments of {model}.")
         found = agreement.summarize(judges.verdicts(table), draws=judges.DRAWS)

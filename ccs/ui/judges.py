@@ -34,7 +34,7 @@ def verdicts(table: pd.DataFrame) -> dict[str, list[bool | None]]:
 
 def render(session: Session, sheet: Sheet) -> str:
     """The view as HTML."""
-    table = sheet.table("judgments")
+    table = sheet.judgments()
     if not len(table):
         return empty(
             "No judgments",

@@ -126,6 +126,10 @@ class Sheet:
         """A table's rows; without results, none."""
         return pd.DataFrame() if self.results is None else self.results.table(name)
 
+    def judgments(self) -> pd.DataFrame:
+        """The judgments of the texts that count at the main K; without results, none."""
+        return pd.DataFrame() if self.results is None else self.results.main_judgments()
+
     @property
     def manifest(self) -> Mapping[str, Any]:
         return {} if self.results is None else self.results.manifest

@@ -26,13 +26,13 @@ def offer(app: App, session: Session) -> None:
     task, model = session.task, session.state.model
     if task is None or (task.items and task.items[0].model != model):
         session.task = None
-        if len(app.sheet(model).table("judgments")):
+        if len(app.sheet(model).judgments()):
             begin(app, session, 0)
 
 
 def begin(app: App, session: Session, seed: int) -> None:
     """Start a blind sample of this model's texts."""
-    pairs = annotation.pairs_of(app.sheet(session.state.model).table("judgments"))
+    pairs = annotation.pairs_of(app.sheet(session.state.model).judgments())
     session.task = Annotation(seed, tuple(annotation.sample(pairs, TASK, seed)), [])
 
 
