@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import ssl
 import tarfile
+import urllib.error
+import urllib.request
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,25 @@ STREAM_SEED = 0
 """Seed of the shuffled stream that part of a large set is taken from."""
 
 
+@cache
+def _look_for_it() -> None:
+    """Ask once whether the Hub answers at all. If not, its libraries are left with what they have cached:
+    they try each file for half a minute before they give up.
+    """
+    import datasets
+    from huggingface_hub import constants
+
+    asked = urllib.request.Request(constants.ENDPOINT, method="HEAD")
+    try:
+        urllib.request.urlopen(asked, timeout=10).close()
+    except urllib.error.HTTPError:
+        pass  # an answer
+    except OSError as error:
+        # huggingface_hub may know certificates that Python does not.
+        if not isinstance(getattr(error, "reason", error), ssl.SSLError):
+            constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+
+
 @contextmanager
 def _explained(name: str, hub: str) -> Iterator[None]:
     """Turns what `datasets` and huggingface_hub raise into an InputError that says what to do."""
@@ -25,6 +48,7 @@ def _explained(name: str, hub: str) -> Iterator[None]:
     import huggingface_hub.errors as hub_errors
 
     local = f"or put a local copy in $CCS_DATA/{name} (docs/datasets.md says how)"
+    unreachable = f"{name!r} cannot be fetched from the Hub ({hub}): no connection; {local[3:]}."
     try:
         yield
     except hub_errors.GatedRepoError as error:
@@ -40,9 +64,7 @@ def _explained(name: str, hub: str) -> Iterator[None]:
             f"private; look it up there, {local}."
         ) from error
     except (ConnectionError, hub_errors.OfflineModeIsEnabled, hub_errors.LocalEntryNotFoundError) as error:
-        raise InputError(
-            f"{name!r} cannot be fetched from the Hub ({hub}): no connection; {local[3:]}."
-        ) from error
+        raise InputError(unreachable) from error
     except (hub_errors.RevisionNotFoundError, hub_errors.EntryNotFoundError) as error:
         raise InputError(_gone(name, hub, local)) from error
     except hub_errors.HfHubHTTPError as error:
@@ -52,6 +74,8 @@ def _explained(name: str, hub: str) -> Iterator[None]:
     except (ValueError, FileNotFoundError, datasets.exceptions.DatasetsError) as error:
         if isinstance(error, InputError):
             raise
+        if datasets.config.HF_HUB_OFFLINE and not Path(hub).is_dir():
+            raise InputError(unreachable) from error
         why = " ".join(str(error).split())[:300]
         raise InputError(f"{name!r} could not be read from {hub!r} ({why}); {local[3:]}.") from error
 
@@ -98,6 +122,8 @@ def any_rows(
     """The rows of any data set of the Hub, or of a local folder laid out like one."""
     import datasets
 
+    if not Path(hub).is_dir():
+        _look_for_it()
     with _explained(name, hub):
         if max_streamed is None:
             return Table(_whole_split(hub, config, split, revision), name)
@@ -144,6 +170,7 @@ def text_file(source: Source, name: str) -> str:
     from huggingface_hub import hf_hub_download
 
     assert source.hub is not None
+    _look_for_it()
     with _explained(source.name, source.hub):
         path = hf_hub_download(source.hub, name, repo_type="dataset", revision=source.revision)
     return Path(path).read_text(encoding="utf-8")
@@ -155,6 +182,7 @@ def video_folder(source: Source) -> Path:
     from huggingface_hub.constants import HF_HOME
 
     assert source.hub is not None
+    _look_for_it()
     with _explained(source.name, source.hub):
         snapshot = Path(
             snapshot_download(
