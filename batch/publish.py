@@ -117,7 +117,8 @@ def publish_results(repository: Repository, args: argparse.Namespace) -> str:
 
 def publish_space(space: Repository, args: argparse.Namespace, address: str | None) -> None:
     """Create or update the Space, or say what would change. `address`: the results that it is to show."""
-    files = space_files(ROOT)
+    shown = results_to_publish(args.results, args.model) if address else {}
+    files = space_files(ROOT, [result.model for result in shown.values()])
     folders = sorted({path.split("/")[0] + "/" for path in files if "/" in path})
 
     def plan(remote: Remote) -> Change:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from hub_server import TOKEN, Fault, Hub, Repository, serve
 from huggingface_hub import constants
 from results_sample import write_model
@@ -299,6 +300,8 @@ def test_space(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
+    (root / "README.md").write_text("---\nsdk: gradio\n---\n# The app\n")
+    write_model(folder, "ViT-B-32/openai")
     monkeypatch.setattr(publish, "ROOT", root)
     assert push(folder, "--space", "user/app", "--tag", "v1") == 0
     space = hub.repositories["spaces", "user/app"]
@@ -308,6 +311,9 @@ def test_space(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
         "ccs/heads.py",
         "precomputed/organism/spans.parquet",
     }
+    front = yaml.safe_load(space.commits[-1][1]["README.md"].decode().split("---\n")[1])
+    weights = "timm/vit_base_patch32_clip_224.openai open_clip_model.safetensors"
+    assert front == {"sdk": "gradio", "preload_from_hub": [weights]}
     assert space.variables == {"CCS_RESULTS": f"{ADDRESS}@v1"}
     commits, sent = len(space.commits), len([r for r in hub.requests if r.startswith("POST")])
     assert push(folder, "--space", "user/app", "--tag", "v1") == 0
