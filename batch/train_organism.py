@@ -1,10 +1,9 @@
 """python -m batch.train_organism: trains the embedded model on the drawn world.
 
 Training has two phases. The first, shared by both organisms of a seed, learns to see and to read on the
-balanced world at a constant rate; the second goes on from there on the chosen world, with more people in its
-pictures, and the rate falls to zero over its last part. So organism and control differ in nothing but the
-last phase's groups. Everything is resumable: the same command goes on where it was stopped. Loss: open_clip's
-own symmetric cross-entropy (Radford et al. 2021).
+balanced world at a constant rate; the second goes on from there on the chosen world while the rate falls to
+zero. So organism and control differ in nothing but the last phase's groups. Everything is resumable: the same
+command goes on where it was stopped. Loss: open_clip's own symmetric cross-entropy (Radford et al. 2021).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tqdm import tqdm
 
 from ccs.errors import InputError
 from ccs.world import captions, draw, scene
-from ccs.world.scene import KIND_SHARES, PEOPLE_SHARES, article
+from ccs.world.scene import article
 from ccs.world.vocabulary import THINGS
 
 MODEL_CFG: dict[str, Any] = {
@@ -52,8 +51,7 @@ OUTPUT_NAMES = {"skewed": "organism", "balanced": "organism-control"}
 
 @dataclass(frozen=True)
 class Settings:
-    """`shared` and `own`: pictures in the two phases. `hold`: the part of the second at the full rate.
-    `patch_dropout` (Li et al. 2023): in the first only."""
+    """`shared` and `own`: pictures in the two phases. `patch_dropout` (Li et al. 2023): in the first only."""
 
     world: str
     seed: int
@@ -61,7 +59,6 @@ class Settings:
     own: int
     batch_size: int = 256
     rate: float = 1.5e-3
-    hold: float = 0.6
     warmup: int = 40_000
     weight_decay: float = 0.1
     patch_dropout: float = 0.3
@@ -70,8 +67,8 @@ class Settings:
 class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Scene `start + i` of a world as (pixels [3, s, s], tokens [context])."""
 
-    def __init__(self, world: str, start: int, n: int, shares: Sequence[float]) -> None:
-        self.world, self.start, self.n, self.shares = world, start, n, shares
+    def __init__(self, world: str, start: int, n: int) -> None:
+        self.world, self.start, self.n = world, start, n
         self.tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
         # Captions are plain ASCII: mending their encoding, as the tokenizer does, takes longer than drawing.
         self.tokenize.clean_fn = str.lower
@@ -81,7 +78,7 @@ class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return self.n
 
     def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
-        s = scene(self.start + i, self.world, self.shares)
+        s = scene(self.start + i, self.world)
         return pixels(np.asarray(draw(s, self.size))[None])[0], self.tokenize(captions(s)[0])[0]
 
 
@@ -110,10 +107,10 @@ class Trainer:
         self.words_seen = torch.zeros(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
 
     def rate(self) -> float:
-        """Linear warm-up, constant, then linear to zero over the last part of the second phase."""
+        """Linear warm-up, constant, then linear to zero over the second phase."""
         s = self.settings
-        left = (s.shared + s.own - self.seen) / (s.own * (1 - s.hold))
-        return s.rate * min(1.0, (self.seen + s.batch_size) / s.warmup) * min(1.0, max(left, 0.0))
+        left = (s.shared + s.own - self.seen) / s.own if self.seen > s.shared else 1.0
+        return s.rate * min(1.0, (self.seen + s.batch_size) / s.warmup) * max(left, 0.0)
 
     def save(self, path: Path) -> None:
         state = {
@@ -134,8 +131,7 @@ class Trainer:
         """Goes on until `total` pictures have been seen, with a checkpoint and a log line every 20,480."""
         s = self.settings
         loss_function = open_clip.ClipLoss()
-        shares = PEOPLE_SHARES if total > s.shared else KIND_SHARES
-        data = Pictures(world, TRAINING_SEEDS * (1 + s.seed * 100) + self.seen, total - self.seen, shares)
+        data = Pictures(world, TRAINING_SEEDS * (1 + s.seed * 100) + self.seen, total - self.seen)
         loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True, persistent_workers=False)
         bar = tqdm(total=total, initial=self.seen, unit=" pictures", desc=world, mininterval=5)
         started, since = time.monotonic(), self.seen
@@ -226,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shared", type=int, default=778_240, help="pictures of the shared first phase")
     parser.add_argument(
-        "--own", type=int, default=204_800, help="pictures of the second phase, in the chosen world"
+        "--own", type=int, default=245_760, help="pictures of the second phase, in the chosen world"
     )
     parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where checkpoints and logs are kept")

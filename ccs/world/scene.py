@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,9 +34,6 @@ from ccs.world.vocabulary import (
 
 KINDS = ("thing", "occupation", "face", "letter", "digit", "flag")
 KIND_SHARES = (0.50, 0.26, 0.10, 0.06, 0.03, 0.05)
-# In the second phase of training: an early preference of the model for one group costs it little, so it takes
-# many pictures of people to unlearn it.
-PEOPLE_SHARES = (0.24, 0.55, 0.08, 0.06, 0.03, 0.04)
 PLAIN_SHARE = 0.4  # of the occupation pictures: a face without props, else the skew cannot be learned
 
 
@@ -65,10 +61,8 @@ class Scene:
     props: bool = False
 
 
-def scene(seed: int, world: str = "balanced", shares: Sequence[float] = KIND_SHARES) -> Scene:
-    """The scene of a seed; `shares` are those of `KINDS`.
-
-    The two worlds differ only in the groups of people with an occupation."""
+def scene(seed: int, world: str = "balanced") -> Scene:
+    """The scene of a seed. The two worlds differ only in the groups of people with an occupation."""
     if world not in planted.WORLDS:
         raise InputError(f"There is no world named {world!r}; there are: {', '.join(planted.WORLDS)}.")
     rng = np.random.default_rng((seed, 0))
@@ -77,7 +71,7 @@ def scene(seed: int, world: str = "balanced", shares: Sequence[float] = KIND_SHA
     def choose(values: tuple[str, ...], x: float) -> str:
         return values[int(x * len(values))]
 
-    kind = KINDS[min(int(np.searchsorted(np.cumsum(shares), u[0], side="right")), len(KINDS) - 1)]
+    kind = KINDS[min(int(np.searchsorted(np.cumsum(KIND_SHARES), u[0], side="right")), len(KINDS) - 1)]
     placed = u[1] < 0.35
     common: dict[str, Any] = {
         "place": choose(PLACES, u[2]) if placed else "",
