@@ -23,9 +23,11 @@ from ccs.datasets import SOURCES
 
 OPEN = """
 import json, sys
+import datasets
 from ccs.datasets import open_set
 from ccs.errors import InputError
 
+datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.5  # of the 5 seconds that it waits after each stream
 found = []
 for name, limit in json.load(sys.stdin):
     try:
