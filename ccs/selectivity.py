@@ -166,9 +166,7 @@ def _measure(
     dealt = _shares(sample, rng.permuted(np.tile(codes, (draws, 1)), axis=1), groups, once)
     picked = rng.multinomial(n, np.full(n, 1 / n), size=draws).astype(np.float32)
     drawn = _shares(sample, np.broadcast_to(codes, (draws, n)), groups, picked)
-    around = [
-        stats.interval(value, column, center=True) for value, column in zip(values, drawn.T, strict=True)
-    ]
+    around = stats.intervals(values, drawn, center=True)
     p_values = (1 + (dealt >= values - 1e-12).sum(axis=0)) / (1 + draws)
     return Selectivity(
         factor=name,

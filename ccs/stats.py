@@ -79,6 +79,15 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
     return Estimate(float(value), float(low), float(high))
 
 
+def intervals(values: Floats, draws: Floats, *, center: bool = False) -> list[Estimate]:
+    """`interval` of each of the values [n] from its column of the draws [draws, n]."""
+    if len(draws) < FEW or np.isinf(draws).any():
+        return [interval(v, column, center=center) for v, column in zip(values, draws.T, strict=True)]
+    shift = values - draws.mean(axis=0) if center else 0.0
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0) + shift
+    return [Estimate(*ends) for ends in zip(values.tolist(), low.tolist(), high.tolist(), strict=True)]
+
+
 def effect(value: float, draws: Floats) -> Effect:
     """A difference from its bootstrap draws [draws]: centered percentile interval and p-value.
 

@@ -40,6 +40,20 @@ def test_centering_moves_draws_to_the_value():
     assert centered.high - centered.low == pytest.approx(plain.high - plain.low)
 
 
+def test_intervals_are_those_of_the_columns():
+    rng = np.random.default_rng(4)
+    values, draws = rng.normal(size=5), rng.normal(size=(300, 5))
+    infinite = np.where(draws > 2.5, np.inf, draws)
+    for drawn in (draws, draws[:50], infinite):
+        for center in (False, True):
+            found = stats.intervals(values, drawn, center=center)
+            one_by_one = [
+                stats.interval(v, column, center=center) for v, column in zip(values, drawn.T, strict=True)
+            ]
+            for one, other in zip(found, one_by_one, strict=True):
+                assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high))
+
+
 def test_few_draws_give_a_normal_interval():
     draws = np.random.default_rng(0).normal(0, 1, 64)
     found = stats.interval(1.0, draws)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,9 +58,8 @@ def measure_plans(
     """Skew metrics of several plans' image embeddings for the same images and occupations.
 
     Args:
-        plans: one array [n, d] a plan, such as a list, an array [plans, n, d] or a generator (then only one
-        plan
-            is in memory). Rows need not be of unit length; cosines are taken.
+        plans: one array [n, d] a plan, such as a list, an array [plans, n, d] or a generator (then only two
+            plans are in memory). Rows need not be of unit length; cosines are taken.
         occupation_embeddings: [o, d], one row an occupation (templates already averaged).
         groups: [n] strings, one an image.
         k: cut-off of the ranking.
@@ -93,8 +93,15 @@ def measure_plans(
         seed=seed,
     )
     levels = chance_levels(setup, len(texts))
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-        return [_measure(setup, levels, embeddings, texts, threads) for embeddings in plans]
+    # Two plans at a time: while one is ranked, which a single thread does, the other's draws are counted.
+    with ThreadPoolExecutor(2) as turns, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        found: list[BiasResult] = []
+        waiting: deque[Future[BiasResult]] = deque()
+        for embeddings in plans:
+            if len(waiting) == 2:
+                found.append(waiting.popleft().result())
+            waiting.append(turns.submit(_measure, setup, levels, embeddings, texts, threads))
+        return found + [turn.result() for turn in waiting]
 
 
 def _measure(
@@ -174,9 +181,7 @@ def _metric(
     values: Floats, draws: Floats, occupations: Floats, chance: Estimate, chance_mean: Estimate
 ) -> Metric:
     n = len(values)
-    around = [
-        stats.interval(value, column, center=True) for value, column in zip(values, draws.T, strict=True)
-    ]
+    around = stats.intervals(values, draws, center=True)
     weights = occupations[: len(draws)]
     mean_draws = (np.where(weights > 0, draws, 0.0) * weights).sum(axis=1)  # one not drawn may be infinite
     mean = stats.interval(float(values.mean()), mean_draws, center=True)
