@@ -34,6 +34,16 @@ _TEXTS = 128
 """Texts that are timed."""
 
 
+class _Unread:
+    """Random embeddings [texts, width] in the place of texts': their reading is timed by itself."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def embed_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
+        return np.random.default_rng(0).normal(size=(len(texts), self.width)).astype(np.float32)
+
+
 @dataclass(frozen=True)
 class Part:
     """One stage: how many images (or texts) it reads, its floating-point operations, its seconds."""
@@ -124,8 +134,9 @@ def estimate(run: Run) -> Cost:
             n * plain_operations(model),
             timing.seconds(outcome.images, n, lambda pixels: collect_moments(model, [pixels])),
         ),
-        _texts(outcome, run.processes.size),
     ]
+    texts, a_text = len(outcome.pool.texts), _seconds_a_text(outcome)
+    parts.append(Part("texts", texts, 0.0, a_text * texts / run.processes.size))
     largest = 0.0
     if wanted & {"evaluation", "heads"}:
         plans = likely_plans(outcome)
@@ -135,7 +146,7 @@ def estimate(run: Run) -> Cost:
             count = inputs.count(data) * (len(data.clips[0]) if isinstance(data, RetrievalSet) else 1)
             seconds = timing.seconds(data, count, partial(model.embed_images, off=offs))
             operations = count * plan_operations(model, offs)
-            measuring = _measuring(model, data, mine, settings.seed)
+            measuring = a_text * inputs.count_texts(data) + _measuring(model, data, mine, settings.seed)
             if kept:
                 seconds += timing.computing(data, count, model.contributions)
                 operations += count * plain_operations(model)
@@ -210,24 +221,24 @@ def _timed(work: Callable[..., Any], *arguments: Any) -> float:
     return time.perf_counter() - began
 
 
-def _texts(outcome: Outcome, processes: int) -> Part:
-    texts = outcome.pool.texts
-    some = texts[:_TEXTS]
-    seconds = _timed(lambda: outcome.model.embed_texts(some)) / len(some) * len(texts) / processes
-    return Part("texts", len(texts), 0.0, seconds)
+def _seconds_a_text(outcome: Outcome) -> float:
+    some = outcome.pool.texts[:_TEXTS]
+    return _timed(lambda: outcome.model.embed_texts(some)) / len(some)
 
 
 def _measuring(
     model: Model, data: inputs.EvaluationSet, plans: Sequence[pruning.Plan], seed: int, *, few: bool = False
 ) -> float:
-    """Seconds of a set's figures, from two plans' on random embeddings; setting up is counted once."""
+    """Seconds of a set's figures, from two plans' on random embeddings; setting up is counted once, texts are
+    not."""
     rng = np.random.default_rng(0)
     images = rng.normal(size=(2, inputs.count(data), model.dim)).astype(np.float32)
+    texts = _Unread(model.dim)
 
     def rows(count: int) -> float:
         some = [pruning.Plan("none", None, HeadSet(), ""), *[plan for plan in plans if plan.off]][:count]
         return _timed(
-            lambda: evaluate.rows(model, data, some, lambda index: images[index % 2], seed, False, few=few)
+            lambda: evaluate.rows(texts, data, some, lambda index: images[index % 2], seed, False, few=few)
         )
 
     one, two = rows(1), rows(2)

@@ -11,7 +11,6 @@ from batch.inputs import EvaluationSet
 from ccs import bias, retrieval, schema, stats, zeroshot
 from ccs.datasets.sets import BiasSet, ClassificationSet
 from ccs.faults import fault_of
-from ccs.models import Model
 from ccs.pruning import Plan
 from ccs.stats import Effect, Estimate
 
@@ -27,8 +26,23 @@ _WITHIN = {
 """What names a figure of a table, apart from its plan."""
 
 
+class ReadOnce:
+    """A text tower that reads each list of texts once: a set's figures ask for the same ones twice."""
+
+    def __init__(self, model: zeroshot.TextModel) -> None:
+        self._model = model
+        self._read: dict[tuple[str, ...], np.ndarray] = {}
+
+    def embed_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
+        """As the model's own."""
+        key = tuple(texts)
+        if key not in self._read:
+            self._read[key] = self._model.embed_texts(texts, batch_size)
+        return self._read[key]
+
+
 def rows(
-    model: Model,
+    model: zeroshot.TextModel,
     data: EvaluationSet,
     plans: Sequence[Plan],
     embeddings: Embeddings,
@@ -86,7 +100,12 @@ def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> 
 
 
 def _classification(
-    model: Model, data: ClassificationSet, plans: Sequence[Plan], embeddings: Embeddings, seed: int, few: bool
+    model: zeroshot.TextModel,
+    data: ClassificationSet,
+    plans: Sequence[Plan],
+    embeddings: Embeddings,
+    seed: int,
+    few: bool,
 ) -> list[Row]:
     weights = zeroshot.class_weights(model, data.classes, data.templates)
     subsets: dict[str, Sequence[int] | None] = {"": None, **({} if few else data.subsets)}
@@ -111,7 +130,12 @@ def _classification(
 
 
 def _retrieval(
-    model: Model, data: Any, plans: Sequence[Plan], embeddings: Embeddings, seed: int, as_published: bool
+    model: zeroshot.TextModel,
+    data: Any,
+    plans: Sequence[Plan],
+    embeddings: Embeddings,
+    seed: int,
+    as_published: bool,
 ) -> list[Row]:
     captions = [caption for said in data.captions for caption in said]
     owner = np.array([clip for clip, said in enumerate(data.captions) for _ in said])
@@ -134,7 +158,7 @@ def _retrieval(
 
 
 def _bias(
-    model: Model,
+    model: zeroshot.TextModel,
     data: BiasSet,
     plans: Sequence[Plan],
     embeddings: Embeddings,

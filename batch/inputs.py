@@ -112,6 +112,15 @@ def count(data: ImageSet | RetrievalSet) -> int:
     return len(data.clips) if isinstance(data, RetrievalSet) else len(data.images)
 
 
+def count_texts(data: EvaluationSet) -> int:
+    """How many texts its figures ask for."""
+    if isinstance(data, ClassificationSet):
+        return len(data.classes) * len(data.templates)
+    if isinstance(data, BiasSet):
+        return len(data.occupations) * len(data.templates)
+    return sum(map(len, data.captions))
+
+
 def described(data: EvaluationSet) -> dict[str, Any]:
     """A set's entry in the manifest."""
     entry: dict[str, Any] = {

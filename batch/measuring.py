@@ -49,7 +49,7 @@ class Measuring:
         tables |= {name: found for name, found in made.items() if found}
 
     def _measure(self, data: EvaluationSet, plans: Sequence[Plan], kept: HeadSet) -> Stage:
-        model, settings = self.outcome.model, self.settings
+        settings = self.settings
         offs, where = distinct([plan.off for plan in plans])
         name = f"measure/{data.name}"
         about = {
@@ -68,6 +68,7 @@ class Measuring:
         stage.begin()
 
         def measure() -> None:
+            model = evaluate.ReadOnce(self.outcome.model)
             table, rows = evaluate.rows(
                 model,
                 data,
