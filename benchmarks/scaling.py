@@ -81,7 +81,8 @@ def memory(sizes: Sequence[int]) -> list[dict[str, Any]]:
     rows = []
     for size in sizes:
         drawn = ["--model", "organism", "--images", "world", "--set", "world/digits"]
-        whole = ["--max-images", "1000", "--eval-images", str(size)]
+        without_singles = "moments,spans,labels,judgments,evaluation"
+        whole = ["--max-images", "1000", "--eval-images", str(size), "--stages", without_singles]
         kinds = {"moments": ["--max-images", str(size), "--stages", "moments"], "evaluation": whole}
         for kind, more in kinds.items():
             found = run([*drawn, *more])
