@@ -124,8 +124,10 @@ def estimate(run: Run) -> Cost:
     opening = time.perf_counter() - began
     model, settings, wanted = outcome.model, outcome.settings, set(outcome.settings.stages)
     timing = _Timing(model, batch_size(model, settings.batch_size), settings.workers, run.processes.size)
-    timing.warm_up()
     n = len(outcome.images.images)
+    batch = timing.warm_up(n)
+    # What is decoded ahead, two batches a worker, and the one in work.
+    ahead, embedded = (1 + 2 * timing.decoders(n)) * batch.nbytes, 0.0
     parts = [
         Part("opening", n + sum(map(inputs.count, outcome.sets)), 0.0, opening),
         Part(
@@ -137,7 +139,6 @@ def estimate(run: Run) -> Cost:
     ]
     texts, a_text = len(outcome.pool.texts), _seconds_a_text(outcome)
     parts.append(Part("texts", texts, 0.0, a_text * texts / run.processes.size))
-    largest = 0.0
     if wanted & {"evaluation", "heads"}:
         plans = likely_plans(outcome)
         for data in outcome.sets:
@@ -154,12 +155,12 @@ def estimate(run: Run) -> Cost:
             parts.append(Part(f"embed {data.name}", count, operations, seconds))
             parts.append(Part(f"measure {data.name}", 0, 0.0, measuring))
             shard = min(Shards.of(inputs.count(data), settings.shard).size, inputs.count(data))
-            largest = max(largest, 4.0 * (len(offs) + len(kept)) * shard * model.dim)
+            embedded = max(embedded, 4.0 * (len(offs) + len(kept)) * shard * model.dim)
     if "heads" in wanted and isinstance(outcome.images.images, Drawn):
         few = min(n, headtable.SCENES)
         seconds = timing.seconds(outcome.images, few, model.contributions)
         parts.append(Part("embed world/factors", few, few * plain_operations(model), seconds))
-    return Cost(tuple(parts), int(peak_memory() + largest))
+    return Cost(tuple(parts), int(peak_memory() + ahead + embedded))
 
 
 @dataclass(frozen=True)
@@ -171,14 +172,25 @@ class _Timing:
     workers: int | None
     processes: int
 
-    def warm_up(self) -> None:
-        """The first pass also pays for what is set up once."""
-        collect_moments(self.model, [self.model.preprocess([Image.new("RGB", (256, 256))])])
+    def warm_up(self, n: int) -> Tensor:
+        """A batch, the largest of n images: the first pass also pays for what is set up once, and shows how
+        much memory is needed.
+        """
+        one = self.model.preprocess([Image.new("RGB", (256, 256))])
+        batch = one.repeat(min(self.batch, n), 1, 1, 1)
+        collect_moments(self.model, [batch])
+        return batch
+
+    def decoders(self, count: int) -> int:
+        """Processes that decode `count` images."""
+        if self.workers is not None:
+            return self.workers
+        return decoding(count, self.model.tower.device.type)
 
     def seconds(self, data: ImageSet | RetrievalSet, count: int, work: Callable[[Tensor], Any]) -> float:
         """Seconds to decode `count` images of the set and to do `work` on their pixels."""
         cores = cores_of_a_process()
-        decoders = self.workers if self.workers is not None else decoding(count, self.model.tower.device.type)
+        decoders = self.decoders(count)
         reading = self._an_image(count, lambda n: self.model.preprocess(_some(data, n))) * count
         computing = self.computing(data, count, work) * self.processes
         if not decoders:
