@@ -152,7 +152,7 @@ def browser() -> str | None:
 
 
 def write_static(charts: Sequence[Chart], folder: Path) -> frozenset[str]:
-    """Write KEY.svg for each chart with one browser; the keys written, none where no browser can be found."""
+    """Write KEY.svg for each chart with one browser; the keys written: none without a browser or kaleido."""
     path = browser()
     if path is None or not charts:
         return frozenset()

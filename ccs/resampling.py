@@ -23,9 +23,7 @@ SIGMAS = 4.5  # how far from K the end of a draw's top K is looked for; further 
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of n images in g groups: weights in chunks [n, draws of the chunk], the pool's counts [draws,
-    g].
-    """
+    """Draws of n images in g groups: weights in chunks [n, draws of the chunk], the pool [draws, g]."""
 
     codes: NDArray[np.uint8]
     n_groups: int
@@ -100,8 +98,7 @@ def _clipper(ranks: int, draws: int) -> Clip:
     """A function that cuts weights [ranks, draws] where, with those before them [draws], they reach k.
 
     It returns None where k is not reached, or is exceeded before the first of them. Its memory is kept
-    between
-    calls: taking new pages from the system costs more than the arithmetic.
+    between calls: taking new pages from the system costs more than the arithmetic.
     """
     reached = np.empty((ranks, draws), dtype=np.float32)
 
@@ -139,9 +136,7 @@ def _slow_counts(
 def top_codes(
     draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
 ) -> NDArray[np.uint8]:
-    """Group codes in ranked order [draws, k] of one ranking, `scores` [n], `order` [depth], for the first
-    draws.
-    """
+    """Group codes in ranked order [FEW, k] for the first draws of one: `scores` [n], `order` [depth]."""
     chunk = draws.weights[0][:, :FEW]
     taken = _whole(chunk, order, k)
     if taken is None:

@@ -80,8 +80,7 @@ def accuracy(
     Args:
         labels: int [n], index of each image's class.
         subset: classes scored alone: only their images, each against these classes only. `labels` of the
-        result
-            are then positions in the subset.
+            result are then positions in the subset.
         draws: bootstrap draws.
 
     Equal scores rank in the classes' order. InputError: a label without a class, an empty subset, no images.

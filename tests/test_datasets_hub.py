@@ -14,6 +14,7 @@ import av
 import numpy as np
 import pytest
 from datasets_sample import number_of, png, repository, schemas
+from pytest_httpserver import HTTPServer
 
 from ccs import datasets, paper
 from ccs.datasets import hub, people, registry, video, wordnet
@@ -243,6 +244,25 @@ def test_archives_are_unpacked_and_parts_joined(tmp_path: Path) -> None:
         hub.unpack(part, tmp_path / "out")
     assert (tmp_path / "out" / "videos" / "a.mp4").read_bytes() == b"abc"
     assert not list((tmp_path / "out").glob("*.tmp"))
+
+
+def test_without_an_answer_the_hubs_libraries_are_left_with_their_caches(
+    httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets as hf
+    from huggingface_hub import constants
+
+    def offline(url: str) -> bool:
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(hf.config, "HF_HUB_OFFLINE", False)
+        hub._look_for_it.__wrapped__()
+        assert constants.is_offline_mode() == hf.config.HF_HUB_OFFLINE
+        return bool(hf.config.HF_HUB_OFFLINE)
+
+    httpserver.expect_request("/").respond_with_data(status=404)
+    assert not offline(httpserver.url_for("/"))  # a refusal is an answer
+    assert offline("http://127.0.0.1:9")
 
 
 def test_what_the_hub_refuses_is_one_sentence_that_says_what_to_do() -> None:

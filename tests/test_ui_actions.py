@@ -123,6 +123,20 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(
     assert session.state == before
 
 
+def test_an_action_that_breaks_half_way_changes_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(app: App, session: Session, fields: object) -> None:
+        actions.ACTIONS["off"](app, session, {"off": "L7.H1"})
+        session.click = "switch"
+        raise RuntimeError("a fault of ours")
+
+    session = opening.open_link(app, {"off": "L6.H2"})
+    before = session.state, session.history, session.click
+    monkeypatch.setitem(actions.ACTIONS, "reset", broken)
+    with pytest.raises(RuntimeError):
+        actions.update(app, session, "reset", {})
+    assert (session.state, session.history, session.click) == before
+
+
 def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session) -> None:
     good, bad = app.uploads / "good.png", app.uploads / "bad.png"
     Image.new("RGB", (30, 30), "red").save(good)

@@ -58,8 +58,8 @@ def measure_plans(
     """Skew metrics of several plans' image embeddings for the same images and occupations.
 
     Args:
-        plans: one array [n, d] a plan, such as a list, an array [plans, n, d] or a generator (then only two
-            plans are in memory). Rows need not be of unit length; cosines are taken.
+        plans: one array [n, d] a plan, such as a list, an array [plans, n, d] or a generator (then three
+            plans are in memory, two in work and the next). Rows need not be of unit length.
         occupation_embeddings: [o, d], one row an occupation (templates already averaged).
         groups: [n] strings, one an image.
         k: cut-off of the ranking.

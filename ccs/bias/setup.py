@@ -41,9 +41,7 @@ class Setup:
         return target_shares(counts, self.target)
 
     def values(self, name: MetricName, top: ArrayLike, ranked: NDArray[np.uint8], shares: Floats) -> Floats:
-        """The metric from counts in the top k [..., groups] or, for NDKL, group codes in ranked order [...,
-        k].
-        """
+        """The metric from counts in the top k [..., groups] or, for NDKL, ranked group codes [..., k]."""
         if name == "MaxSkew":
             return max_skew_of(top, shares)
         return min_skew_of(top, shares, self.empty) if name == "MinSkew" else ndkl_of(ranked, shares)

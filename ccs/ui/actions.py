@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 
 def update(app: App, session: Session, do: str, fields: Fields) -> None:
-    """Apply one action to the session. InputError, with the session as it was, where it cannot be applied."""
+    """Apply one action to the session; where that fails, the session is as it was. InputError: it cannot be
+    applied."""
     if do not in ACTIONS:
         raise InputError(f"There is no action {do!r}.")
-    before = session.state
+    before = dict(vars(session))
     try:
         ACTIONS[do](app, session, fields)
-    except InputError:
-        session.state = before
+    except Exception:
+        vars(session).update(before)
         raise
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def asked(app: App, session: Session) -> Asked:
         templates=templates,
         k=min(k, len(gallery.images)),
         target=state.target,
-        fault={"order": "order", "aliased": "aliased"}.get(state.fault),  # type: ignore[arg-type]
+        fault=next((fault for fault in get_args(faults.Fault) if fault == state.fault), None),
         row=min(state.row, len(occupations) - 1),
     )
 
