@@ -67,6 +67,8 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
     plain percentiles can lie wholly above the value they belong to. What stays is the spread. Fewer than 200
     draws have no percentiles to speak of; then the interval is the value -+ 1.96 of their standard
     deviations. Where a draw is infinite there is no center and no deviation: plain percentiles, each a draw.
+    Moved draws that nearly all are one number (a MinSkew at its floor) can leave the value outside of their
+    percentiles; the interval then ends at the value.
     """
     if np.isinf(draws).any():
         ends = np.sort(draws)[[round(tail * (len(draws) - 1)) for tail in ((1 - LEVEL) / 2, (1 + LEVEL) / 2)]]
@@ -76,6 +78,7 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
         return Estimate(float(value), float(value - half), float(value + half))
     shift = value - float(draws.mean()) if center else 0.0
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) + shift
+    low, high = (min(low, value), max(high, value)) if center else (low, high)
     return Estimate(float(value), float(low), float(high))
 
 
@@ -85,6 +88,8 @@ def intervals(values: Floats, draws: Floats, *, center: bool = False) -> list[Es
         return [interval(v, column, center=center) for v, column in zip(values, draws.T, strict=True)]
     shift = values - draws.mean(axis=0) if center else 0.0
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0) + shift
+    if center:
+        low, high = np.minimum(low, values), np.maximum(high, values)
     return [Estimate(*ends) for ends in zip(values.tolist(), low.tolist(), high.tolist(), strict=True)]
 
 

@@ -40,6 +40,14 @@ def test_centering_moves_draws_to_the_value():
     assert centered.high - centered.low == pytest.approx(plain.high - plain.low)
 
 
+def test_a_centered_interval_holds_its_value():
+    floor = np.where(np.arange(400) < 396, -4.0, -2.0)  # lumped: the mean of the draws is above all but four
+    found = stats.interval(-4.0, floor, center=True)
+    assert found.low < found.high == found.value == -4.0
+    (same,) = stats.intervals(np.array([-4.0]), floor[:, None], center=True)
+    assert same == found
+
+
 def test_intervals_are_those_of_the_columns():
     rng = np.random.default_rng(4)
     values, draws = rng.normal(size=5), rng.normal(size=(300, 5))
