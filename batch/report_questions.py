@@ -102,7 +102,7 @@ def against_none(frame: pd.DataFrame) -> Effect | None:
         )
     value = float(rows["difference"].mean())
     half = float((rows["difference_high"] - rows["difference_low"]).mean() / 2)
-    error = half / scipy.stats.norm.ppf((1 + stats.LEVEL) / 2)
+    error = half / stats.DEVIATIONS
     p_value = float(2 * scipy.stats.norm.sf(abs(value) / error)) if error > 0 else float(value == 0)
     return Effect(value, value - half, value + half, p_value)
 

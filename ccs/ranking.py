@@ -7,6 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 
+_BEFORE = np.tri(16, dtype=np.float32)  # row i sums ranks 0 to i of a block
+_IMAGES = 1024  # at a time as float64: few enough for the processor's cache
+
 
 def finite_rows(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
     """The embeddings [n, d] as float64; InputError for another shape or for rows that are zero or not
@@ -49,15 +52,19 @@ def cosines(texts: ArrayLike, images: ArrayLike) -> NDArray[np.float32]:
     It is `products` of `unit` rows, but divides the scores, of which there are far fewer than numbers in the
     images. InputError as in `finite_rows`.
     """
-    left, right = unit(texts, "text embeddings"), np.asarray(images, dtype=np.float64)
+    left, right = unit(texts, "text embeddings"), np.asarray(images)
     if right.ndim != 2 or left.shape[1] != right.shape[1]:
         raise InputError(
             f"Image embeddings of shape {right.shape} do not go with texts of {left.shape[1]} dimensions."
         )
-    length = np.sqrt(np.einsum("nd,nd->n", right, right))
-    if not (np.isfinite(length) & (length > 0)).all():
-        finite_rows(right, "image embeddings")  # says what is wrong
-    return np.asarray((left @ right.T) / length, dtype=np.float32)
+    found = np.empty((len(left), len(right)), dtype=np.float32)
+    for start in range(0, len(right), _IMAGES):
+        some = np.asarray(right[start : start + _IMAGES], dtype=np.float64)
+        length = np.sqrt(np.einsum("nd,nd->n", some, some))
+        if not (np.isfinite(length) & (length > 0)).all():
+            finite_rows(right, "image embeddings")  # says what is wrong
+        found[:, start : start + _IMAGES] = (left @ some.T) / length
+    return found
 
 
 def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
@@ -71,6 +78,21 @@ def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
         keys = np.partition(keys, depth - 1, axis=1)[:, :depth]
     keys.sort(axis=1)
     return (keys & 0xFFFFFFFF).astype(np.intp)
+
+
+def running(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Sums [ranks, columns] of the weights [ranks, columns] up to each rank, exact for whole numbers.
+
+    It is `np.cumsum(weights, axis=0)`, whose steps down the rows are slow; here blocks of rows are summed by
+    a matrix product, which takes a third of the time.
+    """
+    (ranks, columns), block = weights.shape, len(_BEFORE)
+    padded = np.zeros((-(-ranks // block) * block, columns), dtype=np.float32)
+    padded[:ranks] = weights
+    sums = np.matmul(_BEFORE, padded.reshape(-1, block, columns))
+    sums[1:] += np.cumsum(sums[:-1, -1], axis=0)[:, None]
+    found: NDArray[np.float32] = sums.reshape(-1, columns)[:ranks]
+    return found
 
 
 def positions(scores: NDArray[np.float32], relevant: NDArray[np.intp]) -> NDArray[np.int64]:

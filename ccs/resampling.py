@@ -6,7 +6,6 @@ that a draw is a weight for each image, and its top K ends where the weights alo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -78,9 +77,8 @@ def top_counts(
 
     def count(chunk: NDArray[np.float32]) -> NDArray[np.float32]:
         counts = np.asarray(inside @ chunk).reshape(rankings, groups, -1)
-        clip = _clipper(zones.shape[1], chunk.shape[1])
         for row, zone in enumerate(zones):
-            taken = clip(chunk[zone], counts[row].sum(axis=0), k)
+            taken = _cut(chunk[zone], k - counts[row].sum(axis=0))
             if taken is None:
                 counts[row] = _slow_counts(draws, chunk, scores[row], k)
             else:
@@ -91,57 +89,46 @@ def top_counts(
     return np.concatenate(found, axis=2).transpose(0, 2, 1).astype(np.float64)
 
 
-Clip = Callable[[NDArray[np.float32], NDArray[np.float32], int], NDArray[np.float32] | None]
+def _cut(weights: NDArray[np.float32], room: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """The weights [ranks, draws], cut where their sums along the ranks reach what there is room for [draws].
 
-
-def _clipper(ranks: int, draws: int) -> Clip:
-    """A function that cuts weights [ranks, draws] where, with those before them [draws], they reach k.
-
-    It returns None where k is not reached, or is exceeded before the first of them. Its memory is kept
-    between calls: taking new pages from the system costs more than the arithmetic.
+    None where that is less than nothing, or is not reached.
     """
-    reached = np.empty((ranks, draws), dtype=np.float32)
-
-    def clip(weights: NDArray[np.float32], before: NDArray[np.float32], k: int) -> NDArray[np.float32] | None:
-        np.cumsum(weights, axis=0, out=reached)
-        if before.max() > k or (before + reached[-1]).min() < k:
-            return None
-        # What still fits when an image's turn comes, but no more than its weight and no less than nothing.
-        np.subtract(reached, weights, out=reached)
-        np.subtract(k - before, reached, out=reached)
-        np.minimum(reached, weights, out=reached)
-        return np.maximum(reached, 0, out=reached)
-
-    return clip
-
-
-def _whole(chunk: NDArray[np.float32], order: NDArray[np.intp], k: int) -> NDArray[np.float32] | None:
-    """Weights [ranks, draws] within the top k along a ranking from its first image on; None if it is too
-    short.
-    """
-    clip = _clipper(len(order), chunk.shape[1])
-    return clip(chunk[order], np.zeros(chunk.shape[1], dtype=np.float32), k)
+    sums = ranking.running(weights)
+    if room.min() < 0 or (sums[-1] < room).any():
+        return None
+    np.minimum(sums, room, out=sums)
+    sums[1:] -= sums[:-1].copy()
+    return sums
 
 
 def _slow_counts(
     draws: Draws, chunk: NDArray[np.float32], scores: NDArray[np.float32], k: int
 ) -> NDArray[np.float32]:
     """Counts [groups, draws] of one ranking, over all its images."""
+    order, copies = _whole(chunk, scores, k)
+    return _member(draws.codes[order], draws.n_groups) @ copies
+
+
+def _whole(
+    chunk: NDArray[np.float32], scores: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """(order [n], copies [n, draws]) of the top k along one ranking of all images: `scores` [n]."""
     order = ranking.top(scores[None], len(scores))[0]
-    taken = _whole(chunk, order, k)
-    assert taken is not None  # a draw has n images, and k is at most n
-    return _member(draws.codes[order], draws.n_groups) @ taken
+    copies = _cut(chunk[order], np.full(chunk.shape[1], k, dtype=np.float32))
+    assert copies is not None  # a draw has n images, and k is at most n
+    return order, copies
 
 
-def top_codes(
+def top_copies(
     draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
-) -> NDArray[np.uint8]:
-    """Group codes in ranked order [FEW, k] for the first draws of one: `scores` [n], `order` [depth]."""
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """(group codes [ranks], copies [ranks, FEW]) of the top k of one ranking in the first draws.
+
+    `scores` [n], and `order` [depth] as for `top_counts`; an image's copies are how often it stands there.
+    """
     chunk = draws.weights[0][:, :FEW]
-    taken = _whole(chunk, order, k)
-    if taken is None:
-        order = ranking.top(scores[None], len(scores))[0]
-        taken = _whole(chunk, order, k)
-        assert taken is not None
-    copies = taken.T.astype(np.intp).ravel()
-    return np.repeat(np.tile(draws.codes[order], taken.shape[1]), copies).reshape(-1, k)
+    copies = _cut(chunk[order], np.full(chunk.shape[1], k, dtype=np.float32))
+    if copies is None:
+        order, copies = _whole(chunk, scores, k)
+    return draws.codes[order], copies

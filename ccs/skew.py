@@ -13,13 +13,16 @@ group look fairer; "infinite" gives -inf.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ccs import ranking
 from ccs.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -77,34 +80,65 @@ def min_skew_of(top: ArrayLike, shares: Floats, empty: Empty = "smoothed") -> Fl
     return result
 
 
-def ndkl_of(codes: NDArray[np.integer], shares: Floats) -> Floats:
-    """NDKL [rankings] from group codes in ranked order [rankings, K] and target shares [(rankings,) groups].
+@lru_cache(maxsize=8)
+def _depths(k: int) -> tuple[Floats, Floats, float]:
+    """What `ndkl_of` needs of every position: (onwards [k], step [k], constant)."""
+    position = np.arange(1, k + 1, dtype=np.float64)
+    weight = 1 / np.log2(position + 1)
+    weight /= weight.sum()
+    onwards = np.cumsum((weight / position)[::-1])[::-1].copy()
+    step = np.diff(np.concatenate([[0.0], position * np.log(position)]))
+    return onwards, step, -float(weight @ np.log(position))
+
+
+def ndkl_of(codes: NDArray[np.integer], copies: NDArray[np.float32], shares: Floats) -> Floats:
+    """NDKL [draws] of one ranking in which images stand several times, differently in each draw.
+
+    Args:
+        codes: group codes [ranks] in ranked order.
+        copies: how often the image of each rank stands there, whole numbers [ranks, draws] with a sum of K
+            in every draw.
+        shares: target shares [draws, groups].
 
     NDKL = (1/Z) sum over i = 1..K of KL(groups among the first i || target) / log2(i + 1), in nats,
     Z = sum over i of 1 / log2(i + 1). With c_g the count of g among the first i, KL is
     (1/i) sum over g of c_g (ln c_g - ln q_g) - ln i, and one step changes one c_g only; so the double sum is
-    a single one over the ranked images, each weighted by the sum of weight/i from its position on.
+    a single one over the K positions, each weighted by the sum of weight/i from it on ("onwards") and, for
+    c_g, by c ln c less (c-1) ln(c-1) ("step").
     """
-    rankings, k = codes.shape
-    position = np.arange(1, k + 1, dtype=np.float64)
-    weight = 1 / np.log2(position + 1)
-    weight /= weight.sum()
-    onwards = np.cumsum((weight / position)[::-1])[::-1]
-    step = np.diff(np.concatenate([[0.0], position * np.log(position)]))  # c ln c less (c-1) ln(c-1)
-    targets = np.broadcast_to(shares, (rankings, shares.shape[-1]))
-    result: Floats = np.full(rankings, -float(weight @ np.log(position)))
-    for group in range(targets.shape[1]):
-        row, index = np.divmod(np.flatnonzero(codes == group), k)
-        if len(row) == 0:
-            continue
-        counts = np.bincount(row, minlength=rankings)
-        own = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-        depth = onwards[index]
-        result += np.bincount(row, depth * step[own], minlength=rankings)
-        # A group without a target cannot be ranked; its logarithm would only meet zeros.
-        cost = np.log(targets[:, group], out=np.zeros(rankings), where=targets[:, group] > 0)
-        result -= np.bincount(row, depth, minlength=rankings) * cost
-    return result
+    draws, groups = copies.shape[1], shares.shape[1]
+    onwards, step, constant = _depths(int(copies[:, 0].sum()))
+    by_group = np.argsort(codes, kind="stable")
+    positions = (ranking.running(copies) - copies)[by_group].ravel()  # before each image, from 0
+    copies = copies[by_group]
+    own = ranking.running(copies) - copies
+    starts = np.searchsorted(codes[by_group], np.arange(groups + 1))
+    for start, stop in itertools.pairwise(starts):
+        own[start:stop] -= own[start:stop][:1].copy()
+    cells = (codes[by_group].astype(np.intp) * draws)[:, None] + np.arange(draws)  # (group, draw) as one
+    shown = np.flatnonzero(copies.ravel() > 0)
+    left, cell = copies.ravel()[shown], cells.ravel()[shown]
+    position, count = positions[shown].astype(np.intp), own.ravel()[shown].astype(np.intp)
+    entropy, depth = np.zeros(groups * draws), np.zeros(groups * draws)
+    copy = 0
+    while len(cell):  # the first copy of every image, then the second of those that have one, and so on
+        weight = onwards[position]
+        depth += np.bincount(cell, weight, minlength=groups * draws)
+        entropy += np.bincount(cell, weight * step[count], minlength=groups * draws)
+        copy += 1
+        more = np.flatnonzero(left > copy)
+        left, cell, position, count = left[more], cell[more], position[more] + 1, count[more] + 1
+    # A group without a target cannot be ranked; its logarithm would only meet zeros.
+    targets = shares.T.ravel()
+    cost = np.log(targets, out=np.zeros(groups * draws), where=targets > 0)
+    found: Floats = constant + (entropy - depth * cost).reshape(groups, draws).sum(axis=0)
+    return found
+
+
+def ndkl_each(ranked: NDArray[np.integer], shares: Floats) -> Floats:
+    """NDKL [rankings] of group codes in ranked order [rankings, K] and target shares [groups]."""
+    once = np.ones((ranked.shape[1], 1), dtype=np.float32)
+    return np.array([ndkl_of(codes, once, shares[None])[0] for codes in ranked], dtype=np.float64)
 
 
 def _counted(
@@ -163,4 +197,4 @@ def ndkl(
     """NDKL of the first k of one prompt's ranking, in nats (0 is fair at every depth). Arguments as in
     `max_skew`; the formula is at `ndkl_of`. A group absent from a prefix adds nothing to its divergence."""
     codes, _, pool = _counted(groups_ranked, pool_counts, k)
-    return float(ndkl_of(codes, target_shares(pool, target))[0])
+    return float(ndkl_each(codes, target_shares(pool, target))[0])

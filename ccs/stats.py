@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from ccs.errors import InputError
 
 Floats = NDArray[np.float64]
 LEVEL = 0.95
+DEVIATIONS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard deviations to each end of a normal interval
 FEW = 200
 
 
@@ -74,7 +76,7 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
         ends = np.sort(draws)[[round(tail * (len(draws) - 1)) for tail in ((1 - LEVEL) / 2, (1 + LEVEL) / 2)]]
         return Estimate(float(value), float(ends[0]), float(ends[1]))
     if len(draws) < FEW:
-        half = float(scipy.stats.norm.ppf((1 + LEVEL) / 2) * draws.std(ddof=1))
+        half = DEVIATIONS * float(draws.std(ddof=1))
         return Estimate(float(value), float(value - half), float(value + half))
     shift = value - float(draws.mean()) if center else 0.0
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) + shift
@@ -84,12 +86,16 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
 
 def intervals(values: Floats, draws: Floats, *, center: bool = False) -> list[Estimate]:
     """`interval` of each of the values [n] from its column of the draws [draws, n]."""
-    if len(draws) < FEW or np.isinf(draws).any():
+    if np.isinf(draws).any():
         return [interval(v, column, center=center) for v, column in zip(values, draws.T, strict=True)]
-    shift = values - draws.mean(axis=0) if center else 0.0
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0) + shift
-    if center:
-        low, high = np.minimum(low, values), np.maximum(high, values)
+    if len(draws) < FEW:
+        half = DEVIATIONS * draws.std(axis=0, ddof=1)
+        low, high = values - half, values + half
+    else:
+        shift = values - draws.mean(axis=0) if center else 0.0
+        low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0) + shift
+        if center:
+            low, high = np.minimum(low, values), np.maximum(high, values)
     return [Estimate(*ends) for ends in zip(values.tolist(), low.tolist(), high.tolist(), strict=True)]
 
 

@@ -173,19 +173,38 @@ def test_resampled_top_equals_resampling_by_hand(n, k):
     weights = np.concatenate(draws.weights, axis=1).astype(int)
     assert (weights.sum(axis=0) == n).all()
     for row in range(3):
-        rankings = resampling.top_codes(draws, scores[row], order[row], k)
+        along, copies = resampling.top_copies(draws, scores[row], order[row], k)
         for draw in range(150):
             drawn = np.repeat(np.arange(n), weights[:, draw])
             ranked = codes[drawn[np.argsort(-scores[row][drawn], kind="stable")]]
             assert counts[row, draw].tolist() == np.bincount(ranked[:k], minlength=3).tolist()
             assert draws.pool[draw].tolist() == np.bincount(codes[drawn], minlength=3).tolist()
-            if draw < len(rankings):
-                assert rankings[draw].tolist() == ranked[:k].tolist()
+            if draw < resampling.FEW:
+                assert np.repeat(along, copies[:, draw].astype(int)).tolist() == ranked[:k].tolist()
+
+
+def test_ndkl_of_draws_equals_that_of_the_images_written_out():
+    """Images that stand several times, groups that a draw lacks, one without a target."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 4, 90).astype(np.uint8)
+    copies = np.stack([np.bincount(rng.integers(0, 90, 70), minlength=90) for _ in range(6)], axis=1)
+    copies[:, 5] = np.where(np.arange(90) == codes.argmax(), 70, 0)  # one image, of one group
+    shares = np.pad(rng.dirichlet(np.ones(4), 6), ((0, 0), (0, 1)))
+    found = skew.ndkl_of(codes, copies.astype(np.float32), shares)
+    for draw in range(6):
+        ranked = np.repeat(codes, copies[:, draw]).tolist()
+        assert found[draw] == pytest.approx(plain_ndkl(ranked, dict(enumerate(shares[draw])), 70), abs=1e-9)
+
+
+@pytest.mark.parametrize("ranks", [1, 15, 16, 17, 100])
+def test_running_sums_equal_those_down_the_rows(ranks):
+    weights = np.random.default_rng(0).poisson(1, (ranks, 5)).astype(np.float32)
+    assert (ranking.running(weights) == weights.cumsum(axis=0)).all()
 
 
 def test_cosines_equal_products_of_unit_rows():
     rng = np.random.default_rng(0)
-    texts, images = rng.standard_normal((4, 9)), 7 * rng.standard_normal((50, 9)).astype(np.float32)
+    texts, images = rng.standard_normal((4, 9)), 7 * rng.standard_normal((1030, 9)).astype(np.float32)
     expected = ranking.products(ranking.unit(texts, "t"), ranking.unit(images, "i"))
     assert ranking.cosines(texts, images) == pytest.approx(expected, abs=1e-7)
 

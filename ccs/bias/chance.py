@@ -12,7 +12,7 @@ from ccs import stats
 from ccs.bias.result import BiasResult, MetricName
 from ccs.bias.setup import Setup
 from ccs.bias.top import counts, ranked
-from ccs.skew import Target, max_skew_of, ndkl_of
+from ccs.skew import Target, max_skew_of, ndkl_each
 from ccs.stats import Effect, Estimate
 
 CHANCE_DRAWS = 1000
@@ -24,7 +24,7 @@ def chance_levels(setup: Setup, n_occupations: int) -> Mapping[MetricName, tuple
     shares = setup.shares(setup.pool)
     size = (CHANCE_DRAWS, n_occupations)
     # NDKL needs whole rankings; a thousand, put together at random for the mean, are as good as all of them.
-    ranked = np.stack([rng.permutation(setup.codes)[: setup.k] for _ in range(CHANCE_DRAWS)])
+    ranked = np.stack([rng.choice(setup.codes, setup.k, replace=False) for _ in range(CHANCE_DRAWS)])
     found: dict[MetricName, tuple[Estimate, Estimate]] = {}
     for name in setup.metrics:
         if setup.fault == "aliased":
@@ -32,7 +32,7 @@ def chance_levels(setup: Setup, n_occupations: int) -> Mapping[MetricName, tuple
             groups = np.arange(setup.k) % len(setup.names)
             values = np.full(size, max_skew_of(np.bincount(groups, minlength=len(setup.names)), shares))
         elif name == "NDKL":
-            values = rng.choice(ndkl_of(ranked, shares), size=size)
+            values = rng.choice(ndkl_each(ranked, shares), size=size)
         else:
             top = rng.multivariate_hypergeometric(setup.pool, setup.k, size=size)
             values = setup.values(name, top, ranked, shares)

@@ -165,15 +165,11 @@ def _redrawn(
             found["MinSkew"] = min_skew_of(redrawn, shares, setup.empty).T
     if "NDKL" in setup.metrics:
 
-        def some(rows: range) -> Floats:
-            codes = [resampling.top_codes(setup.images, scores[i], order[i], setup.k) for i in rows]
-            drawn = np.tile(shares[: len(codes[0])], (len(rows), 1))
-            return ndkl_of(np.concatenate(codes), drawn).reshape(len(rows), -1)
+        def redrawn_ndkl(row: int) -> Floats:
+            codes, copies = resampling.top_copies(setup.images, scores[row], order[row], setup.k)
+            return ndkl_of(codes, copies, shares[: copies.shape[1]])
 
-        # A few rankings at a time: enough to be worth a call, few enough for the processor's cache.
-        n = len(scores)
-        parts = threads.map(some, (range(i, min(i + 4, n)) for i in range(0, n, 4)))
-        found["NDKL"] = np.concatenate(list(parts)).T
+        found["NDKL"] = np.stack(list(threads.map(redrawn_ndkl, range(len(scores)))), axis=1)
     return found
 
 
