@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from ccs.errors import InputError
 from ccs.world import captions, draw, scene
-from ccs.world.scene import article, stratified
+from ccs.world.scene import article
 from ccs.world.vocabulary import THINGS
 
 MODEL_CFG: dict[str, Any] = {
@@ -64,11 +64,11 @@ class Settings:
     patch_dropout: float = 0.3
 
 
-class Batches(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """`n` batches of the scenes from seed `start` on, each (pixels [b, 3, s, s], tokens [b, context])."""
+class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Scene `start + i` of a world as (pixels [3, s, s], tokens [context])."""
 
-    def __init__(self, world: str, start: int, n: int, size: int, strata: bool) -> None:
-        self.world, self.start, self.n, self.batch_size, self.strata = world, start, n, size, strata
+    def __init__(self, world: str, start: int, n: int) -> None:
+        self.world, self.start, self.n = world, start, n
         self.tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
         # Captions are plain ASCII: mending their encoding, as the tokenizer does, takes longer than drawing.
         self.tokenize.clean_fn = str.lower
@@ -78,14 +78,8 @@ class Batches(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return self.n
 
     def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
-        if not 0 <= i < self.n:
-            raise IndexError(i)
-        first = self.start + i * self.batch_size
-        scenes = [scene(first + j, self.world) for j in range(self.batch_size)]
-        if self.strata:
-            scenes = stratified(scenes, self.world)
-        images = np.stack([np.asarray(draw(s, self.size)) for s in scenes])
-        return pixels(images), self.tokenize([captions(s)[0] for s in scenes])
+        s = scene(self.start + i, self.world)
+        return pixels(np.asarray(draw(s, self.size))[None])[0], self.tokenize(captions(s)[0])[0]
 
 
 def pixels(images: np.ndarray) -> torch.Tensor:
@@ -137,10 +131,8 @@ class Trainer:
         """Goes on until `total` pictures have been seen, with a checkpoint and a log line every 20,480."""
         s = self.settings
         loss_function = open_clip.ClipLoss()
-        start = TRAINING_SEEDS * (1 + s.seed * 100) + self.seen
-        strata = self.seen >= s.shared
-        data = Batches(world, start, (total - self.seen) // s.batch_size, s.batch_size, strata)
-        loader = DataLoader(data, batch_size=None, num_workers=workers)
+        data = Pictures(world, TRAINING_SEEDS * (1 + s.seed * 100) + self.seen, total - self.seen)
+        loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True, persistent_workers=False)
         bar = tqdm(total=total, initial=self.seen, unit=" pictures", desc=world, mininterval=5)
         started, since = time.monotonic(), self.seen
         for images, tokens in loader:

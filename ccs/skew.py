@@ -109,29 +109,42 @@ def ndkl_of(codes: NDArray[np.integer], copies: NDArray[np.float32], shares: Flo
     draws, groups = copies.shape[1], shares.shape[1]
     onwards, step, constant = _depths(int(copies[:, 0].sum()))
     by_group = np.argsort(codes, kind="stable")
-    positions = (ranking.running(copies) - copies)[by_group].ravel()  # before each image, from 0
+    codes = codes[by_group]
+    before = ranking.running(copies)
+    before -= copies
+    position = before[by_group].astype(np.intp)  # how many stand before each image's first copy
     copies = copies[by_group]
-    own = ranking.running(copies) - copies
-    starts = np.searchsorted(codes[by_group], np.arange(groups + 1))
+    own = ranking.running(copies)
+    own -= copies
+    starts = np.searchsorted(codes, np.arange(groups + 1))
     for start, stop in itertools.pairwise(starts):
         own[start:stop] -= own[start:stop][:1].copy()
-    cells = (codes[by_group].astype(np.intp) * draws)[:, None] + np.arange(draws)  # (group, draw) as one
-    shown = np.flatnonzero(copies.ravel() > 0)
-    left, cell = copies.ravel()[shown], cells.ravel()[shown]
-    position, count = positions[shown].astype(np.intp), own.ravel()[shown].astype(np.intp)
-    entropy, depth = np.zeros(groups * draws), np.zeros(groups * draws)
-    copy = 0
-    while len(cell):  # the first copy of every image, then the second of those that have one, and so on
-        weight = onwards[position]
-        depth += np.bincount(cell, weight, minlength=groups * draws)
-        entropy += np.bincount(cell, weight * step[count], minlength=groups * draws)
-        copy += 1
-        more = np.flatnonzero(left > copy)
-        left, cell, position, count = left[more], cell[more], position[more] + 1, count[more] + 1
+    count = own.astype(np.intp)  # how many of its group
+    # The first copy of every image, where it has one.
+    weight = onwards.take(position, mode="clip")
+    weight *= copies > 0
+    gain = step.take(count, mode="clip")
+    gain *= weight
+    ranked = np.unique(codes)
+    entropy, depth = np.zeros((groups, draws)), np.zeros((groups, draws))
+    depth[ranked] = np.add.reduceat(weight, starts[ranked], axis=0)
+    entropy[ranked] = np.add.reduceat(gain, starts[ranked], axis=0)
+    # The second copy of those that have it, the third, and so on.
+    more = np.flatnonzero(copies.ravel() > 1)
+    rank, draw = np.divmod(more, draws)
+    cell = codes[rank].astype(np.intp) * draws + draw  # (group, draw) as one number
+    left, position, count = copies.ravel()[more], position.ravel()[more], count.ravel()[more]
+    for copy in itertools.count(1):
+        if len(left) == 0:
+            break
+        weight, gain = onwards[position + copy], step[count + copy]
+        depth += np.bincount(cell, weight, minlength=depth.size).reshape(depth.shape)
+        entropy += np.bincount(cell, weight * gain, minlength=depth.size).reshape(depth.shape)
+        more = np.flatnonzero(left > copy + 1)
+        left, cell, position, count = left[more], cell[more], position[more], count[more]
     # A group without a target cannot be ranked; its logarithm would only meet zeros.
-    targets = shares.T.ravel()
-    cost = np.log(targets, out=np.zeros(groups * draws), where=targets > 0)
-    found: Floats = constant + (entropy - depth * cost).reshape(groups, draws).sum(axis=0)
+    cost = np.log(shares.T, out=np.zeros(depth.shape), where=shares.T > 0)
+    found: Floats = constant + (entropy - depth * cost).sum(axis=0)
     return found
 
 

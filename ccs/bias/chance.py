@@ -12,7 +12,7 @@ from ccs import stats
 from ccs.bias.result import BiasResult, MetricName
 from ccs.bias.setup import Setup
 from ccs.bias.top import counts, ranked
-from ccs.skew import Target, max_skew_of, ndkl_each
+from ccs.skew import Target, max_skew_of, min_skew_of, ndkl_each
 from ccs.stats import Effect, Estimate
 
 CHANCE_DRAWS = 1000
@@ -35,7 +35,7 @@ def chance_levels(setup: Setup, n_occupations: int) -> Mapping[MetricName, tuple
             values = rng.choice(ndkl_each(ranked, shares), size=size)
         else:
             top = rng.multivariate_hypergeometric(setup.pool, setup.k, size=size)
-            values = setup.values(name, top, ranked, shares)
+            values = max_skew_of(top, shares) if name == "MaxSkew" else min_skew_of(top, shares, setup.empty)
         single, mean = values.ravel(), values.mean(axis=1)
         found[name] = stats.interval(float(mean.mean()), single), stats.interval(float(mean.mean()), mean)
     return found

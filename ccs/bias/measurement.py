@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
 
 from ccs import faults, ranking, resampling, stats
 from ccs.bias.chance import chance_levels
@@ -18,6 +20,8 @@ from ccs.bias.top import counts
 from ccs.errors import InputError
 from ccs.skew import Empty, Floats, Target, check_choice, check_k, max_skew_of, min_skew_of, ndkl_of
 from ccs.stats import Estimate
+
+_ALONE = threading.Lock()  # the limit of a BLAS's threads is the whole process's
 
 
 def measure(
@@ -92,9 +96,15 @@ def measure_plans(
         occupations=drawn_occupations(len(texts), draws, seed, resample_occupations),
         seed=seed,
     )
-    levels = chance_levels(setup, len(texts))
-    # Two plans at a time: while one is ranked, which a single thread does, the other's draws are counted.
-    with ThreadPoolExecutor(2) as turns, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+    # Two plans at a time: while one is ranked, which a single thread does, the other's draws are counted. The
+    # matrix products are small and have one thread each; those of a BLAS would wait busily for the next one.
+    with (
+        _ALONE,
+        threadpool_limits(1, user_api="blas"),
+        ThreadPoolExecutor(2) as turns,
+        ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads,
+    ):
+        levels = turns.submit(chance_levels, setup, len(texts))
         found: list[BiasResult] = []
         waiting: deque[Future[BiasResult]] = deque()
         for embeddings in plans:
@@ -106,7 +116,7 @@ def measure_plans(
 
 def _measure(
     setup: Setup,
-    chance: Mapping[MetricName, tuple[Estimate, Estimate]],
+    levels: Future[Mapping[MetricName, tuple[Estimate, Estimate]]],
     embeddings: ArrayLike,
     texts: NDArray[np.float64],
     threads: ThreadPoolExecutor,
@@ -115,21 +125,16 @@ def _measure(
     if scores.shape[1] != len(setup.codes):
         raise InputError(f"There are {scores.shape[1]} image embeddings for {len(setup.codes)} groups.")
     order = ranking.top(scores, resampling.window(scores.shape[1], setup.k)[1])
-    ranked = setup.codes[order[:, : setup.k]]
-    top = counts(ranked, len(setup.names))
+    top = counts(setup.codes[order[:, : setup.k]], len(setup.names))
     last = np.take_along_axis(scores, order[:, setup.k - 1 : setup.k], axis=1)
     ties = (scores == last).sum(axis=1) - (
         np.take_along_axis(scores, order[:, : setup.k], axis=1) == last
     ).sum(axis=1)
     if setup.fault == "aliased":
         top = faults.aliased_top(embeddings, texts, len(setup.names), setup.k)
-    redrawn = _redrawn(setup, scores, order, top, threads)
-    metrics = {}
-    for name in setup.metrics:
-        values = setup.values(name, top, ranked, setup.shares(setup.pool))
-        metrics[name] = _metric(values, redrawn[name], setup.occupations, *chance[name])
+    measured, chance = _values(setup, scores, order, top, threads), levels.result()
     return BiasResult(
-        metrics=metrics,
+        metrics={name: _metric(*measured[name], setup.occupations, *chance[name]) for name in setup.metrics},
         groups=setup.names,
         pool=setup.pool,
         top=top,
@@ -143,33 +148,37 @@ def _measure(
     )
 
 
-def _redrawn(
+def _values(
     setup: Setup,
     scores: NDArray[np.float32],
     order: NDArray[np.intp],
     top: NDArray[np.int64],
     threads: ThreadPoolExecutor,
-) -> dict[MetricName, Floats]:
-    """Each metric [draws, occupations] when the images are drawn again."""
-    shares = setup.shares(setup.images.pool)
+) -> dict[MetricName, tuple[Floats, Floats]]:
+    """Each metric [occupations], and with the images drawn again [draws, occupations]."""
+    shares, drawn_shares = setup.shares(setup.pool), setup.shares(setup.images.pool)
     if setup.fault == "aliased":
         # Its figures are ties alone, and a drawn pool is full of ties: only occupations are drawn again.
-        still = max_skew_of(top, setup.shares(setup.pool))
-        return {"MaxSkew": np.tile(still, (len(shares), 1))}
-    found: dict[MetricName, Floats] = {}
+        still = max_skew_of(top, shares)
+        return {"MaxSkew": (still, np.tile(still, (len(drawn_shares), 1)))}
+    found: dict[MetricName, tuple[Floats, Floats]] = {}
     if set(setup.metrics) - {"NDKL"}:
-        redrawn = resampling.top_counts(setup.images, scores, order, setup.k, threads)
+        drawn = resampling.top_counts(setup.images, scores, order, setup.k, threads)
         if "MaxSkew" in setup.metrics:
-            found["MaxSkew"] = max_skew_of(redrawn, shares).T
+            found["MaxSkew"] = max_skew_of(top, shares), max_skew_of(drawn, drawn_shares).T
         if "MinSkew" in setup.metrics:
-            found["MinSkew"] = min_skew_of(redrawn, shares, setup.empty).T
+            smallest = min_skew_of(drawn, drawn_shares, setup.empty).T
+            found["MinSkew"] = min_skew_of(top, shares, setup.empty), smallest
     if "NDKL" in setup.metrics:
 
-        def redrawn_ndkl(row: int) -> Floats:
+        def ndkl(row: int) -> Floats:
             codes, copies = resampling.top_copies(setup.images, scores[row], order[row], setup.k)
-            return ndkl_of(codes, copies, shares[: copies.shape[1]])
+            once = (np.arange(len(codes)) < setup.k).astype(np.float32)
+            targets = np.vstack([shares, drawn_shares[: copies.shape[1]]])
+            return ndkl_of(codes, np.column_stack([once, copies]), targets)
 
-        found["NDKL"] = np.stack(list(threads.map(redrawn_ndkl, range(len(scores)))), axis=1)
+        both = np.stack(list(threads.map(ndkl, range(len(scores)))), axis=1)
+        found["NDKL"] = both[0], both[1:]
     return found
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs import faults, resampling
 from ccs.bias.result import MetricName
-from ccs.skew import Empty, Floats, Target, max_skew_of, min_skew_of, ndkl_each, target_shares
+from ccs.skew import Empty, Floats, Target, target_shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +39,6 @@ class Setup:
         if self.fault == "aliased":
             counts = np.ones_like(counts)
         return target_shares(counts, self.target)
-
-    def values(self, name: MetricName, top: ArrayLike, ranked: NDArray[np.uint8], shares: Floats) -> Floats:
-        """The metric from counts in the top k [..., groups] or, for NDKL, ranked group codes [..., k]."""
-        if name == "MaxSkew":
-            return max_skew_of(top, shares)
-        return min_skew_of(top, shares, self.empty) if name == "MinSkew" else ndkl_each(ranked, shares)
 
 
 def drawn_occupations(n: int, draws: int, seed: int, resample: bool) -> Floats:

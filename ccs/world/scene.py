@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ from ccs.world.vocabulary import (
 KINDS = ("thing", "occupation", "face", "letter", "digit", "flag")
 KIND_SHARES = (0.50, 0.26, 0.10, 0.06, 0.03, 0.05)
 PLAIN_SHARE = 0.4  # of the occupation pictures: a face without props, else the skew cannot be learned
-BLOCK = len(GENDERS) * len(SKIN_TONES)
 
 
 @dataclass(frozen=True)
@@ -109,33 +107,6 @@ def scene(seed: int, world: str = "balanced") -> Scene:
         skin_tone=planted.pick(planted.shares(occupation, "skin tone", world), u[9]),
         hair=choose(HAIRS[:-1], u[11]) if plain else "", age="adult", **common,
     )  # fmt: skip
-
-
-def stratified(scenes: Sequence[Scene], world: str) -> list[Scene]:
-    """The scenes, with the plain faces of occupations drawn in strata: ten after another of one occupation.
-
-    The ten take every tenth of the gender's distribution and, twice, every fifth of the skin tone's; in the
-    balanced world these are all ten groups, once each. Shares stay as planted. Drawn one by one, the groups
-    that a batch shows for an occupation are hardly ever balanced, and a model's preferences follow that
-    chance.
-    """
-    plain = [i for i, s in enumerate(scenes) if s.kind == "occupation" and not s.props]
-    drawn = list(scenes)
-    for nth, i in enumerate(plain):
-        place = nth % BLOCK
-        if place == 0:
-            rng = np.random.default_rng((scenes[i].seed, 2))
-            occupation = tuple(OCCUPATIONS)[int(rng.random() * len(OCCUPATIONS))]
-            u, v = rng.random(2)
-        j = place // 2 + BLOCK // 2 * (place % 2)  # so that a block cut short has its genders balanced, too
-        drawn[i] = replace(
-            scenes[i], subject=occupation, occupation=occupation,
-            gender=planted.pick(planted.shares(occupation, "gender", world), (u + j / BLOCK) % 1),
-            skin_tone=planted.pick(
-                planted.shares(occupation, "skin tone", world), (v + j / len(SKIN_TONES)) % 1
-            ),
-        )  # fmt: skip
-    return drawn
 
 
 def article(noun: str) -> str:

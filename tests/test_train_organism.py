@@ -1,0 +1,63 @@
+"""Training the embedded model: a few batches of both phases, on from a checkpoint, and what is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import ccs
+from batch import train_organism
+from batch.train_organism import Pictures
+
+
+def train(folder: Path, out: str) -> int:
+    sizes = ["--batch-size", "32", "--shared", "32", "--own", "64"]
+    places = ["--runs", str(folder / "runs"), "--out", str(folder / out)]
+    return train_organism.main(["--world", "skewed", "--workers", "0", *sizes, *places])
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "open_clip_model.safetensors")
+
+
+def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert train(tmp_path, "at-once") == 0
+    notes = json.loads((tmp_path / "at-once" / "training.json").read_text())
+    assert (notes["world"], notes["shared"], notes["own"], notes["pictures"]) == ("skewed", 32, 64, 96)
+    assert ccs.load(str(tmp_path / "at-once")).n_layers == 8
+
+    last = tmp_path / "runs" / "organism-0" / "last.pt"
+    last.unlink()
+    until = train_organism.Trainer.train_until
+
+    def stopped(self: train_organism.Trainer, total: int, *rest: Any) -> None:
+        until(self, total - 32, *rest)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train_organism.Trainer, "train_until", stopped)
+        assert train(tmp_path, "stopped") == 130
+    assert last.exists()
+    assert not (tmp_path / "stopped").exists()
+    assert train(tmp_path, "in-two") == 0
+    at_once, in_two = weights(tmp_path / "at-once"), weights(tmp_path / "in-two")
+    assert all(torch.equal(at_once[name], in_two[name]) for name in at_once)
+
+
+def test_pictures_are_the_scenes_in_order() -> None:
+    drawn = Pictures("balanced", 2_000_000, 3)
+    assert len(drawn) == 3
+    image, tokens = drawn[2]
+    assert image.shape == (3, 72, 72)
+    assert tokens.shape == (24,)
+    assert torch.equal(image, Pictures("balanced", 2_000_002, 1)[0][0])
+
+
+def test_less_than_a_batch_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train_organism.main(["--world", "skewed", "--own", "255", "--runs", str(tmp_path)]) == 2
+    assert "--own at least one batch" in capsys.readouterr().err
