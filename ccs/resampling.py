@@ -106,29 +106,24 @@ def _slow_counts(
     draws: Draws, chunk: NDArray[np.float32], scores: NDArray[np.float32], k: int
 ) -> NDArray[np.float32]:
     """Counts [groups, draws] of one ranking, over all its images."""
-    order, copies = _whole(chunk, scores, k)
-    return _member(draws.codes[order], draws.n_groups) @ copies
-
-
-def _whole(
-    chunk: NDArray[np.float32], scores: NDArray[np.float32], k: int
-) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """(order [n], copies [n, draws]) of the top k along one ranking of all images: `scores` [n]."""
     order = ranking.top(scores[None], len(scores))[0]
     copies = _cut(chunk[order], np.full(chunk.shape[1], k, dtype=np.float32))
     assert copies is not None  # a draw has n images, and k is at most n
-    return order, copies
+    return _member(draws.codes[order], draws.n_groups) @ copies
 
 
 def top_copies(
     draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """(group codes [ranks], copies [ranks, FEW]) of the top k of one ranking in the first draws.
+    """The top k of rankings in the first draws: group codes [rankings, ranks], and how often the image of each
+    rank stands there [rankings, ranks, FEW].
 
-    `scores` [n], and `order` [depth] as for `top_counts`; an image's copies are how often it stands there.
+    `scores` [rankings, n], and `order` [rankings, depth] as for `top_counts`.
     """
     chunk = draws.weights[0][:, :FEW]
-    copies = _cut(chunk[order], np.full(chunk.shape[1], k, dtype=np.float32))
-    if copies is None:
-        order, copies = _whole(chunk, scores, k)
-    return draws.codes[order], copies
+    room = np.full(chunk.shape[1], k, dtype=np.float32)
+    copies = [_cut(chunk[one], room) for one in order]
+    if any(one is None for one in copies):
+        order = ranking.top(scores, scores.shape[1])
+        copies = [_cut(chunk[one], room) for one in order]
+    return draws.codes[order], np.stack([one for one in copies if one is not None])

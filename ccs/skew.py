@@ -92,12 +92,12 @@ def _depths(k: int) -> tuple[Floats, Floats, float]:
 
 
 def ndkl_of(codes: NDArray[np.integer], copies: NDArray[np.float32], shares: Floats) -> Floats:
-    """NDKL [draws] of one ranking in which images stand several times, differently in each draw.
+    """NDKL [rankings, draws] of rankings in which images stand several times, differently in each draw.
 
     Args:
-        codes: group codes [ranks] in ranked order.
-        copies: how often the image of each rank stands there, whole numbers [ranks, draws] with a sum of K
-            in every draw.
+        codes: group codes in ranked order [rankings, ranks].
+        copies: how often the image of each rank stands there [rankings, ranks, draws], whole numbers with a
+            sum of K in every draw of every ranking.
         shares: target shares [draws, groups].
 
     NDKL = (1/Z) sum over i = 1..K of KL(groups among the first i || target) / log2(i + 1), in nats,
@@ -106,52 +106,58 @@ def ndkl_of(codes: NDArray[np.integer], copies: NDArray[np.float32], shares: Flo
     a single one over the K positions, each weighted by the sum of weight/i from it on ("onwards") and, for
     c_g, by c ln c less (c-1) ln(c-1) ("step").
     """
-    draws, groups = copies.shape[1], shares.shape[1]
-    onwards, step, constant = _depths(int(copies[:, 0].sum()))
-    by_group = np.argsort(codes, kind="stable")
-    codes = codes[by_group]
-    before = ranking.running(copies)
+    (rankings, _, draws), groups = copies.shape, shares.shape[1]
+    k = int(copies[0, :, 0].sum())
+    onwards, step, constant = _depths(k)
+    before = ranking.running(copies.reshape(-1, draws)).reshape(copies.shape)
     before -= copies
-    position = before[by_group].astype(np.intp)  # how many stand before each image's first copy
-    copies = copies[by_group]
+    before -= (k * np.arange(rankings, dtype=np.float32))[:, None, None]
+    # Sorted by ranking and group, within them by rank.
+    cells = (codes + groups * np.arange(rankings)[:, None]).ravel()
+    order = np.argsort(cells, kind="stable")
+    cells, copies = cells[order], copies.reshape(-1, draws)[order]
+    position = before.reshape(-1, draws)[order].astype(np.intp)  # how many stand before its first copy
+    ranked, starts = np.unique(cells, return_index=True)
     own = ranking.running(copies)
     own -= copies
-    starts = np.searchsorted(codes, np.arange(groups + 1))
-    for start, stop in itertools.pairwise(starts):
-        own[start:stop] -= own[start:stop][:1].copy()
-    count = own.astype(np.intp)  # how many of its group
+    own -= np.repeat(own[starts], np.diff(starts, append=len(cells)), axis=0)
+    count = own.astype(np.intp)  # how many of its group do
     # The first copy of every image, where it has one.
     weight = onwards.take(position, mode="clip")
     weight *= copies > 0
     gain = step.take(count, mode="clip")
     gain *= weight
-    ranked = np.unique(codes)
-    entropy, depth = np.zeros((groups, draws)), np.zeros((groups, draws))
-    depth[ranked] = np.add.reduceat(weight, starts[ranked], axis=0)
-    entropy[ranked] = np.add.reduceat(gain, starts[ranked], axis=0)
+    entropy, depth = np.zeros((rankings * groups, draws)), np.zeros((rankings * groups, draws))
+    depth[ranked] = np.add.reduceat(weight, starts, axis=0)
+    entropy[ranked] = np.add.reduceat(gain, starts, axis=0)
     # The second copy of those that have it, the third, and so on.
-    more = np.flatnonzero(copies.ravel() > 1)
+    more = np.flatnonzero(copies > 1)
     rank, draw = np.divmod(more, draws)
-    cell = codes[rank].astype(np.intp) * draws + draw  # (group, draw) as one number
+    place = cells[rank] * draws + draw  # ranking, group and draw as one number
     left, position, count = copies.ravel()[more], position.ravel()[more], count.ravel()[more]
     for copy in itertools.count(1):
         if len(left) == 0:
             break
         weight, gain = onwards[position + copy], step[count + copy]
-        depth += np.bincount(cell, weight, minlength=depth.size).reshape(depth.shape)
-        entropy += np.bincount(cell, weight * gain, minlength=depth.size).reshape(depth.shape)
+        depth += np.bincount(place, weight, minlength=depth.size).reshape(depth.shape)
+        entropy += np.bincount(place, weight * gain, minlength=depth.size).reshape(depth.shape)
         more = np.flatnonzero(left > copy + 1)
-        left, cell, position, count = left[more], cell[more], position[more], count[more]
+        left, place, position, count = left[more], place[more], position[more], count[more]
     # A group without a target cannot be ranked; its logarithm would only meet zeros.
-    cost = np.log(shares.T, out=np.zeros(depth.shape), where=shares.T > 0)
-    found: Floats = constant + (entropy - depth * cost).sum(axis=0)
+    cost = np.log(shares.T, out=np.zeros((groups, draws)), where=shares.T > 0)
+    by_group = entropy.reshape(rankings, groups, draws) - depth.reshape(rankings, groups, draws) * cost
+    found: Floats = constant + by_group.sum(axis=1)
     return found
 
 
 def ndkl_each(ranked: NDArray[np.integer], shares: Floats) -> Floats:
     """NDKL [rankings] of group codes in ranked order [rankings, K] and target shares [groups]."""
-    once = np.ones((ranked.shape[1], 1), dtype=np.float32)
-    return np.array([ndkl_of(codes, once, shares[None])[0] for codes in ranked], dtype=np.float64)
+    k = ranked.shape[1]
+    some = max(1, 100_000 // k)
+    return np.concatenate([
+        ndkl_of(part, np.ones((len(part), k, 1), dtype=np.float32), shares[None])[:, 0]
+        for part in (ranked[i : i + some] for i in range(0, len(ranked), some))
+    ])  # fmt: skip
 
 
 def _counted(

@@ -173,7 +173,7 @@ def test_resampled_top_equals_resampling_by_hand(n, k):
     weights = np.concatenate(draws.weights, axis=1).astype(int)
     assert (weights.sum(axis=0) == n).all()
     for row in range(3):
-        along, copies = resampling.top_copies(draws, scores[row], order[row], k)
+        (along,), (copies,) = resampling.top_copies(draws, scores[row : row + 1], order[row : row + 1], k)
         for draw in range(150):
             drawn = np.repeat(np.arange(n), weights[:, draw])
             ranked = codes[drawn[np.argsort(-scores[row][drawn], kind="stable")]]
@@ -186,14 +186,17 @@ def test_resampled_top_equals_resampling_by_hand(n, k):
 def test_ndkl_of_draws_equals_that_of_the_images_written_out():
     """Images that stand several times, groups that a draw lacks, one without a target."""
     rng = np.random.default_rng(0)
-    codes = rng.integers(0, 4, 90).astype(np.uint8)
-    copies = np.stack([np.bincount(rng.integers(0, 90, 70), minlength=90) for _ in range(6)], axis=1)
-    copies[:, 5] = np.where(np.arange(90) == codes.argmax(), 70, 0)  # one image, of one group
+    codes = rng.integers(0, 4, (3, 90)).astype(np.uint8)
+    copies = np.stack([np.bincount(rng.integers(0, 90, 70), minlength=90) for _ in range(18)])
+    copies = copies.reshape(3, 6, 90).transpose(0, 2, 1).copy()
+    copies[0, :, 5] = np.where(np.arange(90) == 7, 70, 0)  # one image, of one group
     shares = np.pad(rng.dirichlet(np.ones(4), 6), ((0, 0), (0, 1)))
     found = skew.ndkl_of(codes, copies.astype(np.float32), shares)
-    for draw in range(6):
-        ranked = np.repeat(codes, copies[:, draw]).tolist()
-        assert found[draw] == pytest.approx(plain_ndkl(ranked, dict(enumerate(shares[draw])), 70), abs=1e-9)
+    for row in range(3):
+        for draw in range(6):
+            ranked = np.repeat(codes[row], copies[row, :, draw]).tolist()
+            plain = plain_ndkl(ranked, dict(enumerate(shares[draw])), 70)
+            assert found[row, draw] == pytest.approx(plain, abs=1e-9)
 
 
 @pytest.mark.parametrize("ranks", [1, 15, 16, 17, 100])
