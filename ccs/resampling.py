@@ -115,8 +115,8 @@ def _slow_counts(
 def top_copies(
     draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """The top k of rankings in the first draws: group codes [rankings, ranks], and how often the image of each
-    rank stands there [rankings, ranks, FEW].
+    """The top k of rankings in the first draws: group codes [rankings, ranks] and how often each rank's image
+    stands there [rankings, ranks, FEW].
 
     `scores` [rankings, n], and `order` [rankings, depth] as for `top_counts`.
     """

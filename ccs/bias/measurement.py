@@ -31,7 +31,7 @@ from ccs.skew import (
 )
 from ccs.stats import Estimate
 
-SOME = 4
+SOME = 4  # rankings whose draws one turn of a thread takes
 _ALONE = threading.Lock()  # the limit of a BLAS's threads is the whole process's
 
 
@@ -186,7 +186,7 @@ def _values(
             codes, copies = resampling.top_copies(setup.images, scores[rows], order[rows], setup.k)
             return ndkl_of(codes, copies, drawn_shares[: copies.shape[2]])
 
-        # A few rankings at a time: enough to be worth a thread's turn, few enough for the processor's cache.
+        # A few rankings at a time: enough to be worth waking a thread, few enough for the processor's cache.
         parts = threads.map(redrawn, (slice(i, i + SOME) for i in range(0, len(scores), SOME)))
         ranked = setup.codes[order[:, : setup.k]]
         found["NDKL"] = ndkl_each(ranked, shares), np.concatenate(list(parts)).T
