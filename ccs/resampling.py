@@ -22,11 +22,14 @@ SIGMAS = 4.5  # how far from K the end of a draw's top K is looked for; further 
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of n images in g groups: weights in chunks [n, draws of the chunk], the pool [draws, g]."""
+    """Draws of n images in g groups: weights in chunks [n, draws of the chunk], those of the first draws once
+    more [n, FEW], the pool [draws, g].
+    """
 
     codes: NDArray[np.uint8]
     n_groups: int
     weights: tuple[NDArray[np.float32], ...]
+    few: NDArray[np.float32]
     pool: NDArray[np.float64]
 
 
@@ -43,7 +46,7 @@ def draw_images(codes: NDArray[np.uint8], n_groups: int, draws: int, seed: int) 
             chunk[:, column] = np.bincount(picked, minlength=n)
             pool[start + column] = np.bincount(codes[picked], minlength=n_groups)
         chunks.append(chunk)
-    return Draws(codes, n_groups, tuple(chunks), pool)
+    return Draws(codes, n_groups, tuple(chunks), chunks[0][:, :FEW].copy(), pool)
 
 
 def _member(codes: NDArray[np.uint8], n_groups: int) -> NDArray[np.float32]:
@@ -120,10 +123,9 @@ def top_copies(
 
     `scores` [rankings, n], and `order` [rankings, depth] as for `top_counts`.
     """
-    chunk = draws.weights[0][:, :FEW]
-    room = np.full(chunk.shape[1], k, dtype=np.float32)
-    copies = [_cut(chunk[one], room) for one in order]
+    room = np.full(draws.few.shape[1], k, dtype=np.float32)
+    copies = [_cut(draws.few[one], room) for one in order]
     if any(one is None for one in copies):
         order = ranking.top(scores, scores.shape[1])
-        copies = [_cut(chunk[one], room) for one in order]
+        copies = [_cut(draws.few[one], room) for one in order]
     return draws.codes[order], np.stack([one for one in copies if one is not None])

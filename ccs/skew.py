@@ -114,10 +114,12 @@ def ndkl_of(codes: NDArray[np.integer], copies: NDArray[np.float32], shares: Flo
     before -= (k * np.arange(rankings, dtype=np.float32))[:, None, None]
     # Sorted by ranking and group, within them by rank.
     cells = (codes + groups * np.arange(rankings)[:, None]).ravel()
-    order = np.argsort(cells, kind="stable")
+    # Integers of 16 bits or fewer are sorted by radix.
+    order = np.argsort(cells.astype(np.min_scalar_type(rankings * groups)), kind="stable")
     cells, copies = cells[order], copies.reshape(-1, draws)[order]
     position = before.reshape(-1, draws)[order].astype(np.intp)  # how many stand before its first copy
-    ranked, starts = np.unique(cells, return_index=True)
+    starts = np.flatnonzero(np.diff(cells, prepend=-1))
+    ranked = cells[starts]
     own = ranking.running(copies)
     own -= copies
     own -= np.repeat(own[starts], np.diff(starts, append=len(cells)), axis=0)
