@@ -224,6 +224,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--own", type=int, default=245_760, help="pictures of the second phase, in the chosen world"
     )
+    parser.add_argument("--batch-size", type=int, default=Settings.batch_size, help="pictures a step")
     parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where checkpoints and logs are kept")
     parser.add_argument(
@@ -236,9 +237,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     try:
-        if min(args.shared, args.own) < Settings.batch_size:
+        if not 2 <= args.batch_size <= min(args.shared, args.own):
             raise InputError(
-                f"--shared and --own must each be at least one batch of {Settings.batch_size} pictures."
+                f"--batch-size is {args.batch_size}; it must be at least 2, and --shared and --own at least "
+                "one batch each."
             )
         train(args)
     except InputError as error:
@@ -252,7 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train(args: argparse.Namespace) -> None:
     """Both phases, from wherever the checkpoints stand."""
-    settings = Settings(args.world, args.seed, args.shared, args.own, rate=args.rate)
+    settings = Settings(args.world, args.seed, args.shared, args.own, args.batch_size, args.rate)
     name = OUTPUT_NAMES[args.world]
     shared_folder, own_folder = args.runs / f"shared-{args.seed}", args.runs / f"{name}-{args.seed}"
     shared_end, own_end = shared_folder / f"shared-{args.shared}.pt", own_folder / "last.pt"

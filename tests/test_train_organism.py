@@ -60,4 +60,4 @@ def test_pictures_are_the_scenes_in_order() -> None:
 
 def test_less_than_a_batch_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train_organism.main(["--world", "skewed", "--own", "255", "--runs", str(tmp_path)]) == 2
-    assert "--own at least one batch" in capsys.readouterr().err
+    assert "--own at least one batch each" in capsys.readouterr().err
