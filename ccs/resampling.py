@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ccs import ranking, stats
 
-CHUNK = 128  # draws at a time: what one step works on stays in the processor's cache
+CHUNK = 512  # draws at a time: a step is worth waking a thread, and what it works on stays in the cache
 FEW = 32  # draws for what reads every rank of a top K
 SIGMAS = 4.5  # how far from K the end of a draw's top K is looked for; further off, it is done the long way
 

@@ -161,8 +161,9 @@ def test_max_skew_is_the_largest_selection_rate_over_the_overall_one():
 
 
 @pytest.mark.parametrize(("n", "k"), [(60, 7), (400, 90), (400, 400), (30, 1)])
-def test_resampled_top_equals_resampling_by_hand(n, k):
+def test_resampled_top_equals_resampling_by_hand(n, k, monkeypatch):
     """Each draw: repeat the images as often as drawn, rank them again, count. Window and fall-back both."""
+    monkeypatch.setattr(resampling, "CHUNK", 64)
     images, texts, groups = example(n=n, o=3)
     codes = np.unique(groups, return_inverse=True)[1].astype(np.uint8)
     draws = resampling.draw_images(codes, 3, 150, seed=4)
