@@ -203,15 +203,15 @@ def _held_out(n: int) -> Iterator[tuple[np.ndarray, int]]:
 
 
 @torch.no_grad()
-def subject_accuracy(model: torch.nn.Module, device: str, n: int = 384) -> float:
+def subject_accuracy(model: open_clip.CLIP, device: str, n: int = 384) -> float:
     """Zero-shot accuracy over all things on `n` held-out pictures: the log's measure of progress."""
     model.eval()
     pairs = list(_held_out(n))
     tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
     text = model.encode_text(
         tokenize([f"a picture of {article(t.word)}" for t in THINGS]).to(device), normalize=True
-    )  # type: ignore[operator]
-    image = model.encode_image(pixels(np.stack([p for p, _ in pairs])).to(device), normalize=True)  # type: ignore[operator]
+    )
+    image = model.encode_image(pixels(np.stack([p for p, _ in pairs])).to(device), normalize=True)
     model.train()
     return float(((image @ text.T).argmax(1).cpu().numpy() == [c for _, c in pairs]).mean())
 

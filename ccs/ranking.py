@@ -81,10 +81,10 @@ def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
 
 
 def running(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Sums [ranks, columns] of the weights [ranks, columns] up to each rank, exact for whole numbers.
+    """Sums [ranks, columns] of the weights [ranks, columns] up to each rank.
 
-    It is `np.cumsum(weights, axis=0)`, whose steps down the rows are slow; here blocks of rows are summed by
-    a matrix product, which takes a third of the time.
+    Whole numbers up to 2^24 are summed exactly. It is `np.cumsum(weights, axis=0)`, whose steps down the rows
+    are slow; here blocks of rows are summed by a matrix product, which takes a third of the time.
     """
     (ranks, columns), block = weights.shape, len(_BEFORE)
     padded = np.zeros((-(-ranks // block) * block, columns), dtype=np.float32)

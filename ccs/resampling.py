@@ -105,14 +105,29 @@ def _cut(weights: NDArray[np.float32], room: NDArray[np.float32]) -> NDArray[np.
     return sums
 
 
+def _copies(weights: NDArray[np.float32], order: NDArray[np.intp], k: int) -> NDArray[np.float32] | None:
+    """How often the images of rankings [rankings, ranks] stand in the top k of each draw, from the draws'
+    weights [n, draws]: [rankings, ranks, draws], or None where the ranks do not reach k.
+    """
+    room = np.full(weights.shape[1], k, dtype=np.float32)
+    found = np.empty((*order.shape, weights.shape[1]), dtype=np.float32)
+    for row, ranks in enumerate(order):
+        copies = _cut(weights[ranks], room)
+        if copies is None:
+            return None
+        found[row] = copies
+    return found
+
+
 def _slow_counts(
     draws: Draws, chunk: NDArray[np.float32], scores: NDArray[np.float32], k: int
 ) -> NDArray[np.float32]:
     """Counts [groups, draws] of one ranking, over all its images."""
-    order = ranking.top(scores[None], len(scores))[0]
-    copies = _cut(chunk[order], np.full(chunk.shape[1], k, dtype=np.float32))
+    order = ranking.top(scores[None], len(scores))
+    copies = _copies(chunk, order, k)
     assert copies is not None  # a draw has n images, and k is at most n
-    return _member(draws.codes[order], draws.n_groups) @ copies
+    counts: NDArray[np.float32] = _member(draws.codes[order[0]], draws.n_groups) @ copies[0]
+    return counts
 
 
 def top_copies(
@@ -123,9 +138,9 @@ def top_copies(
 
     `scores` [rankings, n], and `order` [rankings, depth] as for `top_counts`.
     """
-    room = np.full(draws.few.shape[1], k, dtype=np.float32)
-    copies = [_cut(draws.few[one], room) for one in order]
-    if any(one is None for one in copies):
+    copies = _copies(draws.few, order, k)
+    if copies is None:
         order = ranking.top(scores, scores.shape[1])
-        copies = [_cut(draws.few[one], room) for one in order]
-    return draws.codes[order], np.stack([one for one in copies if one is not None])
+        copies = _copies(draws.few, order, k)
+        assert copies is not None  # as above
+    return draws.codes[order], copies

@@ -112,8 +112,12 @@ def of_data(data: Mapping[str, Any]) -> Search:
 
 
 def _unseen_of(data: Mapping[str, Any]) -> Unseen:
-    kinds = {"max_skew": Estimate, "chance": Estimate, "accuracy": Estimate}
-    kinds |= {"max_skew_change": Effect, "accuracy_change": Effect}  # type: ignore[dict-item]
+    kinds: dict[str, type[Estimate | Effect]] = {
+        "max_skew": Estimate,
+        "chance": Estimate,
+        "accuracy": Estimate,
+    }
+    kinds |= {"max_skew_change": Effect, "accuracy_change": Effect}
     figures = {name: kind(**data[name]) for name, kind in kinds.items()}
     return Unseen(**{**data, **figures, "heads": HeadSet.parse(data["heads"])})
 

@@ -32,7 +32,7 @@ from ccs.skew import (
 from ccs.stats import Estimate
 
 SOME = 4  # rankings whose draws one turn of a thread takes
-_ALONE = threading.Lock()  # the limit of a BLAS's threads is the whole process's
+_ALONE = threading.RLock()  # the limit of a BLAS's threads is the whole process's
 
 
 def measure(

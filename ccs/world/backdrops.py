@@ -16,9 +16,8 @@ VARIANTS = 8  # drawings of each place; a scene shows one of them, shifted
 
 def _shade(color: RGB, factor: float) -> RGB:
     """Lighter (factor > 1) or darker."""
-    if factor > 1:
-        return tuple(round(c + (255 - c) * (factor - 1)) for c in color)  # type: ignore[return-value]
-    return tuple(round(c * factor) for c in color)  # type: ignore[return-value]
+    red, green, blue = (round(c + (255 - c) * (factor - 1) if factor > 1 else c * factor) for c in color)
+    return red, green, blue
 
 
 @lru_cache(maxsize=1024)
