@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llm_servers import verdicts
+from llm_server import verdicts
 
 from ccs.errors import InputError
 from ccs.judges.base import (

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from llm_servers import SERVERS, Act, LLMServer, OpenAIServer, verdicts
+from llm_providers import SERVERS, OpenAIServer
+from llm_server import Act, LLMServer, verdicts
 
 from ccs.errors import InputError
 from ccs.judges.base import Judgment, Question

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llm_servers import Act, OpenAIServer
+from llm_providers import OpenAIServer
+from llm_server import Act
 
 from ccs.errors import InputError
 from ccs.heads import Head

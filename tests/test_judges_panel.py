@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llm_servers import SERVERS, Act, LLMServer, OpenAIServer, verdicts
+from llm_providers import SERVERS, OpenAIServer
+from llm_server import Act, LLMServer, verdicts
 
 from ccs.errors import InputError
 from ccs.judges.base import Judge, Judgment, Question

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llm_servers import Act, OpenAIServer, verdicts
+from llm_providers import OpenAIServer
+from llm_server import Act, verdicts
 
 from batch.judging import Judging
 from batch.options import Settings, parse

@@ -1,0 +1,37 @@
+"""Embeddings with groups, and the skew metrics in their plainest form, for the tests of bias."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from scipy.stats import entropy
+
+
+def plain_skews(ranked, pool, k, target="pool"):
+    """{group: skew} of the groups in the top k, one line of the definition after the other."""
+    top, total = Counter(ranked[:k]), sum(pool.values())
+    wanted = {
+        g: (c / total if target == "pool" else 1 / sum(v > 0 for v in pool.values())) for g, c in pool.items()
+    }
+    return {g: np.log((top[g] / k) / wanted[g]) for g in top}
+
+
+def plain_ndkl(ranked, pool, k):
+    """NDKL with scipy's relative entropy, prefix by prefix."""
+    total, names = sum(pool.values()), [g for g in pool if pool[g]]
+    share = [pool[g] / total for g in names]
+    weights = [1 / np.log2(i + 1) for i in range(1, k + 1)]
+    divergences = [entropy([ranked[:i].count(g) for g in names], share) for i in range(1, k + 1)]
+    return float(np.dot(weights, divergences) / np.sum(weights))
+
+
+def example(n=240, d=6, o=5, groups=3, seed=0, tilt=0.0):
+    """Embeddings, occupations and groups; `tilt` moves the first group towards all occupations."""
+    rng = np.random.default_rng(seed)
+    labels = np.array([f"g{i}" for i in rng.integers(0, groups, n)])
+    images = rng.standard_normal((n, d)).astype(np.float32)
+    images[labels == "g0", 0] += tilt
+    texts = rng.standard_normal((o, d)).astype(np.float32)
+    texts[:, 0] += tilt
+    return images, texts, labels

@@ -1,0 +1,270 @@
+"""A local HTTP server that is asked as a language model; what it speaks is `llm_providers`'.
+
+A server answers every question with `answer(user, schema)`; the acts queued in `acts` come first, one a
+request. Batches are worked on until `end_batches()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+Answer = Callable[[str, Mapping[str, Any]], str]
+
+
+@dataclass(frozen=True)
+class Act:
+    """What a server does with one request.
+
+    kind: "reply" (`text`, or the server's answer), "status" (with `status`, `headers`, `message`),
+    "hang" (no reply), "cut" (half a reply, then the connection ends), "drip" (a reply that never ends),
+    "garbage" (status 200, no JSON, of the content type `message`), "empty" (status 200, an empty JSON
+    object), "refuse", "truncate" (half of the answer, marked as such by the protocol); in a batch also
+    "expire" (no result). `before` is called when the request has arrived.
+    """
+
+    kind: str
+    text: str | None = None
+    status: int = 500
+    message: str = "the server is at fault"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    before: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request as it arrived; `system`, `user` and `schema` are those of a question, else empty."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: Any
+    at: float
+    system: str = ""
+    user: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+
+def yes(user: str, schema: Mapping[str, Any]) -> str:
+    """Answer every text with yes."""
+    return verdicts(dict.fromkeys(schema["required"], True))
+
+
+def verdicts(by_name: Mapping[str, bool]) -> str:
+    return json.dumps({name: {"reason": f"It is {v}.", "verdict": v} for name, v in by_name.items()})
+
+
+class LLMServer:
+    """A server of one protocol, listening while the context is open."""
+
+    kind: ClassVar[str]
+    model: ClassVar[str]
+
+    def __init__(self, answer: Answer = yes) -> None:
+        self.answer = answer
+        self.acts: deque[Act] = deque()
+        self.batch_acts: deque[Act] = deque()  # for the items of batches, in order
+        self.submit_acts: deque[Act] = deque()  # for requests that create a batch
+        self.seen: list[Seen] = []
+        self.batches: dict[str, dict[str, Any]] = {}
+        self.faults: list[BaseException] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self._lock = threading.Lock()
+        self._released = threading.Event()
+
+    def __enter__(self) -> LLMServer:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                server._handle(self)
+
+            do_GET = do_POST
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        class Quiet(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                import sys
+
+                error = sys.exc_info()[1]
+                if not isinstance(error, ConnectionError):
+                    server.faults.append(error)  # type: ignore[arg-type]
+
+        self._http = Quiet(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._released.set()
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+        assert not self.faults, self.faults
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    @property
+    def base_url(self) -> str:
+        return self.root
+
+    @property
+    def spec(self) -> str:
+        """The judge of this server, as the command line names it."""
+        return f"{self.kind}:{self.model}@{self.base_url}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}:{self.model}"
+
+    @property
+    def asked(self) -> list[Seen]:
+        """The requests that were questions."""
+        return [seen for seen in self.seen if seen.user]
+
+    def end_batches(self) -> None:
+        """Let every batch end with what its items get."""
+        for batch in self.batches.values():
+            batch["ended"] = True
+
+    def end_hanging(self) -> None:
+        """Let go of requests that hang."""
+        self._released.set()
+
+    # One request
+
+    def _handle(self, http: BaseHTTPRequestHandler) -> None:
+        raw = http.rfile.read(int(http.headers.get("Content-Length") or 0))
+        path = urlsplit(http.path).path
+        headers = {name.lower(): value for name, value in http.headers.items()}
+        body = self.upload(raw, headers) if "multipart" in headers.get("content-type", "") else None
+        if body is None and raw:
+            body = json.loads(raw)
+        is_question = http.command == "POST" and self.is_question(path)
+        system, user, schema = self.read(body) if is_question else ("", "", {})
+        with self._lock:
+            self.seen.append(Seen(http.command, path, headers, body, time.monotonic(), system, user, schema))
+            queue = self.acts if is_question else deque()
+            if http.command == "POST" and self.creates_batch(path):
+                queue = self.submit_acts
+            act = queue.popleft() if queue else Act("reply")
+            self.in_flight += is_question
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            if act.before is not None:
+                act.before()
+            self._act(http, act, path, body, user, schema)
+        finally:
+            with self._lock:
+                self.in_flight -= is_question
+
+    def _act(
+        self, http: BaseHTTPRequestHandler, act: Act, path: str, body: Any, user: str, schema: Any
+    ) -> None:
+        if act.kind == "status":
+            self._send(http, act.status, json.dumps(self.error(act.status, act.message)), act.headers)
+        elif act.kind == "hang":
+            self._released.wait(30)
+            http.close_connection = True
+        elif act.kind == "drip":
+            http.send_response(200)
+            http.send_header("Content-Type", "application/json")
+            http.send_header("Content-Length", "1000000")
+            http.end_headers()
+            with contextlib.suppress(OSError):
+                while not self._released.wait(0.02):
+                    http.wfile.write(b" ")
+                    http.wfile.flush()
+            http.close_connection = True
+        elif act.kind == "garbage":
+            self._send(http, 200, "<html>not what was asked for", {"Content-Type": act.message})
+        elif act.kind == "empty":
+            self._send(http, 200, "{}")
+        else:
+            status, value = 200, None
+            if user:
+                value = self.reply(act, user, schema)
+            else:
+                status, value = self.other(http.command, path, body)
+            text = value if isinstance(value, str) else json.dumps(value)
+            if act.kind == "cut":
+                half = text.encode()
+                http.send_response(200)
+                http.send_header("Content-Type", "application/json")
+                http.send_header("Content-Length", str(len(half)))
+                http.end_headers()
+                http.wfile.write(half[: len(half) // 2])
+                http.wfile.flush()
+                http.connection.shutdown(socket.SHUT_RDWR)
+                http.close_connection = True
+            else:
+                self._send(http, status, text)
+
+    def _send(
+        self, http: BaseHTTPRequestHandler, status: int, text: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        data = text.encode()
+        http.send_response(status)
+        for name, value in ({"Content-Type": "application/json"} | dict(headers or {})).items():
+            http.send_header(name, value)
+        http.send_header("Content-Length", str(len(data)))
+        http.end_headers()
+        http.wfile.write(data)
+
+    def reply(self, act: Act, user: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+        if act.kind == "refuse":
+            return self.refusal()
+        text = self.answer(user, schema) if act.text is None else act.text
+        if act.kind == "truncate":
+            return self.success(text[: len(text) // 2], truncated=True)
+        return self.success(text)
+
+    def item(self, body: Any) -> tuple[Act, dict[str, Any]]:
+        """Answer one item of a batch."""
+        act = self.batch_acts.popleft() if self.batch_acts else Act("reply")
+        _, user, schema = self.read(body)
+        return act, self.reply(act, user, schema)
+
+    # What a protocol fills in
+
+    def upload(self, raw: bytes, headers: Mapping[str, str]) -> Any:
+        raise NotImplementedError
+
+    def is_question(self, path: str) -> bool:
+        raise NotImplementedError
+
+    def creates_batch(self, path: str) -> bool:
+        return False
+
+    def read(self, body: Any) -> tuple[str, str, Mapping[str, Any]]:
+        raise NotImplementedError
+
+    def success(self, text: str, truncated: bool = False) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def refusal(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def other(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        return 404, self.error(404, f"no {path}")
