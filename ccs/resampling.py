@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ccs import ranking, stats
@@ -23,13 +24,13 @@ SIGMAS = 4.5  # how far from K the end of a draw's top K is looked for; further 
 @dataclass(frozen=True)
 class Draws:
     """Draws of n images in g groups: weights in chunks [n, draws of the chunk], those of the first draws once
-    more [n, FEW], the pool [draws, g].
+    more [FEW, n], the pool [draws, g].
     """
 
     codes: NDArray[np.uint8]
     n_groups: int
     weights: tuple[NDArray[np.float32], ...]
-    few: NDArray[np.float32]
+    few: NDArray[np.intp]
     pool: NDArray[np.float64]
 
 
@@ -46,7 +47,7 @@ def draw_images(codes: NDArray[np.uint8], n_groups: int, draws: int, seed: int) 
             chunk[:, column] = np.bincount(picked, minlength=n)
             pool[start + column] = np.bincount(codes[picked], minlength=n_groups)
         chunks.append(chunk)
-    return Draws(codes, n_groups, tuple(chunks), chunks[0][:, :FEW].copy(), pool)
+    return Draws(codes, n_groups, tuple(chunks), chunks[0][:, :FEW].T.astype(np.intp, order="C"), pool)
 
 
 def _member(codes: NDArray[np.uint8], n_groups: int) -> NDArray[np.float32]:
@@ -105,42 +106,31 @@ def _cut(weights: NDArray[np.float32], room: NDArray[np.float32]) -> NDArray[np.
     return sums
 
 
-def _copies(weights: NDArray[np.float32], order: NDArray[np.intp], k: int) -> NDArray[np.float32] | None:
-    """How often the images of rankings [rankings, ranks] stand in the top k of each draw, from the draws'
-    weights [n, draws]: [rankings, ranks, draws], or None where the ranks do not reach k.
-    """
-    room = np.full(weights.shape[1], k, dtype=np.float32)
-    found = np.empty((*order.shape, weights.shape[1]), dtype=np.float32)
-    for row, ranks in enumerate(order):
-        copies = _cut(weights[ranks], room)
-        if copies is None:
-            return None
-        found[row] = copies
-    return found
-
-
 def _slow_counts(
     draws: Draws, chunk: NDArray[np.float32], scores: NDArray[np.float32], k: int
 ) -> NDArray[np.float32]:
     """Counts [groups, draws] of one ranking, over all its images."""
-    order = ranking.top(scores[None], len(scores))
-    copies = _copies(chunk, order, k)
-    assert copies is not None  # a draw has n images, and k is at most n
-    counts: NDArray[np.float32] = _member(draws.codes[order[0]], draws.n_groups) @ copies[0]
+    (order,) = ranking.top(scores[None], len(scores))
+    taken = _cut(chunk[order], np.full(chunk.shape[1], k, dtype=np.float32))
+    assert taken is not None  # a draw has n images, and k is at most n
+    counts: NDArray[np.float32] = _member(draws.codes[order], draws.n_groups) @ taken
     return counts
 
 
-def top_copies(
+def first_tops(
     draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
-) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """The top k of rankings in the first draws: group codes [rankings, ranks] and how often each rank's image
-    stands there [rankings, ranks, FEW].
+) -> NDArray[np.uint8]:
+    """Group codes of the top k of rankings in each of the first draws: [rankings, FEW, k].
 
     `scores` [rankings, n], and `order` [rankings, depth] as for `top_counts`.
     """
-    copies = _copies(draws.few, order, k)
-    if copies is None:
-        order = ranking.top(scores, scores.shape[1])
-        copies = _copies(draws.few, order, k)
-        assert copies is not None  # as above
-    return draws.codes[order], copies
+    found = np.empty((len(order), len(draws.few), k), dtype=np.uint8)
+    for row, ranks in enumerate(order):
+        times = draws.few[:, ranks]
+        if times.sum(axis=1).min() < k:
+            (ranks,) = ranking.top(scores[row : row + 1], scores.shape[1])
+            times = draws.few[:, ranks]
+        written = np.repeat(np.tile(draws.codes[ranks], len(times)), times.ravel())
+        lengths = times.sum(axis=1)
+        found[row] = sliding_window_view(written, k)[np.cumsum(lengths) - lengths]
+    return found

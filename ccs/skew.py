@@ -13,7 +13,6 @@ group look fairer; "infinite" gives -inf.
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -22,12 +21,12 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccs import ranking
 from ccs.errors import InputError
 
 Floats = NDArray[np.float64]
 Target = Literal["pool", "uniform"]
 Empty = Literal["smoothed", "excluded", "infinite"]
+_POSITIONS = 100_000  # that are worked on at a time: few enough for the processor's cache
 
 
 def check_choice(value: str, allowed: object, name: str) -> None:
@@ -91,14 +90,10 @@ def _depths(k: int) -> tuple[Floats, Floats, float]:
     return onwards, step, -float(weight @ np.log(position))
 
 
-def ndkl_of(codes: NDArray[np.integer], copies: NDArray[np.float32], shares: Floats) -> Floats:
-    """NDKL [rankings, draws] of rankings in which images stand several times, differently in each draw.
+def ndkl_of(ranked: NDArray[np.integer], shares: Floats) -> Floats:
+    """NDKL [rankings] of group codes in ranked order [rankings, K].
 
-    Args:
-        codes: group codes in ranked order [rankings, ranks].
-        copies: how often the image of each rank stands there [rankings, ranks, draws], whole numbers with a
-            sum of K in every draw of every ranking.
-        shares: target shares [draws, groups].
+    `shares` are the target's, [groups] or for each ranking its own [rankings, groups].
 
     NDKL = (1/Z) sum over i = 1..K of KL(groups among the first i || target) / log2(i + 1), in nats,
     Z = sum over i of 1 / log2(i + 1). With c_g the count of g among the first i, KL is
@@ -106,60 +101,27 @@ def ndkl_of(codes: NDArray[np.integer], copies: NDArray[np.float32], shares: Flo
     a single one over the K positions, each weighted by the sum of weight/i from it on ("onwards") and, for
     c_g, by c ln c less (c-1) ln(c-1) ("step").
     """
-    (rankings, _, draws), groups = copies.shape, shares.shape[1]
-    k = int(copies[0, :, 0].sum())
+    (rankings, k), groups = ranked.shape, shares.shape[-1]
     onwards, step, constant = _depths(k)
-    before = ranking.running(copies.reshape(-1, draws)).reshape(copies.shape)
-    before -= copies
-    before -= (k * np.arange(rankings, dtype=np.float32))[:, None, None]
-    # Sorted by ranking and group, within them by rank.
-    cells = (codes + groups * np.arange(rankings)[:, None]).ravel()
-    # Integers of 16 bits or fewer are sorted by radix.
-    order = np.argsort(cells.astype(np.min_scalar_type(rankings * groups)), kind="stable")
-    cells, copies = cells[order], copies.reshape(-1, draws)[order]
-    position = before.reshape(-1, draws)[order].astype(np.intp)  # how many stand before its first copy
-    starts = np.flatnonzero(np.diff(cells, prepend=-1))
-    ranked = cells[starts]
-    own = ranking.running(copies)
-    own -= copies
-    own -= np.repeat(own[starts], np.diff(starts, append=len(cells)), axis=0)
-    count = own.astype(np.intp)  # how many of its group do
-    # The first copy of every image, where it has one.
-    weight = onwards.take(position, mode="clip")
-    weight *= copies > 0
-    gain = step.take(count, mode="clip")
-    gain *= weight
-    entropy, depth = np.zeros((rankings * groups, draws)), np.zeros((rankings * groups, draws))
-    depth[ranked] = np.add.reduceat(weight, starts, axis=0)
-    entropy[ranked] = np.add.reduceat(gain, starts, axis=0)
-    # The second copy of those that have it, the third, and so on.
-    more = np.flatnonzero(copies > 1)
-    rank, draw = np.divmod(more, draws)
-    place = cells[rank] * draws + draw  # ranking, group and draw as one number
-    left, position, count = copies.ravel()[more], position.ravel()[more], count.ravel()[more]
-    for copy in itertools.count(1):
-        if len(left) == 0:
-            break
-        weight, gain = onwards[position + copy], step[count + copy]
-        depth += np.bincount(place, weight, minlength=depth.size).reshape(depth.shape)
-        entropy += np.bincount(place, weight * gain, minlength=depth.size).reshape(depth.shape)
-        more = np.flatnonzero(left > copy + 1)
-        left, place, position, count = left[more], place[more], position[more], count[more]
     # A group without a target cannot be ranked; its logarithm would only meet zeros.
-    cost = np.log(shares.T, out=np.zeros((groups, draws)), where=shares.T > 0)
-    by_group = entropy.reshape(rankings, groups, draws) - depth.reshape(rankings, groups, draws) * cost
-    found: Floats = constant + by_group.sum(axis=1)
+    cost = np.log(shares, out=np.zeros(shares.shape), where=shares > 0)
+    found = np.empty(rankings)
+    for start in range(0, rankings, max(1, _POSITIONS // k)):
+        rows = slice(start, start + max(1, _POSITIONS // k))
+        some = ranked[rows]
+        # Positions by group, in each from the top; codes of 16 bits or fewer are sorted by radix.
+        position = np.argsort(some, axis=1, kind="stable")
+        weight = onwards.take(position).ravel()
+        cells = some + np.arange(0, len(some) * groups, groups)[:, None]
+        counts = np.bincount(cells.ravel(), minlength=len(some) * groups)
+        starts = np.cumsum(counts) - counts
+        before = np.arange(weight.size) - np.repeat(starts, counts)  # of the same group
+        entropy = (weight * step.take(before)).reshape(some.shape).sum(axis=1)
+        depth = np.zeros(counts.shape)
+        depth[counts > 0] = np.add.reduceat(weight, starts[counts > 0])
+        own_cost = cost if cost.ndim == 1 else cost[rows]
+        found[rows] = constant + entropy - (depth.reshape(-1, groups) * own_cost).sum(axis=1)
     return found
-
-
-def ndkl_each(ranked: NDArray[np.integer], shares: Floats) -> Floats:
-    """NDKL [rankings] of group codes in ranked order [rankings, K] and target shares [groups]."""
-    k = ranked.shape[1]
-    some = max(1, 100_000 // k)
-    return np.concatenate([
-        ndkl_of(part, np.ones((len(part), k, 1), dtype=np.float32), shares[None])[:, 0]
-        for part in (ranked[i : i + some] for i in range(0, len(ranked), some))
-    ])  # fmt: skip
 
 
 def _counted(
@@ -218,4 +180,4 @@ def ndkl(
     """NDKL of the first k of one prompt's ranking, in nats (0 is fair at every depth). Arguments as in
     `max_skew`; the formula is at `ndkl_of`. A group absent from a prefix adds nothing to its divergence."""
     codes, _, pool = _counted(groups_ranked, pool_counts, k)
-    return float(ndkl_each(codes, target_shares(pool, target))[0])
+    return float(ndkl_of(codes, target_shares(pool, target))[0])

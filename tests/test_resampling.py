@@ -25,14 +25,14 @@ def test_resampled_top_equals_resampling_by_hand(n, k, monkeypatch):
     weights = np.concatenate(draws.weights, axis=1).astype(int)
     assert (weights.sum(axis=0) == n).all()
     for row in range(3):
-        (along,), (copies,) = resampling.top_copies(draws, scores[row : row + 1], order[row : row + 1], k)
+        (tops,) = resampling.first_tops(draws, scores[row : row + 1], order[row : row + 1], k)
         for draw in range(150):
             drawn = np.repeat(np.arange(n), weights[:, draw])
             ranked = codes[drawn[np.argsort(-scores[row][drawn], kind="stable")]]
             assert counts[row, draw].tolist() == np.bincount(ranked[:k], minlength=3).tolist()
             assert draws.pool[draw].tolist() == np.bincount(codes[drawn], minlength=3).tolist()
             if draw < resampling.FEW:
-                assert np.repeat(along, copies[:, draw].astype(int)).tolist() == ranked[:k].tolist()
+                assert tops[draw].tolist() == ranked[:k].tolist()
 
 
 def test_a_window_too_narrow_is_noticed(monkeypatch):

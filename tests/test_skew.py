@@ -67,17 +67,20 @@ def test_max_skew_refuses_an_unknown_target():
         skew.max_skew(["a"], {"a": 1}, 1, target="fair")
 
 
-def test_ndkl_of_draws_equals_that_of_the_images_written_out():
-    """Images that stand several times, groups that a draw lacks, one without a target."""
+def test_ndkl_of_rankings_equals_the_plain_one(monkeypatch):
+    """Rankings that lack groups, one of a single group, one group without a target; in blocks and at once."""
     rng = np.random.default_rng(0)
-    codes = rng.integers(0, 4, (3, 90)).astype(np.uint8)
-    copies = np.stack([np.bincount(rng.integers(0, 90, 70), minlength=90) for _ in range(18)])
-    copies = copies.reshape(3, 6, 90).transpose(0, 2, 1).copy()
-    copies[0, :, 5] = np.where(np.arange(90) == 7, 70, 0)  # one image, of one group
-    shares = np.pad(rng.dirichlet(np.ones(4), 6), ((0, 0), (0, 1)))
-    found = skew.ndkl_of(codes, copies.astype(np.float32), shares)
-    for row in range(3):
-        for draw in range(6):
-            ranked = np.repeat(codes[row], copies[row, :, draw]).tolist()
-            plain = plain_ndkl(ranked, dict(enumerate(shares[draw])), 70)
-            assert found[row, draw] == pytest.approx(plain, abs=1e-9)
+    ranked = np.stack([rng.choice(4, 70, p=rng.dirichlet(np.ones(4) / 2)) for _ in range(18)]).astype(
+        np.uint8
+    )
+    ranked[7] = 2
+    shares = np.pad(rng.dirichlet(np.ones(4), 18), ((0, 0), (0, 1)))
+    plain = [
+        plain_ndkl(codes.tolist(), dict(enumerate(own)), 70)
+        for codes, own in zip(ranked, shares, strict=True)
+    ]
+    at_once = skew.ndkl_of(ranked, shares)
+    assert at_once == pytest.approx(plain, abs=1e-9)
+    assert skew.ndkl_of(ranked, shares[3])[3] == at_once[3]
+    monkeypatch.setattr(skew, "_POSITIONS", 150)
+    assert (skew.ndkl_of(ranked, shares) == at_once).all()

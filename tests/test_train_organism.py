@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.utils.data import default_collate
 
 import ccs
 from batch import train_organism
-from batch.train_organism import Pictures
+from batch.train_organism import MODEL_CFG, Pictures, fast_to_train, pixels
 
 
 def train(folder: Path, out: str) -> int:
@@ -53,9 +55,23 @@ def test_pictures_are_the_scenes_in_order() -> None:
     drawn = Pictures("balanced", 2_000_000, 3)
     assert len(drawn) == 3
     image, tokens = drawn[2]
-    assert image.shape == (3, 72, 72)
+    assert image.shape == (72, 72, 3)
     assert tokens.shape == (24,)
     assert torch.equal(image, Pictures("balanced", 2_000_002, 1)[0][0])
+
+
+def test_the_blocks_trained_are_the_model() -> None:
+    torch.manual_seed(0)
+    plain = open_clip.CLIP(**MODEL_CFG).train()
+    fast = fast_to_train(plain).train()
+    pictures, tokens = default_collate([Pictures("balanced", 2_000_000, 8)[i] for i in range(8)])
+    names = [name for name, _ in plain.named_parameters()]
+    assert [name for name, _ in fast.named_parameters()] == names  # a checkpoint's optimiser counts them
+    for model in (plain, fast):
+        open_clip.ClipLoss()(*model(pixels(pictures), tokens)).backward()
+    for name in names:
+        expected, found = plain.get_parameter(name).grad, fast.get_parameter(name).grad
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_less_than_a_batch_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

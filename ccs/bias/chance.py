@@ -12,7 +12,7 @@ from ccs import stats
 from ccs.bias.result import BiasResult, MetricName
 from ccs.bias.setup import Setup
 from ccs.bias.top import counts, ranked
-from ccs.skew import Target, max_skew_of, min_skew_of, ndkl_each
+from ccs.skew import Target, max_skew_of, min_skew_of, ndkl_of
 from ccs.stats import Effect, Estimate
 
 CHANCE_DRAWS = 1000
@@ -32,7 +32,7 @@ def chance_levels(setup: Setup, n_occupations: int) -> Mapping[MetricName, tuple
             groups = np.arange(setup.k) % len(setup.names)
             values = np.full(size, max_skew_of(np.bincount(groups, minlength=len(setup.names)), shares))
         elif name == "NDKL":
-            values = rng.choice(ndkl_each(ranked, shares), size=size)
+            values = rng.choice(ndkl_of(ranked, shares), size=size)
         else:
             top = rng.multivariate_hypergeometric(setup.pool, setup.k, size=size)
             values = max_skew_of(top, shares) if name == "MaxSkew" else min_skew_of(top, shares, setup.empty)

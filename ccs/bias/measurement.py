@@ -26,7 +26,6 @@ from ccs.skew import (
     check_k,
     max_skew_of,
     min_skew_of,
-    ndkl_each,
     ndkl_of,
 )
 from ccs.stats import Estimate
@@ -183,13 +182,15 @@ def _values(
     if "NDKL" in setup.metrics:
 
         def redrawn(rows: slice) -> Floats:
-            codes, copies = resampling.top_copies(setup.images, scores[rows], order[rows], setup.k)
-            return ndkl_of(codes, copies, drawn_shares[: copies.shape[2]])
+            tops = resampling.first_tops(setup.images, scores[rows], order[rows], setup.k)
+            few = tops.shape[1]
+            own_shares = np.tile(drawn_shares[:few], (len(tops), 1))
+            return ndkl_of(tops.reshape(-1, setup.k), own_shares).reshape(-1, few)
 
         # A few rankings at a time: enough to be worth waking a thread, few enough for the processor's cache.
         parts = threads.map(redrawn, (slice(i, i + SOME) for i in range(0, len(scores), SOME)))
         ranked = setup.codes[order[:, : setup.k]]
-        found["NDKL"] = ndkl_each(ranked, shares), np.concatenate(list(parts)).T
+        found["NDKL"] = ndkl_of(ranked, shares), np.concatenate(list(parts)).T
     return found
 
 
