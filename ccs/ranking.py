@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 
-_BEFORE = np.tri(16, dtype=np.float32)  # row i sums ranks 0 to i of a block
 _IMAGES = 1024  # at a time as float64: few enough for the processor's cache
 
 
@@ -78,21 +77,6 @@ def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
         keys = np.partition(keys, depth - 1, axis=1)[:, :depth]
     keys.sort(axis=1)
     return (keys & 0xFFFFFFFF).astype(np.intp)
-
-
-def running(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Sums [ranks, columns] of the weights [ranks, columns] up to each rank.
-
-    Whole numbers up to 2^24 are summed exactly. It is `np.cumsum(weights, axis=0)`, whose steps down the rows
-    are slow; here blocks of rows are summed by a matrix product, which takes a third of the time.
-    """
-    (ranks, columns), block = weights.shape, len(_BEFORE)
-    padded = np.zeros((-(-ranks // block) * block, columns), dtype=np.float32)
-    padded[:ranks] = weights
-    sums = np.matmul(_BEFORE, padded.reshape(-1, block, columns))
-    sums[1:] += np.cumsum(sums[:-1, -1], axis=0)[:, None]
-    found: NDArray[np.float32] = sums.reshape(-1, columns)[:ranks]
-    return found
 
 
 def positions(scores: NDArray[np.float32], relevant: NDArray[np.intp]) -> NDArray[np.int64]:

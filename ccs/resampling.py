@@ -6,31 +6,29 @@ that a draw is a weight for each image, and its top K ends where the weights alo
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ccs import ranking, stats
 
-CHUNK = 512  # draws at a time: a step is worth waking a thread, and what it works on stays in the cache
 FEW = 32  # draws for what reads every rank of a top K
+BLOCK = 16  # ranks that are summed together
 SIGMAS = 4.5  # how far from K the end of a draw's top K is looked for; further off, it is done the long way
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of n images in g groups: weights in chunks [n, draws of the chunk], those of the first draws once
-    more [FEW, n], the pool [draws, g].
+    """Draws of n images in g groups: how often each image was drawn [n, draws], the pool [draws, g].
+
+    The weights are whole numbers of as few bits as hold n, the sum of each draw.
     """
 
     codes: NDArray[np.uint8]
     n_groups: int
-    weights: tuple[NDArray[np.float32], ...]
-    few: NDArray[np.intp]
+    weights: NDArray[np.unsignedinteger]
     pool: NDArray[np.float64]
 
 
@@ -38,21 +36,13 @@ def draw_images(codes: NDArray[np.uint8], n_groups: int, draws: int, seed: int) 
     """`draws` times n images with replacement; `codes` [n] are their groups."""
     stats.check_draws(draws)
     n, rng = len(codes), np.random.default_rng(seed)
-    chunks = []
+    weights = np.empty((n, draws), dtype=np.min_scalar_type(n))
     pool = np.empty((draws, n_groups))
-    for start in range(0, draws, CHUNK):
-        chunk = np.empty((n, min(CHUNK, draws - start)), dtype=np.float32)
-        for column in range(chunk.shape[1]):
-            picked = rng.integers(0, n, n)
-            chunk[:, column] = np.bincount(picked, minlength=n)
-            pool[start + column] = np.bincount(codes[picked], minlength=n_groups)
-        chunks.append(chunk)
-    return Draws(codes, n_groups, tuple(chunks), chunks[0][:, :FEW].T.astype(np.intp, order="C"), pool)
-
-
-def _member(codes: NDArray[np.uint8], n_groups: int) -> NDArray[np.float32]:
-    """1 where an image is of the group: [groups, images]."""
-    return np.asarray(codes[None, :] == np.arange(n_groups)[:, None], dtype=np.float32)
+    for draw in range(draws):
+        picked = rng.integers(0, n, n)
+        weights[:, draw] = np.bincount(picked, minlength=n)
+        pool[draw] = np.bincount(codes[picked], minlength=n_groups)
+    return Draws(codes, n_groups, weights, pool)
 
 
 def window(n: int, k: int) -> tuple[int, int]:
@@ -62,58 +52,54 @@ def window(n: int, k: int) -> tuple[int, int]:
 
 
 def top_counts(
-    draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int, threads: ThreadPoolExecutor
+    draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
 ) -> NDArray[np.float64]:
     """Images of each group in each draw's top k: [rankings, draws, groups].
 
-    `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth that `window` gives. Counts are
-    exact: where a draw's top k ends outside of the window, its chunk is counted over the whole ranking.
+    `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth that `window` gives. Ranks are
+    summed in blocks, the first as far as the window, the others of BLOCK; only the block in which a draw's
+    top k ends is looked at rank by rank. Counts are exact: a ranking of which some draw's top k ends outside
+    of the window is counted over all images.
     """
-    rankings, groups = len(order), draws.n_groups
-    start, _ = window(scores.shape[1], k)
-    # Ranks before the window only add up, a row of the sum for each ranking and group.
-    rows = np.arange(rankings)[:, None] * groups + draws.codes[order[:, :start]]
-    ones = np.ones(rows.size, dtype=np.float32)
-    shape = (rankings * groups, scores.shape[1])
-    inside = scipy.sparse.csr_matrix((ones, (rows.ravel(), order[:, :start].ravel())), shape=shape)
-    zones = order[:, start:]
-    members = [_member(draws.codes[zone], groups) for zone in zones]
+    (rankings, depth), (n, drawn), groups = order.shape, draws.weights.shape, draws.n_groups
+    start, _ = window(n, k)
+    block = np.where(np.arange(depth) < start, 0, 1 + (np.arange(depth) - start) // BLOCK)
+    blocks = int(block[-1]) + 1
+    rows = (np.arange(rankings)[:, None] * blocks + block) * groups + draws.codes[order]
+    ones = np.ones(rows.size, dtype=draws.weights.dtype)
+    shape = (rankings * blocks * groups, n)
+    adding = scipy.sparse.csr_matrix((ones, (rows.ravel(), order.ravel())), shape=shape)
+    upto = np.asarray(adding @ draws.weights).reshape(rankings, blocks, groups, drawn)
+    for i in range(1, blocks):
+        upto[:, i] += upto[:, i - 1]
+    totals = upto.sum(axis=2, dtype=upto.dtype)
 
-    def count(chunk: NDArray[np.float32]) -> NDArray[np.float32]:
-        counts = np.asarray(inside @ chunk).reshape(rankings, groups, -1)
-        for row, zone in enumerate(zones):
-            taken = _cut(chunk[zone], k - counts[row].sum(axis=0))
-            if taken is None:
-                counts[row] = _slow_counts(draws, chunk, scores[row], k)
-            else:
-                counts[row] += members[row] @ taken
-        return counts
+    ranking_of, draw_of = np.ogrid[:rankings, :drawn]
+    whole = np.clip((totals < k).sum(axis=1) - 1, 0, None)  # the last block that is in the top k as a whole
+    counts = upto[ranking_of, whole, :, draw_of].astype(np.float64)
+    room = k - totals[ranking_of, whole, draw_of].astype(np.intp)
+    # The block after it [rankings, BLOCK, draws], cut where its weights reach what there is room for.
+    ranks = np.minimum(start + whole[:, None] * BLOCK + np.arange(BLOCK)[:, None], depth - 1)
+    images = order[ranking_of[:, None], ranks]
+    sums = draws.weights[images, draw_of].astype(np.intp)
+    for i in range(1, BLOCK):
+        sums[:, i] += sums[:, i - 1]
+    np.minimum(sums, room[:, None], out=sums)
+    sums[:, 1:] -= sums[:, :-1].copy()
+    cells = (ranking_of * drawn + draw_of)[:, None] * groups + draws.codes[images]
+    counts += np.bincount(cells.ravel(), sums.ravel(), minlength=counts.size).reshape(counts.shape)
 
-    found = list(threads.map(count, draws.weights))
-    return np.concatenate(found, axis=2).transpose(0, 2, 1).astype(np.float64)
-
-
-def _cut(weights: NDArray[np.float32], room: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """The weights [ranks, draws], cut where their sums along the ranks reach what there is room for [draws].
-
-    None where that is less than nothing, or is not reached.
-    """
-    sums = ranking.running(weights)
-    if room.min() < 0 or (sums[-1] < room).any():
-        return None
-    np.minimum(sums, room, out=sums)
-    sums[1:] -= sums[:-1].copy()
-    return sums
+    for row in np.flatnonzero((room < 0).any(axis=1) | (totals[:, -1] < k).any(axis=1)):
+        counts[row] = _all_counts(draws, scores[row], k)
+    return counts
 
 
-def _slow_counts(
-    draws: Draws, chunk: NDArray[np.float32], scores: NDArray[np.float32], k: int
-) -> NDArray[np.float32]:
-    """Counts [groups, draws] of one ranking, over all its images."""
+def _all_counts(draws: Draws, scores: NDArray[np.float32], k: int) -> NDArray[np.float64]:
+    """Counts [draws, groups] of one ranking, over all its images."""
     (order,) = ranking.top(scores[None], len(scores))
-    taken = _cut(chunk[order], np.full(chunk.shape[1], k, dtype=np.float32))
-    assert taken is not None  # a draw has n images, and k is at most n
-    counts: NDArray[np.float32] = _member(draws.codes[order], draws.n_groups) @ taken
+    upto = np.minimum(np.cumsum(draws.weights[order], axis=0, dtype=np.float64), k)
+    member = np.equal.outer(np.arange(draws.n_groups), draws.codes[order])
+    counts: NDArray[np.float64] = (member @ np.diff(upto, axis=0, prepend=0)).T
     return counts
 
 
@@ -124,13 +110,19 @@ def first_tops(
 
     `scores` [rankings, n], and `order` [rankings, depth] as for `top_counts`.
     """
-    found = np.empty((len(order), len(draws.few), k), dtype=np.uint8)
+    few = draws.weights[:, :FEW]
+    found = np.empty((len(order), few.shape[1], k), dtype=np.uint8)
+    # Positions of each draw, and one for all that come after the top k.
+    offsets = np.arange(0, few.shape[1] * (k + 1), k + 1)
     for row, ranks in enumerate(order):
-        times = draws.few[:, ranks]
-        if times.sum(axis=1).min() < k:
+        ends = np.ascontiguousarray(few[ranks].T).cumsum(axis=1, dtype=np.intp)
+        if ends[:, -1].min() < k:
             (ranks,) = ranking.top(scores[row : row + 1], scores.shape[1])
-            times = draws.few[:, ranks]
-        written = np.repeat(np.tile(draws.codes[ranks], len(times)), times.ravel())
-        lengths = times.sum(axis=1)
-        found[row] = sliding_window_view(written, k)[np.cumsum(lengths) - lengths]
+            ends = few[ranks].T.cumsum(axis=1, dtype=np.intp)
+        # At each position stands the rank before whose end as many others have ended.
+        ended = np.bincount(
+            (np.minimum(ends, k) + offsets[:, None]).ravel(), minlength=found[row].size + len(offsets)
+        )
+        rank = ended.reshape(-1, k + 1)[:, :k].cumsum(axis=1)
+        found[row] = draws.codes[ranks][rank]
     return found

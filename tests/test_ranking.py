@@ -35,12 +35,6 @@ def test_identical_images_score_the_same_wherever_they_stand():
     assert (scores[:, [0, 500, 1002]] == scores[:, [17]]).all()
 
 
-@pytest.mark.parametrize("ranks", [1, 15, 16, 17, 100])
-def test_running_sums_equal_those_down_the_rows(ranks):
-    weights = np.random.default_rng(0).poisson(1, (ranks, 5)).astype(np.float32)
-    assert (ranking.running(weights) == weights.cumsum(axis=0)).all()
-
-
 def test_cosines_equal_products_of_unit_rows():
     rng = np.random.default_rng(0)
     texts, images = rng.standard_normal((4, 9)), 7 * rng.standard_normal((1030, 9)).astype(np.float32)

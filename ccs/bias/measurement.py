@@ -30,7 +30,7 @@ from ccs.skew import (
 )
 from ccs.stats import Estimate
 
-SOME = 4  # rankings whose draws one turn of a thread takes
+SOME = 16  # rankings whose draws one turn of a thread takes
 _ALONE = threading.RLock()  # the limit of a BLAS's threads is the whole process's
 
 
@@ -171,9 +171,15 @@ def _values(
         # Its figures are ties alone, and a drawn pool is full of ties: only occupations are drawn again.
         still = max_skew_of(top, shares)
         return {"MaxSkew": (still, np.tile(still, (len(drawn_shares), 1)))}
+    # A few rankings at a time: enough to be worth waking a thread, few enough for the processor's cache.
+    parts = [slice(i, i + SOME) for i in range(0, len(scores), SOME)]
     found: dict[MetricName, tuple[Floats, Floats]] = {}
     if set(setup.metrics) - {"NDKL"}:
-        drawn = resampling.top_counts(setup.images, scores, order, setup.k, threads)
+
+        def redrawn_counts(rows: slice) -> Floats:
+            return resampling.top_counts(setup.images, scores[rows], order[rows], setup.k)
+
+        drawn = np.concatenate(list(threads.map(redrawn_counts, parts)))
         if "MaxSkew" in setup.metrics:
             found["MaxSkew"] = max_skew_of(top, shares), max_skew_of(drawn, drawn_shares).T
         if "MinSkew" in setup.metrics:
@@ -181,16 +187,13 @@ def _values(
             found["MinSkew"] = min_skew_of(top, shares, setup.empty), smallest
     if "NDKL" in setup.metrics:
 
-        def redrawn(rows: slice) -> Floats:
+        def redrawn_ndkl(rows: slice) -> Floats:
             tops = resampling.first_tops(setup.images, scores[rows], order[rows], setup.k)
-            few = tops.shape[1]
-            own_shares = np.tile(drawn_shares[:few], (len(tops), 1))
-            return ndkl_of(tops.reshape(-1, setup.k), own_shares).reshape(-1, few)
+            (some, few, k) = tops.shape
+            return ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (some, 1))).reshape(some, few)
 
-        # A few rankings at a time: enough to be worth waking a thread, few enough for the processor's cache.
-        parts = threads.map(redrawn, (slice(i, i + SOME) for i in range(0, len(scores), SOME)))
-        ranked = setup.codes[order[:, : setup.k]]
-        found["NDKL"] = ndkl_of(ranked, shares), np.concatenate(list(parts)).T
+        redrawn = np.concatenate(list(threads.map(redrawn_ndkl, parts)))
+        found["NDKL"] = ndkl_of(setup.codes[order[:, : setup.k]], shares), redrawn.T
     return found
 
 
