@@ -137,7 +137,9 @@ def describe(models: Sequence[Model]) -> str:
         "Mean over the 20 occupations, K = 60 of 600 faces without props, natural logarithm. "
         "Chance: random rankings, their mean and 95% range. A ranking has no scale: where little else tells "
         "faces apart, a small preference shows like a large one. So the difference in logits between the "
-        "most and the least preferred group stands beside it.", "",
+        "most and the least preferred group stands beside it. Nothing ties the control's preferences to a "
+        "group, but nothing holds them at zero either: every batch moves them a little, whatever it shows. "
+        "So the control, not chance, is the level to set the organism beside.", "",
     ]  # fmt: skip
     faces = sets.bias_set("faces")
     ranked = [rank_faces(model, faces) for model in models]
