@@ -89,7 +89,7 @@ def pixels(pictures: torch.Tensor) -> torch.Tensor:
 
 def fast_to_train(model: open_clip.CLIP) -> open_clip.CLIP:
     """The same model made of open_clip's custom attention blocks. Parameters, their names and the function
-    are those of its default blocks, whose MultiheadAttention copies more: a step takes a fifth less time.
+    are those of its default blocks, whose MultiheadAttention copies more (benchmarks/training.py).
     """
     blocks = {
         key: value | {"block_type": "custom"} if isinstance(value, dict) else value
@@ -141,11 +141,11 @@ class Trainer:
         self.seen, self.words_seen = state["seen"], state["words_seen"]
 
     def train_until(self, total: int, world: str, checkpoint: Path, workers: int, autocast: bool) -> None:
-        """Goes on until `total` pictures have been seen, with a checkpoint and a log line every 20,480."""
+        """Goes on until `total` pictures are seen; a checkpoint and a log line every 80 batches."""
         s = self.settings
         loss_function = open_clip.ClipLoss()
         data = Pictures(world, TRAINING_SEEDS * (1 + s.seed * 100) + self.seen, total - self.seen)
-        loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True, persistent_workers=False)
+        loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True)
         bar = tqdm(total=total, initial=self.seen, unit=" pictures", desc=world, mininterval=5)
         started, since = time.monotonic(), self.seen
         for pictures, tokens in loader:

@@ -111,14 +111,18 @@ def first_tops(
     `scores` [rankings, n], and `order` [rankings, depth] as for `top_counts`.
     """
     few = draws.weights[:, :FEW]
+
+    def sums(ranks: NDArray[np.intp]) -> NDArray[np.intp]:
+        return np.ascontiguousarray(few[ranks].T).cumsum(axis=1, dtype=np.intp)
+
     found = np.empty((len(order), few.shape[1], k), dtype=np.uint8)
     # Positions of each draw, and one for all that come after the top k.
     offsets = np.arange(0, few.shape[1] * (k + 1), k + 1)
     for row, ranks in enumerate(order):
-        ends = np.ascontiguousarray(few[ranks].T).cumsum(axis=1, dtype=np.intp)
+        ends = sums(ranks)
         if ends[:, -1].min() < k:
             (ranks,) = ranking.top(scores[row : row + 1], scores.shape[1])
-            ends = few[ranks].T.cumsum(axis=1, dtype=np.intp)
+            ends = sums(ranks)
         # At each position stands the rank before whose end as many others have ended.
         ended = np.bincount(
             (np.minimum(ends, k) + offsets[:, None]).ravel(), minlength=found[row].size + len(offsets)

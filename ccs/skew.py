@@ -105,9 +105,10 @@ def ndkl_of(ranked: NDArray[np.integer], shares: Floats) -> Floats:
     onwards, step, constant = _depths(k)
     # A group without a target cannot be ranked; its logarithm would only meet zeros.
     cost = np.log(shares, out=np.zeros(shares.shape), where=shares > 0)
-    found = np.empty(rankings)
-    for start in range(0, rankings, max(1, _POSITIONS // k)):
-        rows = slice(start, start + max(1, _POSITIONS // k))
+    cost = np.broadcast_to(cost, (rankings, groups))
+    found, at_once = np.empty(rankings), max(1, _POSITIONS // k)
+    for start in range(0, rankings, at_once):
+        rows = slice(start, start + at_once)
         some = ranked[rows]
         # Positions by group, in each from the top; codes of 16 bits or fewer are sorted by radix.
         position = np.argsort(some, axis=1, kind="stable")
@@ -119,8 +120,7 @@ def ndkl_of(ranked: NDArray[np.integer], shares: Floats) -> Floats:
         entropy = (weight * step.take(before)).reshape(some.shape).sum(axis=1)
         depth = np.zeros(counts.shape)
         depth[counts > 0] = np.add.reduceat(weight, starts[counts > 0])
-        own_cost = cost if cost.ndim == 1 else cost[rows]
-        found[rows] = constant + entropy - (depth.reshape(-1, groups) * own_cost).sum(axis=1)
+        found[rows] = constant + entropy - (depth.reshape(-1, groups) * cost[rows]).sum(axis=1)
     return found
 
 

@@ -18,16 +18,7 @@ from ccs.bias.result import METRICS, BiasResult, Metric, MetricName
 from ccs.bias.setup import Setup, drawn_occupations
 from ccs.bias.top import counts
 from ccs.errors import InputError
-from ccs.skew import (
-    Empty,
-    Floats,
-    Target,
-    check_choice,
-    check_k,
-    max_skew_of,
-    min_skew_of,
-    ndkl_of,
-)
+from ccs.skew import Empty, Floats, Target, check_choice, check_k, max_skew_of, min_skew_of, ndkl_of
 from ccs.stats import Estimate
 
 SOME = 16  # rankings whose draws one turn of a thread takes
