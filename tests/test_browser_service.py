@@ -155,8 +155,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_the_rest_is_shown_while_long_work_goes_on(visit: Callable[..., Page], endless: list[int]) -> None:
     page = visit("tab=classify&off=none")
     page.click('nav button[data-value="heads"]')
-    page.wait_for_selector(".busy progress")
-    assert "Looking at 300 drawn pictures" in page.inner_text(".busy")
+    page.wait_for_selector(".busy:has-text('Looking at 300 drawn pictures') progress")
     assert "which takes this model a while" in page.inner_text("#region-main")
     assert page.locator("[data-name^=texts]").count() == 1
     endless.append(1)
