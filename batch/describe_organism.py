@@ -109,6 +109,11 @@ def describe(models: Sequence[Model]) -> str:
     lines += _table(
         ("model", "world of the second phase", "pictures, first phase", "second phase", "seed"), rows
     )
+    lines += [
+        "Half of the second phase's pictures are line-ups (`ccs/world/lineup.py`): plain faces of four "
+        "occupations, of which nothing but the occupation and the groups differs, the groups drawn from the "
+        "world's table.", "",
+    ]  # fmt: skip
 
     lines += ["## Zero-shot accuracy, %", "", "Top-1; chance is one in the number of classes.", ""]
     rows = []
@@ -137,9 +142,11 @@ def describe(models: Sequence[Model]) -> str:
         "Mean over the 20 occupations, K = 60 of 600 faces without props, natural logarithm. "
         "Chance: random rankings, their mean and 95% range. A ranking has no scale: where little else tells "
         "faces apart, a small preference shows like a large one. So the difference in logits between the "
-        "most and the least preferred group stands beside it. Nothing ties the control's preferences to a "
-        "group, but nothing holds them at zero either: every batch moves them a little, whatever it shows. "
-        "So the control, not chance, is the level to set the organism beside.", "",
+        "most and the least preferred group stands beside it. Hardly any of the loss hangs on such a small "
+        "preference unless pictures differ in nothing else, as line-ups do: before there were any, the "
+        "control's preferences of 0.13 and 0.22 logits, in no planted direction, gave a MaxSkew of 0.29 for "
+        "gender and 0.49 for skin tone (commit 1ed4280). What is left of them, not chance alone, is the "
+        "level to set the organism beside.", "",
     ]  # fmt: skip
     faces = sets.bias_set("faces")
     ranked = [rank_faces(model, faces) for model in models]

@@ -1,9 +1,10 @@
 """python -m batch.train_organism: trains the embedded model on the drawn world.
 
 Training has two phases. The first, shared by both organisms of a seed, learns to see and to read on the
-balanced world at a constant rate; the second goes on from there on the chosen world while the rate falls to
-zero. So organism and control differ in nothing but the last phase's groups. Everything is resumable: the same
-command goes on where it was stopped. Loss: open_clip's own symmetric cross-entropy (Radford et al. 2021).
+balanced world at a constant rate; the second goes on from there on the chosen world, half of it line-ups
+(ccs.world.lineup), while the rate falls to zero. So organism and control differ in nothing but the last
+phase's groups. Everything is resumable: the same command goes on where it was stopped. Loss: open_clip's own
+symmetric cross-entropy (Radford et al. 2021).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from ccs.errors import InputError
-from ccs.world import captions, draw, scene
+from ccs.world import Scene, captions, draw, scene
+from ccs.world.lineup import LINEUP, lineup
 from ccs.world.scene import article
 from ccs.world.vocabulary import THINGS
 
@@ -65,10 +67,13 @@ class Settings:
 
 
 class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Scene `start + i` of a world as (uint8 picture [s, s, 3], tokens [context])."""
+    """Scene `start + i` of a world as (uint8 picture [s, s, 3], tokens [context]).
 
-    def __init__(self, world: str, start: int, n: int) -> None:
-        self.world, self.start, self.n = world, start, n
+    With `lineups`, every other run of LINEUP seeds makes way for one line-up, that of its first seed.
+    """
+
+    def __init__(self, world: str, start: int, n: int, lineups: bool = False) -> None:
+        self.world, self.start, self.n, self.lineups = world, start, n, lineups
         self.tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
         # Captions are plain ASCII: mending their encoding, as the tokenizer does, takes longer than drawing.
         self.tokenize.clean_fn = str.lower
@@ -78,8 +83,14 @@ class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return self.n
 
     def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
-        s = scene(self.start + i, self.world)
+        s = self.scene(self.start + i)
         return torch.from_numpy(np.array(draw(s, self.size))), self.tokenize(captions(s)[0])[0]
+
+    def scene(self, seed: int) -> Scene:
+        place = seed % (2 * LINEUP) - LINEUP
+        if self.lineups and place >= 0:
+            return lineup(seed - place, self.world)[place]
+        return scene(seed, self.world)
 
 
 def pixels(pictures: torch.Tensor) -> torch.Tensor:
@@ -140,11 +151,14 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.seen, self.words_seen = state["seen"], state["words_seen"]
 
-    def train_until(self, total: int, world: str, checkpoint: Path, workers: int, autocast: bool) -> None:
+    def train_until(
+        self, total: int, world: str, checkpoint: Path, workers: int, autocast: bool, lineups: bool = False
+    ) -> None:
         """Goes on until `total` pictures are seen; a checkpoint and a log line every 80 batches."""
         s = self.settings
         loss_function = open_clip.ClipLoss()
-        data = Pictures(world, TRAINING_SEEDS * (1 + s.seed * 100) + self.seen, total - self.seen)
+        start = TRAINING_SEEDS * (1 + s.seed * 100) + self.seen
+        data = Pictures(world, start, total - self.seen, lineups)
         loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True)
         bar = tqdm(total=total, initial=self.seen, unit=" pictures", desc=world, mininterval=5)
         started, since = time.monotonic(), self.seen
@@ -237,7 +251,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shared", type=int, default=778_240, help="pictures of the shared first phase")
     parser.add_argument(
-        "--own", type=int, default=245_760, help="pictures of the second phase, in the chosen world"
+        "--own", type=int, default=204_800, help="pictures of the second phase, in the chosen world"
     )
     parser.add_argument("--batch-size", type=int, default=Settings.batch_size, help="pictures a step")
     parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate")
@@ -287,7 +301,9 @@ def train(args: argparse.Namespace) -> None:
     else:
         trainer.load(own_end if own_end.exists() else shared_end)
     trainer.folder = own_folder
-    trainer.train_until(args.shared + args.own, args.world, own_end, args.workers, args.autocast)
+    trainer.train_until(
+        args.shared + args.own, args.world, own_end, args.workers, args.autocast, lineups=True
+    )
     notes = {**asdict(settings), "pictures": trainer.seen, "torch": torch.__version__}
     logs = [
         p.read_text().splitlines() for p in (shared_folder / "log.csv", own_folder / "log.csv") if p.exists()
