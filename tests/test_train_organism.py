@@ -37,8 +37,8 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
     last.unlink()
     until = train_organism.Trainer.train_until
 
-    def stopped(self: train_organism.Trainer, total: int, *rest: Any) -> None:
-        until(self, total - 32, *rest)
+    def stopped(self: train_organism.Trainer, total: int, *rest: Any, **more: Any) -> None:
+        until(self, total - 32, *rest, **more)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
