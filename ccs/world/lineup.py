@@ -24,10 +24,10 @@ LINEUP = _STRATA * _SIDE_BY_SIDE  # pictures
 
 @lru_cache(maxsize=4)  # its pictures are drawn one after the other
 def lineup(seed: int, world: str = "balanced") -> tuple[Scene, ...]:
-    """The line-up of a seed: four occupations, ten faces each, all on the backdrop and with the hair of one.
+    """The LINEUP scenes of a seed: four occupations in turn, ten faces each, all of one backdrop and hair.
 
     An occupation's ten groups are drawn from the world's table, one from each of 2 x 5 equal strata of the
-    two shares: equal shares come out exactly.
+    two shares: equal shares come out exactly. InputError: there is no such world.
     """
     rng = np.random.default_rng((seed, 3))
     names = rng.permutation(list(OCCUPATIONS))[:_SIDE_BY_SIDE].tolist()
