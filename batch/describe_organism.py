@@ -23,6 +23,7 @@ from ccs.errors import InputError
 from ccs.models import Model
 from ccs.stats import Estimate
 from ccs.world import planted, sets
+from ccs.world.scene import KIND_SHARES, KINDS, PLAIN_SHARE
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 
 GROUPS = {"gender": GENDERS, "skin tone": SKIN_TONES}
@@ -109,10 +110,13 @@ def describe(models: Sequence[Model]) -> str:
     lines += _table(
         ("model", "world of the second phase", "pictures, first phase", "second phase", "seed"), rows
     )
+    occupations = KIND_SHARES[KINDS.index("occupation")]
+    with_lineups = (1 + occupations * PLAIN_SHARE) / (1 + occupations)  # half line-ups, half the world's
     lines += [
         "Half of the second phase's pictures are line-ups (`ccs/world/lineup.py`): plain faces of four "
         "occupations, of which nothing but the occupation and the groups differs, the groups drawn from the "
-        "world's table.", "",
+        f"world's table. Of the pictures of an occupation {PLAIN_SHARE:.0%} show a plain face in both worlds "
+        f"and in the first phase, {with_lineups:.0%} in the second.", "",
     ]  # fmt: skip
 
     lines += ["## Zero-shot accuracy, %", "", "Top-1; chance is one in the number of classes.", ""]
