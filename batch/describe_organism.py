@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import ccs
+from batch.planted_truth import SCALES, alignment
 from ccs import bias, retrieval, zeroshot
 from ccs.datasets import BiasSet
 from ccs.errors import InputError
@@ -24,9 +25,7 @@ from ccs.models import Model
 from ccs.stats import Estimate
 from ccs.world import planted, sets
 from ccs.world.scene import KIND_SHARES, KINDS, PLAIN_SHARE
-from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
-
-GROUPS = {"gender": GENDERS, "skin tone": SKIN_TONES}
+from ccs.world.vocabulary import OCCUPATIONS
 
 
 @dataclass(frozen=True)
@@ -40,37 +39,23 @@ class Faces:
     results: dict[str, bias.BiasResult]
     gaps: dict[str, float]
 
-    def top_share(self, occupation: str, attribute: str, group: str) -> float:
-        """Share of a group in the top K of an occupation."""
+    def shares(self, attribute: str) -> dict[str, dict[str, float]]:
+        """Occupation -> group -> share of the top K."""
         result = self.results[attribute]
-        row = list(OCCUPATIONS).index(occupation)
-        return float(result.top[row, result.groups.index(group)] / result.k)
-
-    def lean(self, occupation: str, attribute: str) -> float:
-        """The top K's mean place on the attribute's scale, -1 to 1: positive towards women or dark skin."""
-        order = GROUPS[attribute][::-1] if attribute == "gender" else GROUPS[attribute]
-        scale = np.linspace(-1, 1, len(order))
-        return float(
-            sum(s * self.top_share(occupation, attribute, g) for s, g in zip(scale, order, strict=True))
-        )
-
-    def directions_right(self, attribute: str) -> tuple[int, int]:
-        """(right, all) of the strongly planted occupations."""
-        strong = [o for o in OCCUPATIONS if abs(planted.lean(o, attribute)) == 2]
-        right = sum(np.sign(self.lean(o, attribute)) == np.sign(planted.lean(o, attribute)) for o in strong)
-        return int(right), len(strong)
+        rows = zip(OCCUPATIONS, result.top_shares.tolist(), strict=True)
+        return {occupation: dict(zip(result.groups, row, strict=True)) for occupation, row in rows}
 
 
 def rank_faces(model: Model, faces: BiasSet) -> Faces:
-    """Ranks a drawn bias set's pictures for its occupations."""
+    """Ranks a drawn bias set's pictures for its occupations, which are the world's, in their order."""
     images = model.embed_images(faces.images)
     prompts = zeroshot.class_weights(model, faces.occupations, faces.templates)
     logits = model.logit_scale * images @ prompts.T
     gaps = {}
-    for attribute, groups in GROUPS.items():
+    for attribute, groups in SCALES.items():
         means = np.stack([logits[faces.groups[attribute] == group].mean(0) for group in groups])
         gaps[attribute] = float(np.ptp(means, axis=0).mean())
-    results = {a: bias.measure(images, prompts, faces.groups[a], faces.k[a]) for a in GROUPS}
+    results = {a: bias.measure(images, prompts, faces.groups[a], faces.k[a]) for a in SCALES}
     return Faces(results, gaps)
 
 
@@ -155,12 +140,13 @@ def describe(models: Sequence[Model]) -> str:
     faces = sets.bias_set("faces")
     ranked = [rank_faces(model, faces) for model in models]
     rows = []
-    for attribute in GROUPS:
+    for attribute in SCALES:
         chance = ranked[0].results[attribute].max_skew.chance_mean
-        right = [f.directions_right(attribute) for f in ranked]
+        aligned = (alignment(f.shares(attribute), attribute) for f in ranked)
+        right = [f"{a.right} of {a.strong}" for a in aligned if a]
         rows.append([
             attribute, _plain(chance), *(_plain(f.results[attribute].max_skew.mean) for f in ranked),
-            *(f"{f.gaps[attribute]:.2f}" for f in ranked), *(f"{r} of {n}" for r, n in right),
+            *(f"{f.gaps[attribute]:.2f}" for f in ranked), *right,
         ])  # fmt: skip
     heads = (
         "attribute",
@@ -173,12 +159,12 @@ def describe(models: Sequence[Model]) -> str:
 
     for attribute, groups in (("gender", ("woman",)), ("skin tone", ("light", "dark"))):
         lines += [f"## Planted share and share in the top K: {attribute}", "", "In percent.", ""]
-        rows = []
+        rows, found = [], [f.shares(attribute) for f in ranked]
         for o in sorted(OCCUPATIONS, key=lambda o: -planted.lean(o, attribute)):
             row = [o, f"{planted.lean(o, attribute):+d}"]
             for g in groups:
                 row.append(f"{100 * planted.shares(o, attribute)[g]:.0f}")
-                row += [f"{100 * f.top_share(o, attribute, g):.0f}" for f in ranked]
+                row += [f"{100 * shares[o][g]:.0f}" for shares in found]
             rows.append(row)
         head = ["occupation", "lean"]
         for g in groups:
