@@ -16,7 +16,7 @@ from ccs.errors import InputError
 
 if TYPE_CHECKING:
     from ccs.results import Collection
-    from ccs.ui.core import App
+    from ccs.ui.app import App
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -48,7 +48,7 @@ def serve(results: str | None, host: str, port: int | None) -> None:
     # What is imported stays: looking for garbage in it, again and again, takes a sixth of the start.
     gc.disable()
     from ccs import results as tables
-    from ccs.ui.interface import Later, blocks, launch_settings
+    from ccs.ui.server import Later, blocks, launch_settings
 
     found = tables.load(results)
     print(f"Results: {found.source}", *found.notices, sep="\n")
@@ -79,9 +79,9 @@ def make(found: Collection) -> App:
     """What all visitors share; a gallery that cannot be opened is left out and named on the page."""
     from gradio.utils import get_upload_folder
 
-    from ccs.ui.core import App
-    from ccs.ui.galleries import Galleries
-    from ccs.ui.labelled import open_gallery
+    from ccs.datasets.gallery import open_gallery
+    from ccs.ui.app import App
+    from ccs.ui.service.galleries import Galleries
 
     others, specs = [], {}
     for spec in filter(None, map(str.strip, os.environ.get("CCS_GALLERIES", "").split(","))):

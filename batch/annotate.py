@@ -15,6 +15,7 @@ import pandas as pd
 from ccs import annotation, results
 from ccs.annotation import Pair
 from ccs.errors import InputError
+from ccs.files import atomic_write
 from ccs.paper import figures
 
 
@@ -84,7 +85,7 @@ def _export(options: argparse.Namespace) -> None:
             f"{options.out} is there already and may hold answers: name another --out, or --force."
         )
     chosen = annotation.sample(pairs, options.n, options.seed)
-    with results.aside(options.out) as temporary:
+    with atomic_write(options.out) as temporary:
         temporary.write_text(annotation.sheet(chosen), "utf-8")
     models = len({pair.model for pair in chosen})
     print(f"{len(chosen)} pairs over {models} models are in {options.out}.")
@@ -101,7 +102,7 @@ def _import(options: argparse.Namespace) -> None:
             raise InputError(f"Two sheets are named {path.stem}: a sheet's name is the person's.")
         answers[path.stem] = annotation.read_sheet(_read(path), pairs, str(path))
     rows = pd.DataFrame(annotation.table(pairs, answers, seed=options.seed)).astype({"published": "float64"})
-    with results.aside(options.out) as temporary:
+    with atomic_write(options.out) as temporary:
         rows.to_parquet(temporary, index=False)
     print(rows.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"))
     if stand_ins:

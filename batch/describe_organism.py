@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 
 import ccs
-from batch.planted_truth import SCALES, alignment
-from ccs import bias, retrieval, zeroshot
+from batch.report.planted_truth import SCALES, alignment
 from ccs.datasets import BiasSet
 from ccs.errors import InputError
-from ccs.models import Model
-from ccs.stats import Estimate
+from ccs.measures import accuracy as zeroshot
+from ccs.measures import bias, retrieval
+from ccs.measures.stats import Estimate
+from ccs.model.model import Model
 from ccs.world import planted, sets
 from ccs.world.scene import KIND_SHARES, KINDS, PLAIN_SHARE
 from ccs.world.vocabulary import OCCUPATIONS

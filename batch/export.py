@@ -20,9 +20,9 @@ import ccs
 from batch.hub import Repository
 from ccs import results
 from ccs.errors import InputError
-from ccs.export import export
 from ccs.heads import HeadSet
-from ccs.models import Model
+from ccs.model.export import export
+from ccs.model.model import Model
 
 
 def measured(model: Model, off: HeadSet, collection: Path) -> list[str]:

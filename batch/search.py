@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from ccs import results
 from ccs.errors import InputError
+from ccs.files import atomic_write
 
 if TYPE_CHECKING:
     from ccs.heads import HeadSet
-    from ccs.pruning import Plan
+    from ccs.plans import Plan
     from ccs.search import Found, Report, Task
 
 
@@ -82,9 +83,10 @@ def run(args: argparse.Namespace) -> None:
     """Search, print the answer, and write it where asked."""
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
     import ccs
-    from ccs import search, searches
+    from ccs import search
+    from ccs.results import searches
+    from ccs.results.searches import Search
     from ccs.search import Limits
-    from ccs.searches import Search
 
     limits = Limits(
         max_loss=args.max_loss,
@@ -117,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
         **about,
     )
     if args.out is not None:
-        with results.aside(args.out) as temporary:
+        with atomic_write(args.out) as temporary:
             temporary.write_text(json.dumps(searches.as_data(answer), indent=1) + "\n", "utf-8")
     if args.keep:
         print(f"Kept in {searches.keep(args.results, answer)}.")
@@ -125,9 +127,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _task(args: argparse.Namespace, model: Any) -> tuple[Task, dict[str, Any]]:
     """What is searched, and what it is called."""
-    from ccs import zeroshot
     from ccs.datasets import BiasSet, ClassificationSet
     from ccs.datasets.opening import open_set
+    from ccs.measures import accuracy as zeroshot
     from ccs.search import Task
 
     people = open_set(args.people, max_images=args.max_images)
@@ -155,9 +157,9 @@ def _task(args: argparse.Namespace, model: Any) -> tuple[Task, dict[str, Any]]:
 
 def _beside(args: argparse.Namespace, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
     """High, low and random sets from the model's tables, and a notice where there are none."""
-    from ccs import pruning
+    from ccs import plans as pruning
     from ccs.heads import Head
-    from ccs.score import HeadScore
+    from ccs.texts.score import HeadScore
 
     folder = args.results / results.folder_name(name)
     if not folder.is_dir():

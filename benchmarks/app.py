@@ -112,7 +112,7 @@ def server_clicks(name: str, clicks: int) -> dict[str, float]:
 
     from ccs import results
     from ccs.ui import opening
-    from ccs.ui.core import App
+    from ccs.ui.app import App
 
     class One(App):
         models = (name,)
@@ -126,7 +126,7 @@ def server_clicks(name: str, clicks: int) -> dict[str, float]:
             session = opening.open_link(app, {"model": name, "tab": tab, "off": "none"})
             took = [timed(partial(act, app, session, do, str(head))) for head in heads]
             found[f"click in {tab}"] = median(took[2:])
-        from ccs.ui.pictures import pictures
+        from ccs.ui.service.pictures import pictures
 
         pixels = model.preprocess([picture.image for picture in pictures(session)])
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ccs import bias
+from ccs.measures import bias
 
 IMAGES, OCCUPATIONS, WIDTH, K = 10_954, 104, 512, 900
 # Images of each of FairFace's six races in its validation split.

@@ -139,7 +139,7 @@ def _predicted(arguments: Sequence[str]) -> dict[str, Any]:
 def computed() -> None:
     """Time of the moments of a billion images and of an evaluation on 8 GPUs, by the assumed rates."""
     import ccs
-    from batch.cost import plain_operations, plan_operations
+    from batch.compute.cost import plain_operations, plan_operations
     from ccs import HeadSet
 
     columns = ("model", "GFLOP an image", "moments, images/s a GPU", "1e6 images, 8 GPUs")

@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     import numpy as np
 
-    from ccs import Head, HeadSet, Moments, textspan
+    from ccs import Head, HeadSet, Moments
+    from ccs.texts import textspan
 
     def plain(matrix: np.ndarray, vectors: np.ndarray, rank: int) -> list[int]:
         _, _, rows = np.linalg.svd(matrix, full_matrices=False)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.moments import Moments, collect_moments
-from ccs.skew import max_skew
-from ccs.textspan import Span, textspan
+from ccs.measures.skew import max_skew
+from ccs.model.moments import Moments, collect_moments
+from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
-    from ccs.models import Model, load
+    from ccs.model.model import Model, load
 
 __all__ = [
     "Head",
@@ -32,7 +32,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in ("Model", "load"):
-        from ccs import models
+        from ccs.model import model as models
 
         return getattr(models, name)
     raise AttributeError(f"module 'ccs' has no attribute {name!r}")

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ccs import agreement
 from ccs.errors import InputError
 from ccs.heads import Head
+from ccs.measures import agreement
+from ccs.measures.stats import Estimate
 from ccs.paper import figures
-from ccs.score import Verdict
-from ccs.stats import Estimate
+from ccs.texts.score import Verdict
 
 COLUMNS = ("id", "text", "concept", "answer")
 ANSWERS: Mapping[str, Verdict] = {
@@ -53,7 +53,7 @@ class Pair:
 
 
 def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
-    """The pairs of a table of judgments (see ccs.schema), one a model, head and text."""
+    """The pairs of a table of judgments (see ccs.results.schema), one a model, head and text."""
     found: dict[tuple[str, Head, str, str], dict[str, Verdict]] = {}
     for row in judgments.itertuples(index=False):
         if pd.isna(row.label):

@@ -19,12 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccs import bias, zeroshot
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.pruning import Plan
-from ccs.skew import Target
-from ccs.stats import Effect
+from ccs.measures import accuracy as zeroshot
+from ccs.measures import bias
+from ccs.measures.skew import Target
+from ccs.measures.stats import Effect
+from ccs.plans import Plan
 
 Tell = Callable[[str], None]
 

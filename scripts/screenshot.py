@@ -32,8 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from ccs import results
     from ccs.errors import InputError
-    from ccs.ui.core import App
-    from ccs.ui.interface import blocks, launch_settings
+    from ccs.ui.app import App
+    from ccs.ui.server import blocks, launch_settings
 
     with tempfile.TemporaryDirectory() as cache:
         try:

@@ -1,11 +1,9 @@
-"""Shared by all tests: tiny CLIP models of random weights, in open_clip's own folder format."""
+"""Fixtures that all tests share: tiny CLIP models of random weights, and random pictures."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,61 +12,13 @@ from hypothesis import settings
 from PIL import Image
 
 import ccs
-from ccs.models import Model
+from ccs.model.model import Model
+from tests.support.tiny_model import write_tiny_model
 
 torch.set_num_threads(1)
 # The same examples on every run, and no deadline: a busy machine is no failure.
 settings.register_profile("ccs", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("ccs")
-
-
-def tiny_config(quick_gelu: bool = False, embed_dim: int = 24, **vision: Any) -> dict[str, Any]:
-    """Six layers of four heads of dimension 8, 17 tokens; `vision` overrides entries of vision_cfg."""
-    vision_cfg = {"image_size": 32, "patch_size": 8, "width": 32, "layers": 6, "head_width": 8, **vision}
-    text_cfg = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
-    return {
-        "embed_dim": embed_dim,
-        "quick_gelu": quick_gelu,
-        "vision_cfg": vision_cfg,
-        "text_cfg": text_cfg,
-    }
-
-
-def shake(module: torch.nn.Module, seed: int) -> None:
-    """Random values for all parameters, biases and norms too: at zero and one they would hide mistakes."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, parameter in module.named_parameters():
-        if parameter.ndim == 1:
-            mean, deviation = (1.0 if name.endswith("weight") else 0.0), 0.3
-        elif "embedding" in name or parameter.ndim == 4 or name.endswith("proj"):
-            mean, deviation = 0.0, parameter[0].numel() ** -0.5
-        elif parameter.ndim == 2:
-            mean, deviation = 0.0, parameter.shape[1] ** -0.5
-        else:
-            continue
-        parameter.data.normal_(mean, deviation, generator=generator)
-
-
-def write_tiny_model(folder: Path, *, seed: int = 0, **config_of: Any) -> Path:
-    """A random model that open_clip loads from `folder`; its mean and deviation are not the usual ones.
-
-    Further arguments are those of `tiny_config`.
-    """
-    import open_clip
-    from safetensors.torch import save_file
-
-    config = tiny_config(**config_of)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        clip = open_clip.CLIP(**config)
-    shake(clip, seed)
-    folder.mkdir(parents=True, exist_ok=True)
-    preprocess = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3], "interpolation": "bicubic"}
-    text = json.dumps({"model_cfg": config, "preprocess_cfg": preprocess})
-    (folder / "open_clip_config.json").write_text(text, "utf-8")
-    weights = {name: values.contiguous() for name, values in clip.state_dict().items()}
-    save_file(weights, folder / "open_clip_model.safetensors")
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ccs.bias.groups import RACES_SIX
 from ccs.datasets.source import CARD, Source
+from ccs.measures.bias.groups import RACES_SIX
 
 FAIRFACE = Source(
     name="fairface-1.25",

@@ -10,13 +10,13 @@ import numpy as np
 from PIL import Image
 
 from ccs import paper
-from ccs.bias.groups import merge_groups
 from ccs.datasets import folder, hub, video, wordnet
 from ccs.datasets.pictures import Scan, scan, spread, with_labels
 from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 from ccs.datasets.source import Source
 from ccs.datasets.table import Table, open_parquet
 from ccs.errors import InputError
+from ccs.measures.bias.groups import merge_groups
 
 AnySet = ImageSet | RetrievalSet
 

@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from ccs.concepts import ConceptTree
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.judges.base import closed_object, parse_reply, text_names
 from ccs.judges.caller import Caller, Tally, ask_all
 from ccs.judges.estimates import Estimate, estimate
 from ccs.judges.panel import describe, fingerprint, keyed, open_caller
 from ccs.judges.prices import Prices, Spending
 from ccs.judges.provider import Request
+from ccs.judges.question import closed_object, parse_reply, text_names
 from ccs.judges.settings import JudgeSettings, JudgeSpec
-from ccs.labels import Label, normalize
 from ccs.paper import LEVELS, Example, examples
+from ccs.texts.concepts import ConceptTree
+from ccs.texts.labels import Label, normalize
 
 LABEL_INSTRUCTIONS = """\
 You name the concept that an attention head of an image-text model stands for.

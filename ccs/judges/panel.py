@@ -8,7 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.judges.base import (
+from ccs.judges.caller import Caller, Tally, ask_all
+from ccs.judges.estimates import Estimate, estimate
+from ccs.judges.prices import Prices, Spending
+from ccs.judges.provider import Provider, Request
+from ccs.judges.question import (
     JUDGE_INSTRUCTIONS,
     Judge,
     Judgment,
@@ -18,10 +22,6 @@ from ccs.judges.base import (
     parse_judgments,
     unscored,
 )
-from ccs.judges.caller import Caller, Tally, ask_all
-from ccs.judges.estimates import Estimate, estimate
-from ccs.judges.prices import Prices, Spending
-from ccs.judges.provider import Provider, Request
 from ccs.judges.settings import JudgeSettings, JudgeSpec, parse_panel
 
 _ANSWER_TOKENS = 40  # a reason of 15 words with its verdict and the JSON around it

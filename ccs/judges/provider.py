@@ -21,7 +21,7 @@ from types import ModuleType, TracebackType
 from typing import Any, ClassVar, Self
 
 from ccs.errors import InputError
-from ccs.judges.base import OffSchemaError, parse_reply
+from ccs.judges.question import OffSchemaError, parse_reply
 from ccs.judges.settings import JudgeSettings, JudgeSpec
 
 KEY_VARIABLES = (

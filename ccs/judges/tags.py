@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ccs import concepts
-from ccs.concepts import ConceptTree
-from ccs.descriptions import Pool
-from ccs.judges.base import Judgment, Question, unscored
+from ccs.judges.question import Judgment, Question, unscored
+from ccs.texts import concepts
+from ccs.texts.concepts import ConceptTree
+from ccs.texts.pools import Pool
 
 NAME = "tags"
 

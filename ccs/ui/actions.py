@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.ui import forms, left, opening, task
+from ccs.ui import forms, opening
 from ccs.ui.fields import Fields, whole
-from ccs.ui.pictures import parse_example
+from ccs.ui.page import left
+from ccs.ui.service.pictures import parse_example
+from ccs.ui.service.uploads import MAX_PICTURES, take
 from ccs.ui.session import Session
 from ccs.ui.state import VIEWS, line
-from ccs.ui.uploads import MAX_PICTURES, take
+from ccs.ui.views import task
 
 if TYPE_CHECKING:
-    from ccs.ui.core import App
+    from ccs.ui.app import App
 
 
 def update(app: App, session: Session, do: str, fields: Fields) -> None:

@@ -17,13 +17,13 @@ from gradio.events import api as endpoint
 
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.ui import uploads
 from ccs.ui.fields import among
+from ccs.ui.service import uploads
 from ccs.ui.session import Session
 from ccs.ui.state import FAULTS, line, texts
 
 if TYPE_CHECKING:
-    from ccs.ui.core import App
+    from ccs.ui.app import App
 
 Json = dict[str, Any]
 AT_ONCE = 2  # visitors who are answered at the same time
@@ -120,8 +120,8 @@ class Endpoints:
         class goes.
         """
         from ccs.ui import actions
-        from ccs.ui import classify as view
-        from ccs.ui.pictures import pictures as shown_pictures
+        from ccs.ui.service.pictures import pictures as shown_pictures
+        from ccs.ui.views import classify as view
 
         session = self._session(model, off)
         template = view.check_template(line(template))
@@ -160,8 +160,8 @@ class Endpoints:
         the gallery's own. target: pool or uniform. fault: empty, or order or aliased, to reproduce a fault of
         the study's code (then MaxSkew alone). Intervals are 95%.
         """
-        from ccs import bias as measures
-        from ccs.ui import bias as view
+        from ccs.measures import bias as measures
+        from ccs.ui.views import bias as view
 
         session = self._session(model, off)
         groups = self.app.galleries.get(gallery).groups
@@ -216,7 +216,7 @@ class Endpoints:
 
         quality, fairness: keys of the quantities, as the answer lists them; empty means the first of each.
         """
-        from ccs.ui import plans
+        from ccs.ui.views import plans
 
         left, right = plans.quality_rows(self.app), plans.fairness_rows(self.app)
         if not len(left) or not len(right):
@@ -235,8 +235,8 @@ class Endpoints:
 
         model: one of `models`.
         """
-        from ccs import agreement
-        from ccs.ui import judges
+        from ccs.measures import agreement
+        from ccs.ui.views import judges
 
         self._session(model)
         table = self.app.sheet(model).judgments()

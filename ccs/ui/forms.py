@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ccs.errors import InputError
-from ccs.ui import bias, classify
 from ccs.ui.fields import Fields, among, whole
 from ccs.ui.session import Session
 from ccs.ui.state import FAULTS, LOOKS, line, texts
+from ccs.ui.views import bias, classify
 
 if TYPE_CHECKING:
-    from ccs.ui.core import App
+    from ccs.ui.app import App
 
 
 def ask_classes(app: App, session: Session, fields: Fields) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import gradio as gr
 
 from ccs.errors import InputError
-from ccs.ui import actions, core, opening, top
-from ccs.ui.core import App
-from ccs.ui.parts import status
+from ccs.ui import actions, opening
+from ccs.ui import app as core
+from ccs.ui.app import App
+from ccs.ui.page import top
+from ccs.ui.page.parts import status
 from ccs.ui.session import Session
 
 log = logging.getLogger(__name__)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.ui import classify, task
-from ccs.ui.memory import Memory
-from ccs.ui.pictures import example_names, first_right, parse_example
+from ccs.ui.records import Sheet
+from ccs.ui.service.cache import Memory
+from ccs.ui.service.pictures import example_names, first_right, parse_example
 from ccs.ui.session import Session
 from ccs.ui.state import State, from_query
-from ccs.ui.tables import Sheet
+from ccs.ui.views import classify, task
 
 if TYPE_CHECKING:
-    from ccs.ui.core import App
+    from ccs.ui.app import App
 
 EXAMPLE = "high"  # the plan that a first visit shows at work
 

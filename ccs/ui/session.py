@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccs.ui.memory import Memory
+from ccs.ui.service.cache import Memory
+from ccs.ui.service.uploads import Picture
 from ccs.ui.state import History, State
-from ccs.ui.uploads import Picture
 
 
 @dataclass

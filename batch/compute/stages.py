@@ -1,0 +1,274 @@
+"""A run's memory: what each stage wrote, shard by shard, so that a killed run goes on where it was.
+
+A stage is named and keyed by a hash of everything it depends on. Its shards are files
+`INDEX.KEY.CHECKSUM.SUFFIX`, written aside, flushed and renamed: a file under its final name is whole, and its
+own name says which inputs made it and which bytes it must hold. Nothing else decides what is done, so a
+process may die at any instant. Files that are not ours, or not what their name says, are set aside and named.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+from safetensors.numpy import save as save_arrays
+
+from batch.compute.processes import Processes
+from ccs.errors import InputError
+from ccs.files import atomic_write, sha256
+
+_SHARD = re.compile(r"(\d{5,})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\w+)")
+_RECORD = "stage.json"
+STAGES = ".stages"
+"""Where stages are kept in the output folder, beside the models' tables."""
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the output folder for this run; raise InputError if another run does. A dead run holds nothing."""
+    with disk_errors(folder):
+        (folder / STAGES).mkdir(parents=True, exist_ok=True)
+        file = (folder / STAGES / "lock").open("a+", encoding="utf-8")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise InputError(
+                f"Another run ({holder}) is writing to {folder}; wait for its end or give another --out."
+            ) from None
+        with disk_errors(folder):
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+        yield
+        file.truncate(0)
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn a full disk, a quota or a folder that cannot be written to into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise InputError(
+                f"There is no space left to write to {folder}; make room and give the same command again, "
+                "what is finished is kept."
+            ) from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
+            raise InputError(f"{error.filename or folder} cannot be written to: {error.strerror}.") from error
+        raise
+
+
+def digest(value: Any) -> str:
+    """Hash of a JSON value, the same in every process and on every machine."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+@dataclass
+class Stage:
+    """One stage of one run. All processes open and finish it; each writes shards of its own."""
+
+    name: str
+    key: str
+    folder: Path
+    shards: int
+    suffix: str
+    inputs: Mapping[str, Any]
+    processes: Processes
+    missing: tuple[int, ...] = ()
+    paths: dict[int, Path] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def done(self) -> bool:
+        """Whether every shard was there, whole, when the stage was opened or finished."""
+        return not self.missing
+
+    def mine(self) -> list[int]:
+        """The missing shards that this process is to write."""
+        return self.processes.share(self.missing)
+
+    def begin(self) -> None:
+        """Start the stage's clock here, not where it was opened."""
+        self.started = time.monotonic()
+
+    def _write(self, index: int, data: bytes) -> None:
+        checksum = hashlib.sha256(data).hexdigest()[:16]
+        path = self.folder / f"{index:05d}.{self.key}.{checksum}.{self.suffix}"
+        with disk_errors(self.folder), atomic_write(path) as temporary:
+            temporary.write_bytes(data)
+
+    def write_arrays(self, index: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write a shard of named arrays."""
+        # Bytes first and one plain write: a full disk is then an OSError and not a fault in mapped memory.
+        whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        self._write(index, save_arrays(whole))
+
+    def write_json(self, index: int, value: Any) -> None:
+        """Write a shard that is a JSON value."""
+        self._write(index, json.dumps(value, ensure_ascii=False).encode())
+
+    def replace_json(self, index: int, value: Any) -> None:
+        """Write a shard anew though the stage is done, for an answer that was not final."""
+        old = self.paths.get(index)
+        self.write_json(index, value)
+        if old is not None and len(list(self.folder.glob(f"{index:05d}.{self.key}.*.{self.suffix}"))) > 1:
+            old.unlink()
+
+    def read_arrays(self, index: int) -> dict[str, np.ndarray]:
+        """A shard's arrays."""
+        arrays: dict[str, np.ndarray] = load_file(self.paths[index])
+        return arrays
+
+    def read_json(self, index: int = 0) -> Any:
+        """A shard's JSON value."""
+        return json.loads(self.paths[index].read_text(encoding="utf-8"))
+
+    def finish(self) -> None:
+        """Wait for the others and note the stage as done. Raises InputError if a shard is missing."""
+
+        def record() -> dict[int, Path]:
+            found = {}
+            for path in self.folder.iterdir():
+                match = _SHARD.fullmatch(path.name)
+                if match and match[2] == self.key:
+                    found[int(match[1])] = path
+            if lacking := set(range(self.shards)) - set(found):
+                raise InputError(
+                    f"Stage {self.name} ended without its shards {sorted(lacking)[:5]}; run it again."
+                )
+            _record(self, time.monotonic() - self.started)
+            return found
+
+        self.processes.gather(None)
+        self.paths = self.processes.once(record)
+        self.missing = ()
+
+    def seconds(self) -> float:
+        """How long the stage took when it was done."""
+        return float(_read_record(self.folder).get("seconds", 0.0))
+
+    def note(self, **values: Any) -> None:
+        """Add to the stage's record what was measured while it ran."""
+        if self.processes.first:
+            record = _read_record(self.folder)
+            record.setdefault("notes", {}).update(values)
+            _write_record(self.folder, record)
+
+    def notes(self) -> dict[str, Any]:
+        """What was noted while the stage ran."""
+        return dict(_read_record(self.folder).get("notes", {}))
+
+    def discard(self) -> None:
+        """Remove the shards (the record stays): what was made of them is kept elsewhere."""
+        if self.processes.first:
+            for path in self.paths.values():
+                path.unlink(missing_ok=True)
+        self.paths = {}
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    with disk_errors(folder), atomic_write(folder / _RECORD) as temporary:
+        temporary.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
+
+
+def _record(stage: Stage, seconds: float) -> None:
+    record = {"name": stage.name, "key": stage.key, "inputs": stage.inputs, "seconds": round(seconds, 3)}
+    old = _read_record(stage.folder)
+    _write_record(
+        stage.folder, record | ({"notes": old.get("notes", {})} if old.get("key") == stage.key else {})
+    )
+
+
+class Store:
+    """The stages of one model's run, under `folder`. `tell` is given sentences for the user."""
+
+    def __init__(self, folder: Path, processes: Processes, tell: Callable[[str], None]) -> None:
+        self.folder = folder
+        self.processes = processes
+        self.tell = tell
+
+    def stage(self, name: str, inputs: Mapping[str, Any], *, shards: int = 1, suffix: str = "json") -> Stage:
+        """Open a stage: what of it is there and can be trusted, and what is missing.
+
+        `inputs`: everything the stage depends on, JSON. Another hash of them makes the old shards void.
+        """
+        inputs = json.loads(json.dumps({**inputs, "shards": shards}))  # as it comes back from the record
+        key = digest([name, suffix, inputs])[:16]
+        folder = self.folder / name.replace("/", "--")
+        stage = Stage(name, key, folder, shards, suffix, inputs, self.processes)
+        stage.paths = self.processes.once(lambda: self._sort(stage))
+        stage.missing = tuple(index for index in range(shards) if index not in stage.paths)
+        return stage
+
+    def forget(self) -> None:
+        """Remove every stage."""
+        if self.processes.first:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.processes.gather(None)
+
+    def set_aside(self, path: Path, why: str) -> None:
+        """Move a file out of the way, never over another, and say so."""
+        target_folder = self.folder / "set-aside"
+        target_folder.mkdir(parents=True, exist_ok=True)
+        target, count = target_folder / path.name, 1
+        while target.exists():
+            target, count = target_folder / f"{path.name}.{count}", count + 1
+        path.rename(target)
+        self.tell(f"{path} {why}; it was set aside as {target}.")
+
+    def _sort(self, stage: Stage) -> dict[int, Path]:
+        """The shards to trust in a stage's folder; old ones go, foreign and corrupt ones are set aside."""
+        with disk_errors(stage.folder):
+            stage.folder.mkdir(parents=True, exist_ok=True)
+        found: dict[int, Path] = {}
+        for path in sorted(stage.folder.iterdir()):
+            match = _SHARD.fullmatch(path.name)
+            if path.name == _RECORD:
+                if path.is_file() and not _read_record(stage.folder):
+                    self.set_aside(path, "is not readable")
+            elif path.name.endswith(".tmp") and path.is_file():
+                path.unlink()  # a run that was killed was writing it
+            elif not match or not path.is_file():
+                self.set_aside(path, "is not a file of this project's")
+            elif match[2] != stage.key:
+                path.unlink()
+            elif sha256(path)[:16] != match[3]:
+                self.set_aside(path, "is corrupt")
+            elif int(match[1]) >= stage.shards or int(match[1]) in found:
+                self.set_aside(path, f"is one shard too many of stage {stage.name}")
+            else:
+                found[int(match[1])] = path
+        old = _read_record(stage.folder)
+        if old and old.get("key") != stage.key:
+            was, now = old.get("inputs", {}), stage.inputs
+            changed = sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
+            self.tell(f"Stage {stage.name} is done again, for this changed: {', '.join(changed)}.")
+        return found

@@ -1,0 +1,52 @@
+"""Figures, intervals and answers as the report prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ccs.measures.stats import Effect, Estimate
+
+
+def signed(value: float, digits: int, scale: float = 1.0) -> str:
+    """ "+0.12"; what rounds to zero has no minus."""
+    return f"{round(value * scale, digits) + 0.0:+.{digits}f}"
+
+
+def interval(found: Effect | Estimate, scale: float = 1.0, digits: int = 3) -> str:
+    """ "-3.2 to -1.0", or a dash."""
+    if not np.isfinite([found.low, found.high]).all():
+        return "–"
+    return f"{signed(found.low, digits, scale)} to {signed(found.high, digits, scale)}"
+
+
+def p_text(value: float) -> str:
+    """A p-value to three digits, "< 0.001", or a dash."""
+    if not np.isfinite(value):
+        return "–"
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def in_brackets(found: Estimate, digits: int = 3) -> str:
+    """ "0.512 [0.430, 0.590]"."""
+    if not np.isfinite([found.low, found.high]).all():
+        return f"{found.value:.{digits}f}"
+    return f"{found.value:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+
+
+def change(found: Effect, scale: float = 1.0, digits: int = 3, p_value: float | None = None) -> str:
+    """ "-3.2 (-4.0 to -1.0, p 0.012)"; `p_value` is an adjusted one, and said to be."""
+    parts = [interval(found, scale, digits)] if np.isfinite([found.low, found.high]).all() else []
+    if p_value is not None:
+        parts.append(f"adjusted p {p_text(p_value)}")
+    elif np.isfinite(found.p_value):
+        parts.append(f"p {p_text(found.p_value)}")
+    return signed(found.value, digits, scale) + (f" ({', '.join(parts)})" if parts else "")
+
+
+def listed(words: Sequence[str], none: str = "none") -> str:
+    """ "a, b and c"."""
+    if len(words) < 2:
+        return words[0] if words else none
+    return f"{', '.join(words[:-1])} and {words[-1]}"

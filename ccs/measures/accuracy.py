@@ -1,0 +1,180 @@
+"""Zero-shot classification: class weights from templates, and accuracy with its interval.
+
+Radford et al. 2021: a class's weight is the mean of its templates' unit text embeddings, made unit again; an
+image belongs to the class whose weight has the largest cosine with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.errors import InputError
+from ccs.measures import ranking, stats
+from ccs.measures.stats import Effect, Estimate, Floats
+
+MetricName = Literal["top1", "top5", "balanced"]
+BATCH = 4096  # images scored at a time: bounds memory whatever the number of images
+
+
+class TextModel(Protocol):
+    """What class weights need of a model: unit-length embeddings [texts, d] of texts."""
+
+    def embed_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Accuracy:
+    """Shares of 1 with 95% intervals from images drawn again with replacement.
+
+    `top5` is None with fewer than six classes, where it says nothing. `balanced`: mean of the classes' own
+    top-1 accuracies, over the classes that have images. `labels`, `positions`: int64 [n], each scored
+    image's class and where the ranking put it (0 is right).
+    """
+
+    top1: Estimate
+    top5: Estimate | None
+    balanced: Estimate
+    n: int
+    labels: NDArray[np.int64]
+    positions: NDArray[np.int64]
+
+
+def class_weights(model: TextModel, classes: Sequence[str], templates: Sequence[str]) -> NDArray[np.float32]:
+    """Unit class weights [classes, d]: each template's text embedding made unit, averaged, made unit again.
+
+    A template holds `{}` where the class goes; InputError where it does not, or without classes or templates.
+    """
+    if not classes or not templates:
+        raise InputError(
+            f"Class weights need classes and templates, not {len(classes)} and {len(templates)}."
+        )
+    for template in templates:
+        if "{}" not in template:
+            raise InputError(f"The template {template!r} must hold {{}} where the class goes.")
+    weights = []
+    step = max(1, BATCH // len(templates))
+    for start in range(0, len(classes), step):
+        part = classes[start : start + step]
+        texts = [template.replace("{}", name) for name in part for template in templates]
+        embedded = ranking.unit(model.embed_texts(texts), "text embeddings")
+        weights.append(embedded.reshape(len(part), len(templates), -1).mean(axis=1))
+    return ranking.unit(np.concatenate(weights), "class weights").astype(np.float32)
+
+
+def accuracy(
+    image_embeddings: ArrayLike,
+    class_weights: ArrayLike,
+    labels: ArrayLike,
+    seed: int = 0,
+    *,
+    subset: Sequence[int] | None = None,
+    draws: int = 2000,
+) -> Accuracy:
+    """Accuracy of image embeddings [n, d] against class weights [classes, d].
+
+    Args:
+        labels: int [n], index of each image's class.
+        subset: classes scored alone: only their images, each against these classes only. `labels` of the
+            result are then positions in the subset.
+        draws: bootstrap draws.
+
+    Equal scores rank in the classes' order. InputError: a label without a class, an empty subset, no images.
+    """
+    images = ranking.finite_rows(image_embeddings, "image embeddings")
+    weights = ranking.unit(class_weights, "class weights")
+    truth = np.asarray(labels)
+    if truth.shape != (len(images),) or truth.dtype.kind not in "iu":
+        raise InputError(f"There must be one whole number as label for each of the {len(images)} images.")
+    if truth.min() < 0 or truth.max() >= len(weights):
+        raise InputError(
+            f"Labels run from {truth.min()} to {truth.max()}, but there are {len(weights)} classes."
+        )
+    if subset is not None:
+        chosen = sorted(set(subset))
+        if not chosen or chosen[0] < 0 or chosen[-1] >= len(weights):
+            raise InputError(
+                f"The subset {list(subset)} must name some of the classes 0 to {len(weights) - 1}."
+            )
+        place = np.full(len(weights), -1)
+        place[chosen] = np.arange(len(chosen))
+        kept = place[truth] >= 0
+        if not kept.any():
+            raise InputError(f"No image has a class of the subset {list(subset)}.")
+        images, weights, truth = images[kept], weights[chosen], place[truth[kept]]
+    truth = truth.astype(np.int64)
+    found = [
+        # Images are only made unit as far as ranking needs it, which is not at all.
+        ranking.positions(ranking.products(images[i : i + BATCH], weights), truth[i : i + BATCH])
+        for i in range(0, len(images), BATCH)
+    ]
+    positions = np.concatenate(found)
+    right = positions == 0
+    return Accuracy(
+        top1=stats.bootstrap(right, draws=draws, seed=seed),
+        top5=stats.bootstrap(positions < 5, draws=draws, seed=seed) if len(weights) > 5 else None,
+        balanced=stats.interval(_balanced(right, truth), _balanced_draws([right], truth, draws, seed)[0]),
+        n=len(images),
+        labels=truth,
+        positions=positions,
+    )
+
+
+def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
+    """Whether each image [n] is given its own class, and nothing else: for a search, which asks for it
+    often.
+    """
+    images = ranking.finite_rows(image_embeddings, "image embeddings")
+    scores = ranking.products(images, ranking.unit(class_weights, "class weights"))
+    right: NDArray[np.bool_] = scores.argmax(axis=1) == np.asarray(labels)
+    return right
+
+
+def compare(
+    ours: Accuracy, baseline: Accuracy, metric: MetricName = "top1", *, draws: int = 10_000, seed: int = 0
+) -> Effect:
+    """The metric less the baseline's on the same images: paired bootstrap, interval and two-sided p."""
+    if not np.array_equal(ours.labels, baseline.labels):
+        raise InputError("Two accuracies can be compared only on the same images in the same order.")
+    if metric == "balanced":
+        right = [ours.positions == 0, baseline.positions == 0]
+        value = _balanced(right[0], ours.labels) - _balanced(right[1], ours.labels)
+        first, second = _balanced_draws(right, ours.labels, draws, seed)
+        return stats.effect(value, first - second)
+    depth = 1 if metric == "top1" else 5
+    return stats.paired(ours.positions < depth, baseline.positions < depth, draws=draws, seed=seed)
+
+
+def _balanced(right: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
+    """Mean over the classes with images of the share of them that is right."""
+    images = np.bincount(labels)
+    shares = np.bincount(labels, weights=right)[images > 0] / images[images > 0]
+    return float(shares.mean())
+
+
+def _balanced_draws(
+    columns: Sequence[NDArray[np.bool_]], labels: NDArray[np.int64], draws: int, seed: int
+) -> list[Floats]:
+    """Bootstrap draws [draws] of each column's balanced accuracy, all columns on the same drawn images.
+
+    An image's class and its results make up one of few cells, and draws of images are draws of cells. A class
+    without images in a draw is left out of it.
+    """
+    outcomes = 2 ** len(columns)
+    results = sum(column.astype(np.int64) << bit for bit, column in enumerate(columns))
+    classes, compact = np.unique(labels, return_inverse=True)
+    cells = np.bincount(compact * outcomes + results, minlength=len(classes) * outcomes)
+    drawn = stats.resampled_cells(cells, draws, np.random.default_rng(seed))
+    by_class = drawn.reshape(draws, len(classes), outcomes)
+    images = by_class.sum(axis=2)
+    present = images > 0
+    found = []
+    for bit in range(len(columns)):
+        hits = by_class[:, :, [o for o in range(outcomes) if o >> bit & 1]].sum(axis=2)
+        shares = np.divide(hits, images, out=np.zeros(hits.shape), where=present)
+        found.append(shares.sum(axis=1) / present.sum(axis=1))
+    return found

@@ -1,0 +1,261 @@
+"""How far judges agree with people, and raters with one another.
+
+Cohen's kappa and the share of equal verdicts compare two verdicts, yes or no, a pair of text and concept;
+Spearman's rho and Kendall's tau-b compare how many of either side say yes, which for one rater a side is a
+verdict too. Krippendorff's alpha is for any number of raters and missing ratings. Where a coefficient is
+not defined (one side never varies) it is NaN. Intervals are 95% percentile bootstrap intervals over the
+pairs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from ccs.errors import InputError
+from ccs.measures.stats import Estimate, interval, resampled_cells
+from ccs.texts.score import Verdict
+
+Floats = NDArray[np.float64]
+Ratings = Sequence[Sequence[Verdict]]  # [raters][pairs]
+METRICS = ("same", "cohen_kappa", "spearman_rho", "kendall_tau")
+DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Two sides over `n` pairs that both have judged; `left_out` pairs lack a verdict of either."""
+
+    n: int
+    left_out: int
+    same: Estimate
+    cohen_kappa: Estimate
+    spearman_rho: Estimate
+    kendall_tau: Estimate
+
+
+@dataclass(frozen=True)
+class JudgeRates:
+    """One judge over `n` texts: share of yes among the texts it scored (NaN if none), share unscored."""
+
+    judge: str
+    n: int
+    yes: float
+    unscored: float
+
+
+@dataclass(frozen=True)
+class JudgePair:
+    """Two judges over the `n` texts that both scored: share of equal verdicts, and kappa."""
+
+    left: str
+    right: str
+    n: int
+    same: float
+    cohen_kappa: float
+
+
+@dataclass(frozen=True)
+class PanelSummary:
+    """A panel by itself: each judge, each two judges, and Krippendorff's alpha of all."""
+
+    judges: tuple[JudgeRates, ...]
+    pairs: tuple[JudgePair, ...]
+    krippendorff_alpha: Estimate
+
+
+def cohen_kappa(left: Sequence[bool], right: Sequence[bool]) -> float:
+    """Cohen's kappa of two raters (scikit-learn); NaN without pairs or if both only ever say one thing."""
+    if not len(left) or len({*left, *right}) < 2:
+        return float("nan")
+    from sklearn.metrics import cohen_kappa_score  # takes a second, which the app's start should not
+
+    return float(cohen_kappa_score(list(left), list(right)))
+
+
+def spearman_rho(left: Sequence[float], right: Sequence[float]) -> float:
+    """Spearman's rank correlation (SciPy); NaN if either side never varies."""
+    if len(set(left)) < 2 or len(set(right)) < 2:
+        return float("nan")
+    return float(scipy.stats.spearmanr(left, right).statistic)
+
+
+def kendall_tau(left: Sequence[float], right: Sequence[float]) -> float:
+    """Kendall's tau-b (SciPy); NaN if either side never varies."""
+    if len(set(left)) < 2 or len(set(right)) < 2:
+        return float("nan")
+    return float(scipy.stats.kendalltau(left, right).statistic)
+
+
+def consensus(ratings: Ratings) -> list[Verdict]:
+    """What most of several people say of each pair; who did not answer is not counted, a tie is None."""
+    decided: list[Verdict] = []
+    for votes in zip(*ratings, strict=True):
+        yes, no = votes.count(True), votes.count(False)
+        decided.append(None if yes == no else yes > no)
+    return decided
+
+
+def unanimous(ratings: Ratings) -> list[Verdict]:
+    """Whether all judges accept each text, as CCS counts it; None where any verdict is missing."""
+    return [None if None in votes else all(votes) for votes in zip(*ratings, strict=True)]
+
+
+def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int = 0) -> Agreement:
+    """Agreement between people and a panel; a panel of one is that judge alone.
+
+    `people`, `judges`: [raters][pairs], the same pairs. People stand together by `consensus`, judges by
+    `unanimous`; rho and tau compare the share of people with the share of judges that say yes. InputError
+    without raters, or if the pairs differ in number.
+    """
+    counts = {len(rater) for rater in (*people, *judges)}
+    if not people or not judges or len(counts) != 1:
+        raise InputError(f"People and judges must have judged the same pairs, not {sorted(counts)} of them.")
+    said, ruled = consensus(people), unanimous(judges)
+    both = [i for i, (p, j) in enumerate(zip(said, ruled, strict=True)) if p is not None and j is not None]
+    left, right = [bool(said[i]) for i in both], [bool(ruled[i]) for i in both]
+    left_votes, right_votes = _shares(people, both), _shares(judges, both)
+    if not both:
+        nothing = Estimate(float("nan"), float("nan"), float("nan"))
+        return Agreement(0, len(said), nothing, nothing, nothing, nothing)
+    # Everything else follows from how often each (people, panel, people's share, panel's share) occurs.
+    rows = list(zip(left, right, left_votes, right_votes, strict=True))
+    cells = sorted(set(rows))
+    observed = [rows.count(cell) for cell in cells]
+    drawn = resampled_cells(observed, draws, np.random.default_rng(seed)).astype(np.float64)
+    verdicts = _tables(drawn, [c[0] for c in cells], [c[1] for c in cells], levels=(False, True))
+    votes = _tables(drawn, [c[2] for c in cells], [c[3] for c in cells])
+    same = float(np.mean(np.equal(left, right)))
+    return Agreement(
+        len(both),
+        len(said) - len(both),
+        _estimate(same, verdicts.trace(axis1=1, axis2=2) / len(both)),
+        _estimate(cohen_kappa(left, right), table_kappa(verdicts)),
+        _estimate(spearman_rho(left_votes, right_votes), table_spearman(votes)),
+        _estimate(kendall_tau(left_votes, right_votes), table_kendall(votes)),
+    )
+
+
+def krippendorff_alpha(
+    ratings: Sequence[Sequence[Hashable | None]], *, draws: int = DRAWS, seed: int = 0
+) -> Estimate:
+    """Krippendorff's alpha for nominal ratings [raters][units], None where a rater has not rated a unit.
+
+    1 - observed over expected disagreement (Krippendorff, Content Analysis, 2004, chapter 11.3). Units with
+    fewer than two ratings do not count. NaN if no unit counts or only one value occurs.
+    """
+    units = [[rating for rating in unit if rating is not None] for unit in zip(*ratings, strict=True)]
+    units = [unit for unit in units if len(unit) > 1]
+    values = list(dict.fromkeys(rating for unit in units for rating in unit))
+    if not units:
+        return Estimate(float("nan"), float("nan"), float("nan"))
+    counts = np.array([[unit.count(value) for value in values] for unit in units], dtype=np.float64)
+    chosen = np.random.default_rng(seed).integers(len(units), size=(draws, len(units)))
+    return _estimate(float(_alpha(counts[None])[0]), _alpha(counts[chosen]))
+
+
+def summarize(
+    verdicts: Mapping[str, Sequence[Verdict]], *, draws: int = DRAWS, seed: int = 0
+) -> PanelSummary:
+    """A panel's rates and its agreement with itself. `verdicts`: judge -> one verdict a text, same texts."""
+    if len({len(said) for said in verdicts.values()}) != 1:
+        raise InputError("The judges of a panel must have judged the same texts.")
+    rates, pairs = [], []
+    for judge, said in verdicts.items():
+        scored = [verdict for verdict in said if verdict is not None]
+        unscored = (len(said) - len(scored)) / len(said) if said else 0.0
+        rates.append(JudgeRates(judge, len(said), _share(scored), unscored))
+    for (left, first), (right, second) in itertools.combinations(verdicts.items(), 2):
+        both = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
+        kappa = cohen_kappa([a for a, _ in both], [b for _, b in both])
+        pairs.append(JudgePair(left, right, len(both), _share([a == b for a, b in both]), kappa))
+    alpha = krippendorff_alpha(list(verdicts.values()), draws=draws, seed=seed)
+    return PanelSummary(tuple(rates), tuple(pairs), alpha)
+
+
+# Many resamplings at once: tables of counts [draws, left levels, right levels], levels in ascending order.
+
+
+def table_kappa(tables: Floats) -> Floats:
+    """Cohen's kappa of each table [draws, c, c]; NaN where it is not defined."""
+    n = tables.sum(axis=(1, 2))
+    observed = tables.trace(axis1=1, axis2=2) / n
+    expected = (tables.sum(axis=2) * tables.sum(axis=1)).sum(axis=1) / n**2
+    return _ratio(observed - expected, 1 - expected)
+
+
+def table_spearman(tables: Floats) -> Floats:
+    """Spearman's rho of each table [draws, r, c]: Pearson's correlation of the mid-ranks."""
+    n = tables.sum(axis=(1, 2))
+    left, right = tables.sum(axis=2), tables.sum(axis=1)
+    # A level's mid-rank, less the mean rank (n + 1) / 2.
+    x = left.cumsum(axis=1) - left / 2 - n[:, None] / 2
+    y = right.cumsum(axis=1) - right / 2 - n[:, None] / 2
+    covariance = np.einsum("dij,di,dj->d", tables, x, y)
+    return _ratio(covariance, np.sqrt((left * x**2).sum(axis=1) * (right * y**2).sum(axis=1)))
+
+
+def table_kendall(tables: Floats) -> Floats:
+    """Kendall's tau-b of each table [draws, r, c]."""
+    n = tables.sum(axis=(1, 2))
+    difference = np.zeros(len(tables))
+    for i, j in itertools.product(range(tables.shape[1]), range(tables.shape[2])):
+        above = tables[:, i + 1 :, j + 1 :].sum(axis=(1, 2)) - tables[:, i + 1 :, :j].sum(axis=(1, 2))
+        difference += tables[:, i, j] * above
+    pairs = n * (n - 1) / 2
+    left, right = tables.sum(axis=2), tables.sum(axis=1)
+    untied_left = pairs - (left * (left - 1) / 2).sum(axis=1)
+    untied_right = pairs - (right * (right - 1) / 2).sum(axis=1)
+    return _ratio(difference, np.sqrt(untied_left * untied_right))
+
+
+def _tables(drawn: Floats, left: Sequence[Any], right: Sequence[Any], levels: Sequence[Any] = ()) -> Floats:
+    """Draws of cells [draws, cells], each cell at its place in a table of the levels of either side."""
+    rows, columns = levels or sorted(set(left)), levels or sorted(set(right))
+    tables = np.zeros((len(drawn), len(rows), len(columns)))
+    for cell, (a, b) in enumerate(zip(left, right, strict=True)):
+        tables[:, rows.index(a), columns.index(b)] += drawn[:, cell]
+    return tables
+
+
+def _alpha(counts: Floats) -> Floats:
+    """Alpha of each draw; counts [draws, units, values] of units with two ratings or more."""
+    rated = counts.sum(axis=2)
+    matching = ((counts**2).sum(axis=2) - rated) / (rated - 1)  # coincidences of equal values in a unit
+    totals = counts.sum(axis=1)
+    n = totals.sum(axis=1)
+    observed = n - matching.sum(axis=1)
+    expected = (n**2 - (totals**2).sum(axis=1)) / (n - 1)
+    return np.asarray(1 - _ratio(observed, expected), dtype=np.float64)
+
+
+def _ratio(above: Floats, below: Floats) -> Floats:
+    # Differences of counts and of shares: what is not 0 is far above the rounding of float64.
+    defined = np.abs(below) > 1e-9
+    ratio: Floats = np.full(len(above), np.nan)
+    np.divide(above, below, out=ratio, where=defined)
+    return ratio
+
+
+def _estimate(value: float, draws: Floats) -> Estimate:
+    """A value with its percentile interval over the draws where it is defined; NaN ends if few are."""
+    defined = draws[~np.isnan(draws)]
+    if np.isnan(value) or len(defined) < len(draws) / 2:
+        return Estimate(value, float("nan"), float("nan"))
+    return interval(value, defined)
+
+
+def _shares(ratings: Ratings, pairs: Sequence[int]) -> list[float]:
+    """The share of those raters who answered that says yes, for each of these pairs."""
+    answered = [[rater[i] for rater in ratings if rater[i] is not None] for i in pairs]
+    return [votes.count(True) / len(votes) for votes in answered]
+
+
+def _share(values: Sequence[bool]) -> float:
+    return sum(values) / len(values) if values else float("nan")

@@ -1,0 +1,132 @@
+"""The top K of rankings when the pool of images is drawn again with replacement.
+
+An image drawn twice stands twice in the ranking, one not drawn is not there. The ranking itself stays, so
+that a draw is a weight for each image, and its top K ends where the weights along the ranking reach K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ccs.measures import ranking, stats
+
+FEW = 32  # draws for what reads every rank of a top K
+BLOCK = 16  # ranks that are summed together
+SIGMAS = 4.5  # how far from K the end of a draw's top K is looked for; further off, it is done the long way
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws of n images in g groups: how often each image was drawn [n, draws], the pool [draws, g].
+
+    The weights are whole numbers of as few bits as hold n, the sum of each draw.
+    """
+
+    codes: NDArray[np.uint8]
+    n_groups: int
+    weights: NDArray[np.unsignedinteger]
+    pool: NDArray[np.float64]
+
+
+def draw_images(codes: NDArray[np.uint8], n_groups: int, draws: int, seed: int) -> Draws:
+    """`draws` times n images with replacement; `codes` [n] are their groups."""
+    stats.check_draws(draws)
+    n, rng = len(codes), np.random.default_rng(seed)
+    weights = np.empty((n, draws), dtype=np.min_scalar_type(n))
+    pool = np.empty((draws, n_groups))
+    for draw in range(draws):
+        picked = rng.integers(0, n, n)
+        weights[:, draw] = np.bincount(picked, minlength=n)
+        pool[draw] = np.bincount(codes[picked], minlength=n_groups)
+    return Draws(codes, n_groups, weights, pool)
+
+
+def window(n: int, k: int) -> tuple[int, int]:
+    """(start, depth): ranks before start are in nearly every draw's top k, those from depth on in none."""
+    margin = int(SIGMAS * np.sqrt(k)) + 4
+    return max(0, k - margin), min(n, k + margin)
+
+
+def top_counts(
+    draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
+) -> NDArray[np.float64]:
+    """Images of each group in each draw's top k: [rankings, draws, groups].
+
+    `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth that `window` gives. Ranks are
+    summed in blocks, the first as far as the window, the others of BLOCK; only the block in which a draw's
+    top k ends is looked at rank by rank. Counts are exact: a ranking of which some draw's top k ends outside
+    of the window is counted over all images.
+    """
+    (rankings, depth), (n, drawn), groups = order.shape, draws.weights.shape, draws.n_groups
+    start, _ = window(n, k)
+    block = np.where(np.arange(depth) < start, 0, 1 + (np.arange(depth) - start) // BLOCK)
+    blocks = int(block[-1]) + 1
+    rows = (np.arange(rankings)[:, None] * blocks + block) * groups + draws.codes[order]
+    ones = np.ones(rows.size, dtype=draws.weights.dtype)
+    shape = (rankings * blocks * groups, n)
+    adding = scipy.sparse.csr_matrix((ones, (rows.ravel(), order.ravel())), shape=shape)
+    upto = np.asarray(adding @ draws.weights).reshape(rankings, blocks, groups, drawn)
+    for i in range(1, blocks):
+        upto[:, i] += upto[:, i - 1]
+    totals = upto.sum(axis=2, dtype=upto.dtype)
+
+    ranking_of, draw_of = np.ogrid[:rankings, :drawn]
+    whole = np.clip((totals < k).sum(axis=1) - 1, 0, None)  # the last block that is in the top k as a whole
+    counts = upto[ranking_of, whole, :, draw_of].astype(np.float64)
+    room = k - totals[ranking_of, whole, draw_of].astype(np.intp)
+    # The block after it [rankings, BLOCK, draws], cut where its weights reach what there is room for.
+    ranks = np.minimum(start + whole[:, None] * BLOCK + np.arange(BLOCK)[:, None], depth - 1)
+    images = order[ranking_of[:, None], ranks]
+    sums = draws.weights[images, draw_of].astype(np.intp)
+    for i in range(1, BLOCK):
+        sums[:, i] += sums[:, i - 1]
+    np.minimum(sums, room[:, None], out=sums)
+    sums[:, 1:] -= sums[:, :-1].copy()
+    cells = (ranking_of * drawn + draw_of)[:, None] * groups + draws.codes[images]
+    counts += np.bincount(cells.ravel(), sums.ravel(), minlength=counts.size).reshape(counts.shape)
+
+    for row in np.flatnonzero((room < 0).any(axis=1) | (totals[:, -1] < k).any(axis=1)):
+        counts[row] = _all_counts(draws, scores[row], k)
+    return counts
+
+
+def _all_counts(draws: Draws, scores: NDArray[np.float32], k: int) -> NDArray[np.float64]:
+    """Counts [draws, groups] of one ranking, over all its images."""
+    (order,) = ranking.top(scores[None], len(scores))
+    upto = np.minimum(np.cumsum(draws.weights[order], axis=0, dtype=np.float64), k)
+    member = np.equal.outer(np.arange(draws.n_groups), draws.codes[order])
+    counts: NDArray[np.float64] = (member @ np.diff(upto, axis=0, prepend=0)).T
+    return counts
+
+
+def first_tops(
+    draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
+) -> NDArray[np.uint8]:
+    """Group codes of the top k of rankings in each of the first draws: [rankings, FEW, k].
+
+    `scores` [rankings, n], and `order` [rankings, depth] as for `top_counts`.
+    """
+    few = draws.weights[:, :FEW]
+
+    def sums(ranks: NDArray[np.intp]) -> NDArray[np.intp]:
+        return np.ascontiguousarray(few[ranks].T).cumsum(axis=1, dtype=np.intp)
+
+    found = np.empty((len(order), few.shape[1], k), dtype=np.uint8)
+    # Positions of each draw, and one for all that come after the top k.
+    offsets = np.arange(0, few.shape[1] * (k + 1), k + 1)
+    for row, ranks in enumerate(order):
+        ends = sums(ranks)
+        if ends[:, -1].min() < k:
+            (ranks,) = ranking.top(scores[row : row + 1], scores.shape[1])
+            ends = sums(ranks)
+        # At each position stands the rank before whose end as many others have ended.
+        ended = np.bincount(
+            (np.minimum(ends, k) + offsets[:, None]).ravel(), minlength=found[row].size + len(offsets)
+        )
+        rank = ended.reshape(-1, k + 1)[:, :k].cumsum(axis=1)
+        found[row] = draws.codes[ranks][rank]
+    return found

@@ -1,0 +1,190 @@
+"""Retrieval between clips (or images) and their captions: R@k, median and mean rank, both ways.
+
+A clip's embedding is the mean of its frames' unit embeddings. By default it is made unit again, and every
+caption of a clip is a query of its own; from clip to text a hit is any of the clip's captions. The variant
+"as-published" is the study's: only the first caption of a clip, and the mean is not made unit again, so
+that clips whose frames agree have an advantage. Ranks start at 1; equal scores rank in the order of the
+items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.datasets.sets import RetrievalSet
+from ccs.errors import InputError
+from ccs.measures import ranking, stats
+from ccs.measures.skew import check_choice
+from ccs.measures.stats import Effect, Estimate, Floats
+
+Variant = Literal["default", "as-published"]
+Direction = Literal["text-to-clip", "clip-to-text"]
+DEPTHS = (1, 5, 10, 50)
+METRICS = (*(f"R@{depth}" for depth in DEPTHS), "median rank", "mean rank")
+
+
+class PictureModel(Protocol):
+    """What retrieval needs of a model: unit-length embeddings of pictures and texts."""
+
+    def embed_images(self, images: Any) -> np.ndarray: ...
+
+    def embed_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Retrieval:
+    """One direction's figures. `metrics`: name in METRICS -> estimate, R@k as shares of 1, over `n` queries.
+
+    `ranks`: int64 [n], each query's best rank of a right answer, from 1. `clips`: int64 [n], the clip of each
+    query; intervals draw clips with all of their captions, as captions of one clip are not independent.
+    """
+
+    direction: Direction
+    variant: Variant
+    metrics: dict[str, Estimate]
+    n: int
+    ranks: NDArray[np.int64]
+    clips: NDArray[np.int64]
+
+
+def clip_embeddings(frames: Sequence[ArrayLike], variant: Variant = "default") -> NDArray[np.float32]:
+    """Clip embeddings [clips, d] from each clip's frame embeddings [frames, d]; any number of frames a
+    clip.
+    """
+    check_choice(variant, Variant, "variant of retrieval")
+    if not len(frames):
+        raise InputError("There are no clips.")
+    means = np.stack(
+        [ranking.unit(clip, f"frames of clip {i}").mean(axis=0) for i, clip in enumerate(frames)]
+    )
+    return (ranking.unit(means, "clip embeddings") if variant == "default" else means).astype(np.float32)
+
+
+def measure(
+    clip_embeddings: ArrayLike,
+    caption_embeddings: ArrayLike,
+    clip_of_caption: ArrayLike,
+    *,
+    variant: Variant = "default",
+    chunk: int = 1024,
+    draws: int = 1000,
+    seed: int = 0,
+) -> tuple[Retrieval, Retrieval]:
+    """(text to clip, clip to text) from clips [c, d], captions [m, d] and the index [m] of each caption's
+    clip.
+
+    Clips are taken as they come from `clip_embeddings`: with "as-published" their length counts. Scores are
+    computed for `chunk` queries at a time, which bounds memory and changes nothing. InputError: a clip
+    without a caption, a caption of an unknown clip, embeddings that do not fit.
+    """
+    check_choice(variant, Variant, "variant of retrieval")
+    owner = np.asarray(clip_of_caption)
+    clips = ranking.finite_rows(clip_embeddings, "clip embeddings")
+    captions = ranking.unit(caption_embeddings, "caption embeddings")
+    if owner.shape != (len(captions),) or owner.dtype.kind not in "iu":
+        raise InputError(f"Each of the {len(captions)} captions needs the number of its clip.")
+    if owner.min() < 0 or owner.max() >= len(clips):
+        raise InputError(
+            f"Captions are of clips {owner.min()} to {owner.max()}, but there are {len(clips)} clips."
+        )
+    first = np.full(len(clips), -1)
+    first[owner[::-1]] = np.arange(len(owner))[::-1]
+    if (first < 0).any():
+        raise InputError(f"Clip {int(np.argmin(first))} has no caption; leave it out.")
+    if variant == "as-published":
+        captions, owner = captions[first], np.arange(len(clips))
+    else:
+        clips = ranking.unit(clips, "clip embeddings")
+    owner = owner.astype(np.int64)
+    to_clip = _best_ranks(captions, clips, [np.array([clip]) for clip in owner], chunk)
+    order = np.argsort(owner, kind="stable")
+    own_captions = np.split(order, np.flatnonzero(np.diff(owner[order])) + 1)
+    to_text = _best_ranks(clips, captions, own_captions, chunk)
+    return (
+        _summary("text-to-clip", variant, to_clip, owner, draws, seed),
+        _summary("clip-to-text", variant, to_text, np.arange(len(clips)), draws, seed),
+    )
+
+
+def measure_set(
+    model: PictureModel, data: RetrievalSet, *, variant: Variant = "default", draws: int = 1000, seed: int = 0
+) -> dict[Direction, Retrieval]:
+    """`measure` for a model and a set of clips: its frames and captions are embedded first."""
+    frames = [model.embed_images(list(clip)) for clip in data.clips]
+    texts = model.embed_texts([caption for captions in data.captions for caption in captions])
+    owner = np.repeat(np.arange(len(frames)), [len(captions) for captions in data.captions])
+    clips = clip_embeddings(frames, variant)
+    found = measure(clips, texts, owner, variant=variant, draws=draws, seed=seed)
+    return {one.direction: one for one in found}
+
+
+def compare(ours: Retrieval, baseline: Retrieval, metric: str, *, draws: int = 2000, seed: int = 0) -> Effect:
+    """The metric less the baseline's for the same queries: paired bootstrap over clips, interval and p."""
+    if metric not in METRICS:
+        raise InputError(f"The metric {metric!r} is not known; it is one of {', '.join(METRICS)}.")
+    if ours.direction != baseline.direction or not np.array_equal(ours.clips, baseline.clips):
+        raise InputError("Two retrievals can be compared only for the same queries in the same direction.")
+    weights = _drawn_clips(ours.clips, draws, seed)
+    first, second = (_draws(metric, one.ranks, weights) for one in (ours, baseline))
+    return stats.effect(ours.metrics[metric].value - baseline.metrics[metric].value, first - second)
+
+
+def _best_ranks(
+    queries: Floats, items: Floats, right: Sequence[NDArray[np.integer]], chunk: int
+) -> NDArray[np.int64]:
+    """Rank [queries], from 1, of the best of each query's right items."""
+    best = np.empty(len(queries), dtype=np.int64)
+    for start in range(0, len(queries), chunk):
+        scores = ranking.products(queries[start : start + chunk], items)
+        # The best of several right items: the largest score, then the lowest index.
+        own = [right[start + row] for row in range(len(scores))]
+        target = np.array([mine[np.argmax(scores[row, mine])] for row, mine in enumerate(own)])
+        best[start : start + chunk] = ranking.positions(scores, target) + 1
+    return best
+
+
+def _summary(
+    direction: Direction,
+    variant: Variant,
+    ranks: NDArray[np.int64],
+    clips: NDArray[np.int64],
+    draws: int,
+    seed: int,
+) -> Retrieval:
+    weights = _drawn_clips(clips, draws, seed)
+    metrics = {
+        name: stats.interval(float(_draws(name, ranks, np.ones((1, len(ranks)), dtype=np.int64))[0]), found)
+        for name, found in ((name, _draws(name, ranks, weights)) for name in METRICS)
+    }
+    return Retrieval(
+        direction=direction, variant=variant, metrics=metrics, n=len(ranks), ranks=ranks, clips=clips
+    )
+
+
+def _drawn_clips(clips: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.int64]:
+    """How often each query [draws, n] is there when clips are drawn with replacement, all their captions
+    along.
+    """
+    n = int(clips.max()) + 1
+    counts = stats.resampled_cells(np.ones(n, dtype=np.int64), draws, np.random.default_rng(seed))
+    return counts[:, clips]
+
+
+def _draws(metric: str, ranks: NDArray[np.int64], weights: NDArray[np.int64]) -> Floats:
+    """The metric [draws] where query i counts weights[:, i] times."""
+    total = weights.sum(axis=1)
+    if metric == "mean rank":
+        return np.asarray(weights @ ranks / total, dtype=np.float64)
+    if metric != "median rank":
+        return np.asarray(weights @ (ranks <= int(metric.removeprefix("R@"))) / total, dtype=np.float64)
+    # The median of a list of even length is the mean of the two in the middle.
+    order = np.argsort(ranks, kind="stable")
+    reached = np.cumsum(weights[:, order], axis=1)
+    lower = (reached < (total[:, None] + 1) // 2).sum(axis=1)
+    upper = (reached < total[:, None] // 2 + 1).sum(axis=1)
+    return np.asarray((ranks[order[lower]] + ranks[order[upper]]) / 2, dtype=np.float64)

@@ -1,0 +1,222 @@
+"""How much of the variance of a head's contribution a known factor of the images explains.
+
+For one factor and one head, with contributions x_i (vectors) and groups of images of equal factor value:
+eta^2 = sum over groups n_g |mean_g - mean|^2 / sum over images |x_i - mean|^2, the between-group share of the
+variance (its trace). Chance alone gives (groups - 1) / (images - 1), so what is reported is
+    1 - (1 - eta^2) (n - 1) / (n - groups),
+whose mean is 0 for a factor dealt to the images at random, and which can be slightly negative (adjusted
+R^2, in analysis of variance also epsilon^2). The noise floor is the 95th percentile over random deals of
+the same factor, p the share of deals that reach the value.
+
+Images without the factor (empty string) are left out, so that the share is one of the variance among images
+that have it. Factors may overlap (a subject decides its kind), so shares of several factors do not add up
+to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.errors import InputError
+from ccs.heads import Head
+from ccs.measures import stats
+from ccs.measures.stats import Effect, Floats
+
+# Rows of one product: bounds the memory of random deals whatever their number and the factor's values.
+ROWS = 4096
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Selectivity:
+    """One factor's share of each head's variance. Arrays are float64 [heads], in the order of `heads`.
+
+    `values` with 95% interval `low`, `high` (images drawn again); `chance`: the noise floor; `p_values`: by
+    random deals; `q_values`: with the false discovery rate controlled over the heads. `n` images had the
+    factor, in `groups` values.
+    """
+
+    factor: str
+    heads: tuple[Head, ...]
+    values: Floats
+    low: Floats
+    high: Floats
+    chance: Floats
+    p_values: Floats
+    q_values: Floats
+    n: int
+    groups: int
+
+
+def measure(
+    contributions: ArrayLike,
+    heads: Sequence[Head],
+    factors: Mapping[str, ArrayLike],
+    *,
+    draws: int = 200,
+    seed: int = 0,
+) -> dict[str, Selectivity]:
+    """Selectivity of each head for each factor.
+
+    Args:
+        contributions: [images, heads, d], or anything of that shape whose distances count.
+        heads: their names, in that order.
+        factors: name -> str array [images], "" where the factor does not apply.
+        draws: random deals for the noise floor, and as many drawn samples for the interval.
+
+    A factor that fewer than two values of remain, or that is different for every image, is left out.
+    InputError: shapes that do not fit, contributions that are not finite.
+    """
+    stats.check_draws(draws)
+    data = np.asarray(contributions, dtype=np.float32)
+    if data.ndim != 3 or data.shape[1] != len(heads) or len(data) < 3:
+        raise InputError(
+            f"Contributions must be [3 or more images, {len(heads)} heads, d], not {data.shape}."
+        )
+    if not np.isfinite(data).all():
+        raise InputError("Contributions must be finite numbers.")
+    space = _Space(data)
+    found = {}
+    for number, (name, given) in enumerate(factors.items()):
+        values = np.asarray(given, dtype=np.str_)
+        if values.shape != (len(data),):
+            raise InputError(f"The factor {name!r} has {values.size} values for {len(data)} images.")
+        rows = np.flatnonzero(values != "")
+        groups, codes = np.unique(values[rows], return_inverse=True)
+        if 2 <= len(groups) < len(rows):
+            rng = np.random.default_rng([seed, number])
+            found[name] = _measure(name, tuple(heads), space.centered(rows), codes, draws, rng)
+    return found
+
+
+class _Space:
+    """Contributions [n, columns] in each head's own subspace, where all distances are kept; `owner`
+    [columns].
+    """
+
+    def __init__(self, data: NDArray[np.float32]) -> None:
+        parts = []
+        for head in range(data.shape[1]):
+            own = data[:, head] - data[:, head].mean(axis=0, dtype=np.float64).astype(np.float32)
+            spread, directions = np.linalg.eigh(own.T.astype(np.float64) @ own)
+            kept = directions[:, spread > 1e-10 * max(spread[-1], np.finfo(float).tiny)]
+            parts.append((own @ kept).astype(np.float32))
+        self.columns = np.concatenate(parts, axis=1)
+        self.owner = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])
+        self.n_heads = len(parts)
+
+    def centered(self, rows: NDArray[np.intp]) -> _Sample:
+        columns = self.columns[rows]
+        return _Sample(columns - columns.mean(axis=0), self.owner, self.n_heads)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Some images' contributions [n, columns], of mean 0."""
+
+    columns: NDArray[np.float32]
+    owner: NDArray[np.intp]
+    n_heads: int
+
+    def by_head(self, squares: NDArray[np.floating]) -> Floats:
+        """Sums over each head's columns: [..., columns] to [..., heads]."""
+        edges = np.searchsorted(self.owner, np.arange(self.n_heads))
+        empty = np.bincount(self.owner, minlength=self.n_heads) == 0
+        padded = np.concatenate([squares, np.zeros((*squares.shape[:-1], 1), squares.dtype)], axis=-1)
+        sums: Floats = np.add.reduceat(padded.astype(np.float64), edges, axis=-1)
+        return np.where(empty, 0.0, sums)
+
+
+def _shares(sample: _Sample, codes: NDArray[np.intp], groups: int, weights: NDArray[np.float32]) -> Floats:
+    """Adjusted shares [draws, heads]. codes, weights: [draws, n], each draw's groups and how often an image
+    is there.
+    """
+    n = sample.columns.shape[0]
+    squares = sample.columns**2
+    found = []
+    for row, weight in zip(codes, weights, strict=True):
+        member = np.zeros((groups, n), dtype=np.float32)
+        member[row, np.arange(n)] = weight
+        size = member.sum(axis=1, dtype=np.float64)
+        sums = (member @ sample.columns).astype(np.float64)
+        # All around the draw's own mean: sum |x|^2 - |sum x|^2 / n, and the same of the groups' sums.
+        off_center = sums.sum(axis=0) ** 2 / n
+        between = (sums**2 / np.maximum(size, 1)[:, None]).sum(axis=0) - off_center
+        total = sample.by_head(weight @ squares - off_center)
+        eta = np.divide(sample.by_head(between), total, out=np.zeros_like(total), where=total > 0)
+        present = int((size > 0).sum())
+        found.append(np.where(total > 0, 1 - (1 - eta) * (n - 1) / (n - present), 0.0))
+    return np.stack(found)
+
+
+def _measure(
+    name: str,
+    heads: tuple[Head, ...],
+    sample: _Sample,
+    codes: NDArray[np.intp],
+    draws: int,
+    rng: np.random.Generator,
+) -> Selectivity:
+    n, groups = len(codes), int(codes.max()) + 1
+    once = np.ones((draws, n), dtype=np.float32)
+    values = _shares(sample, codes[None], groups, once[:1])[0]
+    dealt = _shares(sample, rng.permuted(np.tile(codes, (draws, 1)), axis=1), groups, once)
+    picked = rng.multinomial(n, np.full(n, 1 / n), size=draws).astype(np.float32)
+    drawn = _shares(sample, np.broadcast_to(codes, (draws, n)), groups, picked)
+    around = stats.intervals(values, drawn, center=True)
+    p_values = (1 + (dealt >= values - 1e-12).sum(axis=0)) / (1 + draws)
+    return Selectivity(
+        factor=name,
+        heads=heads,
+        values=values,
+        low=np.array([one.low for one in around]),
+        high=np.array([one.high for one in around]),
+        chance=np.quantile(dealt, 0.95, axis=0),
+        p_values=p_values,
+        q_values=stats.benjamini_hochberg(p_values),
+        n=n,
+        groups=groups,
+    )
+
+
+def strongest(found: Mapping[str, Selectivity]) -> dict[Head, tuple[str, float]]:
+    """Each head's factor of largest share, and that share: how much of it one thing explains.
+
+    Compare factors of one level: a fine factor (subject) explains at least what a coarse one (kind) does.
+    """
+    best: dict[Head, tuple[str, float]] = {}
+    for factor, one in found.items():
+        for head, value in zip(one.heads, one.values, strict=True):
+            if head not in best or value > best[head][1]:
+                best[head] = (factor, float(value))
+    return best
+
+
+def of_labels(
+    found: Mapping[str, Selectivity],
+    labels: Mapping[Head, str | None],
+    factors_of: Mapping[str, Sequence[str]],
+) -> dict[Head, float]:
+    """Each labeled head's share for what its label names: the largest over `factors_of[label]`.
+
+    Heads without a label, and labels that no measured factor belongs to, are left out.
+    """
+    shares: dict[Head, float] = {}
+    for head, label in labels.items():
+        factors = [found[name] for name in factors_of.get(label or "", ()) if name in found]
+        own = [float(one.values[one.heads.index(head)]) for one in factors if head in one.heads]
+        if own:
+            shares[head] = max(own)
+    return shares
+
+
+def agreement(ccs: Mapping[Head, int | None], shares: Mapping[Head, float], *, seed: int = 0) -> Effect:
+    """Does CCS measure selectivity? Spearman's correlation over the heads that have both, with its interval.
+
+    The interval draws heads with replacement, p permutes them. InputError with fewer than four such heads.
+    """
+    heads = sorted(head for head, score in ccs.items() if score is not None and head in shares)
+    return stats.correlation([float(ccs[h] or 0) for h in heads], [shares[h] for h in heads], seed=seed)

@@ -1,0 +1,156 @@
+"""A model with heads switched off as an ordinary open_clip folder, and as a few lines of Python.
+
+A head whose columns of the output projection are zero adds nothing, whatever it computes; the projection's
+own bias stays. So the folder needs nothing of this project to be loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.model.model import Model
+
+TOLERANCE = 1e-5
+"""The folder's embeddings may differ from ours by no more than this in any entry of a unit vector."""
+
+_WEIGHTS, _CONFIG, _CARD = "open_clip_model.safetensors", "open_clip_config.json", "README.md"
+
+
+def export(model: Model, off: HeadSet, folder: str | Path, measured: Sequence[str] = ()) -> float:
+    """Write `model` with the heads `off` switched off to a new folder: weights, configuration and model card.
+
+    measured: lines of Markdown for the card's section on what was measured. Returns the largest difference
+    between embeddings of random pixels by plain open_clip from that folder and by ours, which is at most
+    1e-5. Weights are float16 where that loses nothing, else float32. Raises InputError for a head outside
+    the model, a folder that holds something, or a model whose tokenizer is not open_clip's own.
+    """
+    model.tower.require(off)
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is already there; name a new folder to export to.")
+    if model.config["text_cfg"].get("hf_tokenizer_name"):
+        raise InputError(
+            f"{model.name} has a tokenizer of its own, which a folder for open_clip cannot hold."
+        )
+    aside = folder.with_name(f"{folder.name}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        _write_weights(_zeroed(model, off), aside / _WEIGHTS)
+        config = {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
+        (aside / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
+        difference = _difference(model, off, aside)
+        if not difference <= TOLERANCE:
+            raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
+        (aside / _CARD).write_text(card(model, off, difference, measured), "utf-8")
+        if folder.exists():
+            folder.rmdir()
+        os.replace(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return difference
+
+
+def as_python(model: Model, off: HeadSet) -> str:
+    """Lines of Python that load the model by open_clip alone and switch the heads off."""
+    if model.tag:
+        quick = ", force_quick_gelu=True" if model.config["quick_gelu"] else ""
+        arguments = f'"{model.architecture}", "{model.tag}"{quick}'
+    else:
+        arguments = f'"{model.open_clip_name}"'
+    pairs = [(head.layer, head.head) for head in off]
+    return f"""import open_clip
+
+model, _, preprocess = open_clip.create_model_and_transforms({arguments})
+model.eval()
+for layer, head in {pairs}:
+    weight = model.visual.transformer.resblocks[layer].attn.out_proj.weight
+    weight.data[:, head * {model.head_dim} : (head + 1) * {model.head_dim}] = 0
+"""
+
+
+def card(model: Model, off: HeadSet, difference: float, measured: Sequence[str]) -> str:
+    """The model card, with the front matter that the Hub reads."""
+    name = model.name if not model.tag else f"{model.architecture} ({model.tag})"
+    what = f"the attention heads {off} of its image tower switched off" if off else "no head switched off"
+    about = "\n".join(measured) if measured else "Nothing else was measured with exactly these heads off."
+    return f"""---
+library_name: open_clip
+pipeline_tag: zero-shot-image-classification
+tags:
+- clip
+- head-pruning
+---
+
+# {name} with {len(off)} head{"" if len(off) == 1 else "s"} off
+
+This is {name} with {what}; layers and heads count from 0.
+
+## What was done
+
+The {model.head_dim} columns of the attention's output projection that read a head's output were set to
+zero, so that the head adds nothing to the residual stream and later layers see that. The projection's bias,
+all other weights and the text tower are as they were. Nothing was trained.
+
+- Heads off: {off or "none"}
+- Weights it was made from: sha256 {model.weights_hash}
+  (of all weights by name, as float32; `weights` in the tables of results is its beginning)
+
+## What was measured
+
+Image embeddings of this folder, loaded by open_clip, and of the original with the heads' outputs set to
+zero in the forward pass differ by at most {difference:.1e} in any entry of a unit vector (random pixels).
+
+{about}
+
+## How to use it
+
+```python
+import open_clip
+
+model, _, preprocess = open_clip.create_model_and_transforms("local-dir:PATH/TO/THIS/FOLDER")
+tokenizer = open_clip.get_tokenizer("local-dir:PATH/TO/THIS/FOLDER")
+```
+
+The licence is that of the original weights.
+"""
+
+
+def _zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
+    weights = {name: values.detach().cpu() for name, values in model.clip.state_dict().items()}
+    for layer in sorted({head.layer for head in off}):
+        name = f"visual.transformer.resblocks.{layer}.attn.out_proj.weight"
+        weights[name] = weights[name].clone()
+        for head in off.in_layer(layer):
+            weights[name][:, head * model.head_dim : (head + 1) * model.head_dim] = 0
+    return weights
+
+
+def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
+    from safetensors.torch import save_file
+
+    halves = {name: values.half() for name, values in weights.items()}
+    if all(torch.equal(halves[name].to(values.dtype), values) for name, values in weights.items()):
+        weights = halves
+    save_file({name: values.contiguous() for name, values in weights.items()}, path)
+
+
+def _difference(model: Model, off: HeadSet, folder: Path) -> float:
+    import open_clip
+
+    exported = open_clip.create_model(f"local-dir:{folder}", require_pretrained=True).eval()
+    height, width = model.tower.image_size
+    pixels = torch.randn(4, 3, height, width, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        theirs = exported.encode_image(pixels, normalize=True).numpy()
+    return float(np.abs(theirs - model.embed_images(pixels, off)).max())

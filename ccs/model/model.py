@@ -1,0 +1,211 @@
+"""A CLIP model, and what one can ask of it: embeddings with heads switched off, contributions, texts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.model.sources import Source, create, find, refuse_without_cls_readout, usable_device
+from ccs.model.sources import embedded as embedded
+from ccs.model.tower import ImageTower, Trunk
+
+Images = Sequence[Image.Image] | Tensor
+"""Pictures (any sequence, decoded one at a time when needed) or pixels [n, 3, s, s] made by `preprocess`."""
+
+_PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Contributions(NamedTuple):
+    """Direct effects of heads [images, L, H, dim], and of all else [images, dim]; together the embedding."""
+
+    direct: np.ndarray
+    remainder: np.ndarray
+
+
+def load(name: str, *, device: str = "cpu", precision: str = "fp32") -> Model:
+    """Load a model.
+
+    name: an embedded model ("organism"), open_clip's name and tag ("ViT-B-32/openai"), a folder with
+    open_clip_config.json and weights, or a repository of that format on the Hub ("hf-hub:org/name"). The tag
+    "random" gives an architecture with untrained weights from a fixed seed, for timing and for tests.
+    precision: "fp32", or "bf16"/"fp16" to embed images under autocast; contributions and texts stay fp32.
+
+    Raises InputError for an unknown name (with close matches), an image tower without a CLS read-out, an
+    activation that does not fit the weights (QuickGELU), weights that cannot be had or that are not finite.
+    """
+    if precision not in _PRECISIONS:
+        raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")
+    source = find(name)
+    refuse_without_cls_readout(source)
+    clip, tokenizer = create(source, usable_device(device))
+    for parameter, values in clip.named_parameters():
+        if not torch.isfinite(values).all():
+            raise InputError(f"The weights of {source.name} are not all finite numbers: {parameter} is not.")
+    return Model(source, clip, tokenizer, _PRECISIONS[precision])
+
+
+class Model:
+    """A CLIP model whose image tower runs with any heads off. Made by `ccs.load`; threads may share it.
+
+    name: what results are filed under. architecture, tag: open_clip's, or a description and "" for a folder.
+    heads: the heads that the study scores, those of the last four layers; heads of earlier layers can be
+    switched off too. tower: the image tower itself. clip: open_clip's module. open_clip_name, config and
+    preprocess_config: what open_clip makes such a model from.
+    """
+
+    def __init__(self, source: Source, clip: Any, tokenizer: Any, autocast: torch.dtype | None) -> None:
+        from open_clip.transform import PreprocessCfg, image_transform_v2
+
+        self.name, self.architecture, self.tag = source.name, source.architecture, source.tag
+        self.open_clip_name = source.open_clip_name
+        self.config = {**source.config, "quick_gelu": source.quick_gelu}
+        self.clip = clip
+        self.tower = ImageTower(clip.visual, autocast)
+        self.preprocess_config: dict[str, Any] = dict(clip.visual.preprocess_cfg)
+        self._tokenizer = tokenizer
+        self._transform: Callable[[Image.Image], Tensor] = image_transform_v2(
+            PreprocessCfg(**self.preprocess_config), is_train=False
+        )
+        self.heads = self.tower.heads
+        self.n_layers, self.n_heads = self.tower.n_layers, self.tower.n_heads
+        self.dim, self.head_dim = self.tower.dim, self.tower.head_dim
+        self.image_size = self.tower.image_size[0]
+        self.logit_scale = float(clip.logit_scale.detach().exp())
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}: {self.n_layers} layers of {self.n_heads} heads, {self.image_size} px>"
+
+    @cached_property
+    def weights_hash(self) -> str:
+        """sha256 of all weights, image and text tower, by name, as float32: what results are keyed by."""
+        digest = hashlib.sha256()
+        for name, values in sorted(self.clip.state_dict().items()):
+            digest.update(f"{name} {tuple(values.shape)}\n".encode())
+            digest.update(np.ascontiguousarray(values.float().cpu().numpy()).data)
+        return digest.hexdigest()
+
+    def preprocess(self, images: Sequence[Image.Image]) -> Tensor:
+        """Pixels [n, 3, s, s] float32, in the model's own size, mean and deviation."""
+        height, width = self.tower.image_size
+        pixels = torch.empty(len(images), 3, height, width)
+        for index in range(len(images)):
+            image = images[index]
+            if not isinstance(image, Image.Image):
+                raise InputError(f"Image {index} is {type(image).__name__}, not a picture (PIL.Image).")
+            pixels[index] = self._transform(image)
+        return pixels
+
+    def embed_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
+        """Unit vectors [texts, dim] float32. A text longer than the model's context is cut."""
+        if isinstance(texts, str):
+            raise InputError("embed_texts takes a list of texts, not a single one.")
+        out = np.empty((len(texts), self.dim), np.float32)
+        with torch.no_grad():
+            for start in range(0, len(texts), batch_size):
+                tokens = self._tokenizer(list(texts[start : start + batch_size])).to(self.tower.device)
+                rows = self.clip.encode_text(tokens, normalize=True)
+                out[start : start + batch_size] = rows.float().cpu().numpy()
+        return out
+
+    def embed_images(
+        self,
+        images: Images,
+        off: HeadSet | Sequence[HeadSet] | None = None,
+        batch_size: int | None = None,
+    ) -> np.ndarray:
+        """Unit vectors float32: [images, dim] with no or one HeadSet off, [plans, images, dim] with several.
+
+        Work that plans share is done once. Memory is bounded by the batch, however many images or plans.
+        """
+        plans, single = self._plans(off)
+        out = np.empty((len(plans), _count(images), self.dim), np.float32)
+        for rows, pixels in self.batches(images, batch_size):
+            out[:, rows] = self.tower.embed(pixels, plans).cpu().numpy()
+        return out[0] if single else out
+
+    def trunk(self, images: Images, batch_size: int | None = None) -> Trunk:
+        """The activations below the first prunable layer, to start `embed_trunk` from again and again."""
+        parts = [self.tower.trunk(pixels) for _, pixels in self.batches(images, batch_size)]
+        if not parts:
+            empty = torch.empty(0, self.tower.n_tokens, self.tower.width, device=self.tower.device)
+            return Trunk(empty, self.tower.first_prunable_layer)
+        return Trunk(torch.cat([part.tokens for part in parts]), parts[0].layer)
+
+    def embed_trunk(
+        self,
+        trunk: Trunk,
+        off: HeadSet | Sequence[HeadSet] | None = None,
+        batch_size: int | None = None,
+    ) -> np.ndarray:
+        """As `embed_images`, from the activations of `trunk`; only heads of `self.heads` can be off."""
+        plans, single = self._plans(off)
+        out = np.empty((len(plans), len(trunk), self.dim), np.float32)
+        for rows in _slices(len(trunk), batch_size or self._batch_size):
+            out[:, rows] = self.tower.embed_trunk(Trunk(trunk.tokens[rows], trunk.layer), plans).cpu().numpy()
+        return out[0] if single else out
+
+    def contributions(self, images: Images, batch_size: int | None = None) -> Contributions:
+        """What each head writes to the unit embedding: float32 [images, L, H, dim], and the remainder."""
+        n = _count(images)
+        direct = np.empty((n, self.n_layers, self.n_heads, self.dim), np.float32)
+        remainder = np.empty((n, self.dim), np.float32)
+        for rows, pixels in self.batches(images, batch_size):
+            heads, rest = self.tower.contributions(pixels)
+            direct[rows], remainder[rows] = heads.cpu().numpy(), rest.cpu().numpy()
+        return Contributions(direct, remainder)
+
+    def pixels(self, images: Images) -> Tensor:
+        """Pixels of pictures, or the given pixels once their shape has been checked."""
+        if not isinstance(images, Tensor):
+            return self.preprocess(images)
+        expected = (3, *self.tower.image_size)
+        if images.ndim != 4 or tuple(images.shape[1:]) != expected:
+            wanted = ", ".join(map(str, expected))
+            raise InputError(f"Pixels must be [n, {wanted}] for {self.name}, not {list(images.shape)}.")
+        return images
+
+    @property
+    def _batch_size(self) -> int:
+        tokens = 8_192 if self.tower.device.type == "cpu" else 131_072
+        return max(1, tokens // self.tower.n_tokens)
+
+    def batches(self, images: Images, batch_size: int | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """The images in bounded batches: where each stands, and its pixels [n, 3, s, s]."""
+        for rows in _slices(_count(images), batch_size or self._batch_size):
+            if isinstance(images, Tensor):
+                yield rows, self.pixels(images[rows])
+            else:  # by index: not every lazy sequence knows slices
+                yield rows, self.preprocess([images[i] for i in range(rows.start, rows.stop)])
+
+    def _plans(self, off: HeadSet | Sequence[HeadSet] | None) -> tuple[Sequence[HeadSet], bool]:
+        if off is None or isinstance(off, HeadSet):
+            plans, single = [off or HeadSet()], True
+        else:
+            plans, single = list(off), False
+        for plan in plans:
+            if not isinstance(plan, HeadSet):
+                raise InputError(f"Heads to switch off are a HeadSet, not {plan!r}; see HeadSet.parse.")
+            self.tower.require(plan)
+        return plans, single
+
+
+def _count(images: Images) -> int:
+    if isinstance(images, Image.Image):
+        raise InputError("Images are given as a list, also when there is only one.")
+    return len(images)
+
+
+def _slices(n: int, size: int) -> Iterator[slice]:
+    if size < 1:
+        raise InputError(f"A batch holds at least one image, not {size}.")
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))

@@ -1,0 +1,32 @@
+"""Tables of results: schema, one file (table), one model or many (store), and searches kept beside them."""
+
+from ccs.results.store import (
+    MANIFEST_FILE,
+    PRECOMPUTED,
+    Collection,
+    Results,
+    folder_name,
+    load,
+    parse_address,
+    read,
+    read_all,
+    read_manifest,
+    write_manifest,
+)
+from ccs.results.table import read_table, write_table
+
+__all__ = [
+    "MANIFEST_FILE",
+    "PRECOMPUTED",
+    "Collection",
+    "Results",
+    "folder_name",
+    "load",
+    "parse_address",
+    "read",
+    "read_all",
+    "read_manifest",
+    "read_table",
+    "write_manifest",
+    "write_table",
+]

@@ -1,0 +1,164 @@
+"""What searches for heads found, kept beside a model's results: `<folder of results>/<model>.search.json`.
+
+It stands beside the model's folder and not in it, since a new run clears that of all but its tables; a search
+of other weights than the results' is left out with a notice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ccs.errors import InputError
+from ccs.files import atomic_write
+from ccs.heads import HeadSet
+from ccs.measures.stats import Effect, Estimate
+from ccs.results import folder_name
+from ccs.search import Found, Limits, Point, Report
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unseen:
+    """One set of heads on the half that the search did not see.
+
+    Mean MaxSkew over the prompts and top-1 accuracy; changes are from no head off. `front`: no other set
+    beats it in one of the two without being worse in the other.
+    """
+
+    plan: str
+    seed: int | None
+    heads: HeadSet
+    front: bool
+    max_skew: Estimate
+    max_skew_change: Effect
+    chance: Estimate
+    accuracy: Estimate
+    accuracy_change: Effect
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """One search: what was asked of which model, the answer (`heads`), and what either half shows.
+
+    `seen`: every head alone, no head off, then each step, on the half that the search saw. `k`: the
+    cut-off for all pictures of people; either half has half of it.
+    """
+
+    model: str
+    weights_hash: str
+    people: str
+    attribute: str
+    things: str
+    prompts: tuple[str, ...]
+    templates: tuple[str, ...]
+    k: int
+    seed: int
+    limits: Limits
+    heads: HeadSet
+    seen: tuple[Point, ...]
+    unseen: tuple[Unseen, ...]
+
+    @property
+    def asked(self) -> tuple[str, str, str]:
+        """What tells this search from others of its model."""
+        return self.people, self.attribute, self.things
+
+
+def unseen(found: Found) -> tuple[Unseen, ...]:
+    """The reports of a search as they are kept."""
+    return tuple(_unseen(one, one in found.front) for one in found.reports)
+
+
+def _unseen(report: Report, front: bool) -> Unseen:
+    return Unseen(
+        plan=report.plan.name,
+        seed=report.plan.seed,
+        heads=report.plan.off,
+        front=front,
+        max_skew=report.bias.max_skew.mean,
+        max_skew_change=report.max_skew_change,
+        chance=report.bias.max_skew.chance_mean,
+        accuracy=report.accuracy.top1,
+        accuracy_change=report.accuracy_change,
+    )
+
+
+def place(folder: Path, model: str) -> Path:
+    """Where a model's searches are in a folder of results."""
+    return folder / f"{folder_name(model)}.search.json"
+
+
+def as_data(search: Search) -> dict[str, Any]:
+    """The search as plain data."""
+    data = asdict(search) | {"heads": str(search.heads)}
+    data["seen"] = [asdict(one) | {"off": str(one.off)} for one in search.seen]
+    data["unseen"] = [asdict(one) | {"heads": str(one.heads)} for one in search.unseen]
+    return data
+
+
+def of_data(data: Mapping[str, Any]) -> Search:
+    """The search that `as_data` gave. Raises KeyError, TypeError or ValueError for anything else."""
+    given = dict(data)
+    given |= {name: tuple(str(text) for text in given[name]) for name in ("prompts", "templates")}
+    given |= {"limits": Limits(**given["limits"]), "heads": HeadSet.parse(given["heads"])}
+    given["seen"] = tuple(Point(**(one | {"off": HeadSet.parse(one["off"])})) for one in given["seen"])
+    given["unseen"] = tuple(_unseen_of(one) for one in given["unseen"])
+    return Search(**given)
+
+
+def _unseen_of(data: Mapping[str, Any]) -> Unseen:
+    kinds: dict[str, type[Estimate | Effect]] = {
+        "max_skew": Estimate,
+        "chance": Estimate,
+        "accuracy": Estimate,
+    }
+    kinds |= {"max_skew_change": Effect, "accuracy_change": Effect}
+    figures = {name: kind(**data[name]) for name, kind in kinds.items()}
+    return Unseen(**{**data, **figures, "heads": HeadSet.parse(data["heads"])})
+
+
+def keep(folder: Path, search: Search) -> Path:
+    """Put a search beside the results in a folder, in place of one of the same question or other weights."""
+    path = place(folder, search.model)
+    earlier = _read(path) if path.exists() else ()
+    kept = [one for one in earlier if one.asked != search.asked and one.weights_hash == search.weights_hash]
+    every = sorted([*kept, search], key=lambda one: one.asked)
+    text = json.dumps({"version": VERSION, "searches": [as_data(one) for one in every]}, indent=1)
+    with atomic_write(path) as temporary:
+        temporary.write_text(text + "\n", "utf-8")
+    return path
+
+
+def beside(folder: Path, model: str, weights_hash: str) -> tuple[tuple[Search, ...], str]:
+    """The searches of these weights kept in a folder, and a notice where what is there cannot be used."""
+    path = place(folder, model)
+    if not path.exists():
+        return (), ""
+    try:
+        found = _read(path)
+    except InputError as error:
+        return (), str(error)
+    current = tuple(one for one in found if one.weights_hash == weights_hash)
+    if len(current) < len(found):
+        return (
+            current,
+            f"{path} holds searches of other weights than the results of {model}; they are left out.",
+        )
+    return current, ""
+
+
+def _read(path: Path) -> Sequence[Search]:
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        version = data["version"]
+        found = [of_data(one) for one in data["searches"]] if version == VERSION else []
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:  # InputError is a ValueError
+        raise InputError(f"{path} is not what python -m batch.search writes ({error!r}).") from None
+    if version != VERSION:
+        raise InputError(f"{path} has version {version!r} and this program reads version {VERSION}.")
+    return found

@@ -1,0 +1,211 @@
+"""The results of runs: a model's tables and manifest, read whole, from a folder or from the Hub.
+
+A collection is a folder with one folder a model, as `precomputed/` is and as a published data set is:
+`<model>/<table>.parquet` and `<model>/manifest.json` (see `ccs.schema`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ccs.errors import InputError
+from ccs.files import atomic_write, sha256
+from ccs.results import schema
+from ccs.results.table import check_version, read_table, to_arrow, to_pandas
+
+PRECOMPUTED = Path(__file__).resolve().parents[2] / "precomputed"
+MANIFEST_FILE = "manifest.json"
+HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}")
+
+
+@dataclass(frozen=True)
+class Results:
+    """One model's tables (name -> rows; a table that was not computed is missing) and its manifest."""
+
+    model: str
+    folder: Path
+    tables: Mapping[str, pd.DataFrame]
+    manifest: Mapping[str, Any]
+
+    def table(self, name: str) -> pd.DataFrame:
+        """The table, or one without rows but with its columns where it was not computed."""
+        if name not in schema.TABLES:
+            raise InputError(f"There is no table {name!r}; there are {', '.join(schema.TABLES)}.")
+        return self.tables[name] if name in self.tables else to_pandas(name, to_arrow(name, []))
+
+    def main_scores(self) -> pd.DataFrame:
+        """The scores at the main K, the smallest of several."""
+        scores = self.table("scores")
+        return scores[scores["k"] == scores["k"].min()] if len(scores) else scores
+
+    def main_judgments(self) -> pd.DataFrame:
+        """The judgments of the texts that count at the main K; all of them where there are no scores."""
+        judgments, scores = self.table("judgments"), self.main_scores()
+        return judgments[judgments["rank"] < scores["k"].iloc[0]] if len(scores) else judgments
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Results of several models. `source` says where they are from, `notices` what was not as asked."""
+
+    models: Mapping[str, Results]
+    source: str
+    revision: str | None = None
+    notices: tuple[str, ...] = field(default=())
+
+
+def folder_name(model: str) -> str:
+    """A model's name as the name of its folder: `ViT-B-32/openai` becomes `ViT-B-32--openai`."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "--", model).strip(".-")
+    if not name:
+        raise InputError(f"The model name {model!r} holds no letter or digit to name a folder by.")
+    return name
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest, last of all: it makes the tables that it names a whole."""
+    if missing := [key for key in schema.MANIFEST if key not in manifest]:
+        raise InputError(f"The manifest of {folder} lacks {', '.join(missing)}.")
+    with atomic_write(folder / MANIFEST_FILE) as temporary:
+        temporary.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """A model's manifest, validated."""
+    path = folder / MANIFEST_FILE
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder} holds no {MANIFEST_FILE}, so its tables are not a finished run."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not readable JSON.") from error
+    if not isinstance(manifest, dict) or "schema_version" not in manifest:
+        raise InputError(f"{path} is not a manifest of this project.")
+    check_version(manifest["schema_version"], path)
+    if manifest["schema_version"] < 2:
+        manifest.setdefault("chance_ccs", [])
+    if missing := [key for key in schema.MANIFEST if key not in manifest]:
+        raise InputError(f"{path} lacks {', '.join(missing)}.")
+    return manifest
+
+
+def read(folder: Path) -> Results:
+    """One model's results. Raises InputError if a table is missing, changed since written, or not valid."""
+    manifest, tables = read_manifest(folder), {}
+    for name, entry in manifest["tables"].items():
+        path = folder / f"{name}.parquet"
+        if not path.is_file():
+            raise InputError(
+                f"{folder} is incomplete: its manifest names the table {name}, which is not there."
+            )
+        if sha256(path) != entry["sha256"]:
+            raise InputError(
+                f"{path} is not the file that its manifest describes; the run may not have finished."
+            )
+        tables[name] = read_table(path)
+    return Results(str(manifest["model"]["name"]), folder, tables, manifest)
+
+
+def read_all(
+    folder: Path, source: str, revision: str | None = None, notices: Sequence[str] = ()
+) -> Collection:
+    """All models' results in a folder; what cannot be read is left out and named in the notices."""
+    models, told = {}, list(notices)
+    inside = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    for path in inside:
+        if path.name.startswith("."):
+            continue
+        try:
+            results = read(path)
+            models[results.model] = results
+        except InputError as error:
+            told.append(str(error))
+    return Collection(models, source, revision, tuple(told))
+
+
+def load(
+    source: str | Path | None = None, *, precomputed: Path = PRECOMPUTED, cache: Path | None = None
+) -> Collection:
+    """Results from a folder, from `hf://datasets/USER/NAME@REVISION`, or (None) those in `precomputed`.
+
+    The Hub's files are cached (in `cache`, or where huggingface_hub does). Where the Hub cannot be reached or
+    has nothing to read, the cached copy of that revision is used, and without one the shipped results;
+    `source` and `notices` say so. Raises InputError for an address that is not one, or a folder that is not
+    there.
+    """
+    if source is None:
+        return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)")
+    text = str(source)
+    if not text.startswith("hf://"):
+        folder = Path(source)
+        if not folder.is_dir():
+            raise InputError(f"There is no folder {text} to load results from.")
+        return read_all(folder, f"the folder {text}")
+    return _load_hub(text, precomputed, cache)
+
+
+def parse_address(address: str) -> tuple[str, str | None]:
+    """`hf://datasets/USER/NAME@REVISION` as (repository, revision or None)."""
+    match = re.fullmatch(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?", address)
+    if not match:
+        raise InputError(
+            f"{address!r} is no address of results; one looks like hf://datasets/USER/NAME@REVISION."
+        )
+    return match[1], match[2]
+
+
+def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection:
+    # Imported here: the embedded default never needs the Hub, and the import takes time.
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    repository, revision = parse_address(address)
+    endpoint = os.environ.get("HF_ENDPOINT") or None
+    kind: dict[str, Any] = {"repo_type": "dataset", "allow_patterns": list(HUB_FILES)}
+    kind |= {"cache_dir": cache, "endpoint": endpoint}
+    notices: list[str] = []
+    try:
+        # Asked first, for snapshot_download turns to its cache by itself and does not say so.
+        HfApi(endpoint=endpoint).dataset_info(repository, revision=revision, timeout=10)
+        folder = Path(snapshot_download(repository, revision=revision, **kind))
+        found = read_all(folder, f"the Hub ({address}, commit {folder.name[:12]})", folder.name)
+        if found.models:
+            return found
+        notices += [f"{address} holds no results that can be read.", *found.notices]
+    except HFValidationError as error:
+        raise InputError(f"{address!r} is no address of results: {error}.") from error
+    except Exception as error:  # whatever goes wrong between here and the Hub, there is something to show
+        notices.append(f"{address} could not be loaded: {_why(error)}.")
+    try:
+        cached = Path(snapshot_download(repository, revision=revision, local_files_only=True, **kind))
+        source = f"the cached copy of {address} (commit {cached.name[:12]})"
+        found = read_all(cached, source, cached.name, notices)
+        if found.models:
+            return found
+        notices = list(found.notices)
+    except Exception:  # the cache says "not there" with several unrelated exceptions
+        notices.append(f"There is no cached copy of {address}.")
+    return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)", None, notices)
+
+
+def _why(error: Exception) -> str:
+    """One line on what went wrong; an error's text may quote request headers, so only its status is told."""
+    response = getattr(error, "response", None)
+    if response is not None:
+        meaning = {
+            401: "the token is missing or not valid",
+            403: "access is not allowed",
+            404: "it does not exist",
+        }
+        return f"status {response.status_code}, {meaning.get(response.status_code, 'the Hub refused')}"
+    return type(error).__name__

@@ -1,0 +1,109 @@
+"""Pools of texts, each text with its concept where that is known.
+
+Two pools ship: `world` (what the drawn world can show, worded as its captions) and `photographs` (general
+descriptions). A CSV with the columns text and, if there are tags, concept is read too, and so is any text
+file, one text a line.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from ccs.errors import InputError
+
+POOLS = ("world", "photographs")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Texts in order, no two the same but for case and spaces.
+
+    `concepts` stands beside `texts`, None where a text has no tag; `fingerprint` (SHA-256) changes with any
+    text, tag or their order; `dropped` counts the repetitions that were left out.
+    """
+
+    name: str
+    texts: tuple[str, ...]
+    concepts: tuple[str | None, ...]
+    fingerprint: str
+    dropped: int
+    _tags: dict[str, str | None] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_tags", dict(zip(self.texts, self.concepts, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def concept_of(self, text: str) -> str | None:
+        """The text's tag; None if it has none or is not in the pool."""
+        return self._tags.get(text)
+
+
+def make_pool(name: str, rows: Iterable[tuple[str, str | None]]) -> Pool:
+    """A pool of (text, concept) rows. Spaces are made single; of texts equal but for case the first stays.
+
+    CLIP's tokenizer sees neither case nor the number of spaces: such texts have one embedding. InputError
+    if nothing is left.
+    """
+    kept: dict[str, tuple[str, str | None]] = {}
+    dropped = 0
+    for text, concept in rows:
+        tidy = " ".join(text.split())
+        if not tidy:
+            continue
+        if tidy.casefold() in kept:
+            dropped += 1
+            continue
+        kept[tidy.casefold()] = (tidy, (concept or "").strip() or None)
+    if not kept:
+        raise InputError(f"The pool of texts {name!r} holds no text.")
+    texts, concepts = zip(*kept.values(), strict=True)
+    digest = hashlib.sha256(json.dumps([texts, concepts], ensure_ascii=False).encode()).hexdigest()
+    return Pool(name, texts, concepts, digest, dropped)
+
+
+def load_pool(name_or_path: str | Path) -> Pool:
+    """A pool that ships (`world`, `photographs`) or a file of one's own (.csv, or one text a line).
+
+    InputError if there is no such pool or file, or if it cannot be read as texts.
+    """
+    name = str(name_or_path)
+    if name in POOLS:
+        source = files("ccs.texts").joinpath(f"{name}.csv").read_text(encoding="utf-8")
+        return make_pool(name, _read_csv(source, name))
+    path = Path(name_or_path)
+    if not path.is_file():
+        raise InputError(
+            f"There is no pool of texts {name!r}: give one of {', '.join(POOLS)}, or a file with one text a "
+            "line or a CSV with a column `text`."
+        )
+    try:
+        source = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not a text file in UTF-8 (byte {error.start}).") from None
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror}.") from None
+    if "\0" in source:
+        raise InputError(f"{name} is not a text file: it holds NUL characters.")
+    if path.suffix.lower() == ".csv":
+        return make_pool(path.stem, _read_csv(source, name))
+    return make_pool(path.stem, ((line, None) for line in source.splitlines()))
+
+
+def _read_csv(source: str, name: str) -> list[tuple[str, str | None]]:
+    reader = csv.DictReader(io.StringIO(source, newline=""))
+    if "text" not in (reader.fieldnames or ()):
+        found = ", ".join(reader.fieldnames or ()) or "none"
+        raise InputError(f"{name} has no column `text`; its columns are: {found}.")
+    try:
+        return [(row["text"] or "", row.get("concept")) for row in reader]
+    except csv.Error as error:
+        raise InputError(f"{name} is not a readable CSV (line {reader.line_num}: {error}).") from None

@@ -1,0 +1,159 @@
+"""TEXTSPAN: the few texts whose directions explain most of what a head varies in.
+
+The method of Gandelsman, Efros and Steinhardt, "Interpreting CLIP's Image Representation via Text-Based
+Decomposition" (ICLR 2024), computed from second moments instead of the images x D matrix. As in the authors'
+released code:
+
+1. Texts are projected on the span of the head's contributions: the leading `rank` right singular vectors of
+   the matrix of contributions, which is NOT centered for this step.
+2. For the greedy choice the contributions ARE centered. The text t (projected, not rescaled to unit length)
+   with the largest variance of x . t is chosen, and its direction is removed from contributions and texts.
+
+Removing the direction from the texts alone gives the same choice, and the variance of x . t is t' C t, so the
+covariance C is all that is needed. The released code keeps 80 singular vectors whatever the model; above the
+head's true rank these are numerical noise and the later picks differ between machines. Here the rank is at
+most the head dimension by default and never more than the true rank.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.model.moments import Moments
+
+_RELATIVE = 1e-6  # of the largest singular value: well above float32's noise, which is what is collected
+_TIE = 1e-9  # scores closer than this, relatively, are equal: they differ by rounding only
+_EXHAUSTED = 1e-18  # of the first score: what remains of the texts is rounding
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A chosen text.
+
+    share: the part of the head's variance along the direction that this text adds; the shares of a head sum
+    to what its texts explain together. index: the text's place in the pool as given.
+    """
+
+    text: str
+    share: float
+    index: int
+
+
+def textspan(
+    moments: Moments,
+    texts: Sequence[str],
+    text_embeddings: np.ndarray,
+    k: int = 5,
+    *,
+    rank: int | None = None,
+    heads: HeadSet | None = None,
+) -> dict[Head, tuple[Span, ...]]:
+    """Choose k texts for every head, in order of choice (the method and its steps: see this module).
+
+    moments: of at least two images. texts: the pool; a text that repeats another but for case and surrounding
+    space is left out, which is logged. text_embeddings: [texts, D], unit length as `embed_texts` gives them.
+    rank: directions of the head kept in step 1, the head dimension by default; directions whose singular
+    value is below 1e-6 of the largest are never kept. heads: those wanted, all of `moments` by default.
+
+    Texts that score the same are chosen in the order of the pool. Once k exceeds what the head varies in, the
+    texts left score nothing: they follow in that order too, with share 0.
+
+    Raises InputError for a pool smaller than k, embeddings that do not fit or are not finite, fewer than two
+    images, or heads that the moments lack.
+    """
+    heads = moments.heads if heads is None else heads
+    _check(moments, texts, text_embeddings, k, rank, heads)
+    kept = _without_repeats(texts)
+    if k > len(kept):
+        raise InputError(f"{k} texts a head cannot be chosen from a pool of {len(kept)} different ones.")
+    embeddings = np.asarray(text_embeddings, np.float64)[kept]
+    rank = moments.head_dim if rank is None else rank
+    second = moments.products / moments.count
+    covariance = moments.covariance()
+    spans = {}
+    for row, head in enumerate(moments.heads):
+        if head not in heads:
+            continue
+        directions, variances, total = _subspace(moments.basis[row], second[row], covariance[row], rank)
+        chosen = _greedy(embeddings @ directions, variances, k)
+        spans[head] = tuple(
+            Span(texts[kept[i]], float(explained / total) if total else 0.0, kept[i])
+            for i, explained in chosen
+        )
+    return spans
+
+
+def _subspace(
+    basis: np.ndarray, second: np.ndarray, covariance: np.ndarray, rank: int
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Orthonormal directions [D, rank] that the head's contributions span, the variance along each (they are
+    chosen so that contributions are uncorrelated in them), and the head's total variance."""
+    q, r = np.linalg.qr(basis.astype(np.float64).T)  # contributions are q @ (r @ coordinates)
+    strength, vectors = np.linalg.eigh(r @ second @ r.T)
+    strongest = max(float(strength[-1]), 0.0)
+    kept = vectors[:, -rank:][:, strength[-rank:] > _RELATIVE**2 * strongest]
+    covariance = r @ covariance @ r.T
+    variances, rotation = np.linalg.eigh(kept.T @ covariance @ kept)
+    variances[variances <= _RELATIVE**2 * strongest] = 0  # the mean alone reaches into these directions
+    total = float(np.trace(covariance))
+    return q @ kept @ rotation, variances, total if total > _RELATIVE**2 * strongest else 0.0
+
+
+def _greedy(texts: np.ndarray, variances: np.ndarray, k: int) -> list[tuple[int, float]]:
+    """Row and explained variance of k texts, given in coordinates [texts, rank] that are uncorrelated."""
+    chosen: list[tuple[int, float]] = []
+    left = np.ones(len(texts), dtype=bool)
+    first = 0.0
+    for _ in range(k):
+        scores = np.where(left, texts**2 @ variances, -1.0)
+        best = float(scores.max())
+        first = first or best
+        if best <= _EXHAUSTED * first:
+            pick, explained = int(np.argmax(left)), 0.0
+        else:
+            pick = int(np.argmax(scores >= best * (1 - _TIE)))
+            direction = texts[pick] / np.linalg.norm(texts[pick])
+            explained = float(direction**2 @ variances)
+            texts = texts - np.outer(texts @ direction, direction)
+        left[pick] = False
+        chosen.append((pick, explained))
+    return chosen
+
+
+def _without_repeats(texts: Sequence[str]) -> list[int]:
+    seen: dict[str, int] = {}
+    for index, text in enumerate(texts):
+        seen.setdefault(text.strip().casefold(), index)
+    if dropped := len(texts) - len(seen):
+        log.warning("%d of %d texts repeat another one and are left out.", dropped, len(texts))
+    return list(seen.values())
+
+
+def _check(
+    moments: Moments, texts: Sequence[str], embeddings: np.ndarray, k: int, rank: int | None, heads: HeadSet
+) -> None:
+    moments.require(2)
+    if k < 1:
+        raise InputError(f"At least one text a head is to be chosen, not {k}.")
+    if rank is not None and rank < 1:
+        raise InputError(f"The rank is at least 1, not {rank}.")
+    expected = (len(texts), moments.basis.shape[2])
+    if np.shape(embeddings) != expected:
+        raise InputError(f"The texts' embeddings must be {list(expected)}, not {list(np.shape(embeddings))}.")
+    if not np.isfinite(embeddings).all():
+        raise InputError("The texts' embeddings are not all finite numbers.")
+    if missing := heads - moments.heads:
+        raise InputError(f"These moments hold no {missing}; they hold {moments.heads}.")
+
+
+def explained(spans: Mapping[Head, Sequence[Span]]) -> dict[Head, float]:
+    """Share of each head's variance that its texts explain together."""
+    return {head: sum(span.share for span in chosen) for head, chosen in spans.items()}

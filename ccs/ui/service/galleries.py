@@ -1,0 +1,175 @@
+"""Pictures of people to be ranked: which galleries there are, and what a model makes of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from ccs.datasets.sets import BiasSet
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.model.model import Model
+from ccs.model.tower import Trunk
+from ccs.ui.service.cache import Budget, Memory
+
+DRAWN = {"world/faces": "faces", "world/counterfactuals": "counterfactuals"}
+MOST, STEP = 120, 10**11
+TRUNK_BYTES = 300 * 2**20
+DIRECT_BYTES = 600 * 2**20
+PRUNED_BYTES = 512 * 2**20
+
+
+@dataclass
+class Seen:
+    """A gallery through one model: activations below the first prunable layer (None where too large),
+    embeddings with nothing off [n, d], direct effects of each head [n, heads, d] (float16) once asked for."""
+
+    trunk: Trunk | None
+    base: np.ndarray
+    pruned: Memory
+    direct: np.ndarray | None = None
+
+
+def chunk(model: Model) -> int:
+    """Pictures between two reports of progress: about a second's work, for Cancel takes effect there."""
+    passes = 24 * model.n_layers * model.tower.n_tokens * model.tower.width**2  # floating point operations
+    return int(min(MOST, max(4, STEP // passes)))
+
+
+class Galleries:
+    """All galleries, each read once. Drawn faces always; others are added. Threads may share it.
+
+    `specs`: gallery -> what `ccs.ui.labelled.open_gallery` opens it by, for programs that open it too.
+    """
+
+    def __init__(self, others: Sequence[BiasSet] = (), specs: Mapping[str, str] | None = None) -> None:
+        self.specs = dict(specs or {})
+        self._sets: dict[str, BiasSet] = {one.name: one for one in others}
+        self._names = (*DRAWN, *self._sets)
+        self._images: dict[str, tuple[Image.Image, ...]] = {}
+        self._seen = Memory(3)
+        self._budget = Budget(PRUNED_BYTES)
+        self._lock = threading.Lock()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._names
+
+    def get(self, name: str) -> BiasSet:
+        """The gallery; InputError for an unknown name."""
+        with self._lock:
+            if name not in self._sets:
+                if name not in DRAWN:
+                    raise InputError(f"There is no gallery {name!r}; there are {', '.join(self._names)}.")
+                from ccs.world import sets
+
+                self._sets[name] = sets.bias_set(DRAWN[name])
+            return self._sets[name]
+
+    def image(self, name: str, index: int) -> Image.Image:
+        return self.get(name).images[index]
+
+    def seen(self, model: Model, name: str) -> Iterator[float]:
+        """See the gallery through the model, where that has not been done: yields the share that is done."""
+        key = (model.weights_hash, name)
+        if key in self._seen:
+            return
+        images = self.get(name).images
+        size = len(images) * model.tower.n_tokens * model.tower.width * 4
+        trunks, rows, step = [], [], chunk(model)
+        for start in range(0, len(images), step):
+            part = [images[i] for i in range(start, min(start + step, len(images)))]
+            trunk = model.trunk(part)
+            rows.append(model.embed_trunk(trunk))
+            if size <= TRUNK_BYTES:
+                trunks.append(trunk)
+            yield (start + len(part)) / len(images)
+        whole = _joined(trunks) if trunks else None
+        found = Seen(whole, np.concatenate(rows), Memory(16, self._budget))
+        self._seen.get(key, lambda: found)
+
+    def _of(self, model: Model, name: str) -> Seen:
+        for _ in self.seen(model, name):
+            pass
+        found = self._seen.find((model.weights_hash, name))
+        assert isinstance(found, Seen)
+        return found
+
+    def known(self, model: Model, name: str) -> Seen | None:
+        """What the model has made of the gallery so far; None before `seen` has run."""
+        key = (model.weights_hash, name)
+        return self._of(model, name) if key in self._seen else None
+
+    def base(self, model: Model, name: str) -> np.ndarray:
+        """Embeddings [n, d] of the gallery with no head off."""
+        return self._of(model, name).base
+
+    def ready(self, model: Model, name: str, off: HeadSet) -> bool:
+        """Whether `pruned` is an instant away."""
+        key = (model.weights_hash, name)
+        return key in self._seen and (not off or off in self._of(model, name).pruned)
+
+    def estimate(self, model: Model, name: str, off: HeadSet) -> np.ndarray | None:
+        """Embeddings [n, d] with the direct effects of the heads subtracted: instant once they are known.
+
+        Later layers do not react, unlike in `pruned`. None where the effects were never collected.
+        """
+        seen = self._of(model, name)
+        if seen.direct is None:
+            return None
+        order = list(model.heads)
+        rows = [order.index(head) for head in off]
+        out = seen.base - seen.direct[:, rows].sum(axis=1, dtype=np.float32)
+        unit: np.ndarray = out / np.linalg.norm(out, axis=1, keepdims=True)
+        return unit
+
+    def collect(self, model: Model, name: str) -> Iterator[float]:
+        """Collect the direct effects that `estimate` needs, where they fit the memory set aside for them."""
+        seen, images = self._of(model, name), self.get(name).images
+        heads = list(model.heads)
+        if seen.direct is not None or len(images) * len(heads) * model.dim * 2 > DIRECT_BYTES:
+            return
+        layers, numbers = [h.layer for h in heads], [h.head for h in heads]
+        direct, step = np.empty((len(images), len(heads), model.dim), np.float16), chunk(model)
+        for start in range(0, len(images), step):
+            part = [images[i] for i in range(start, min(start + step, len(images)))]
+            direct[start : start + len(part)] = model.contributions(part).direct[:, layers, numbers]
+            yield (start + len(part)) / len(images)
+        seen.direct = direct
+
+    def pruned(self, model: Model, name: str, off: HeadSet) -> Iterator[float]:
+        """Embed the gallery with the heads off, in the forward pass: yields the share that is done.
+
+        `embeddings` then has the answer.
+        """
+        yield from self.seen(model, name)
+        seen = self._of(model, name)
+        if not off or off in seen.pruned:
+            return
+        images, rows, step = self.get(name).images, [], chunk(model)
+        for start in range(0, len(images), step):
+            stop = min(start + step, len(images))
+            if seen.trunk is not None:
+                part = Trunk(seen.trunk.tokens[start:stop], seen.trunk.layer)
+                rows.append(model.embed_trunk(part, off))
+            else:
+                rows.append(model.embed_images([images[i] for i in range(start, stop)], off))
+            yield stop / len(images)
+        seen.pruned.get(off, lambda: np.concatenate(rows))
+
+    def embeddings(self, model: Model, name: str, off: HeadSet) -> np.ndarray:
+        """Embeddings [n, d] of the gallery with the heads at zero in the forward pass."""
+        for _ in self.pruned(model, name, off):
+            pass
+        seen = self._of(model, name)
+        return seen.base if not off else seen.pruned.get(off, lambda: seen.base)
+
+
+def _joined(trunks: Sequence[Trunk]) -> Trunk:
+    import torch
+
+    return Trunk(torch.cat([trunk.tokens for trunk in trunks]), trunks[0].layer)

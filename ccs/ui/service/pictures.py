@@ -1,0 +1,115 @@
+"""The pictures that a visitor works on: the drawn examples, their classes, and how a model sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+from PIL import Image
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.measures.accuracy import class_weights
+from ccs.model.model import Model
+from ccs.model.tower import Trunk
+from ccs.ui.service import attention
+from ccs.ui.service.uploads import Picture
+from ccs.ui.session import Session
+
+SHOWN = 4
+PAGES = 25
+
+
+@dataclass(frozen=True)
+class Example:
+    """Four drawn pictures of a set, with what to ask about them."""
+
+    pictures: tuple[Picture, ...]
+    classes: tuple[str, ...]
+    templates: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+def example_names() -> tuple[str, ...]:
+    """The drawn sets that pictures can be taken from; occupations first, which the page opens with."""
+    from ccs.world import sets
+
+    names = sets.classification_names()
+    return tuple(sorted(names, key=lambda name: (name != "occupations", names.index(name))))
+
+
+def parse_example(example: str) -> tuple[str, int]:
+    """`occupations:3` is the set occupations and its fourth page; InputError where there is none such."""
+    name, _, page = (example or "occupations").partition(":")
+    if name not in example_names() or not (page or "0").isdigit() or int(page or 0) >= PAGES:
+        raise InputError(f"There is no example {example!r}; one looks like occupations:0.")
+    return name, int(page or 0)
+
+
+@lru_cache(maxsize=32)
+def load_example(example: str) -> Example:
+    """The four pictures of `occupations:3`, drawn from seeds that training never sees."""
+    from ccs.world import sets
+
+    name, page = parse_example(example)
+    whole = sets.classification_set(name)
+    # Steps through the classes so that four neighbors are four different things.
+    indices = [(page * SHOWN + i) * 7 % len(whole.images) for i in range(SHOWN)]
+    answers = tuple(whole.classes[whole.labels[i]] for i in indices)
+    shown = tuple(
+        Picture(answer, whole.images[i], drawn=True) for i, answer in zip(indices, answers, strict=True)
+    )
+    return Example(shown, whole.classes, whole.templates, answers)
+
+
+def first_right(model: Model, name: str) -> int:
+    """The first page of a set whose pictures the whole model names rightly; 0 if there is none."""
+    for page in range(PAGES):
+        example = load_example(f"{name}:{page}")
+        weights = class_weights(model, example.classes, example.templates)
+        found = (model.embed_images([p.image for p in example.pictures]) @ weights.T).argmax(axis=1)
+        if [example.classes[i] for i in found] == list(example.answers):
+            return page
+    return 0
+
+
+def pictures(session: Session) -> tuple[Picture, ...]:
+    """The visitor's own pictures, or the example where there are none."""
+    return session.uploads or load_example(session.state.example).pictures
+
+
+def trunk(session: Session, model: Model) -> Trunk:
+    """The pictures' activations below the first prunable layer; made once for the same pictures."""
+    shown = pictures(session)
+    key = ("trunk", model.weights_hash, tuple(p.key for p in shown))
+    return session.memory.get(key, lambda: model.trunk([p.image for p in shown]))
+
+
+def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:
+    """Embeddings [plans, pictures, d] of the visitor's pictures; what was computed before is not again."""
+    shown = pictures(session)
+    key = tuple(p.key for p in shown)
+    start = trunk(session, model)
+
+    def one(off: HeadSet) -> np.ndarray:
+        made = partial(model.embed_trunk, start, off)
+        return session.memory.get(("embed", model.weights_hash, key, off), made)
+
+    return np.stack([one(off) for off in plans])
+
+
+def looks(session: Session, model: Model, layer: int, off: HeadSet) -> np.ndarray:
+    """Attention [pictures, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
+    below = HeadSet(head for head in off if head.layer < layer)
+    key = ("attention", model.weights_hash, tuple(p.key for p in pictures(session)), layer, below)
+    start = trunk(session, model)
+    return session.memory.get(key, lambda: attention.layer_attention(model.tower, start, layer, below))
+
+
+def seen(session: Session, model: Model) -> tuple[Image.Image, ...]:
+    """The visitor's pictures as the model gets them."""
+    shown = pictures(session)
+    key = ("seen", model.weights_hash, tuple(p.key for p in shown))
+    return session.memory.get(key, lambda: tuple(attention.seen(model, p.image) for p in shown))

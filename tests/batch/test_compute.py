@@ -1,0 +1,283 @@
+"""batch.compute from the command line to the tables, on a tiny model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import ccs
+from batch.compute import __main__ as compute
+from batch.compute.checks import zeroed
+from batch.compute.settings import Settings
+from ccs import results
+from ccs.datasets import open_set
+from ccs.measures import accuracy as zeroshot
+from tests.support.compute_sample import arguments, contents, fork, run, small_pool
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_pool(tmp_path_factory.mktemp("pool"))
+
+
+@pytest.fixture(scope="module")
+def done(tiny_folder: Path, texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of one small run."""
+    out = tmp_path_factory.mktemp("results")
+    assert run(arguments(tiny_folder, texts, out)) == 0
+    return out
+
+
+def times(out: Path) -> dict[str, int]:
+    """When each shard was written."""
+    shards = [path for path in (out / ".stages").rglob("*.*.*.*") if path.is_file()]
+    return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in shards}
+
+
+def test_tables_are_valid_and_the_manifest_says_how(done: Path) -> None:
+    read = results.read(done / "tiny")
+    assert set(read.tables) == {"spans", "labels", "judgments", "scores", "pruning", "retrieval", "heads"}
+    manifest = read.manifest
+    assert manifest["images"]["count"] == 60
+    assert manifest["judges"] == [{"name": "tags", "stand_in": True}]
+    # two texts a head: a label always fits one of them, and one that fits both is rarer than not
+    none, one, both = manifest["chance_ccs"]
+    assert none == 0
+    assert one + both == pytest.approx(1)
+    assert one > both > 0
+    assert max(manifest["largest_error"].values()) < 1e-5
+    assert set(manifest["largest_error"]) == {"forward", "plans", "contributions"}
+    assert manifest["measured"]["seconds"]["moments"] > 0
+    assert 0 <= manifest["measured"]["waiting_share"] <= 1
+    assert {entry["name"] for entry in manifest["sets"]} == {"world/digits", "world/clips"}
+    spans, scores = read.table("spans"), read.table("scores")
+    assert len(spans) == 16 * 2
+    assert len(scores) == 16
+    sums = spans.groupby(["layer", "head"])["share"].sum()
+    assert np.allclose(sums.to_numpy(), scores.set_index(["layer", "head"])["share"].to_numpy(), atol=1e-9)
+    yes = read.table("judgments").groupby(["layer", "head"])["verdict"].sum()
+    assert (yes == scores.set_index(["layer", "head"])["ccs"]).all()
+    selective = read.table("heads").query("measure == 'selectivity' and factor == 'style'")
+    assert len(selective) == 16
+
+
+def test_pruned_accuracy_is_that_of_a_copy_with_zeroed_columns(done: Path, tiny_folder: Path) -> None:
+    model, data = ccs.load(str(tiny_folder)), open_set("world/digits", max_images=40)
+    weights = zeroshot.class_weights(model, data.classes, data.templates)
+    rows = results.read(done / "tiny").table("pruning").query("metric == 'top1'").set_index("plan")
+    for plan in ("none", "random", "high"):
+        row = rows.loc[plan] if plan != "random" else rows.loc["random"].dropna(subset="seed").iloc[0]
+        clip = zeroed(model, ccs.HeadSet.parse(row["heads"]))
+        embedded = clip.encode_image(model.preprocess(data.images), normalize=True).detach().numpy()
+        expected = (np.argmax(embedded @ weights.T, axis=1) == data.labels).mean()
+        assert row["value"] == pytest.approx(expected, abs=1e-9)
+    assert rows.loc["none"]["difference"] == 0
+
+
+def test_a_random_plan_has_a_mean_over_its_seeds(done: Path) -> None:
+    rows = results.read(done / "tiny").table("pruning").query("plan == 'random' and metric == 'top1'")
+    seeds, mean = rows.dropna(subset="seed"), rows[rows["seed"].isna()].iloc[0]
+    assert len(seeds) == 5
+    assert mean["value"] == pytest.approx(seeds["value"].mean())
+    assert mean["low"] <= mean["value"] <= mean["high"]
+
+
+def test_a_second_run_does_nothing_again(done: Path, tiny_folder: Path, texts: Path) -> None:
+    before, stamps = contents(done), times(done)
+    assert run(arguments(tiny_folder, texts, done)) == 0
+    assert contents(done) == before
+    assert times(done) == stamps
+
+
+def test_a_changed_setting_redoes_what_depends_on_it(
+    tiny_folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = arguments(tiny_folder, texts, tmp_path)
+    assert run(first) == 0
+    stamps = times(tmp_path)
+
+    def redone(*more: str) -> set[str]:
+        assert compute.main([*first, *more]) == 0
+        said = capsys.readouterr().out
+        return {line.split()[1] for line in said.splitlines() if line.startswith("Stage ")}
+
+    changed = redone("--k", "3")
+    assert {"spans", "labels", "judgments"} <= changed
+    assert changed.isdisjoint({"moments", "texts", "checks", "selectivity"})
+    assert {path for path in stamps if "/texts/" in path} <= set(times(tmp_path))
+
+
+@pytest.mark.parametrize("more", [("--batch-size", "3", "--workers", "1"), ("--shard", "60")])
+def test_figures_do_not_depend_on_how_the_work_is_cut(
+    done: Path, tiny_folder: Path, texts: Path, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    assert run(arguments(tiny_folder, texts, tmp_path, *more)) == 0
+    same_tables(done / "tiny", tmp_path / "tiny")
+
+
+def test_further_k_add_plans_and_change_no_figure_of_the_main_k(
+    done: Path, tiny_folder: Path, texts: Path, tmp_path: Path
+) -> None:
+    assert run(arguments(tiny_folder, texts, tmp_path, "--k", "2,3")) == 0
+    main, more = results.read(done / "tiny"), results.read(tmp_path / "tiny")
+    assert more.manifest["settings"]["further_k"] == [3]
+    for name in main.tables:
+        ours, theirs = main.table(name), more.table(name)
+        if name in ("spans", "judgments"):
+            theirs = theirs[theirs["rank"] < 2]
+        elif name == "scores":
+            theirs = theirs[theirs["k"] == 2]
+        elif "plan" in ours.columns:
+            theirs = theirs[~theirs["plan"].str.contains("@")]
+        pd.testing.assert_frame_equal(ours, theirs.reset_index(drop=True))
+    # The plan high@3 against what the verdicts say, one at a time.
+    judged = more.table("judgments").groupby(["layer", "head"])["verdict"]
+    high = [ccs.Head(*place) for place, said in judged if len(said) == 3 and said.eq(True).all()]
+    rows = more.table("pruning").query("plan == 'high@3'")
+    assert high
+    assert set(rows["heads"]) == {str(ccs.HeadSet(high))}
+    shares = [
+        table["share"].to_numpy() for table in (more.table("scores").query("k == 3"), main.table("scores"))
+    ]
+    assert (shares[0] >= shares[1]).all()
+
+
+def same_tables(left: Path, right: Path) -> None:
+    ours, theirs = results.read(left), results.read(right)
+    assert set(ours.tables) == set(theirs.tables)
+    for name, table in ours.tables.items():
+        for column in table.columns:
+            a, b = table[column], theirs.tables[name][column]
+            if table[column].dtype == "float64":
+                assert np.allclose(a, b, atol=1e-6, rtol=0, equal_nan=True), (name, column)
+            else:
+                assert a.equals(b), (name, column)
+
+
+def test_foreign_and_corrupt_tables_are_set_aside_and_made_again(
+    done: Path, tiny_folder: Path, texts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(done)
+    (done / "tiny" / "notes.txt").write_text("mine")
+    (done / "tiny" / "spans.parquet").write_bytes(b"half")
+    assert compute.main(arguments(tiny_folder, texts, done)) == 0
+    said = capsys.readouterr().out
+    assert "notes.txt is not a table of results; it was set aside" in said
+    assert "spans.parquet is corrupt; it was set aside" in said
+    assert contents(done) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["--model", "organsim"], "organism"),
+        (["--k", "0"], "--k is 0, but must be at least 1"),
+        (["--k", "2,400"], "fewer than --k 400"),
+        (["--k", "400"], "fewer than --k 400"),
+        (["--stages", "spans,guesses"], "no stage 'guesses'"),
+        (["--texts", "nowhere.txt"], "no pool of texts 'nowhere.txt'"),
+        (["--images", "nowhere"], "nowhere"),
+        (["--set", "world/smells"], "world/smells"),
+        (["--device", "cuda:7"], "cuda"),
+        (["--judges", "gpt"], "names no judge"),
+        (["--batch-size", "0"], "--batch-size is 0"),
+    ],
+)
+def test_mistakes_are_sentences(
+    tiny_folder: Path,
+    texts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: list[str],
+    said: str,
+) -> None:
+    args = arguments(tiny_folder, texts, tmp_path)
+    if change[0] == "--model":
+        args = args[2:]
+    assert compute.main([*args, *change]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert said in captured.err
+    assert "Traceback" not in captured.err
+    assert not list(tmp_path.glob("*/*.parquet"))
+
+
+def test_a_folder_of_pictures_with_bad_files(
+    tiny_folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    args = [
+        "--model",
+        str(tiny_folder),
+        "--texts",
+        str(texts),
+        "--images",
+        str(folder),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert compute.main(args) == 2
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(folder / "a.png")
+    (folder / "broken.jpg").write_bytes(b"no picture")
+    assert compute.main(args) == 2
+    assert "at least two are needed" in capsys.readouterr().err
+    for name in "bcdefgh":
+        Image.fromarray(rng.integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(folder / f"{name}.png")
+    assert compute.main(args) == 0
+    assert "Left out: broken.jpg" in capsys.readouterr().out
+    read = results.read(tmp_path / "out" / "tiny")
+    assert read.manifest["images"]["count"] == 8
+    assert any("broken.jpg" in name for name in read.manifest["images"]["skipped"])
+    assert set(read.tables) == {"spans", "labels", "judgments", "scores"}
+
+
+def test_dry_run_and_plan_cost_write_no_table(
+    tiny_folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = arguments(tiny_folder, texts, tmp_path)
+    assert compute.main([*args, "--dry-run", "--judges", "default", "--labeler", "openai:gpt-4o"]) == 0
+    said = capsys.readouterr().out
+    assert "Judgments:" in said
+    assert "Labels:" in said
+    assert compute.main([*args, "--plan-cost"]) == 0
+    said = capsys.readouterr().out
+    assert "embed world/clips" in said
+    assert "GB a process" in said
+    assert not list(tmp_path.glob("*/*.parquet"))
+
+
+def _interruptible(args: list[str]) -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without it
+    return run(args)
+
+
+def test_interrupted_by_the_user(tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 130)):
+        args = arguments(tiny_folder, texts, tmp_path / str(number))
+        child = fork.Process(target=lambda args=args: os._exit(_interruptible(args)))
+        child.start()
+        began = time.monotonic()
+        while not list((tmp_path / str(number)).rglob("*.safetensors")) and time.monotonic() - began < 60:
+            child.join(0.02)
+        os.kill(child.pid or 0, number)
+        child.join()
+        assert child.exitcode == code
+        assert not list((tmp_path / str(number)).rglob("*.tmp"))
+        assert not list((tmp_path / str(number)).glob("*/manifest.json"))
+    assert run(args) == 0
+
+
+def test_defaults_depend_on_the_model() -> None:
+    organism = Settings().for_model("organism")
+    assert (organism.suite, organism.texts, organism.max_images) == ("world", "world", 2000)
+    other = Settings(images="photos").for_model("ViT-B-32/openai")
+    assert (other.suite, other.texts, other.max_images) == ("none", "photographs", None)

@@ -1,0 +1,153 @@
+"""Direct effects of every plan in the tables, against contributions subtracted image by image."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import pearsonr, spearmanr
+
+import ccs
+from batch.compute import __main__ as compute
+from ccs import results
+from ccs.datasets import open_set
+from ccs.measures import accuracy as zeroshot
+from ccs.measures import bias, effects
+from tests.support.compute_sample import small_pool
+
+IMAGES = 40
+
+
+@pytest.fixture(scope="module")
+def page_and_tables(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory):
+    """What a small run says and what it writes; shards of 16, so that contributions lie in several."""
+    out = tmp_path_factory.mktemp("out")
+    args = ["--model", str(tiny_folder), "--texts", str(small_pool(out)), "--out", str(out), "--k", "2,3"]
+    args += ["--set", "world/colors", "--set", "world/faces", "--eval-images", str(IMAGES)]
+    args += ["--max-images", "60", "--shard", "16", "--seeds", "2"]
+    with pytest.MonkeyPatch.context() as patch:
+        said: list[str] = []
+        patch.setattr("builtins.print", lambda *text, **_: said.extend(map(str, text)))
+        assert compute.main(args) == 0
+    return "\n".join(said), results.read(out / "tiny")
+
+
+@pytest.fixture(scope="module")
+def tables(page_and_tables):
+    return page_and_tables[1]
+
+
+@functools.cache
+def contributions(model, name):
+    data = open_set(name, max_images=IMAGES)
+    return data, *model.contributions([data.images[i] for i in range(len(data.images))])
+
+
+def reference(model, heads):
+    """Embeddings of both sets with all heads on, and with the contributions of these subtracted, by hand."""
+    found = {}
+    for name in ("world/colors", "world/faces"):
+        data, parts, remainder = contributions(model, name)
+        rows = []
+        for image in range(len(parts)):
+            whole = parts[image].astype(np.float64).sum(axis=(0, 1)) + remainder[image]
+            left = whole - sum(parts[image, head.layer, head.head].astype(np.float64) for head in heads)
+            rows.append((whole / np.linalg.norm(whole), left / np.linalg.norm(left)))
+        found[name] = data, np.array([one for one, _ in rows]), np.array([two for _, two in rows])
+    return found
+
+
+def changes(model, heads):
+    """The direct effect of these heads on accuracy and on the mean MaxSkew of both attributes."""
+    both = reference(model, heads)
+    data, whole, left = both["world/colors"]
+    weights = zeroshot.class_weights(model, data.classes, data.templates)
+    right = [float((np.argmax(part @ weights.T, axis=1) == data.labels).mean()) for part in (whole, left)]
+    found = {("world/colors", "top1", ""): right[1] - right[0]}
+    data, whole, left = both["world/faces"]
+    prompts = zeroshot.class_weights(model, data.occupations, data.templates)
+    for attribute, groups in data.groups.items():
+        k = data.k[attribute]
+        skews = [bias.measure(part, prompts, groups, k).max_skew.mean.value for part in (whole, left)]
+        found["world/faces", "MaxSkew mean", attribute] = skews[1] - skews[0]
+    return found
+
+
+def by_place(rows: pd.DataFrame, column: str) -> dict[tuple[str, str, str], float]:
+    return {(r["dataset"], r["metric"], r["factor"]): r[column] for _, r in rows.iterrows()}
+
+
+@pytest.mark.parametrize("plan", ["high", "high@3", "random"])
+def test_a_plans_direct_effect_is_its_contributions_subtracted(tables, tiny_model, plan):
+    rows = tables.table("effects").query(f"plan == '{plan}'")
+    if plan == "random":
+        rows = rows.dropna(subset="seed").query("seed == 0")
+    (heads,) = set(rows["heads"])
+    assert by_place(rows, "direct") == pytest.approx(changes(tiny_model, ccs.HeadSet.parse(heads)), abs=1e-5)
+
+
+def test_a_single_heads_too(tables, tiny_model):
+    for head in (ccs.Head(2, 1), ccs.Head(5, 3)):
+        rows = tables.table("heads").query(
+            f"layer == {head.layer} and head == {head.head} and measure == 'direct effect'"
+        )
+        assert by_place(rows, "value") == pytest.approx(changes(tiny_model, [head]), abs=1e-5)
+
+
+def test_the_total_effect_beside_it_is_that_of_the_other_tables(tables):
+    found = tables.table("effects")
+    plans = set(found["plan"])
+    assert {"high", "high@3", "random", "random@3"} <= plans
+    assert not [name for name in plans if name == "none" or name.startswith("single:")]
+    accuracy = tables.table("pruning").query("metric == 'top1' and subset == ''").assign(factor="")
+    skew = tables.table("bias").query("metric == 'MaxSkew mean'").assign(factor=lambda t: t["attribute"])
+    total = pd.concat([accuracy, skew])
+    keys = ["plan", "seed", "dataset", "metric", "factor"]
+    total["seed"], found = total["seed"].fillna(-1), found.assign(seed=found["seed"].fillna(-1))
+    both = found.merge(total, on=keys, suffixes=("", "_y"))
+    assert len(both) == len(found)
+    for ours, theirs in (
+        ("total", "difference"),
+        ("total_low", "difference_low"),
+        ("total_high", "difference_high"),
+        ("total_p_value", "p_value"),
+        ("n_heads", "n_heads_y"),
+    ):
+        assert np.allclose(both[ours], both[theirs], atol=1e-12, equal_nan=True)
+    every = set(total.loc[~total["plan"].str.startswith("single:"), "plan"]) - {"none"}
+    assert every == plans
+
+
+def test_a_random_plan_has_the_mean_of_its_seeds(tables):
+    rows = tables.table("effects").query("plan == 'random' and metric == 'top1'")
+    assert rows.loc[rows["seed"].isna(), "direct"].item() == pytest.approx(rows["direct"].dropna().mean())
+    assert len(rows) == 3
+
+
+def test_correlations_over_single_heads(page_and_tables):
+    page, tables = page_and_tables
+    found, heads = tables.table("correlations"), tables.table("heads")
+    assert len(found) == 2 * 3  # two methods; accuracy and two attributes
+    for _, row in found.iterrows():
+        some = heads.query(f"dataset == '{row['dataset']}' and metric == '{row['metric']}'")
+        wide = some[some["factor"] == row["factor"]].pivot(
+            index=["layer", "head"], columns="measure", values="value"
+        )
+        compute_one = {"spearman": spearmanr, "pearson": pearsonr}[row["method"]]
+        expected = compute_one(wide["direct effect"], wide["total effect"]).statistic
+        assert row["value"] == pytest.approx(expected)
+        assert row["low"] <= row["value"] <= row["high"]
+        assert (row["n"], row["between"]) == (16, "direct and total effect")
+        if row["method"] == "spearman":
+            assert f"rho {row['value']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}], 16 heads" in page
+
+
+def test_subtracting_takes_contributions_one_at_a_time():
+    rng = np.random.default_rng(0)
+    whole, parts = rng.normal(size=(3, 4)), rng.normal(size=(5, 3, 4))
+    left = whole - parts[0] - parts[1]
+    found = effects.subtracted(whole, (part for part in parts[:2]))
+    assert found == pytest.approx(left / np.linalg.norm(left, axis=1, keepdims=True), abs=1e-6)

@@ -1,0 +1,166 @@
+"""The stages that name and judge: several K in one question, and limits from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batch.compute.judge import Judging
+from batch.compute.processes import Processes
+from batch.compute.scoring import score_heads
+from batch.compute.settings import Settings, parse
+from batch.compute.stages import Store
+from ccs import InputError
+from ccs.heads import Head
+from ccs.texts.pools import load_pool
+from ccs.texts.textspan import Span
+from tests.support.llm_providers import OpenAIServer
+from tests.support.llm_server import Act, verdicts
+
+POOL = load_pool("world")
+HEADS = [Head(7, h) for h in range(4)]
+SPANS = {
+    head: tuple(Span(POOL.texts[17 * n + 5 * i], 0.1, 17 * n + 5 * i) for i in range(4))
+    for n, head in enumerate(HEADS)
+}
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
+
+
+def judging(out: Path, *more: str) -> Judging:
+    settings = parse(["--k", "2,3,4", "--out", str(out), *more])
+    return Judging(settings, Store(out / "stages", Processes(), print), Processes(), POOL, print)
+
+
+def name_or_judge(user: str, schema: Mapping[str, Any]) -> str:
+    """Labels are the first text; of the texts judged, those of an odd place are accepted."""
+    if "concept" in schema["required"]:
+        return json.dumps({"reason": "so", "concept": json.loads(user)["texts"]["text_1"]})
+    return verdicts({name: int(name[-1]) % 2 == 1 for name in schema["required"]})
+
+
+def test_one_question_holds_the_texts_of_every_k_and_the_label_is_the_first_ones(tmp_path: Path) -> None:
+    with OpenAIServer(name_or_judge) as server:
+        asked = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
+        labels = asked.labels(SPANS)
+        rows = asked.judgments(SPANS, labels)
+        sizes = sorted(len(json.loads(seen.user)["texts"]) for seen in server.asked)
+    assert sizes == [2] * 4 + [4] * 4
+    assert [len({row["rank"] for row in rows if row["head"] == head.head}) for head in HEADS] == [4] * 4
+    scores, table = score_heads(SPANS, labels, rows, dict.fromkeys(HEADS, 1.0), (2, 3, 4))
+    assert {k: {score.ccs for score in found.values()} for k, found in scores.items()} == {
+        2: {1}, 3: {2}, 4: {2},
+    }  # fmt: skip
+    assert [row["k"] for row in table] == [2] * 4 + [3] * 4 + [4] * 4
+    assert table[-1]["share"] == pytest.approx(0.4)
+
+
+def test_the_stand_ins_verdicts_do_not_depend_on_further_k(tmp_path: Path) -> None:
+    """A slow reference: each K on its own, with the main K's labels."""
+    together = judging(tmp_path / "all")
+    labels = together.labels(SPANS)
+    scores, _ = score_heads(
+        SPANS, labels, together.judgments(SPANS, labels), dict.fromkeys(HEADS, 1.0), (2, 3, 4)
+    )
+    for k in (2, 3, 4):
+        few = {head: chosen[:k] for head, chosen in SPANS.items()}
+        alone = judging(tmp_path / str(k))
+        assert alone.labels(few) == labels
+        for head in HEADS:
+            rows = [row for row in alone.judgments(few, labels) if row["head"] == head.head]
+            accepted = None if None in (said := [row["verdict"] for row in rows]) else sum(said)
+            assert scores[k][head].ccs == (accepted if rows else None)
+
+
+def test_a_head_without_a_concept_is_unknown_at_every_k(tmp_path: Path) -> None:
+    asked = judging(tmp_path)
+    labels = asked.labels(SPANS)
+    labels[HEADS[0]] = type(labels[HEADS[0]])(None, "tags")
+    rows = asked.judgments(SPANS, labels)
+    scores, table = score_heads(SPANS, labels, rows, dict.fromkeys(HEADS, 1.0), (2, 4))
+    assert scores[2][HEADS[0]].ccs is scores[4][HEADS[0]].ccs is None
+    assert {row["level"] for row in table if row["head"] == 0} == {"unknown"}
+
+
+def test_requests_a_minute_and_the_time_for_one_come_from_the_command_line(tmp_path: Path) -> None:
+    with OpenAIServer(name_or_judge) as server:
+        asked = judging(tmp_path, "--judges", server.spec, "--per-minute", "600", "--timeout", "9.5")
+        began = time.monotonic()
+        asked.judgments(SPANS, asked.labels(SPANS))
+        assert time.monotonic() - began >= 0.3  # three intervals of a tenth of a second
+        assert asked.limits.timeout == 9.5
+        server.acts.append(Act("hang"))
+        quick = judging(tmp_path / "b", "--judges", server.spec, "--timeout", "0.3", "--in-flight", "1")
+        rows = quick.judgments(SPANS, quick.labels(SPANS))
+        assert all(row["verdict"] is not None for row in rows)  # asked again after the one that hung
+        assert len(server.asked) == 4 + 5
+
+
+def test_requests_in_flight_come_from_the_command_line(tmp_path: Path) -> None:
+    release = threading.Semaphore(0)
+    with OpenAIServer(name_or_judge) as server:
+        server.acts.extend([Act("reply", before=lambda: release.acquire(timeout=20) and None)] * 4)
+        asked = judging(tmp_path, "--judges", server.spec, "--in-flight", "2")
+        labels = asked.labels(SPANS)
+        run = threading.Thread(target=asked.judgments, args=(SPANS, labels))
+        run.start()
+        while server.in_flight < 2:
+            run.join(0.01)
+            assert run.is_alive()
+        for _ in HEADS:
+            release.release()
+        run.join()
+        assert server.most_in_flight == 2
+
+
+def test_prices_come_from_the_command_line(tmp_path: Path) -> None:
+    own = tmp_path / "prices.json"
+    own.write_text('{"date": "2030-01-01", "models": {"openai:gpt-4o": {"input": 0, "output": 1e9}}}')
+    with OpenAIServer(name_or_judge) as server:
+        more = ("--judges", server.spec, "--budget", "1")
+        dear = judging(tmp_path, *more, "--prices", str(own))
+        assert "2030-01-01" in dear.estimate(SPANS)
+        rows = dear.judgments(SPANS, dear.labels(SPANS))
+        assert {row["cause"].partition(":")[0] for row in rows} == {"budget"}
+        assert len(server.asked) == 0
+        own.write_text("{}")
+        with pytest.raises(InputError, match="is not of the form"):
+            judging(tmp_path, *more, "--prices", str(own))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--per-minute", "0"], "--per-minute is 0, but must be at least 1."),
+        (["--in-flight", "-1"], "--in-flight is -1, but must be at least 1."),
+        (["--timeout", "0"], "--timeout is 0, but must be above 0 seconds."),
+        (["--k", "five"], "--k is 'five', but must be whole numbers, such as 5 or 5,7,9."),
+        (["--k", "5,"], "--k is '5,', but must be whole numbers, such as 5 or 5,7,9."),
+        (["--k", "0,5"], "--k is 0, but must be at least 1."),
+        (["--k", "7,5"], "--k is 7,5, but its numbers must rise; the first is the main one."),
+        (["--k", "5,5"], "--k is 5,5, but its numbers must rise; the first is the main one."),
+    ],
+)
+def test_options_that_cannot_be(given: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+        parse(given)
+
+
+def test_a_suite_has_the_studys_k_by_default() -> None:
+    assert Settings().for_model("organism").all_ks == (5, 7, 9, 11, 13)
+    assert Settings(suite="paper").for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
+    assert Settings(suite="paper", ks=(7,)).for_model("ViT-B-32/openai").all_ks == (7,)
+    other = Settings().for_model("ViT-B-32/openai")
+    assert (other.all_ks, other.k) == ((5,), 5)
+    described = Settings(ks=(5, 9)).described()
+    assert (described["k"], described["further_k"]) == (5, [9])

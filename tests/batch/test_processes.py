@@ -1,0 +1,119 @@
+"""One process, several, more than there is work for: the same spans, scores and figures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from batch.compute.loading import Clock, Fitting, Shards, load
+from batch.compute.processes import Processes
+from ccs import results
+from ccs.model.model import Model
+from tests.support.compute_sample import arguments, run, run_in_processes, small_pool
+
+
+def same_tables(left: Path, right: Path) -> None:
+    ours, theirs = results.read(left), results.read(right)
+    assert set(ours.tables) == set(theirs.tables)
+    for name, table in ours.tables.items():
+        for column in table.columns:
+            a, b = table[column], theirs.tables[name][column]
+            if table[column].dtype == "float64":
+                assert np.allclose(a, b, atol=1e-6, rtol=0, equal_nan=True), (name, column)
+            else:
+                assert a.equals(b), (name, column)
+
+
+def test_two_and_three_processes_give_what_one_gives(tiny_folder: Path, tmp_path: Path) -> None:
+    """60 images in shards of 16 are four uneven shards; texts and clips have fewer shards than processes."""
+    texts = small_pool(tmp_path)
+    assert run(arguments(tiny_folder, texts, tmp_path / "1")) == 0
+    for size in (2, 3):
+        out = tmp_path / str(size)
+        assert run_in_processes(size, arguments(tiny_folder, texts, out)) == [0] * size
+        same_tables(tmp_path / "1" / "tiny", out / "tiny")
+        assert results.read(out / "tiny").manifest["measured"]["processes"] == size
+
+
+def test_more_processes_than_images(tiny_folder: Path, tmp_path: Path) -> None:
+    texts, more = small_pool(tmp_path), ("--max-images", "2", "--shard", "1", "--stages", "spans")
+    assert run(arguments(tiny_folder, texts, tmp_path / "1", *more)) == 0
+    assert run_in_processes(3, arguments(tiny_folder, texts, tmp_path / "3", *more)) == [0, 0, 0]
+    same_tables(tmp_path / "1" / "tiny", tmp_path / "3" / "tiny")
+
+
+def test_a_mistake_ends_all_processes(tiny_folder: Path, tmp_path: Path) -> None:
+    args = arguments(tiny_folder, small_pool(tmp_path), tmp_path / "out", "--k", "999")
+    assert run_in_processes(2, args) == [2, 2]
+
+
+@pytest.mark.skipif(not os.environ.get("CCS_SLOW"), reason="loads PyTorch twice; set CCS_SLOW=1")
+def test_torchrun_itself(tiny_folder: Path, tmp_path: Path) -> None:
+    texts = small_pool(tmp_path)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command += ["-m", "batch.compute", *arguments(tiny_folder, texts, tmp_path / "2")]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert run(arguments(tiny_folder, texts, tmp_path / "1")) == 0
+    same_tables(tmp_path / "1" / "tiny", tmp_path / "2" / "tiny")
+
+
+def test_shares_cover_everything_once() -> None:
+    for size in (1, 2, 3, 7):
+        shares = [Processes(rank, size).share(range(5)) for rank in range(size)]
+        assert sorted(item for share in shares for item in share) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("items", [0, 1, 127, 128, 129, 5000, 1_000_000_000])
+def test_shards_cover_everything_once(items: int) -> None:
+    shards = Shards.of(items)
+    assert sum(len(shards.range(i)) for i in range(len(shards))) == items
+    assert shards.range(len(shards) - 1).stop == items
+    assert len(shards) < 20_000
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_never_cross_a_shard(
+    tiny_model: Model, pictures: Callable[[int], list[Image.Image]], workers: int
+) -> None:
+    images, clock = pictures(11), Clock()
+    batches = list(load(tiny_model, images, Shards(11, 4), [0, 2], batch=3, workers=workers, clock=clock))
+    expected = [(0, 0, 3, False), (0, 3, 4, True), (2, 8, 11, True)]
+    assert [(b.shard, b.first, b.last, b.ends_shard) for b in batches] == expected
+    assert torch.equal(batches[2].pixels, tiny_model.preprocess([images[i] for i in (8, 9, 10)]))
+    assert clock.images == 7
+    assert 0 <= clock.waiting <= clock.total
+
+
+def test_short_memory_lowers_the_batch_and_loses_nothing() -> None:
+    def work(piece: torch.Tensor) -> torch.Tensor:
+        if len(piece) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return piece * 2
+
+    fitting = Fitting(16)
+    pixels = torch.arange(20.0)
+    assert torch.equal(torch.cat(fitting.run(work, pixels)), pixels * 2)
+    assert fitting.lowered == [8, 4, 2]
+    assert len(fitting.run(work, pixels)) == 10
+
+    def never(piece: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        Fitting(4).run(never, pixels)
+
+    def broken(piece: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        Fitting(4).run(broken, pixels)

@@ -1,0 +1,352 @@
+"""batch.publish and ccs.results against a local server that speaks the Hub's protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import constants
+
+from batch import hub as hub_module
+from batch.hub import Change, Remote, wait
+from batch.publish import __main__ as publish
+from batch.publish.space import space_files
+from ccs import results
+from ccs.errors import InputError
+from tests.support.hub_server import TOKEN, Fault, Hub, Repository, serve
+from tests.support.results_sample import write_model
+
+# huggingface_hub uploads in a way that httpx2 has begun to deprecate
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+ADDRESS = "hf://datasets/user/ccs"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    with serve() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # read from the environment at import
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(hub_module, "_PAUSES", (0.0, 0.0, 0.0, 0.0))
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_model(tmp_path / "results", "organism")
+    return tmp_path / "results"
+
+
+def push(folder: Path, *more: str) -> int:
+    return publish.main(["--repo", "user/ccs", "--results", str(folder), *more])
+
+
+def data_set(hub: Hub) -> Repository:
+    return hub.repositories["datasets", "user/ccs"]
+
+
+def test_one_commit_private_tagged_and_nothing_the_second_time(
+    hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert push(folder) == 0
+    repository = data_set(hub)
+    assert repository.private
+    assert repository.messages == ["initial commit", "Results of organism"]
+    assert hub.files("user/ccs")["organism/spans.parquet"] == (folder / "organism/spans.parquet").read_bytes()
+    (tag,) = repository.tags
+    assert tag.startswith("run-2026-11-21-")
+    assert f"{ADDRESS}@{tag}" in capsys.readouterr().out
+
+    assert push(folder) == 0
+    assert len(repository.commits) == 2
+    assert list(repository.tags) == [tag]
+    assert "nothing had changed" in capsys.readouterr().out
+
+
+def test_models_are_added_without_touching_others_and_stale_tables_go(
+    hub: Hub, folder: Path, tmp_path: Path
+) -> None:
+    push(folder)
+    before = hub.files("user/ccs")
+    write_model(tmp_path / "more", "ViT-B-32/openai")
+    assert push(tmp_path / "more", "--public", "--tag", "v2") == 0
+    after = hub.files("user/ccs")
+    assert not data_set(hub).private
+    assert {path: after[path] for path in before if path != "README.md"} == {
+        path: data for path, data in before.items() if path != "README.md"
+    }
+    assert "ViT-B-32--openai/bias.parquet" in after
+    assert "### organism" in (page := after["README.md"].decode())
+    assert "### ViT-B-32/openai" in page
+
+    write_model(folder, "organism", only=("spans", "scores"))
+    assert push(folder) == 0
+    inside = {path for path in hub.files("user/ccs") if path.startswith("organism/")}
+    assert inside == {"organism/spans.parquet", "organism/scores.parquet", "organism/manifest.json"}
+    assert "ViT-B-32--openai/bias.parquet" in hub.files("user/ccs")
+
+
+def test_dry_run_changes_nothing(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert push(folder, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "user/ccs (new, private)" in said
+    assert "write  organism/spans.parquet" in said
+    assert not hub.repositories
+    assert not [request for request in hub.requests if not request.startswith("GET")]
+
+
+def test_revisions_are_pinned_and_the_cache_serves_offline(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    push(folder, "--tag", "first")
+    write_model(folder, "second")
+    push(folder, "--tag", "second")
+
+    pinned = results.load(f"{ADDRESS}@first", cache=cache)
+    assert list(pinned.models) == ["organism"]
+    assert pinned.revision == data_set(hub).tags["first"]
+    assert pinned.source.startswith("the Hub")
+    newest = results.load(ADDRESS, cache=cache)
+    assert sorted(newest.models) == ["organism", "second"]
+    assert newest.notices == ()
+
+    hub.faults.append(Fault(".", status=503, times=10**6))
+    cached = results.load(ADDRESS, cache=cache)
+    assert cached.source.startswith(f"the cached copy of {ADDRESS}")
+    assert cached.revision == newest.revision
+    assert "could not be loaded: status 503" in cached.notices[0]
+
+    write_model(tmp_path / "shipped", "organism")
+    shipped = results.load(ADDRESS, precomputed=tmp_path / "shipped", cache=tmp_path / "empty")
+    assert shipped.source.startswith("the results shipped")
+    assert shipped.notices[1] == f"There is no cached copy of {ADDRESS}."
+
+
+def test_nobody_listens(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    found = results.load(ADDRESS, precomputed=folder, cache=tmp_path / "cache")
+    assert list(found.models) == ["organism"]
+    assert "could not be loaded" in found.notices[0]
+
+
+def test_a_revision_that_is_not_there(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    push(folder)
+    found = results.load(f"{ADDRESS}@nowhere", precomputed=tmp_path / "none", cache=tmp_path / "cache")
+    assert not found.models
+    assert "status 404, it does not exist" in found.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Fault("POST /api/repos/create", status=401), "401 for user/ccs: it does not accept the token"),
+        (Fault("POST /api/repos/create", status=403), "403 for user/ccs: the token may not write there"),
+        (Fault("POST .*/commit/", status=404), "404 for user/ccs: it does not exist"),
+        (Fault("POST .*/commit/", status=409, times=99), "409 for user/ccs: somebody else changed it"),
+        (Fault("POST .*/commit/", status=429, times=99), "429 for user/ccs: too many requests"),
+        (Fault("POST .*/commit/", status=500, times=99), "500 for user/ccs: the Hub failed"),
+        (Fault("POST .*/commit/", cut=True, times=99), "could not be reached for user/ccs"),
+    ],
+)
+def test_refusals_are_sentences_and_nothing_is_half_published(
+    hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str], fault: Fault, said: str
+) -> None:
+    hub.faults.append(fault)
+    assert push(folder) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert "Traceback" not in captured.err
+    assert TOKEN not in captured.err + captured.out
+    for repository in hub.repositories.values():
+        assert list(repository.commits[-1][1]) == [".gitattributes"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("POST .*/commit/", status=500),
+        Fault("POST .*/commit/", status=409),
+        Fault("POST .*/commit/", status=429, headers={"Retry-After": "0"}),
+        Fault("POST .*/commit/", cut=True, times=2),
+        Fault("POST .*/tag/", status=503),
+        Fault("PUT /lfs/", seconds=0.2),
+    ],
+)
+def test_passing_trouble_is_waited_out(hub: Hub, folder: Path, fault: Fault) -> None:
+    hub.faults.append(fault)
+    assert push(folder) == 0
+    assert len(data_set(hub).commits) == 2
+    assert len(data_set(hub).tags) == 1
+    assert fault.times == 0
+
+
+def test_a_commit_whose_answer_was_lost_is_not_made_twice(hub: Hub, folder: Path) -> None:
+    repository = hub_module.Repository("user/ccs", sleep=lambda _: None)
+    found = publish.results_to_publish(folder, [])
+    plan, calls = publish.plan_results(repository, found), []
+
+    def plan_and_lose(remote: Remote) -> Change:
+        calls.append(remote.commit)
+        if len(calls) == 1:  # another process, or our own lost commit, puts the same files there meanwhile
+            push(folder)
+        return plan(remote)
+
+    commit, change = repository.push(plan_and_lose, "again", public=False)
+    assert len(calls) == 2
+    assert not change
+    assert commit == data_set(hub).commits[-1][0]
+    assert data_set(hub).messages == ["initial commit", "Results of organism"]
+
+
+def test_the_wait_follows_retry_after() -> None:
+    class Response:
+        status_code = 429
+        headers = {"Retry-After": "7"}  # noqa: RUF012
+
+    error = OSError()
+    error.response = Response()  # type: ignore[attr-defined]
+    assert wait(error, 0) == 7
+    assert wait(error, 4) is None
+    Response.status_code = 403
+    assert wait(error, 0) is None
+
+
+def test_a_mistake_of_ours_is_not_taken_for_the_hubs() -> None:
+    def fault() -> None:
+        raise RuntimeError("ours")
+
+    with pytest.raises(RuntimeError, match="ours"):
+        hub_module.Repository("user/ccs")._try(fault)
+
+
+def test_a_tag_keeps_its_results(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert push(folder, "--tag", "v1") == 0
+    commits = len(data_set(hub).commits)
+    write_model(folder, "organism", only=("spans",))
+    assert push(folder, "--tag", "v1") == 2
+    assert "The tag v1 of user/ccs names other results already" in capsys.readouterr().err
+    assert len(data_set(hub).commits) == commits
+    assert push(folder, "--tag", "v2") == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema_version": 0}, "holds ViT-B-32--openai in version 0 of the tables"),
+        ({"schema_version": []}, "holds ViT-B-32--openai in version [] of the tables"),
+        (None, "ViT-B-32--openai/manifest.json, which is no manifest of results"),
+    ],
+)
+def test_results_that_cannot_stand_in_one_data_set(
+    hub: Hub, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict | None, said: str
+) -> None:
+    write_model(tmp_path / "old", "ViT-B-32/openai")
+    assert push(tmp_path / "old") == 0
+    there, path = hub.files("user/ccs"), "ViT-B-32--openai/manifest.json"
+    there[path] = json.dumps(change and json.loads(there[path]) | change).encode()
+    before = dict(there)
+    assert push(folder) == 2
+    assert said in capsys.readouterr().err
+    assert hub.files("user/ccs") == before
+
+
+def test_what_is_not_whole_is_not_published(
+    hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "organism" / "spans.parquet").unlink()
+    assert push(folder) == 2
+    assert "the results must be whole" in capsys.readouterr().err
+    assert push(folder.parent / "nowhere") == 2
+    assert "holds no results" in capsys.readouterr().err
+    assert not hub.requests
+
+
+def test_bad_arguments(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert publish.main([]) == 2
+    assert "--repo USER/NAME" in capsys.readouterr().err
+    assert publish.main(["--repo", "no slash", "--results", str(folder)]) == 2
+    assert "named USER/NAME" in capsys.readouterr().err
+    assert push(folder, "--model", "other") == 2
+    assert "no results of other; it has organism" in capsys.readouterr().err
+
+
+def test_without_a_token(
+    hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    assert push(folder) == 2
+    said = capsys.readouterr().err
+    assert "hf auth login" in said
+    assert "hf_wrong" not in said
+
+
+def test_space(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    for name in (
+        "app.py",
+        "README.md",
+        "ccs/heads.py",
+        "ccs/__pycache__/heads.pyc",
+        "precomputed/organism/spans.parquet",
+        "precomputed/.stages/lock",
+        ".env",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    (root / "README.md").write_text("---\nsdk: gradio\n---\n# The app\n")
+    write_model(folder, "ViT-B-32/openai")
+    monkeypatch.setattr(publish, "ROOT", root)
+    assert push(folder, "--space", "user/app", "--tag", "v1") == 0
+    space = hub.repositories["spaces", "user/app"]
+    assert {path for path in space.commits[-1][1] if path != ".gitattributes"} == {
+        "app.py",
+        "README.md",
+        "ccs/heads.py",
+        "precomputed/organism/spans.parquet",
+    }
+    front = yaml.safe_load(space.commits[-1][1]["README.md"].decode().split("---\n")[1])
+    weights = "timm/vit_base_patch32_clip_224.openai open_clip_model.safetensors"
+    assert front == {"sdk": "gradio", "preload_from_hub": [weights]}
+    assert space.variables == {"CCS_RESULTS": f"{ADDRESS}@v1"}
+    commits, sent = len(space.commits), len([r for r in hub.requests if r.startswith("POST")])
+    assert push(folder, "--space", "user/app", "--tag", "v1") == 0
+    assert len(space.commits) == commits
+    again = [r for r in hub.requests if r.startswith("POST")][sent:]
+    assert {request.rsplit("/", 2)[-2] for request in again} <= {"tag"}  # the Space is not even started anew
+    (root / "ccs/heads.py").unlink()
+    (root / "ccs/new.py").write_text("new")
+    assert push(folder, "--space", "user/app", "--tag", "v1") == 0
+    assert {path for path in space.commits[-1][1] if path.startswith("ccs/")} == {"ccs/new.py"}
+    (root / "app.py").unlink()
+    with pytest.raises(InputError, match=r"holds no app\.py"):
+        space_files(root)
+
+
+def test_datasets_loads_it(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    write_model(folder, "ViT-B-32/openai")
+    push(folder, "--tag", "v1")
+    script = """
+import datasets
+for name, rows in {"spans": 4, "judgments": 4, "bias": 4, "heads": 2}.items():
+    table = datasets.load_dataset("user/ccs", name, revision="v1", split="train")
+    assert len(table) == rows, (name, len(table))
+assert datasets.load_dataset("user/ccs", split="train").column_names[4:6] == ["label", "k"]
+assert set(table.unique("model")) == {"organism", "ViT-B-32/openai"}
+"""
+    env = {
+        **os.environ,
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,365 @@
+"""The report: published beside measured, tests of the study's questions, one page that asks nothing of the
+network.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from batch.report import __main__ as report
+from batch.report import figures as charts
+from batch.report import page as document
+from batch.report.sections import questions as report_questions
+from batch.report.sections import truth as report_truth
+from ccs import paper, results
+from tests.support.results_sample import manifest_for
+
+MODEL = "ViT-B-32/openai"
+WEIGHTS = {"weights": "0123456789abcdef"}
+INTERVAL = {"difference": None, "difference_low": None, "difference_high": None, "p_value": None}
+
+
+def pruning_rows(model: str, dataset: str, values: dict[str, float]) -> list[dict[str, Any]]:
+    """Top-1 of each plan ("random@3" is random with seed 3), against none."""
+    rows = []
+    for name, value in values.items():
+        plan, _, seed = name.partition("@")
+        change = value - values["none"]
+        rows.append(
+            {"model": model, **WEIGHTS, "plan": plan, "seed": int(seed) if seed else None, "heads": "L6.H1"}
+            | {"n_heads": 0 if plan == "none" else 8, "dataset": dataset, "subset": "", "metric": "top1"}
+            | {
+                "value": value,
+                "low": value - 0.01,
+                "high": value + 0.01,
+                "n": 500,
+                "baseline": values["none"],
+            }
+            | {"difference": change, "difference_low": change - 0.01, "difference_high": change + 0.01}
+            | {"p_value": None if plan == "none" else 0.001}
+        )
+    return rows
+
+
+def bias_rows(
+    model: str, dataset: str, values: dict[str, float], mode: str = "correct"
+) -> list[dict[str, Any]]:
+    rows = []
+    for row in pruning_rows(model, dataset, values):
+        del row["subset"]
+        about = {"attribute": "race", "occupation": "", "target": "pool", "mode": mode, "k": 60}
+        about |= {"chance": 0.09, "chance_low": 0.05, "chance_high": 0.2}
+        rows += [{**row, **about, "metric": metric} for metric in ("MaxSkew mean", "MaxSkew sum")]
+    return rows
+
+
+def head_rows(model: str) -> list[dict[str, Any]]:
+    """Twelve heads: CCS goes with selectivity; direct and total effects are the same but for noise."""
+    rows: list[dict[str, Any]] = []
+    rng = np.random.default_rng(0)
+    for index in range(12):
+        head = {"model": model, **WEIGHTS, "layer": 4 + index // 6, "head": index % 6}
+        for factor, share in (("color", index / 12), ("subject", 0.01)):
+            rows.append(
+                {**head, "measure": "selectivity", "dataset": "world/factors", "metric": "", "factor": factor}
+                | {"value": share, "low": share, "high": share, "chance": 0.0, "p_value": 0.1, "q_value": 0.1}
+            )
+        effect = -0.01 * index
+        for measure in ("total effect", "direct effect"):
+            value = effect + float(rng.normal(0, 1e-4))
+            rows.append(
+                {**head, "measure": measure, "dataset": "world/faces", "metric": "MaxSkew mean"}
+                | {"factor": "gender", "value": value, "low": value - 0.01, "high": value + 0.01}
+                | {"chance": 0.0, "p_value": 0.01, "q_value": 0.03 if index == 11 else 0.5}
+            )
+    return rows
+
+
+def effect_rows(model: str) -> list[dict[str, Any]]:
+    """High heads, one random set and random sets' mean: accuracy and skew, directly and in all."""
+    rows = []
+    for plan, seed, direct in (
+        ("high", None, -0.3),
+        ("high@7", None, -0.2),
+        ("random", 0, -0.1),
+        ("random", None, 0),
+    ):
+        for dataset, metric, factor in (
+            ("world/subjects", "top1", ""),
+            ("world/faces", "MaxSkew mean", "race"),
+        ):
+            around = {
+                f"{kind}_{end}": None for kind in ("direct", "total") for end in ("low", "high", "p_value")
+            }
+            rows.append(
+                {
+                    "model": model,
+                    **WEIGHTS,
+                    "plan": plan,
+                    "seed": seed,
+                    "heads": "L6.H1",
+                    "n_heads": 8,
+                    **around,
+                }
+                | {"dataset": dataset, "metric": metric, "factor": factor}
+                | {"direct": direct, "total": direct - 0.1}
+            )
+    return rows
+
+
+def score_rows(model: str) -> list[dict[str, Any]]:
+    return [
+        {"model": model, **WEIGHTS, "layer": 4 + index // 6, "head": index % 6, "label": "Colors", "k": 5}
+        | {
+            "ccs": index // 2,
+            "level": "high" if index > 9 else "",
+            "majority": 5,
+            "share": 0.5,
+            "variance": 0.1,
+        }
+        for index in range(12)
+    ]
+
+
+def write(folder: Path, model: str, tables: dict[str, list[dict[str, Any]]]) -> None:
+    target = folder / results.folder_name(model)
+    entries = {name: results.write_table(target, name, rows) for name, rows in tables.items()}
+    results.write_manifest(target, manifest_for(model, entries))
+
+
+def write_results(folder: Path) -> Path:
+    """Results of an organism and of one of the study's models, whose numbers agree in part."""
+    random = {f"random@{seed}": 0.8 + 0.001 * seed for seed in range(5)}
+    organism = pruning_rows("organism", "world/subjects", {"none": 0.9, "high": 0.5, "low": 0.88, **random})
+    skew = {"none": 0.6, "high": 0.3, **{name: 0.6 + value / 100 for name, value in random.items()}}
+    write(
+        folder,
+        "organism",
+        {
+            "pruning": organism,
+            "bias": bias_rows("organism", "world/faces", skew),
+            "heads": head_rows("organism"),
+            "scores": score_rows("organism"),
+            "effects": effect_rows("organism"),
+            "correlations": [
+                {
+                    "model": "organism",
+                    **WEIGHTS,
+                    "between": "direct and total effect",
+                    "dataset": "world/faces",
+                }
+                | {"metric": "MaxSkew mean", "factor": "gender", "method": method, "value": value}
+                | {"low": 0.9, "high": 1.0, "p_value": 0.0002, "n": 12}
+                for method, value in (("spearman", 0.98), ("pearson", 0.99))
+            ],
+        },
+    )
+    study = pruning_rows(MODEL, "cifar100", {"none": 0.6423, "published-high": 0.2, **random})
+    study += pruning_rows(MODEL, "cifar10-jpeg", {"none": 0.7568}) + pruning_rows(
+        MODEL, "cifar10", {"none": 0.8983}
+    )
+    faces = bias_rows(MODEL, "fairface-1.25", {"none": 20.0}) + bias_rows(
+        MODEL, "fairface-1.25", {"none": 61.8}, "as-published"
+    )
+    write(folder, MODEL, {"pruning": study, "bias": faces})
+    return folder
+
+
+def run(folder: Path | None, out: Path) -> tuple[str, str]:
+    arguments = ["--out", str(out), "--no-static"]
+    assert report.main(arguments + (["--results", str(folder)] if folder else [])) == 0
+    return (out / "report.md").read_text(), (out / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The report of those results, as Markdown and as HTML."""
+    folder = tmp_path_factory.mktemp("report")
+    return run(write_results(folder / "results"), folder / "out")
+
+
+def line(text: str, *beginnings: str) -> list[str]:
+    """Cells of the only table row that begins so."""
+    start = "| " + " | ".join(beginnings) + " |"
+    (found,) = (row for row in text.splitlines() if row.startswith(start))
+    return [cell.strip() for cell in found.strip("|").split(" | ")]
+
+
+def section(text: str, heading: str) -> str:
+    after = text.split(f"{heading}\n", 1)[1]
+    return re.split(r"\n#{1,3} ", after)[0]
+
+
+def test_without_results_the_published_side_stands_alone(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    text, page = run(tmp_path / "empty", tmp_path / "out")
+    for key, table in paper.tables().items():
+        if key not in ("table4", "open_clip", "v1-table2", "section4.4"):
+            assert f"{table.number}. {table.title}" in text, key
+    assert "| **All** |  | 473 | 0 | 0 |" in text
+    row = line(
+        section(text, "### Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101"), "ViT-B-32-OpenAI"
+    )
+    assert row[1:4] == ["75.68", "71.31", "73.61"]
+    assert row[-3:] == ["89.83", "64.23", "84"]
+    assert page.count('class="chart"') == 4
+    assert not list((tmp_path / "out").glob("*.tmp"))
+
+
+def test_published_beside_measured(measured: tuple[str, str]) -> None:
+    text, _ = measured
+    table5 = section(text, "### Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101")
+    none = line(table5, "ViT-B-32-OpenAI", "cifar100/original")
+    assert none[2:8] == ["65.08", "64.23", "[63.23, 65.23]", "-0.85", "✓", "none, cifar100"]
+    assert none[8] == "64.23"  # open_clip's own
+    high = line(table5, "ViT-B-32-OpenAI", "cifar100/high")
+    assert high[2:8] == ["56.07", "20.00", "[19.00, 21.00]", "-36.07", "✗", "published-high, cifar100"]
+    cifar10 = line(table5, "ViT-B-32-OpenAI", "cifar10/original")
+    assert (cifar10[3], cifar10[7], cifar10[9]) == ("75.68", "none, cifar10-jpeg", "89.83")
+    hole = line(table5, "ViT-B-32-OpenAI", "food101/low")
+    assert hole[2:7] == ["82.12", "–", "–", "–", "–"]
+    # A model without results keeps its printed row.
+    assert line(table5, "ViT-L-14-LAION")[1:4] == ["88.29", "86.48", "88.19"]
+
+
+def test_both_copies_of_cifar10_say_whether_the_copy_explains_the_print(measured: tuple[str, str]) -> None:
+    copies = section(measured[0], "### CIFAR-10: is it the copy?")
+    assert line(copies, MODEL)[1:] == [
+        "89.83", "75.68 [74.68, 76.68]", "14.15", "75.68", "✓ the copy explains it"
+    ]  # fmt: skip
+    assert len([row for row in copies.splitlines() if row.startswith("| ViT")]) == 1
+
+
+def test_bias_shows_the_faulty_and_the_correct_metric_beside_chance(measured: tuple[str, str]) -> None:
+    text, _ = measured
+    table8 = section(text, "### Table 8. MaxSkew@900 on FairFace, summed over 104 occupations")
+    row = line(table8, "ViT-B-32-OpenAI", "race/original")
+    assert row[3] == "61.8"
+    assert row[6] == "✓"
+    assert row[7] == "none, fairface-1.25, as-published"
+    assert row[-2].startswith("20.0")
+    assert row[-1] == "0.1 [0.1, 0.2]"
+
+
+def test_an_organism_has_its_own_section(measured: tuple[str, str]) -> None:
+    text, page = measured
+    own = text.split("## Measured: organism\n")[1].split("\n## ")[0]
+    accuracy = line(section(own, "### Accuracy by plan"), "high (8)")
+    assert accuracy[1] == "50.0 (-40.0: -41.0 to -39.0)"
+    assert "world/faces, race (K = 60 of 500): 0.090 [0.050, 0.200]" in own
+    # The five heads that lower skew most, the strongest first, marked where the discovery rate allows.
+    carriers = section(own, "### Which heads carry the skew")
+    listed = [row.split(" | ")[2] for row in carriers.splitlines() if row.startswith("| world/faces")]
+    assert listed == ["L5.H5", "L5.H4", "L5.H3", "L5.H2", "L5.H1"]
+    assert carriers.count("✓") == 2  # one head, and the sentence that explains the mark
+    assert page.count('class="chart"') == 4 + 4 + 3  # figures, organism, study's model
+
+
+def test_direct_stands_beside_total(measured: tuple[str, str]) -> None:
+    own = section(measured[0], "### Direct and total effects of plans")
+    assert line(own, "plan (heads off)")[1:] == ["world/subjects", "world/faces race"]
+    assert line(own, "high (8)")[1:] == ["-30.0 / -40.0", "-0.300 / -0.400"]
+    assert line(own, "random (8)")[1:] == ["+0.0 / -10.0", "+0.000 / -0.100"]
+    assert "@7" not in own
+
+
+def test_the_studys_questions_are_answered_by_tests(measured: tuple[str, str]) -> None:
+    text, _ = measured
+    against_none = line(text, "accuracy (points): high off less none off", "world/subjects")
+    assert against_none[2:5] == ["-40.0", "-41.0 to -39.0", "0.001"]
+    assert against_none[5] == "0.002"  # Holm: of four tests two have a smaller p
+    assert against_none[6:] == ["-5.00", "yes, lower"]
+    against_random = line(text, "MaxSkew: high off less random off", "world/faces, race")
+    assert against_random[2] == "-0.308"
+    assert against_random[-1] == "yes, lower"
+
+
+def test_against_random_uses_the_seeds_not_their_mean() -> None:
+    values = [0.80, 0.82, 0.84]
+    frame = pd.DataFrame(
+        {
+            "plan": ["high", "random", "random", "random", "random"],
+            "seed": [None, 0, 1, 2, None],
+            "value": [0.5, *values, 0.82],
+        }
+    )
+    effect = report_questions.against_random(frame)
+    assert effect is not None
+    assert effect.value == pytest.approx(0.5 - np.mean(values))
+    # Student's prediction interval of one more random set, written out.
+    half = 4.302652729911275 * np.std(values, ddof=1) * np.sqrt(1 + 1 / 3)
+    assert (effect.low, effect.high) == pytest.approx((effect.value - half, effect.value + half))
+    assert report_questions.against_random(frame[frame["plan"] == "high"]) is None
+
+
+def test_ccs_against_the_truth(measured: tuple[str, str]) -> None:
+    text, _ = measured
+    own = line(text, "CCS with selectivity for the factor that its label names")
+    assert own[1] == "12"
+    assert float(own[2]) > 0.95
+    both = line(text, "direct and total effect: world/faces, MaxSkew mean, gender")
+    assert both[1:] == ["12", "+0.98", "+0.90 to +1.00", "< 0.001"]
+
+
+def test_concepts_take_the_factors_of_their_ancestors() -> None:
+    assert report_truth.factors_of("Cities") == ("place",)
+    assert report_truth.factors_of("Children") == ("age",)
+    assert report_truth.factors_of("Desserts") == ("subject",)
+    assert report_truth.factors_of("Emotions") == report_truth.FACTORS["People"]
+    assert report_truth.factors_of("Themes") == ()
+    assert report_truth.factors_of("no concept") == ()
+    assert report_truth.factors_of(None) == ()
+
+
+def test_the_page_needs_nothing_from_outside(measured: tuple[str, str]) -> None:
+    _, page = measured
+    packed = re.search(r'<script type="text/plain" id="plotly">([^<]+)</script>', page)
+    assert packed is not None
+    assert b"plotly.js" in gzip.decompress(b64decode(packed[1]))[:300]
+    rest = page.replace(packed[0], "")
+    assert not re.search(r'(src|href)="(?!#)', rest)
+    assert "prefers-color-scheme:dark" in rest
+    for data in re.findall(r'<script type="application/json">(.*?)</script>', rest, re.S):
+        assert json.loads(data)["data"]
+
+
+def test_a_wrong_folder_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--results", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith("error: There is no folder")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    arguments = ["--results", str(tmp_path / "empty"), "--out", str(tmp_path / "file"), "--no-static"]
+    assert report.main(arguments) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_text_from_results_is_escaped() -> None:
+    made = document.Document([document.Heading(1, "A"), document.Grid(["a"], [["<b>x</b> `c` **d**"]])])
+    page = document.as_html(made)
+    assert "&lt;b&gt;x&lt;/b&gt; <code>c</code> <strong>d</strong>" in page
+
+
+def test_without_a_browser_there_are_no_static_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "nothing"))
+    chart = document.Chart("x", charts.dots([charts.Point("a", "high", 1.0)], "%"), "words")
+    assert charts.write_static([chart], tmp_path) == frozenset()
+    made = document.Document([document.Heading(1, "A"), chart])
+    assert "![words]" not in document.as_markdown(made, frozenset())
+    assert "![words](x.svg)" in document.as_markdown(made, frozenset({"x"}))
+
+
+def test_intervals_are_drawn_to_their_ends() -> None:
+    points = [charts.Point("a", "high", 5.0, 4.0, 7.0, filled=True), charts.Point("b", "high", 1.0)]
+    traces = charts.dots(points, "%").data
+    assert [trace.error_x.array for trace in traces] == [(2.0,), (0.0,)]
+    assert traces[0].error_x.arrayminus == (1.0,)
+    assert [trace.marker.symbol for trace in traces] == ["diamond", "diamond-open"]

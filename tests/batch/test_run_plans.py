@@ -1,0 +1,140 @@
+"""A run's plans: which there are, on which sets, and that figures of equal plans are measured once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from batch.compute import evaluate, plans
+from batch.compute.settings import Settings
+from ccs import Head, HeadSet
+from ccs.datasets import open_set
+from ccs.paper import comparison
+from ccs.plans import Plan
+from ccs.texts.score import HeadScore
+
+KS = (5, 7, 9)
+
+
+def scores(model):
+    """Every third head is high at 5; of these every second at 7; one at 9."""
+    found = {k: {} for k in KS}
+    for place, head in enumerate(model.heads):
+        high = {5: place % 3 == 0, 7: place % 6 == 0, 9: place == 0}
+        for k in KS:
+            found[k][head] = HeadScore(k if high[k] else place % 2, "Colors")
+    return found
+
+
+def made(model, notices=None, **settings):
+    about = Settings(ks=KS, seeds=2, **settings).for_model("organism")
+    return plans.make(model, about, scores(model), (notices or []).append), about
+
+
+def test_further_k_have_high_low_and_random_plans(tiny_model):
+    found, _ = made(tiny_model)
+    expected = scores(tiny_model)
+    assert [plan.name for plan in found.further] == [
+        f"{name}@{k}" for k in KS[1:] for name in ("high", "low", "random", "random")
+    ]
+    by_name = {plan.name: plan.off for plan in (*found.main, *found.further)}
+    for k in KS:
+        high = HeadSet(head for head, score in expected[k].items() if score.ccs == k)
+        assert by_name["high" if k == 5 else f"high@{k}"] == high
+    assert by_name["high@9"] < by_name["high@7"] < by_name["high"]
+    assert found.main[0].name == "none"
+    assert [str(plan.off) for plan in found.singles] == [str(head) for head in tiny_model.heads]
+
+
+def test_further_k_are_for_the_sets_of_table_3_and_those_asked_for_by_name(tiny_model):
+    found, about = made(tiny_model)
+    digits, colors = (open_set(f"world/{name}", max_images=2) for name in ("digits", "colors"))
+    assert {plan.name for plan in found.on(colors, about)} > {"high", "high@7", "single:L5.H0"}
+    assert not [plan for plan in found.on(digits, about) if "@" in plan.name or "single" in plan.name]
+    asked, about = made(tiny_model, sets=("world/digits",))
+    assert {"high@7", "random@9"} < {plan.name for plan in asked.on(digits, about)}
+
+
+def test_contributions_are_kept_of_every_head_that_a_plan_has(tiny_model):
+    found, about = made(tiny_model)
+    faces, digits, clips = (open_set(f"world/{name}", max_images=2) for name in ("faces", "digits", "clips"))
+    assert found.kept(faces, about) == tiny_model.heads
+    assert not found.kept(digits, about)
+    assert not found.kept(clips, about)
+    assert not found.kept(faces, replace(about, stages=("evaluation",)))
+    early = plans.Plans((Plan("random", 0, HeadSet.parse("L0.H1"), ""),), (), found.singles)
+    assert found.kept(faces, about) | HeadSet.parse("L0.H1") == early.kept(faces, about)
+
+
+def test_a_plan_left_out_says_at_which_k(tiny_model):
+    none = {k: {head: HeadScore(1, "Colors") for head in tiny_model.heads} for k in KS}
+    notices: list[str] = []
+    plans.make(tiny_model, Settings(ks=KS), none, notices.append)
+    assert any(notice.startswith("The plan high@9 has no heads") for notice in notices)
+    assert any(notice.startswith("The plans random@7 are left out") for notice in notices)
+
+
+def test_table_3_finds_its_plans_by_their_names():
+    names = {comparison.plan_names(claim)[-1] for claim in comparison.claims("table3")}
+    assert names == {"none", "high", "high@7", "high@9", "high@11", "high@13"}
+    from batch.compute.inputs import FURTHER_K_SETS
+
+    for claim in comparison.claims("table3"):
+        assert set(comparison.dataset_names(claim)) <= FURTHER_K_SETS
+        assert comparison.plan_names(claim, 7)[-1] == {"high": "high@5", "high@7": "high"}.get(
+            comparison.plan_names(claim)[-1], comparison.plan_names(claim)[-1]
+        )
+
+
+@pytest.mark.parametrize("main", [5, 7])
+def test_table_3_is_answered_by_the_plan_of_its_k(main):
+    plans_of = {k: "high" if k == main else f"high@{k}" for k in (5, 7, 9, 11, 13)}
+    rows = [
+        {"plan": plan, "dataset": dataset, "value": (k + place) / 100, "metric": "top1", "subset": ""}
+        | {"seed": None, "low": None, "high": None}
+        for k, plan in plans_of.items()
+        for place, dataset in enumerate(("cifar10", "cifar100"))
+    ]
+    tables = {"pruning": pd.DataFrame(rows), "scores": pd.DataFrame({"k": sorted(plans_of)[main == 7 :]})}
+    for claim in comparison.claims("table3"):
+        found = comparison.compare(claim, tables).measured
+        if claim.plan != "none":
+            assert found.value == pytest.approx(claim.k + (claim.dataset == "cifar100"))
+
+
+@pytest.mark.parametrize("name", ["world/digits", "world/faces"])
+def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, name):
+    data = open_set(name, max_images=60)
+    rng = np.random.default_rng(0)
+    off = HeadSet([Head(5, 0)])
+    embedded = {o: rng.normal(size=(len(data.images), tiny_model.dim)) for o in (HeadSet(), off)}
+    some = [
+        Plan("none", None, HeadSet(), ""),
+        Plan("high", None, off, ""),
+        Plan("random", 0, off, ""),
+        Plan("random@7", 1, off, ""),
+    ]
+    asked = []
+
+    def shown(index):
+        asked.append(index)
+        return embedded[some[index].off]
+
+    _, together = evaluate.rows(tiny_model, data, some, shown, 0, False)
+    assert set(asked) == {0, 1}
+    for plan in some[1:]:
+        pair = [some[0], plan]
+        _, alone = evaluate.rows(tiny_model, data, pair, lambda i, p=pair: embedded[p[i].off], 0, False)
+        ours = [row for row in together if row["plan"] in ("none", plan.name)]
+        assert len(ours) == len(alone)
+        by_name = {named(row): row for row in ours}
+        for row in alone:
+            assert by_name[named(row)] == pytest.approx(row, nan_ok=True)
+
+
+def named(row):
+    """A row's name: its text columns and its seed."""
+    return (*(value for value in row.values() if isinstance(value, str)), row["seed"])

@@ -1,0 +1,171 @@
+"""batch.stages: what is done stays done, what is not whole is not trusted, a kill costs nothing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from batch.compute.processes import Processes
+from batch.compute.stages import STAGES, Stage, Store, locked
+from ccs.errors import InputError
+
+fork = multiprocessing.get_context("fork")
+
+
+def open_store(folder: Path, told: list[str] | None = None) -> Store:
+    return Store(folder, Processes(), (told if told is not None else []).append)
+
+
+def fill(stage: Stage) -> None:
+    for index in stage.mine():
+        stage.write_arrays(index, {"x": np.full(3, index, dtype=np.float32)})
+    if not stage.done:
+        stage.finish()
+
+
+def test_a_done_stage_is_not_done_again_until_an_input_changes(tmp_path: Path) -> None:
+    told: list[str] = []
+    store = open_store(tmp_path, told)
+    fill(store.stage("moments", {"images": "a", "k": 5}, shards=4, suffix="safetensors"))
+
+    again = store.stage("moments", {"images": "a", "k": 5}, shards=4, suffix="safetensors")
+    assert again.done
+    assert again.mine() == []
+    assert again.read_arrays(2)["x"].tolist() == [2, 2, 2]
+    assert told == []
+
+    changed = store.stage("moments", {"images": "b", "k": 5}, shards=4, suffix="safetensors")
+    assert changed.missing == (0, 1, 2, 3)
+    assert told == ["Stage moments is done again, for this changed: images."]
+    fill(changed)
+    assert len(list(changed.folder.glob("*.safetensors"))) == 4
+
+
+def test_json_shards_and_notes(tmp_path: Path) -> None:
+    stage = open_store(tmp_path).stage("spans", {})
+    stage.write_json(0, {"text": "ä"})
+    stage.finish()
+    stage.note(waiting=0.25)
+    again = open_store(tmp_path).stage("spans", {})
+    assert again.read_json() == {"text": "ä"}
+    assert again.notes() == {"waiting": 0.25}
+    assert again.seconds() >= 0
+
+
+def test_foreign_and_corrupt_files_are_named_and_set_aside(tmp_path: Path) -> None:
+    stage = open_store(tmp_path).stage("world/faces", {"a": 1}, shards=3, suffix="safetensors")
+    fill(stage)
+    (stage.folder / "notes.txt").write_text("not ours")
+    corrupt = stage.paths[1]
+    corrupt.write_bytes(corrupt.read_bytes()[:-1] + b"!")
+    stage.paths[2].rename(stage.paths[2].with_name("00007" + stage.paths[2].name[5:]))
+    (stage.folder / ".00000.1.tmp").write_text("half a shard")
+
+    told: list[str] = []
+    again = open_store(tmp_path, told).stage("world/faces", {"a": 1}, shards=3, suffix="safetensors")
+    assert again.missing == (1, 2)
+    assert sorted(sentence.split(" is ")[1].split(";")[0] for sentence in told) == [
+        "corrupt",
+        "not a file of this project's",
+        "one shard too many of stage world/faces",
+    ]
+    assert all(str(tmp_path) in sentence for sentence in told)
+    assert (tmp_path / "set-aside" / "notes.txt").read_text() == "not ours"
+    assert not list(again.folder.glob("*.tmp"))
+    fill(again)
+    assert open_store(tmp_path).stage("world/faces", {"a": 1}, shards=3, suffix="safetensors").done
+
+
+def test_nothing_is_set_aside_over_another(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for text in ("one", "two"):
+        (tmp_path / "file").write_text(text)
+        store.set_aside(tmp_path / "file", "is foreign")
+    assert {path.read_text() for path in (tmp_path / "set-aside").iterdir()} == {"one", "two"}
+
+
+def test_the_second_run_says_so_and_stops(tmp_path: Path) -> None:
+    def hold(ready: object, end: object) -> None:
+        with locked(tmp_path):
+            ready.set()  # type: ignore[attr-defined]
+            end.wait(20)  # type: ignore[attr-defined]
+
+    ready, end = fork.Event(), fork.Event()
+    holder = fork.Process(target=hold, args=(ready, end))
+    holder.start()
+    assert ready.wait(20)
+    with (
+        pytest.raises(InputError, match=rf"Another run .process {holder.pid} on .* is writing to"),
+        locked(tmp_path),
+    ):
+        pass
+    os.kill(holder.pid or 0, signal.SIGKILL)
+    holder.join()
+    with locked(tmp_path):  # a dead run holds nothing
+        assert str(os.getpid()) in (tmp_path / STAGES / "lock").read_text()
+
+
+def work(folder: Path) -> None:
+    store = open_store(folder)
+    first = store.stage("first", {"a": 1}, shards=20, suffix="safetensors")
+    fill(first)
+    total = sum(float(first.read_arrays(index)["x"].sum()) for index in range(20))
+    second = store.stage("second", {"first": first.key})
+    if not second.done:
+        second.write_json(0, total)
+        second.finish()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "stage.json"
+    }
+
+
+def test_killed_at_random_moments_it_ends_as_if_undisturbed(tmp_path: Path) -> None:
+    work(tmp_path / "quiet")
+    began = time.monotonic()
+    work(tmp_path / "timed")
+    lasts = time.monotonic() - began
+    rng, kills = random.Random(0), 0
+    for trial in range(6):
+        folder = tmp_path / f"killed{trial}"
+        for attempt in range(100):
+            child = fork.Process(target=work, args=(folder,))
+            child.start()
+            child.join(rng.uniform(0, lasts * (1 + attempt)))  # a busy machine may need longer just to fork
+            if child.exitcode is None:
+                child.kill()
+                kills += 1
+            child.join()
+            if child.exitcode == 0:
+                break
+        assert contents(folder) == contents(tmp_path / "quiet")
+    assert kills >= 6
+
+
+def test_a_full_disk_is_a_sentence_and_no_half_file(tmp_path: Path) -> None:
+    stage = open_store(tmp_path).stage("big", {}, shards=1, suffix="safetensors")
+
+    def write() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+        with pytest.raises(InputError, match=r"no space left to write to .* what is finished is kept"):
+            stage.write_arrays(0, {"x": np.zeros(100_000)})
+        assert [path.name for path in stage.folder.iterdir()] == []
+
+    child = fork.Process(target=write)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert not open_store(tmp_path).stage("big", {}, shards=1, suffix="safetensors").done

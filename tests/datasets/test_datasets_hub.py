@@ -1,0 +1,343 @@
+"""Every registered set, read from a local copy with the schema it has on the Hub; and what the Hub may
+refuse.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from pytest_httpserver import HTTPServer
+
+from ccs import datasets, paper
+from ccs.datasets import hub, people, registry, video, wordnet
+from ccs.errors import InputError
+from tests.support.datasets_sample import number_of, png, repository, schemas
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets` keeps its copies below the test's folder."""
+    import datasets as hf
+
+    monkeypatch.setattr(hf.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Any:
+    def make(name: str) -> Path:
+        features, rows = schemas()["oxford-pets" if name.startswith("oxford") else name]
+        return repository(tmp_path / name, registry.source(name), features, rows)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "labels", "templates"),
+    [
+        ("cifar10", ("cat", "airplane", "truck"), [3, 0, 9], 18),
+        ("cifar100", ("crab", "lawn mower", "aquarium fish"), [2, 3, 1], 18),
+        ("food101", ("baby back ribs", "apple pie", "baby back ribs"), [1, 0, 1], 1),
+        ("oxford-pets", ("abyssinian", "american bulldog", "american pit bull terrier"), [0, 1, 2], 1),
+        ("oxford-pets-first-word", ("abyssinian", "american", "american"), [0, 1, 1], 18),
+        ("imagenet-a", ("junco", "stingray", "goldfinch"), [2, 0, 1], 80),
+        ("imagenet-r", ("goldfinch", "stingray", "goldfinch"), [1, 0, 1], 80),
+    ],
+)
+def test_classification(
+    clone: Any, name: str, classes: tuple[str, ...], labels: list[int], templates: int
+) -> None:
+    found = datasets.open_set(name, clone(name).parent)
+    assert isinstance(found, datasets.ClassificationSet)
+    assert found.labels.tolist() == labels
+    assert tuple(found.classes[label] for label in found.labels) == classes
+    assert [number_of(image) for image in found.images] == [0, 1, 2]
+    assert len(found.templates) == templates
+    assert all(template.count("{}") == 1 for template in found.templates)
+
+
+def test_subsets_of_cifar10_part_its_classes(clone: Any) -> None:
+    found = datasets.open_set("cifar10", clone("cifar10"))
+    assert isinstance(found, datasets.ClassificationSet)
+    assert sorted(found.subsets["animals"] + found.subsets["objects"]) == list(range(10))
+    assert [found.classes[index] for index in found.subsets["objects"]] == [
+        *("airplane", "automobile", "ship", "truck")
+    ]
+
+
+def test_country211_is_a_webdataset_with_its_names_in_a_file(tmp_path: Path) -> None:
+    root = tmp_path / "country211"
+    (root / "test").mkdir(parents=True)
+    with tarfile.open(root / "test" / "0.tar", "w") as tar:
+        for number, label in enumerate((1, 0, 1)):
+            for suffix, data in (("jpg", png(number)), ("cls", str(label).encode())):
+                entry = tarfile.TarInfo(f"s{number:07d}.{suffix}")
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
+    with pytest.raises(InputError, match=r"needs the file classnames.txt"):
+        datasets.open_set("country211", tmp_path)
+    (root / "classnames.txt").write_text("Andorra\nUnited Arab Emirates\n")
+    found = datasets.open_set("country211", tmp_path)
+    assert isinstance(found, datasets.ClassificationSet)
+    assert found.labels.tolist() == [1, 0, 1]
+    assert found.classes == ("Andorra", "United Arab Emirates")
+    assert len(found.templates) == 5
+    assert [number_of(image) for image in found.images] == [0, 1, 2]
+
+
+def test_imagenet_for_the_moments(clone: Any) -> None:
+    found = datasets.open_set("imagenet-val", clone("imagenet-val"))
+    assert type(found) is datasets.ImageSet
+    assert [number_of(image) for image in found.images] == [0, 1, 2]
+
+
+def test_captions_of_flickr8k(clone: Any) -> None:
+    found = datasets.open_set("flickr8k", clone("flickr8k"))
+    assert isinstance(found, datasets.RetrievalSet)
+    assert found.captions[1] == tuple(f"b.{number}" for number in range(5))
+    assert [number_of(frame) for clip in found.clips for frame in clip] == [0, 1, 2]
+    assert len(found.clips[1:]) == 2
+
+
+@pytest.mark.parametrize("name", ["fairface-1.25", "fairface-0.25"])
+def test_fairface_has_six_and_seven_races(clone: Any, name: str) -> None:
+    found = datasets.open_set(name, clone(name))
+    assert isinstance(found, datasets.BiasSet)
+    assert found.groups["race"].tolist() == ["Asian", "Asian", "Black", "Latino"]
+    assert found.groups["race (seven)"].tolist()[:2] == ["East Asian", "Southeast Asian"]
+    assert found.groups["gender"].tolist() == ["Male", "Female", "Female", "Male"]
+    assert found.k == {"race": 900, "race (seven)": 900, "gender": 900}
+    assert (found.occupations, found.templates) == (paper.occupations(), paper.templates())
+
+
+def test_fairface_as_its_authors_give_it(tmp_path: Path) -> None:
+    (tmp_path / "val").mkdir()
+    for number in (1, 2):
+        (tmp_path / "val" / f"{number}.jpg").write_bytes(png(number))
+    rows = ["file,age,gender,race,service_test"]
+    rows += [f"fairface/val/{number}.jpg,3-9,Male,East Asian,False" for number in (2, 3, 1)]
+    (tmp_path / "fairface_label_val.csv").write_text("\n".join(rows))
+    found = datasets.open_set("fairface-0.25", tmp_path)
+    assert isinstance(found, datasets.BiasSet)
+    assert [number_of(image) for image in found.images] == [2, 1]
+    assert found.skipped == ("fairface/val/3.jpg: no such file",)
+    assert found.groups["race"].tolist() == ["Asian", "Asian"]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real labels are not here")
+def test_fairface_labels_have_six_races_after_merging() -> None:
+    rows = (SHARED / "fairface_label_val.csv").read_text().splitlines()[1:]
+    races = {row.split(",")[3] for row in rows}
+    merged = {people.FAIRFACE.renames.get(race, race) for race in races}
+    assert (len(rows), len(races), len(merged)) == (people.FAIRFACE.rows, 7, 6)
+
+
+def test_socialcounterfactuals_keeps_what_varies_race_and_gender(clone: Any) -> None:
+    found = datasets.open_set("socialcounterfactuals", clone("socialcounterfactuals"))
+    assert isinstance(found, datasets.BiasSet)
+    assert [number_of(image) for image in found.images] == [0, 2, 3]
+    assert found.groups["race"].tolist() == ["Black", "Asian", "White"]
+    assert found.groups["gender"].tolist() == ["Male", "Female", "Female"]
+    assert found.k == {"race": 12, "gender": 4}
+
+
+def clip(path: Path, seconds: float = 2.0, rate: int = 10) -> Path:
+    """A video whose frame i is gray of brightness 10 i."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=rate)
+        stream.width = stream.height = 64
+        stream.pix_fmt = "yuv420p"
+        for number in range(int(seconds * rate)):
+            pixels = np.full((64, 64, 3), number * 10, np.uint8)
+            for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    return path
+
+
+def brightness(frames: Any) -> list[int]:
+    return [round(float(np.asarray(frame).mean()) / 10) for frame in frames]
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 12, 40])
+def test_frames_stand_at_the_middle_of_equal_intervals(tmp_path: Path, count: int) -> None:
+    found = video.frames(clip(tmp_path / "a.mp4"), count)
+    # Slow and obvious: frame i is shown from i/10 to (i+1)/10 seconds.
+    expected = [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
+    assert brightness(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "frames", "rows"),
+    [
+        ("msrvtt", 12, [{"video_id": "video7", "video": "video7.mp4", "caption": "one"}]),
+        ("msvd", 12, [{"video_id": "video7", "video": "video7.avi", "caption": ["one", "two"]}]),
+        ("didemo", 32, [{"video": "test/video7.mp4", "caption": "one"}]),
+    ],
+)
+def test_videos(tmp_path: Path, name: str, frames: int, rows: list[dict[str, Any]]) -> None:
+    root = tmp_path / name
+    clip(root / "videos" / f"video7{Path(rows[0]['video']).suffix}")
+    (root / "videos" / "broken.mp4").write_bytes(b"nothing of the kind")
+    wrong = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
+    (root / registry.source(name).annotations).write_text(json.dumps(wrong + rows))
+    (root / "raw.json").write_text("{}")  # other files of the repository do not matter
+    found = datasets.open_set(name, tmp_path)
+    assert isinstance(found, datasets.RetrievalSet)
+    assert len(found.clips) == len(found.captions) == 1
+    assert len(found.clips[0]) == frames
+    assert found.captions[0] == (("one", "two") if name == "msvd" else ("one",))
+    assert [entry.split(":")[0] for entry in found.skipped] == ["broken.mp4", "lost.mp4"]
+    assert found.skipped[1] == "lost.mp4: no such file"
+
+
+def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path: Path) -> None:
+    path = clip(tmp_path / "a.mkv", seconds=2.5)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 6 // 10])
+    shown = brightness(video.frames(path, 8))
+    assert len(shown) == 8
+    assert shown == sorted(shown)
+    assert 5 < shown[-1] == shown[-2] < 24
+
+
+def test_no_usable_clip_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no JSON file"):
+        datasets.open_set("msvd", tmp_path)
+    (tmp_path / "msvd_test.json").write_text("[")
+    with pytest.raises(InputError, match="not valid JSON"):
+        datasets.open_set("msvd", tmp_path)
+    (tmp_path / "msvd_test.json").write_text('[{"video": "a.mp4", "caption": "x"}]')
+    with pytest.raises(InputError, match="None of the 1 clips"):
+        datasets.open_set("msvd", tmp_path)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real clips are not here")
+def test_real_clips() -> None:
+    found = video.retrieval_set(SHARED / "video-panda", name="panda", count=12, max_clips=3)
+    assert len(found.clips) == 3
+    assert [len(clip) for clip in found.clips] == [12] * 3
+    first = found.clips[0]
+    assert first[0].tobytes() != first[-1].tobytes()
+
+
+def test_archives_are_unpacked_and_parts_joined(tmp_path: Path) -> None:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        entry = tarfile.TarInfo("videos/a.mp4")
+        entry.size = 3
+        tar.addfile(entry, io.BytesIO(b"abc"))
+    half = len(whole.getvalue()) // 2
+    (tmp_path / "v.tar.part-00").write_bytes(whole.getvalue()[:half])
+    (tmp_path / "v.tar.part-01").write_bytes(whole.getvalue()[half:])
+    for part in sorted(tmp_path.glob("*.part-*")):
+        hub.unpack(part, tmp_path / "out")
+    assert (tmp_path / "out" / "videos" / "a.mp4").read_bytes() == b"abc"
+    assert not list((tmp_path / "out").glob("*.tmp"))
+
+
+def test_without_an_answer_the_hubs_libraries_are_left_with_their_caches(
+    httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets as hf
+    from huggingface_hub import constants
+
+    def offline(url: str) -> bool:
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(hf.config, "HF_HUB_OFFLINE", False)
+        hub._look_for_it.__wrapped__()
+        assert constants.is_offline_mode() == hf.config.HF_HUB_OFFLINE
+        return bool(hf.config.HF_HUB_OFFLINE)
+
+    httpserver.expect_request("/").respond_with_data(status=404)
+    assert not offline(httpserver.url_for("/"))  # a refusal is an answer
+    assert offline("http://127.0.0.1:9")
+
+
+def test_what_the_hub_refuses_is_one_sentence_that_says_what_to_do() -> None:
+    import datasets as hf
+    import httpx
+    from huggingface_hub import errors
+
+    response = httpx.Response(404, request=httpx.Request("GET", "http://localhost"))
+    cases = [
+        (
+            hf.exceptions.DatasetNotFoundError("Dataset 'x/y' is a gated dataset on the Hub."),
+            "gated on the Hub",
+        ),
+        (
+            hf.exceptions.DatasetNotFoundError("Dataset 'x/y' doesn't exist"),
+            "renamed, removed or made private",
+        ),
+        (errors.GatedRepoError("no", response=response), "hf auth login"),
+        (errors.RepositoryNotFoundError("no", response=response), "renamed, removed or made private"),
+        (ConnectionError("no route"), "no connection"),
+        (ValueError("Unknown split 'test'. Should be one of ['train']."), "Unknown split 'test'"),
+    ]
+    for error, expected in cases:
+        with pytest.raises(InputError, match=expected) as caught, hub._explained("food101", "ethz/food101"):
+            raise error
+        assert "'food101'" in str(caught.value)
+        assert "local copy" in str(caught.value)
+        assert str(caught.value).count("\n") == 0
+
+
+def test_a_renamed_column_names_those_there_are(tmp_path: Path) -> None:
+    import datasets as hf
+
+    folder = repository(
+        tmp_path / "food101",
+        registry.source("food101"),
+        {"image": hf.Image(), "klass": hf.Value("int64")},
+        {"klass": [1, 2]},
+    )
+    with pytest.raises(InputError, match="no column 'label'; its columns are image, klass"):
+        datasets.open_set("food101", folder)
+
+
+def test_the_registry_is_whole() -> None:
+    assert set(datasets.names()) > set(registry.SOURCES)
+    for source in registry.SOURCES.values():
+        assert source.verified, source.name
+        assert source.licence, source.name
+        assert source.hub or source.name == "cifar10-jpeg"
+        if source.kind == "classification":
+            assert source.templates()
+    # Every set the study reports is registered, under the name that the comparison looks for.
+    from ccs.paper import comparison
+
+    asked = {
+        name
+        for key in comparison.TABLES
+        for claim in comparison.claims(key)
+        if claim.dataset
+        for name in comparison.dataset_names(claim)
+    }
+    asked = {name.removesuffix(" (as-published)") for name in asked}
+    assert asked - {"fairface"} <= set(registry.SOURCES)
+
+
+def test_wordnet_ids() -> None:
+    assert wordnet.class_names(["n01440764", "n03888257"]) == ("tench", "parachute")
+    with pytest.raises(InputError, match="'n99999999' is not the WordNet id"):
+        wordnet.class_names(["n99999999"])
+
+
+def test_local_copies_are_found_where_the_environment_says(
+    clone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCS_DATA", str(clone("cifar10").parent))
+    assert len(datasets.open_set("cifar10").images) == 3  # type: ignore[union-attr]
+    with pytest.raises(InputError, match=r"put a local copy in \$CCS_DATA/cifar10-jpeg"):
+        datasets.open_set("cifar10-jpeg")

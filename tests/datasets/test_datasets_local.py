@@ -1,0 +1,295 @@
+"""Pictures from the reader's own disk: folders, class folders, parquet files, and what is wrong with them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccs import datasets
+from ccs.datasets import folder, pictures
+from ccs.errors import InputError
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets` keeps its copies below the test's folder."""
+    import datasets as hf
+
+    monkeypatch.setattr(hf.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def encoded(
+    color: Any = (200, 30, 60), size: tuple[int, int] = (40, 24), mode: str = "RGB", **how: Any
+) -> bytes:
+    buffer = io.BytesIO()
+    Image.new(mode, size, color).save(buffer, how.pop("format", "JPEG"), **how)
+    return buffer.getvalue()
+
+
+def noisy(seed: int, size: int = 64) -> bytes:
+    """A JPEG with enough data in it that cutting it off leaves a hole."""
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (size, size, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def close(image: Image.Image, color: tuple[int, int, int], tolerance: int = 3) -> bool:
+    return image.mode == "RGB" and bool(np.abs(np.asarray(image, int) - color).max() <= tolerance)
+
+
+class TestDecoding:
+    @pytest.mark.parametrize(
+        ("data", "color"),
+        [
+            (encoded(90, mode="L"), (90, 90, 90)),
+            (encoded((0, 255, 255, 0), mode="CMYK"), (255, 0, 0)),
+            (encoded((10, 200, 30, 0), mode="RGBA", format="PNG"), (255, 255, 255)),
+            (encoded((10, 200, 30, 255), mode="RGBA", format="PNG"), (10, 200, 30)),
+            (encoded((100, 0), mode="LA", format="PNG"), (255, 255, 255)),
+            (encoded(1, mode="1", format="PNG"), (255, 255, 255)),
+            (encoded(0x8000, mode="I;16", format="PNG"), (128, 128, 128)),
+            (encoded(0, mode="P", format="PNG", transparency=0), (255, 255, 255)),
+        ],
+        ids=["gray", "cmyk", "transparent", "opaque", "gray-alpha", "bilevel", "16-bit", "palette"],
+    )
+    def test_every_mode_becomes_rgb(self, data: bytes, color: tuple[int, int, int]) -> None:
+        assert close(pictures.decode(data), color)
+
+    def test_exif_rotation_is_applied(self) -> None:
+        exif = Image.Exif()
+        exif[0x0112] = 6  # to be turned a quarter clockwise
+        image = Image.new("RGB", (40, 24), "white")
+        image.paste((0, 0, 0), (0, 0, 10, 24))
+        buffer = io.BytesIO()
+        image.save(buffer, "PNG", exif=exif)
+        upright = pictures.decode(buffer.getvalue())
+        assert upright.size == (24, 40)
+        assert np.asarray(upright)[0].max() == 0  # the left edge is now the top
+
+    def test_what_is_wrong_is_said(self) -> None:
+        whole = noisy(0)
+        assert pictures.problem(whole) == ""
+        assert "truncated" in pictures.problem(whole[: len(whole) // 2])
+        assert "cannot identify" in pictures.problem(b"not a picture")
+        assert pictures.problem(b"") == "empty file"
+
+
+class TestFolder:
+    def test_nested_pictures_in_path_order_bad_ones_named(self, tmp_path: Path) -> None:
+        for name in ("b/2.png", "a.JPG", "b/1.jpeg"):
+            write(tmp_path / "pictures" / name, noisy(len(name)))
+        write(tmp_path / "pictures" / "b/cut.jpg", noisy(5)[:900])
+        write(tmp_path / "pictures" / "notes.txt", b"not asked for")
+        write(tmp_path / "pictures" / ".hidden" / "x.png", noisy(1))
+        found = datasets.open_images(str(tmp_path / "pictures"))
+        assert len(found.images) == 3
+        assert [image.size for image in found.images] == [(64, 64)] * 3
+        assert len(found.skipped) == 1
+        assert found.skipped[0].startswith("b/cut.jpg: ")
+        good = [noisy(len(name)) for name in ("a.JPG", "b/1.jpeg", "b/2.png")]
+        digests = b"".join(hashlib.sha256(data).digest() for data in good)
+        assert found.fingerprint == hashlib.sha256(digests).hexdigest()
+
+    def test_fingerprint_follows_content_and_order(self, tmp_path: Path) -> None:
+        for name, seed in (("a.jpg", 1), ("b.jpg", 2)):
+            write(tmp_path / "one" / name, noisy(seed))
+            write(tmp_path / "two" / name, noisy(3 - seed))
+        one, two = (folder.image_set(tmp_path / name) for name in ("one", "two"))
+        assert one.fingerprint != two.fingerprint
+        shutil.copytree(tmp_path / "one", tmp_path / "copy")
+        assert folder.image_set(tmp_path / "copy").fingerprint == one.fingerprint
+
+    def test_part_of_a_folder_is_evenly_spaced(self, tmp_path: Path) -> None:
+        for number in range(10):
+            write(tmp_path / "many" / f"{number}.png", encoded((number * 20, 0, 0), format="PNG"))
+        found = folder.image_set(tmp_path / "many", 4)
+        assert [image.getpixel((0, 0))[0] // 20 for image in found.images] == [0, 2, 5, 7]  # type: ignore[index]
+        with pytest.raises(InputError, match="At least one picture"):
+            folder.image_set(tmp_path / "many", 0)
+
+    @pytest.mark.parametrize("kind", ["empty", "unreadable", "missing", "file"])
+    def test_nothing_to_read_is_one_sentence(self, tmp_path: Path, kind: str) -> None:
+        path = tmp_path / "x"
+        if kind == "empty":
+            path.mkdir()
+        elif kind == "unreadable":
+            write(path / "bad.png", b"nothing")
+        elif kind == "file":
+            path = write(tmp_path / "x.parquet", b"not parquet at all")
+        with pytest.raises(InputError) as error:
+            datasets.open_images(str(path))
+        assert str(path) in str(error.value)
+        assert str(error.value).endswith(".")
+
+    def test_class_folders(self, tmp_path: Path) -> None:
+        for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
+            write(tmp_path / "animals" / name, noisy(len(name)))
+        write(tmp_path / "animals" / "test/owl/0.png", b"")
+        found = folder.classification_set(
+            tmp_path / "animals", name="animals", templates=["a {}."], subsets={"birds": ["owl"]}
+        )
+        assert found.classes == ("owl", "red fox")
+        assert found.labels.tolist() == [0, 1, 1]
+        assert found.skipped == ("owl/0.png: empty file",)
+        assert found.subsets == {"birds": (0,)}
+        with pytest.raises(InputError, match="no class folders"):
+            folder.classification_set(tmp_path / "animals/test/owl", name="x", templates=["{}"])
+
+
+class TestParquet:
+    def make(self, path: Path, rows: dict[str, list[Any]], **features: Any) -> Path:
+        import datasets as hf
+
+        images = [{"bytes": data, "path": None} for data in rows.pop("image")]
+        columns = {"image": hf.Image(decode=False), **features}
+        table = hf.Dataset.from_dict({"image": images, **rows}, hf.Features(columns))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table.to_parquet(path)
+        return path
+
+    def test_pictures_and_labels_stay_together_when_a_row_is_bad(self, tmp_path: Path) -> None:
+        import datasets as hf
+
+        data = [encoded((number * 40, 0, 0), format="PNG") for number in range(5)]
+        data[2] = data[2][:40]
+        subsets = datasets.SOURCES["cifar10-jpeg"].subsets
+        path = self.make(
+            tmp_path / "cifar10-jpeg.parquet",
+            {"image": data, "label": [0, 1, 2, 3, 4]},
+            label=hf.ClassLabel(names=[*subsets["animals"], *subsets["objects"]]),
+        )
+        found = datasets.open_set("cifar10-jpeg", tmp_path)
+        assert isinstance(found, datasets.ClassificationSet)
+        assert found.labels.tolist() == [0, 1, 3, 4]
+        assert [image.getpixel((0, 0))[0] // 40 for image in found.images] == [0, 1, 3, 4]  # type: ignore[index]
+        assert len(found.skipped) == 1
+        assert found.skipped[0].startswith("row 2: ")
+        assert tuple(found.classes[index] for index in found.subsets["objects"]) == subsets["objects"]
+        assert len(folder.image_set(path).images) == 4
+
+    def test_labels_are_part_of_a_sets_fingerprint(self, tmp_path: Path) -> None:
+        data = [noisy(seed) for seed in range(2)]
+        prints = []
+        for number, labels in enumerate((["a", "b"], ["b", "a"])):
+            rows = {"image": list(data), "race": labels, "gender": labels}
+            import datasets as hf
+
+            path = self.make(
+                tmp_path / f"{number}.parquet", rows, race=hf.Value("string"), gender=hf.Value("string")
+            )
+            found = folder.bias_set(
+                path,
+                name="faces",
+                attributes={"race": "race"},
+                k={"race": 1},
+                occupations=["judge"],
+                templates=["a {}"],
+            )
+            assert found.groups["race"].tolist() == labels
+            prints.append(found.fingerprint)
+        assert prints[0] != prints[1]
+
+    def test_missing_column_names_those_there_are(self, tmp_path: Path) -> None:
+        import datasets as hf
+
+        path = tmp_path / "x.parquet"
+        hf.Dataset.from_dict({"text": ["a"], "size": [1]}).to_parquet(path)
+        with pytest.raises(InputError, match="no column of pictures; its columns are text, size"):
+            folder.image_set(path)
+
+
+def test_unknown_names_say_what_there_is() -> None:
+    with pytest.raises(InputError, match="no folder or parquet file, no known set"):
+        datasets.open_images("no such thing")
+    with pytest.raises(InputError, match="There is no set 'cifar11'; there are cifar10,"):
+        datasets.open_set("cifar11")
+    with pytest.raises(InputError, match="There is no drawn set 'world/nothing'"):
+        datasets.open_set("world/nothing")
+    with pytest.raises(InputError, match="set of clips"):
+        datasets.open_images("msrvtt")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real data are not here")
+class TestRealData:
+    def test_photographs(self) -> None:
+        found = datasets.open_images(str(SHARED / "imagenet-sample"), 50)
+        assert len(found.images) == 50
+        assert found.skipped == ()
+        assert min(found.images[7].size) <= 256
+
+    def test_cifar10_jpeg(self) -> None:
+        found = datasets.open_set("cifar10-jpeg", SHARED / "cifar10-jpeg-test.parquet", max_images=200)
+        assert isinstance(found, datasets.ClassificationSet)
+        assert np.bincount(found.labels).tolist() == [20] * 10
+        assert found.images[0].size == (32, 32)
+
+    def test_first_words_merge_breeds(self) -> None:
+        path = SHARED / "oxford-pets-370.parquet"
+        breeds, words = (datasets.open_set(n, path) for n in ("oxford-pets", "oxford-pets-first-word"))
+        assert isinstance(breeds, datasets.ClassificationSet)
+        assert isinstance(words, datasets.ClassificationSet)
+        assert (len(breeds.classes), len(words.classes)) == (37, 35)
+        merged = {
+            breed
+            for breed, word in zip(breeds.labels, words.labels, strict=True)
+            if words.classes[word] == "american"
+        }
+        assert {breeds.classes[breed] for breed in merged} == {
+            "american bulldog",
+            "american pit bull terrier",
+        }
+        assert (len(breeds.templates), len(words.templates)) == (1, 18)
+
+    def test_captions(self) -> None:
+        found = datasets.open_set("flickr8k", SHARED / "flickr8k-1000.parquet", max_images=20)
+        assert isinstance(found, datasets.RetrievalSet)
+        assert len(found.clips) == len(found.captions) == 20
+        assert all(len(texts) == 5 for texts in found.captions)
+        (picture,) = found.clips[3]
+        assert picture.mode == "RGB"
+
+    @pytest.mark.parametrize("name", ["faces-utk-balanced", "counterfactuals-pairs"])
+    def test_people(self, name: str) -> None:
+        found = folder.bias_set(
+            SHARED / f"{name}.parquet",
+            name=name,
+            attributes={"race": "race", "gender": "gender"},
+            k={"race": 60, "gender": 60},
+            occupations=["judge"],
+            templates=["a {}"],
+            max_images=60,
+        )
+        assert set(found.groups["gender"]) in ({"male", "female"}, {"man", "woman"})
+        assert len(found.groups["race"]) == len(found.images) == 60
+
+
+@pytest.mark.parametrize("name", ["world/clips", "world/captions"])
+def test_drawn_clips_are_as_many_as_asked_for(name: str) -> None:
+    found = datasets.open_set(name, max_images=12)
+    assert isinstance(found, datasets.RetrievalSet)
+    assert len(found.clips) == len(found.captions) == 12
+    whole = datasets.open_set(name)
+    assert isinstance(whole, datasets.RetrievalSet)
+    assert whole.captions[:12] == found.captions
+    assert whole.fingerprint != found.fingerprint
+
+
+def test_no_drawn_clip_is_a_mistake() -> None:
+    with pytest.raises(InputError, match="At least one picture is needed, not 0"):
+        datasets.open_set("world/clips", max_images=0)

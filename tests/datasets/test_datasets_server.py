@@ -1,0 +1,221 @@
+"""Sets read through the real `datasets` library from a server that speaks the Hub's protocol.
+
+The endpoint is read when huggingface_hub is imported, so every case runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccs.datasets import SOURCES
+from tests.support.datasets_sample import png, repository, schemas
+from tests.support.hub_server import TOKEN, Hub, Repository, serve
+
+OPEN = """
+import json, sys
+import datasets
+from ccs.datasets import open_set
+from ccs.errors import InputError
+
+datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.5  # of the 5 seconds that it waits after each stream
+found = []
+for name, limit in json.load(sys.stdin):
+    try:
+        data = open_set(name, max_images=limit)
+    except InputError as error:
+        found.append(str(error))
+        continue
+    images = getattr(data, "images", None)
+    count = len(data.clips if images is None else images)
+    first = data.clips[0][0] if images is None else images[0]
+    about = {"count": count, "size": first.size, "fingerprint": data.fingerprint, "source": data.source}
+    if hasattr(data, "classes"):
+        about["labels"] = [data.classes[label] for label in data.labels]
+        about["shown"] = [image.getpixel((0, 0))[0] // 10 for image in images]
+    if hasattr(data, "captions"):
+        about["captions"] = data.captions
+    found.append(about)
+json.dump(found, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    with serve() as hub:
+        yield hub
+
+
+@pytest.fixture
+def ask(hub: Hub, tmp_path: Path) -> Callable[..., Any]:
+    """Runs a script that reads JSON and prints JSON, with the server as the Hub and an empty cache."""
+
+    def run(script: str, given: object, **settings: str) -> Any:
+        hub.requests.clear()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
+        quiet = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TQDM_DISABLE": "1"}
+        places = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "PYTHONPATH": os.getcwd()}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script],
+            env={**kept, **quiet, **places, **settings},
+            input=json.dumps(given),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout)
+
+    return run
+
+
+def serve_set(hub: Hub, name: str, tmp_path: Path, files: Mapping[str, bytes] | None = None) -> Repository:
+    """The registered set as a repository of the server; by default with its schema's few rows."""
+    source = SOURCES[name]
+    assert source.hub is not None
+    if files is None:
+        root = repository(tmp_path / name, source, *schemas()[name])
+        paths = [path for path in root.rglob("*") if path.is_file()]
+        files = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+    served = hub.repositories["datasets", source.hub] = Repository(private=False)
+    sha = served.commit(dict(files), "data")
+    if source.revision is not None:
+        served.tags[source.revision] = sha
+    return served
+
+
+def fetched(hub: Hub) -> list[str]:
+    return [line for line in hub.requests if line.startswith("GET") and line.endswith(".parquet")]
+
+
+def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(
+    hub: Hub, ask: Callable[..., Any], tmp_path: Path
+) -> None:
+    for name in ("cifar10", "food101"):
+        serve_set(hub, name, tmp_path)
+    asked = [["cifar10", None], ["food101", 2], ["food101", None], ["food101", 2]]
+    whole, streamed, all_of_it, again = ask(OPEN, asked)
+    assert (whole["labels"], whole["shown"]) == (["cat", "airplane", "truck"], [0, 1, 2])
+    assert whole["source"] == "uoft-cs/cifar10 plain_text test"
+    # Whichever two rows the shuffled stream gave: picture and label belong together.
+    assert streamed["count"] == len(set(streamed["shown"])) == 2
+    names = dict(zip(all_of_it["shown"], all_of_it["labels"], strict=True))
+    assert names == {0: "baby back ribs", 1: "apple pie", 2: "baby back ribs"}
+    assert [names[shown] for shown in streamed["shown"]] == streamed["labels"]
+    assert again == streamed
+    # The other split was never asked for.
+    assert fetched(hub)
+    assert not [line for line in fetched(hub) if "other-" in line]
+
+
+def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(
+    hub: Hub, ask: Callable[..., Any], tmp_path: Path
+) -> None:
+    serve_set(hub, "imagenet-val", tmp_path).gated = True
+    serve_set(hub, "cifar10", tmp_path)
+    # Renamed on the Hub: the old name leads to the new one, as a browser and git are led too.
+    hub.repositories["datasets", "new-owner/flickr8k"] = serve_set(hub, "flickr8k", tmp_path)
+    del hub.repositories["datasets", "jxie/flickr8k"]
+    hub.renamed["jxie/flickr8k"] = "new-owner/flickr8k"
+    # Changed columns, a missing split, a repository without data, a revision that is gone.
+    features, _ = schemas()["cifar100"]
+    features = {"img": features["img"], "klass": features["fine_label"]}
+    changed = repository(tmp_path / "changed", SOURCES["cifar100"], features, {"klass": [0, 1, 2]})
+    serve_set(
+        hub,
+        "cifar100",
+        tmp_path,
+        {p.relative_to(changed).as_posix(): p.read_bytes() for p in changed.rglob("*") if p.is_file()},
+    )
+    pets = serve_set(hub, "oxford-pets", tmp_path)
+    pets.commit({name: data for name, data in pets.commits[-1][1].items() if "test" not in name}, "no test")
+    serve_set(hub, "imagenet-a", tmp_path, {"README.md": b"soon\n"})
+    serve_set(hub, "country211", tmp_path, {"README.md": b"# moved\n"}).tags.clear()
+
+    names = ["imagenet-val", "flickr8k", "cifar100", "oxford-pets", "imagenet-a", "country211", "imagenet-r"]
+    answers = dict(
+        zip([*names, "cifar10"], ask(OPEN, [[name, None] for name in [*names, "cifar10"]]), strict=True)
+    )
+    assert answers["flickr8k"]["captions"][0] == ["a.0", "a.1", "a.2", "a.3", "a.4"]
+    assert answers["cifar10"]["count"] == 3
+    expected = {
+        "imagenet-val": "is gated on the Hub: accept its terms on the page of 'ILSVRC/imagenet-1k'",
+        "cifar100": "'cifar100' has no column 'label'; its columns are img, klass.",
+        "oxford-pets": "could not be read from 'timm/oxford-iiit-pet'",
+        "imagenet-a": "could not be read from 'barkermrl/imagenet-a'",
+        "country211": "no longer has the file or revision",
+        "imagenet-r": "was not found on the Hub as 'axiong/imagenet-r'",
+    }
+    for name, words in expected.items():
+        assert isinstance(answers[name], str), name
+        assert words in answers[name], answers[name]
+        assert "\n" not in answers[name]
+        assert name == "cifar100" or f"$CCS_DATA/{name}" in answers[name]
+
+
+def test_a_gated_set_says_so_to_who_is_logged_in_too(
+    hub: Hub, ask: Callable[..., Any], tmp_path: Path
+) -> None:
+    serve_set(hub, "imagenet-val", tmp_path).gated = True
+    whole, streamed = ask(OPEN, [["imagenet-val", None], ["imagenet-val", 2]], HF_TOKEN=TOKEN)
+    assert "'imagenet-val' is gated on the Hub" in whole == streamed
+    assert TOKEN not in whole
+
+
+def test_archives_of_pictures_are_read_at_their_revision(
+    hub: Hub, ask: Callable[..., Any], tmp_path: Path
+) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for row, label in enumerate((1, 0, 1)):
+            for ending, data in (("jpg", png(row)), ("cls", str(label).encode())):
+                entry = tarfile.TarInfo(f"s{row:07d}.{ending}")
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
+    files = {"test/0.tar": buffer.getvalue(), "classnames.txt": b"Andorra\nCanada\n"}
+    served = serve_set(hub, "country211", tmp_path, files)
+    served.commit({"README.md": b"emptied since\n"}, "later")
+    whole, streamed = ask(OPEN, [["country211", None], ["country211", 2]])
+    assert whole["labels"] == ["Canada", "Andorra", "Canada"]
+    assert whole["shown"] == [0, 1, 2]
+    assert streamed["count"] == 2
+
+
+def test_a_server_that_is_not_there_is_a_sentence(ask: Callable[..., Any]) -> None:
+    (said,) = ask(OPEN, [["cifar10", None]], HF_ENDPOINT="http://127.0.0.1:9")
+    assert "cannot be fetched from the Hub (uoft-cs/cifar10): no connection" in said
+
+
+SUITE = """
+import json, sys
+from pathlib import Path
+from batch.inputs import open_sets
+from batch.options import Settings
+
+json.load(sys.stdin)
+told = []
+found, absent = open_sets(Settings(models=("tiny",), suite="paper"), told.append)
+reasons = {one.name: one.reason for one in absent}
+json.dump({"found": [one.name for one in found], "absent": reasons}, sys.stdout)
+"""
+
+
+def test_the_suite_goes_on_without_what_is_missing(hub: Hub, ask: Callable[..., Any], tmp_path: Path) -> None:
+    hub.repositories.clear()
+    hub.renamed.clear()
+    for name in ("cifar10", "fairface-1.25", "flickr8k"):
+        serve_set(hub, name, tmp_path)
+    answer = ask(SUITE, None)
+    assert answer["found"] == ["cifar10", "flickr8k", "fairface-1.25"]
+    assert answer["absent"].keys() == set(SOURCES) - set(answer["found"])
+    assert "renamed, removed or made private" in answer["absent"]["msrvtt"]
+    assert "is not on the Hub" in answer["absent"]["cifar10-jpeg"]

@@ -1,0 +1,150 @@
+"""The labeler: what it shows and accepts, and that it shares the judges' cache and honesty."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccs.errors import InputError
+from ccs.heads import Head
+from ccs.judges.labeler import open_labeler, worked_examples
+from ccs.judges.settings import JudgeSettings
+from ccs.paper import examples
+from ccs.texts.labels import Label
+from tests.support.llm_providers import OpenAIServer
+from tests.support.llm_server import Act
+
+TEXTS = {
+    Head(0, 1): ("a red door", "a blue sky", "green"),
+    Head(0, 2): ("a lion", "a horse", "a beach"),
+}
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> JudgeSettings:
+    return JudgeSettings(cache=tmp_path / "judges.sqlite", delay=0.01, retries=1)
+
+
+def name_it(user: str, schema: Mapping[str, Any]) -> str:
+    texts = json.loads(user)["texts"]
+    return concept("colours" if "a red door" in texts.values() else "ANIMAL")
+
+
+def concept(name: str) -> str:
+    return json.dumps({"reason": "Most of them are.", "concept": name})
+
+
+def test_labels_are_normalized_cached_and_signed(settings: JudgeSettings) -> None:
+    with OpenAIServer(name_it) as server:
+        labels = open_labeler(server.spec, settings).label(TEXTS)
+        assert labels == {
+            Head(0, 1): Label("Colors", "openai:gpt-4o"),
+            Head(0, 2): Label("Animals", "openai:gpt-4o"),
+        }
+        assert open_labeler(server.spec, settings).label(TEXTS) == labels
+        assert len(server.asked) == 2
+
+
+def test_five_worked_examples_are_shown(settings: JudgeSettings) -> None:
+    with OpenAIServer(name_it) as server:
+        open_labeler(server.spec, settings).label(TEXTS)
+        (first, _) = server.asked
+    assert first.system.count("\nconcept: ") == 5
+    for example in worked_examples(Head(0, 1), TEXTS[Head(0, 1)]):
+        assert json.dumps(example.label) in first.system
+        assert all(text in first.system for text in example.texts)
+    assert list(json.loads(first.user)) == ["texts"]
+
+
+def test_no_example_is_the_head_being_labeled() -> None:
+    every = examples()
+    for example in every:
+        by_name = worked_examples(example.head, ("x", "y"))
+        by_texts = worked_examples(Head(0, 0), example.texts[:3])
+        for shown in (by_name, by_texts):
+            assert len({each.texts for each in shown}) == 5
+            assert example not in shown
+    levels = [each.level for each in worked_examples(Head(0, 0), ("x",))]
+    assert set(levels) == {"high", "moderate", "low"}
+
+
+def test_a_closed_vocabulary_is_held_to(settings: JudgeSettings) -> None:
+    with OpenAIServer(name_it) as server:
+        server.acts.append(Act("reply", concept("hues")))
+        server.acts.append(Act("reply", concept("beasts")))
+        labeler = open_labeler(server.spec, replace(settings, concurrency=1), vocabulary=["hues", "things"])
+        labels = labeler.label(TEXTS)
+        assert labels[Head(0, 1)].concept == "hues"  # as the vocabulary spells it
+        assert labels[Head(0, 2)].concept is None
+        assert labeler.causes == {
+            Head(0, 2): "off-schema: concept is none of the 2 values allowed",
+        }
+        assert server.asked[0].schema["properties"]["concept"]["enum"] == ["hues", "things"]
+        server.acts.append(Act("reply", concept("things")))
+        labels = labeler.label(TEXTS)  # a rerun asks for what is missing, and only for that
+        assert [label.concept for label in labels.values()] == ["hues", "things"]
+        assert (len(server.asked), labeler.causes) == (3, {})
+
+
+@pytest.mark.parametrize(
+    ("act", "cause"),
+    [
+        (Act("refuse"), "refusal"),
+        (Act("truncate"), "truncated"),
+        (Act("reply", concept("?!")), "off-schema: concept is empty"),
+        (Act("reply", '{"concept": "Colors"}'), "off-schema: reason is missing"),
+        (Act("reply", "Colors"), "off-schema: not JSON"),
+    ],
+)
+def test_no_label_comes_with_its_cause(settings: JudgeSettings, act: Act, cause: str) -> None:
+    with OpenAIServer(name_it) as server:
+        server.acts.append(act)
+        labeler = open_labeler(server.spec, settings)
+        assert labeler.label({Head(0, 1): TEXTS[Head(0, 1)]})[Head(0, 1)] == Label(None, labeler.name)
+        assert labeler.causes[Head(0, 1)].startswith(cause)
+        assert labeler.label({Head(0, 1): TEXTS[Head(0, 1)]})[Head(0, 1)].concept == "Colors"
+
+
+def test_a_batch_labels_on_a_later_run(settings: JudgeSettings) -> None:
+    batch = replace(settings, batch=True)
+    with OpenAIServer(name_it) as server:
+        labeler = open_labeler(server.spec, batch)
+        assert {label.concept for label in labeler.label(TEXTS).values()} == {None}
+        assert labeler.pending == 2
+        server.end_batches()
+        assert [label.concept for label in labeler.label(TEXTS).values()] == ["Colors", "Animals"]
+        assert labeler.pending == 0
+        assert len(server.batches) == 1
+
+
+def test_heads_without_texts_are_not_asked_about(settings: JudgeSettings) -> None:
+    with OpenAIServer(name_it) as server:
+        labeler = open_labeler(server.spec, settings)
+        assert labeler.estimate({Head(0, 0): (), **TEXTS}).requests == 2
+        assert labeler.label({Head(0, 0): (), **TEXTS})[Head(0, 0)] == Label(None, labeler.name)
+        assert len(server.asked) == 2
+
+
+def test_the_manifest_says_who_labeled_and_how() -> None:
+    described = open_labeler("openai:gpt-4o", vocabulary=["A", "B"]).describe()
+    assert described["name"] == "openai:gpt-4o"
+    assert described["stand_in"] is False
+    assert described["vocabulary"] == ("A", "B")
+    assert len(described["prompt"]) == 12
+
+
+def test_a_labeler_amiss_is_explained() -> None:
+    with pytest.raises(InputError, match="names no judge"):
+        open_labeler("gpt-4o")
+    with pytest.raises(InputError, match="each once"):
+        open_labeler("openai", vocabulary=["A", "A"])

@@ -1,0 +1,269 @@
+"""Every provider's real SDK against a local server of its protocol: what succeeds, and each way to fail."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccs.errors import InputError
+from ccs.judges.panel import open_panel
+from ccs.judges.question import Judgment, Question
+from ccs.judges.settings import JudgeSettings
+from tests.support.llm_providers import SERVERS
+from tests.support.llm_server import Act, LLMServer, verdicts
+
+KEY = "sk-test-0123456789abcdef"
+QUESTION = Question("L1.H2", "Colors", ("a red door", "a blue sky", "a horse"))
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "COMPATIBLE_API_KEY"):
+        monkeypatch.setenv(variable, KEY)
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+
+
+@pytest.fixture(params=sorted(SERVERS))
+def server(request: pytest.FixtureRequest) -> Iterator[LLMServer]:
+    with SERVERS[request.param]() as running:
+        yield running
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> JudgeSettings:
+    return JudgeSettings(cache=tmp_path / "judges.sqlite", delay=0.01, timeout=5.0, retries=2)
+
+
+def ask(server: LLMServer, settings: JudgeSettings, question: Question = QUESTION) -> list[Judgment]:
+    ((judgments,),) = open_panel(server.spec, settings).judge([question])
+    return judgments
+
+
+def cause_of(server: LLMServer, settings: JudgeSettings, *acts: Act) -> str:
+    """Ask once; return the cause, after checking that nothing was scored and that a rerun asks again."""
+    server.acts.extend(acts)
+    judgments = ask(server, settings)
+    assert [(j.verdict, j.reason, j.judge) for j in judgments] == [(None, "", server.name)] * 3
+    assert len({j.cause for j in judgments}) == 1
+    before = len(server.asked)
+    assert [j.verdict for j in ask(server, settings)] == [True] * 3
+    assert len(server.asked) == before + 1
+    return judgments[0].cause
+
+
+def test_verdicts_and_reasons_arrive_in_order(server: LLMServer, settings: JudgeSettings) -> None:
+    server.acts.append(Act("reply", verdicts({"text_1": True, "text_2": True, "text_3": False})))
+    judgments = ask(server, settings)
+    assert judgments == [
+        Judgment(server.name, verdict, f"It is {verdict}.", "") for verdict in (True, True, False)
+    ]
+
+
+def test_one_request_a_question_and_none_the_second_time(
+    server: LLMServer, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ask(server, settings)
+    assert len(server.seen) == 1
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "COMPATIBLE_API_KEY"):
+        monkeypatch.delenv(variable)
+    assert ask(server, settings) == first  # a cached panel needs no key either
+    assert len(server.seen) == 1
+
+
+def test_the_request_holds_label_and_texts_as_json_and_the_schema_of_k_answers(
+    server: LLMServer, settings: JudgeSettings
+) -> None:
+    ask(server, settings)
+    (seen,) = server.asked
+    assert json.loads(seen.user) == {
+        "concept": "Colors",
+        "texts": dict(zip(("text_1", "text_2", "text_3"), QUESTION.texts, strict=True)),
+    }
+    assert list(seen.schema["properties"]) == seen.schema["required"] == ["text_1", "text_2", "text_3"]
+    assert "quoted data" in seen.system
+    assert "L1.H2" not in json.dumps(seen.body)
+
+
+def test_the_key_is_sent_in_one_header_and_not_in_the_address(
+    server: LLMServer, settings: JudgeSettings
+) -> None:
+    ask(server, settings)
+    headers = server.seen[0].headers
+    sent = [name for name, value in headers.items() if value.removeprefix("Bearer ") == KEY]
+    assert sent in (["authorization"], ["x-api-key"], ["x-goog-api-key"])
+    assert KEY not in server.seen[0].path
+
+
+def test_429_is_asked_again_after_the_seconds_that_the_server_names(
+    server: LLMServer, settings: JudgeSettings
+) -> None:
+    server.acts.append(Act("status", status=429, headers={"Retry-After": "0.3"}))
+    assert [j.verdict for j in ask(server, settings)] == [True] * 3
+    assert len(server.asked) == 2
+    assert server.asked[1].at - server.asked[0].at >= 0.3
+
+
+def test_a_longer_wait_than_allowed_leaves_the_question_unscored(
+    server: LLMServer, settings: JudgeSettings
+) -> None:
+    cause = cause_of(
+        server, replace(settings, max_wait=1.0), Act("status", status=429, headers={"Retry-After": "3600"})
+    )
+    assert cause.startswith("rate limit: 429")
+    assert cause.endswith("the server asks to wait 3600 s")
+
+
+def test_500_is_asked_again(server: LLMServer, settings: JudgeSettings) -> None:
+    server.acts.extend([Act("status"), Act("status", status=529)])
+    assert [j.verdict for j in ask(server, settings)] == [True] * 3
+    assert len(server.asked) == 3
+
+
+def test_500_for_ever_is_unscored(server: LLMServer, settings: JudgeSettings) -> None:
+    cause = cause_of(server, settings, *[Act("status")] * 3)
+    assert cause.startswith("unavailable: 500")
+    assert cause.endswith("(3 attempts)")
+    assert len(server.asked) == 4  # three, and one of the rerun
+
+
+def test_a_server_that_hangs_is_unscored_after_the_retries(
+    server: LLMServer, settings: JudgeSettings
+) -> None:
+    cause = cause_of(server, replace(settings, timeout=0.25, retries=1), Act("hang"), Act("hang"))
+    assert cause.startswith("timeout: no answer")
+    assert cause.endswith("(2 attempts)")
+
+
+def test_a_reply_that_trickles_in_times_out_as_a_whole(server: LLMServer, settings: JudgeSettings) -> None:
+    started = time.monotonic()
+    cause = cause_of(server, replace(settings, timeout=0.3, retries=0), Act("drip"))
+    assert cause.startswith("timeout: no answer in 0.3 s")
+    assert time.monotonic() - started < 3
+
+
+def test_a_cut_connection_is_asked_again(server: LLMServer, settings: JudgeSettings) -> None:
+    server.acts.append(Act("cut"))
+    assert [j.verdict for j in ask(server, settings)] == [True] * 3
+    assert len(server.asked) == 2
+
+
+def test_no_server_at_the_address_is_unscored(server: LLMServer, settings: JudgeSettings) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        spec = f"{server.kind}:{server.model}@http://127.0.0.1:{free.getsockname()[1]}"
+        ((judgments,),) = open_panel(spec, settings).judge([QUESTION])
+    assert judgments[0].verdict is None
+    assert judgments[0].cause.startswith("connection:")
+
+
+def test_a_refusal_is_unscored_and_asked_once(server: LLMServer, settings: JudgeSettings) -> None:
+    assert cause_of(server, settings, Act("refuse")).startswith("refusal: ")
+    assert len(server.asked) == 2
+
+
+def test_a_truncated_reply_is_unscored(server: LLMServer, settings: JudgeSettings) -> None:
+    assert cause_of(server, settings, Act("truncate")) == "truncated: after 20 tokens"
+
+
+def test_an_off_schema_reply_is_unscored(server: LLMServer, settings: JudgeSettings) -> None:
+    """The wrong count, and half of the JSON as if it were whole; more such replies in test_judges_base."""
+    short = verdicts({"text_1": True, "text_2": True})
+    cause = cause_of(server, settings, Act("reply", short))
+    assert cause == "off-schema: text_3 is missing in the reply (2 of 3)"
+    server.acts.append(Act("reply", short[:-9]))
+    judgments = ask(server, settings, replace(QUESTION, label="Doors"))
+    assert [j.verdict for j in judgments] == [None] * 3
+    assert judgments[0].cause.startswith("off-schema: not JSON")
+
+
+def test_a_fence_around_the_whole_reply_is_dropped(server: LLMServer, settings: JudgeSettings) -> None:
+    fenced = "```json\n" + verdicts({"text_1": True, "text_2": False, "text_3": True}) + "\n```\n"
+    server.acts.append(Act("reply", fenced))
+    assert [j.verdict for j in ask(server, settings)] == [True, False, True]
+    assert [j.verdict for j in ask(server, settings)] == [True, False, True]
+    assert len(server.asked) == 1
+
+
+def test_what_is_not_the_protocol_is_asked_again(server: LLMServer, settings: JudgeSettings) -> None:
+    acts = [Act("garbage", message="text/html"), Act("garbage", message="application/json"), Act("empty")]
+    assert cause_of(server, settings, *acts).startswith("broken reply")
+    assert len(server.asked) == 4
+
+
+def test_a_rejected_request_is_unscored_and_not_repeated(server: LLMServer, settings: JudgeSettings) -> None:
+    cause = cause_of(server, settings, Act("status", status=400, message="no such parameter"))
+    assert cause.startswith("rejected: 400")
+    assert "no such parameter" in cause
+
+
+@pytest.mark.parametrize(("status", "words"), [(401, "does not accept the key"), (404, "is not a model")])
+def test_a_key_or_model_that_is_not_accepted_stops_the_run(
+    server: LLMServer, settings: JudgeSettings, status: int, words: str
+) -> None:
+    server.acts.append(Act("status", status=status, message="no"))
+    with pytest.raises(InputError, match=words):
+        ask(server, settings)
+    assert len(server.asked) == 1
+
+
+def test_a_key_reaches_no_error_no_cause_no_log_and_no_table(
+    server: LLMServer, settings: JudgeSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    echo = f"Incorrect API key provided: {KEY}. You sent Bearer {KEY}"
+    cause = cause_of(server, settings, Act("status", status=400, message=echo))
+    assert "[key]" in cause
+    server.acts.append(Act("status", status=401, message=echo))
+    panel = open_panel(server.spec, settings)
+    with pytest.raises(InputError) as error:
+        panel.judge([replace(QUESTION, label="Doors")])
+    for text in (cause, str(error.value), repr(error.value.__cause__), caplog.text, repr(panel.describe())):
+        assert KEY not in text
+    assert error.value.__suppress_context__
+    assert KEY.encode() not in settings.cache.read_bytes()
+
+
+def test_a_key_with_characters_that_no_header_can_hold_stays_out_of_the_error(
+    server: LLMServer, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = "sk-\nwith-a-line-break"
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "COMPATIBLE_API_KEY"):
+        monkeypatch.setenv(variable, bad)
+    cause = ask(server, replace(settings, retries=0))[0].cause
+    assert cause
+    assert "line-break" not in cause
+
+
+def test_a_missing_key_names_its_variable(
+    server: LLMServer, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "COMPATIBLE_API_KEY"):
+        monkeypatch.delenv(variable)
+    if server.kind == "compatible":
+        assert [j.verdict for j in ask(server, settings)] == [True] * 3
+        return
+    with pytest.raises(InputError, match=f"{server.kind.upper()}_API_KEY"):
+        ask(server, settings)
+    assert not server.seen
+
+
+def test_effort_and_temperature_are_sent_only_where_given(server: LLMServer, settings: JudgeSettings) -> None:
+    ask(server, settings)
+    plain = json.dumps(server.asked[0].body).lower()
+    assert "effort" not in plain
+    assert "thinking" not in plain
+    assert "temperature" not in plain
+    ((judgments,),) = open_panel(f"{server.spec}?effort=low", settings).judge([QUESTION])
+    assert len(server.asked) == 2  # another setting, another answer
+    assert judgments[0].verdict is True
+    assert '"low"' in json.dumps(server.asked[1].body).lower()
+    if server.kind != "anthropic":
+        open_panel(f"{server.spec}?temperature=0", settings).judge([QUESTION])
+        assert '"temperature": 0' in json.dumps(server.asked[2].body)

@@ -1,0 +1,167 @@
+"""Class weights and accuracies against plain loops and scikit-learn; intervals against resampled images."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, top_k_accuracy_score
+
+from ccs import InputError
+from ccs.measures import accuracy as zeroshot
+from ccs.measures import stats
+
+
+def example(n=300, classes=8, d=12, seed=0, noise=1.5):
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal((classes, d)).astype(np.float32)
+    weights /= np.linalg.norm(weights, axis=1, keepdims=True)
+    labels = rng.integers(0, classes, n) ** 2 % classes  # uneven, and some classes without images
+    images = weights[labels] + noise * d**-0.5 * rng.standard_normal((n, d)).astype(np.float32)
+    return images, weights, labels
+
+
+def test_class_weights_equal_a_loop_over_classes(tiny_model):
+    classes, templates = ["dog", "a {weird} name", "cat"], ["a photo of a {}.", "{}", "the {} and the {}"]
+    found = zeroshot.class_weights(tiny_model, classes, templates)
+    for row, name in enumerate(classes):
+        rows = [tiny_model.embed_texts([t.replace("{}", name)])[0] for t in templates]
+        mean = np.mean([r / np.linalg.norm(r) for r in rows], axis=0)
+        assert found[row] == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
+    assert found.dtype == np.float32
+
+
+def test_class_weights_do_not_depend_on_how_many_classes_go_at_a_time(tiny_model, monkeypatch):
+    classes, templates = [f"thing {i}" for i in range(7)], ["a {}", "one {}"]
+    whole = zeroshot.class_weights(tiny_model, classes, templates)
+    monkeypatch.setattr(zeroshot, "BATCH", 4)
+    assert zeroshot.class_weights(tiny_model, classes, templates) == pytest.approx(whole, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("classes", "templates", "says"),
+    [([], ["{}"], "0 and 1"), (["a"], [], "1 and 0"), (["a"], ["a photo"], "'a photo'")],
+)
+def test_class_weights_refuse(tiny_model, classes, templates, says):
+    with pytest.raises(InputError, match=says):
+        zeroshot.class_weights(tiny_model, classes, templates)
+
+
+def test_accuracy_equals_scikit_learn():
+    images, weights, labels = example()
+    found = zeroshot.accuracy(images, weights, labels)
+    scores = images @ weights.T
+    assert found.top1.value == pytest.approx(accuracy_score(labels, scores.argmax(axis=1)))
+    every = np.arange(len(weights))
+    assert found.top5.value == pytest.approx(top_k_accuracy_score(labels, scores, k=5, labels=every))
+    present = np.unique(labels)
+    assert len(present) < len(weights)  # a class without images is no class of the mean
+    recalls = [(scores.argmax(axis=1) == labels)[labels == c].mean() for c in present]
+    assert found.balanced.value == pytest.approx(np.mean(recalls))
+    assert found.top1.value != pytest.approx(found.balanced.value)
+
+
+def test_balanced_equals_scikit_learn():
+    images, weights, _ = example()
+    labels = np.random.default_rng(0).integers(0, 8, len(images))
+    found = zeroshot.accuracy(images, weights, labels)
+    picked = (images @ weights.T).argmax(axis=1)
+    assert found.balanced.value == pytest.approx(balanced_accuracy_score(labels, picked))
+
+
+def test_length_of_an_image_embedding_does_not_matter():
+    images, weights, labels = example()
+    longer = images * np.random.default_rng(0).uniform(0.1, 10, (len(images), 1))
+    one, two = (zeroshot.accuracy(x, weights, labels) for x in (images, longer))
+    assert (one.positions == two.positions).all()
+
+
+def test_batches_do_not_matter(monkeypatch):
+    images, weights, labels = example()
+    whole = zeroshot.accuracy(images, weights, labels).positions
+    monkeypatch.setattr(zeroshot, "BATCH", 7)
+    assert (zeroshot.accuracy(images, weights, labels).positions == whole).all()
+
+
+def test_ties_go_to_the_first_class():
+    found = zeroshot.accuracy(np.ones((3, 2)), np.ones((3, 2)), [0, 1, 2])
+    assert found.positions.tolist() == [0, 1, 2]
+
+
+def test_a_subset_is_scored_among_itself():
+    images, weights, labels = example()
+    subset = [1, 4, 0]
+    found = zeroshot.accuracy(images, weights, labels, subset=subset)
+    kept = np.isin(labels, subset)
+    picked = np.array([0, 1, 4])[(images[kept] @ weights[[0, 1, 4]].T).argmax(axis=1)]
+    assert found.top1.value == pytest.approx((picked == labels[kept]).mean())
+    assert found.n == kept.sum()
+    assert found.top5 is None
+    assert found.top1.value > zeroshot.accuracy(images, weights, labels).top1.value
+
+
+def test_top1_interval_is_that_of_the_binomial():
+    images, weights, labels = example()
+    found = zeroshot.accuracy(images, weights, labels, draws=20_000)
+    low, high = binom.ppf([0.025, 0.975], 300, found.top1.value) / 300
+    assert found.top1.low == pytest.approx(low, abs=0.004)
+    assert found.top1.high == pytest.approx(high, abs=0.004)
+
+
+def test_intervals_equal_those_of_images_drawn_one_by_one():
+    """The draws of cells against images drawn by hand: same quantiles."""
+    images, weights, labels = example()
+    other = images + 0.3 * np.random.default_rng(1).standard_normal(images.shape)
+    one, two = (zeroshot.accuracy(x, weights, labels, draws=20_000) for x in (images, other))
+    rng, balanced, differences = np.random.default_rng(5), [], []
+    for _ in range(3000):
+        drawn = rng.integers(0, len(labels), len(labels))
+        pair = []
+        for result in (one, two):
+            right, classes = (result.positions == 0)[drawn], labels[drawn]
+            pair.append(np.mean([right[classes == c].mean() for c in np.unique(classes)]))
+        balanced.append(pair[0])
+        differences.append(pair[1] - pair[0])
+    low, high = np.quantile(balanced, [0.025, 0.975])
+    assert one.balanced.low == pytest.approx(low, abs=0.006)
+    assert one.balanced.high == pytest.approx(high, abs=0.006)
+    effect = zeroshot.compare(two, one, "balanced")
+    low, high = np.quantile(differences, [0.025, 0.975])
+    assert effect.high - effect.low == pytest.approx(high - low, rel=0.1)
+    assert effect.low < effect.value < effect.high
+
+
+def test_a_paired_difference_is_surer_than_two_intervals():
+    images, weights, labels = example(n=1000)
+    other = images + 0.05 * np.random.default_rng(1).standard_normal(images.shape)
+    one, two = (zeroshot.accuracy(x, weights, labels) for x in (images, other))
+    for metric in ("top1", "top5", "balanced"):
+        effect = zeroshot.compare(two, one, metric)
+        own = getattr(one, metric)
+        assert effect.value == pytest.approx(getattr(two, metric).value - own.value)
+        assert effect.high - effect.low < own.high - own.low
+    assert zeroshot.compare(one, one) == stats.Effect(0.0, 0.0, 0.0, 1.0)
+    shuffled = zeroshot.accuracy(images[::-1], weights, labels[::-1])
+    with pytest.raises(InputError, match="same images"):
+        zeroshot.compare(one, shuffled)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"labels": [0] * 299 + [8]}, "there are 8 classes"),
+        ({"labels": [-1] + [0] * 299}, "from -1"),
+        ({"labels": [0.5] * 300}, "whole number"),
+        ({"labels": [0]}, "300 images"),
+        ({"subset": []}, "subset"),
+        ({"subset": [8]}, "0 to 7"),
+        ({"labels": [0] * 300, "subset": [1]}, "No image"),
+        ({"images": np.full((300, 12), np.inf)}, "300 rows"),
+        ({"images": np.ones((300, 5))}, "5 and 12 dimensions"),
+    ],
+)
+def test_accuracy_refuses(change, says):
+    images, weights, labels = example()
+    given = {"images": images, "labels": labels, "subset": None} | change
+    with pytest.raises(InputError, match=says):
+        zeroshot.accuracy(given["images"], weights, given["labels"], subset=given["subset"])

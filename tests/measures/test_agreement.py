@@ -1,0 +1,206 @@
+"""Agreement against SciPy, scikit-learn and plain references; published worked examples of alpha."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import cohen_kappa_score
+
+from ccs.errors import InputError
+from ccs.measures import agreement
+
+verdict = st.one_of(st.none(), st.booleans())
+
+
+def plain_alpha(ratings: list[list[object]]) -> float:
+    """Krippendorff's alpha by counting pairs of ratings: within units, and within the whole of them."""
+    units = [[r for r in unit if r is not None] for unit in zip(*ratings, strict=True)]
+    units = [unit for unit in units if len(unit) > 1]
+    every = [rating for unit in units for rating in unit]
+    n = len(every)
+    differing = sum(a != b for a, b in itertools.permutations(every, 2))
+    if not differing:
+        return math.nan
+    within = sum(sum(a != b for a, b in itertools.permutations(unit, 2)) / (len(unit) - 1) for unit in units)
+    return 1 - (within / n) / (differing / (n * (n - 1)))
+
+
+@given(
+    st.integers(1, 12).flatmap(
+        lambda n: st.lists(
+            st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=n, max_size=n), min_size=2, max_size=4
+        )
+    )
+)
+def test_alpha_against_counting_pairs(ratings: list[list[str | None]]) -> None:
+    found = agreement.krippendorff_alpha(ratings, draws=200)
+    assert found.value == pytest.approx(plain_alpha([list(r) for r in ratings]), nan_ok=True)
+    backwards = agreement.krippendorff_alpha(ratings[::-1], draws=200)
+    assert backwards.value == pytest.approx(found.value, nan_ok=True)
+
+
+def test_alpha_of_the_worked_example() -> None:
+    """Four observers, twelve units, some missing: nominal alpha is 0.743 (Krippendorff 2011, section E)."""
+    ratings = [
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3],
+        [None, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, None],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, None],
+    ]
+    found = agreement.krippendorff_alpha(ratings)
+    assert round(found.value, 3) == 0.743
+    assert found.low < found.value < found.high
+
+
+def test_alpha_where_it_is_not_defined() -> None:
+    for ratings in ([[True, True], [True, True]], [[True, None], [None, False]], [[], []]):
+        assert math.isnan(agreement.krippendorff_alpha(ratings).value)
+
+
+@st.composite
+def tables(draw: st.DrawFn, square: bool = False) -> tuple[list[int], list[int], np.ndarray]:
+    """Two sides of ranks and their table of counts [1, r, c]."""
+    levels = draw(st.integers(2, 4))
+    left = draw(st.lists(st.integers(0, levels - 1), min_size=2, max_size=25))
+    right = draw(st.lists(st.integers(0, levels - 1), min_size=len(left), max_size=len(left)))
+    counts = np.zeros((1, levels, levels if square else levels + 1))
+    for i, j in zip(left, right, strict=True):
+        counts[0, i, j] += 1
+    return left, right, counts
+
+
+@given(tables(square=True))
+def test_kappa_of_tables_against_scikit_learn(drawn: tuple[list[int], list[int], np.ndarray]) -> None:
+    left, right, counts = drawn
+    expected = cohen_kappa_score(left, right) if len({*left, *right}) > 1 else math.nan
+    assert agreement.table_kappa(counts)[0] == pytest.approx(expected, nan_ok=True)
+
+
+@given(tables())
+def test_rank_correlations_of_tables_against_scipy(drawn: tuple[list[int], list[int], np.ndarray]) -> None:
+    left, right, counts = drawn
+    varied = len(set(left)) > 1 and len(set(right)) > 1
+    rho = scipy.stats.spearmanr(left, right).statistic if varied else math.nan
+    tau = scipy.stats.kendalltau(left, right).statistic if varied else math.nan
+    assert agreement.table_spearman(counts)[0] == pytest.approx(rho, nan_ok=True, abs=1e-9)
+    assert agreement.table_kendall(counts)[0] == pytest.approx(tau, nan_ok=True, abs=1e-9)
+
+
+def plain_compare(people: list[list[bool | None]], judges: list[list[bool | None]]) -> dict[str, float]:
+    """One person, one panel, pair by pair."""
+    left, right, share = [], [], []
+    for i, said in enumerate(people[0]):
+        votes = [judge[i] for judge in judges]
+        if said is not None and None not in votes:
+            left.append(said)
+            right.append(all(votes))
+            share.append(sum(map(bool, votes)) / len(votes))
+    kappa = cohen_kappa_score(left, right) if len({*left, *right}) > 1 else math.nan
+    varied = len(set(left)) > 1 and len(set(share)) > 1
+    return {
+        "n": len(left),
+        "same": np.mean(np.equal(left, right)) if left else math.nan,
+        "cohen_kappa": kappa,
+        "spearman_rho": scipy.stats.spearmanr(left, share).statistic if varied else math.nan,
+        "kendall_tau": scipy.stats.kendalltau(left, share).statistic if varied else math.nan,
+    }
+
+
+@given(
+    st.integers(1, 20).flatmap(
+        lambda n: st.lists(st.lists(verdict, min_size=n, max_size=n), min_size=2, max_size=4)
+    )
+)
+def test_compare_against_a_plain_reading(raters: list[list[bool | None]]) -> None:
+    found = agreement.compare(raters[:1], raters[1:], draws=200)
+    expected = plain_compare(raters[:1], raters[1:])
+    assert found.n == expected["n"]
+    assert found.n + found.left_out == len(raters[0])
+    for metric in agreement.METRICS:
+        assert getattr(found, metric).value == pytest.approx(expected[metric], nan_ok=True), metric
+
+
+def test_for_one_judge_rho_and_tau_are_one_number() -> None:
+    """As in the study's first version, whose table 2 prints them equal."""
+    rng = np.random.default_rng(3)
+    person = rng.random(60) < 0.6
+    judge = np.where(rng.random(60) < 0.85, person, ~person)
+    found = agreement.compare([[bool(v) for v in person]], [[bool(v) for v in judge]])
+    assert found.spearman_rho.value == pytest.approx(found.kendall_tau.value)
+    assert found.cohen_kappa.low < found.cohen_kappa.value < found.cohen_kappa.high
+
+
+def test_intervals_are_those_of_resampled_pairs() -> None:
+    """The draws come from counts; drawing pairs one by one gives the same interval but for chance."""
+    rng = np.random.default_rng(5)
+    people = [bool(v) for v in rng.random(80) < 0.5]
+    judges = [[bool(v) for v in np.where(rng.random(80) < 0.8, people, ~np.array(people))] for _ in range(2)]
+    found = agreement.compare([people], judges, draws=4000, seed=1)
+    kappas, taus = [], []
+    panel = [all(votes) for votes in zip(*judges, strict=True)]
+    share = [sum(votes) / 2 for votes in zip(*judges, strict=True)]
+    for _ in range(150):
+        rows = rng.integers(80, size=80)
+        kappas.append(cohen_kappa_score([people[i] for i in rows], [panel[i] for i in rows]))
+        taus.append(scipy.stats.kendalltau([people[i] for i in rows], [share[i] for i in rows]).statistic)
+    for estimate, draws in ((found.cohen_kappa, kappas), (found.kendall_tau, taus)):
+        assert [estimate.low, estimate.high] == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.07)
+
+
+def test_seeded() -> None:
+    people, judges = [[True, False, True, None, False]], [[True, False, False, True, False]]
+    assert agreement.compare(people, judges, seed=4) == agreement.compare(people, judges, seed=4)
+
+
+def test_consensus_of_people_and_unanimity_of_judges() -> None:
+    said: list[list[bool | None]] = [
+        [True, True, None, None],
+        [True, False, True, None],
+        [False, None, None, None],
+    ]
+    assert agreement.consensus(said) == [True, None, True, None]
+    assert agreement.unanimous(said[:2]) == [True, False, None, None]
+
+
+def test_nothing_to_compare() -> None:
+    found = agreement.compare([[None, True]], [[True, None]])
+    assert (found.n, found.left_out) == (0, 2)
+    assert math.isnan(found.cohen_kappa.value)
+    with pytest.raises(InputError, match="same pairs"):
+        agreement.compare([[True]], [[True, False]])
+    with pytest.raises(InputError, match="same pairs"):
+        agreement.compare([[True]], [])
+
+
+def test_one_side_that_never_varies_has_no_coefficient() -> None:
+    found = agreement.compare([[True, True, False]], [[True, True, True]])
+    assert found.same.value == pytest.approx(2 / 3)
+    assert found.cohen_kappa.value == 0
+    assert math.isnan(found.spearman_rho.value)
+    assert math.isnan(found.kendall_tau.value)
+
+
+def test_summary_of_a_panel() -> None:
+    panel = {
+        "a": [True, True, False, None],
+        "b": [True, False, False, True],
+        "c": [None, None, None, None],
+    }
+    found = agreement.summarize(panel)
+    assert [(r.judge, r.n, r.unscored) for r in found.judges] == [("a", 4, 0.25), ("b", 4, 0), ("c", 4, 1)]
+    assert [r.yes for r in found.judges] == pytest.approx([2 / 3, 0.5, math.nan], nan_ok=True)
+    first, *rest = found.pairs
+    assert (first.left, first.right, first.n) == ("a", "b", 3)
+    assert first.same == pytest.approx(2 / 3)
+    assert first.cohen_kappa == pytest.approx(cohen_kappa_score([1, 1, 0], [1, 0, 0]))
+    assert [pair.n for pair in rest] == [0, 0]
+    assert all(math.isnan(pair.same) for pair in rest)
+    assert found.krippendorff_alpha.value == pytest.approx(plain_alpha([list(v) for v in panel.values()]))
+    with pytest.raises(InputError, match="same texts"):
+        agreement.summarize({"a": [True], "b": []})

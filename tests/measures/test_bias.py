@@ -1,0 +1,210 @@
+"""Skew metrics of plans against plain one-prompt loops, chance, intervals and comparisons."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ccs import InputError
+from ccs.measures import bias, ranking, skew, stats
+from tests.support.bias_sample import example, plain_ndkl, plain_skews
+
+
+def test_measure_equals_one_prompt_at_a_time():
+    images, texts, groups = example()
+    found = bias.measure(images, texts, groups, 40, draws=40)
+    pool = dict(Counter(groups.tolist()))
+    scores = texts @ (images / np.linalg.norm(images, axis=1, keepdims=True)).T
+    for row, score in enumerate(scores):
+        ranked = groups[np.argsort(-score, kind="stable")].tolist()
+        plain = plain_skews(ranked, pool, 40)
+        assert found.metrics["MaxSkew"].values[row] == pytest.approx(max(plain.values()))
+        assert found.metrics["MinSkew"].values[row] == pytest.approx(skew.min_skew(ranked, pool, 40))
+        assert found.metrics["NDKL"].values[row] == pytest.approx(plain_ndkl(ranked, pool, 40))
+    assert found.max_skew.mean.value * 5 == pytest.approx(found.max_skew.sum.value)
+    assert found.max_skew.sum.value == pytest.approx(found.max_skew.values.sum())
+    assert (found.top.sum(axis=1) == 40).all()
+    assert found.mode == "correct"
+
+
+def test_max_skew_is_the_largest_selection_rate_over_the_overall_one():
+    """exp(MaxSkew), the rates taken from pandas."""
+    import pandas as pd
+
+    images, texts, groups = example(tilt=1.0)
+    found = bias.measure(images, texts, groups, 60, draws=40)
+    scores = ranking.products(ranking.unit(texts, "t"), ranking.unit(images, "i"))
+    for row, order in enumerate(ranking.top(scores, 60)):
+        selected = np.isin(np.arange(len(groups)), order)
+        rates = pd.Series(selected).groupby(groups).mean()
+        assert np.exp(found.max_skew.values[row]) == pytest.approx(rates.max() / selected.mean())
+
+
+def test_interval_holds_the_value_and_covers_the_spread_of_new_samples():
+    """The spread that the bootstrap finds from one sample is about that of fresh samples."""
+    found = bias.measure(*example(n=600, tilt=1.0), 100, seed=1, resample_occupations=False)
+    skews = found.max_skew
+    assert skews.mean.low < skews.mean.value < skews.mean.high
+    assert ((skews.low <= skews.values) & (skews.values <= skews.high)).all()
+    _, texts, _ = example(n=600, tilt=1.0)
+    fresh = []
+    for seed in range(1, 50):
+        images, _, groups = example(n=600, tilt=1.0, seed=seed)
+        fresh.append(bias.measure(images, texts, groups, 100, draws=40).max_skew.mean.value)
+    assert (skews.mean.high - skews.mean.low) / (2 * 1.96 * np.std(fresh)) == pytest.approx(1.0, abs=0.4)
+
+
+def test_resampling_occupations_widens_the_interval():
+    images, texts, groups = example(n=600, o=8, tilt=1.0)
+    both = bias.measure(images, texts, groups, 100).max_skew.mean
+    images_only = bias.measure(images, texts, groups, 100, resample_occupations=False).max_skew.mean
+    assert both.high - both.low > images_only.high - images_only.low
+
+
+def test_chance_is_what_random_rankings_score():
+    _, texts, groups = example(n=300, o=4)
+    rng = np.random.default_rng(5)
+    random = [rng.standard_normal((300, 6)) for _ in range(150)]
+    results = bias.measure_plans(random, texts, groups, 30, draws=40)
+    for name in bias.METRICS:
+        chance = results[0].metrics[name]
+        means = np.array([r.metrics[name].mean.value for r in results])
+        singles = np.concatenate([r.metrics[name].values for r in results])
+        assert chance.chance_mean.value == pytest.approx(means.mean(), rel=0.06)
+        inside = (singles >= chance.chance.low) & (singles <= chance.chance.high)
+        assert 0.93 < inside.mean() < 0.995  # counts are whole numbers, so not exactly 0.95
+        # Rankings of one embedding are alike, so their mean spreads more than that of independent ones.
+        inside = (means >= chance.chance_mean.low) & (means <= chance.chance_mean.high)
+        assert 0.8 < inside.mean() < 0.99
+
+
+def test_uniform_target_counts_an_uneven_pool_as_skew():
+    images, texts, _ = example(n=400)
+    groups = np.array(["many"] * 300 + ["few"] * 100)
+    pool = bias.measure(images, texts, groups, 100, draws=40).max_skew
+    uniform = bias.measure(images, texts, groups, 100, "uniform", draws=40).max_skew
+    assert uniform.chance.value == pytest.approx(np.log(1.5), abs=0.05)
+    assert pool.chance.value < 0.15
+
+
+def test_a_group_that_counts_as_infinitely_lost_has_an_interval_and_no_difference():
+    images, texts, groups = example(n=300, tilt=3.0)
+    images[groups == "g2", 0] -= 9  # never in a top 30
+    for draws in (40, 250):
+        found = bias.measure(images, texts, groups, 30, empty="infinite", draws=draws)
+        least = found.metrics["MinSkew"]
+        assert least.mean.value == least.mean.low == -np.inf
+        assert np.isinf(least.low).any()
+        assert np.isfinite(found.max_skew.mean.low)
+        assert np.isnan(bias.compare(found, found, "MinSkew").value)
+        assert bias.compare(found, found).value == 0
+
+
+def test_plans_are_compared_on_the_same_draws():
+    images, texts, groups = example(n=600, o=12, tilt=1.5)
+    noise = np.random.default_rng(3).standard_normal(images.shape).astype(np.float32)
+    fair = images - np.where((groups == "g0")[:, None], np.float32([1.5, 0, 0, 0, 0, 0]), 0).astype(
+        np.float32
+    )
+    base, same, nudged, mended = bias.measure_plans(
+        [images, images, images + 0.05 * noise, fair], texts, groups, 90
+    )
+    assert bias.compare(same, base) == stats.Effect(0.0, 0.0, 0.0, 1.0)
+    paired = bias.compare(nudged, base)
+    alone = base.max_skew.mean
+    assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
+    lowered = bias.compare(mended, base)
+    assert lowered.high < 0
+    assert lowered.p_value < 0.01
+    assert bias.compare(mended, base, occupation=2).value == pytest.approx(
+        mended.max_skew.values[2] - base.max_skew.values[2]
+    )
+    assert 0 <= bias.compare(mended, base, "NDKL").p_value <= 1
+    with pytest.raises(InputError, match="same images"):
+        bias.compare(bias.measure(images, texts, groups, 90, seed=1), base)
+
+
+def test_above_chance_finds_a_tilt_and_keeps_its_level():
+    images, texts, groups = example(n=300, tilt=1.0)
+    assert bias.above_chance(images, texts, groups, 60, permutations=200).p_value < 0.01
+    p_values = [
+        bias.above_chance(*example(n=200, seed=s), 40, permutations=100, seed=s).p_value for s in range(60)
+    ]
+    assert np.mean(np.array(p_values) <= 0.1) < 0.25
+    assert np.mean(p_values) == pytest.approx(0.5, abs=0.15)
+
+
+def test_alignment_with_what_was_planted():
+    images, texts, groups = example(n=600, o=12, tilt=1.0)
+    texts[:, 0] = np.linspace(-2, 2, 12)  # later occupations lean towards g0
+    found = bias.measure(images, texts, groups, 100, draws=40)
+    assert bias.alignment(found, "g0", np.arange(12)).value > 0.8
+    assert bias.alignment(found, "g0", -np.arange(12)).value < -0.8
+    assert bias.alignment(found, "g0", np.arange(12)).p_value < 0.01
+    with pytest.raises(InputError, match="g0, g1, g2"):
+        bias.alignment(found, "g9", np.arange(12))
+
+
+def test_chance_shares_are_those_of_random_rankings():
+    groups = np.array(["many"] * 150 + ["few"] * 50)
+    rng = np.random.default_rng(4)
+    drawn = np.array([(rng.permutation(groups)[:40] == "few").mean() for _ in range(4000)])
+    found = bias.measure(*example(n=200)[:2], groups, 40, draws=40)
+    share = bias.chance_shares(found)["few"]
+    assert share.value == 0.25 == pytest.approx(drawn.mean(), abs=0.005)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert (share.low, share.high) == pytest.approx((low, high), abs=1e-9)  # both are fortieths
+    assert found.top_shares.sum(axis=1) == pytest.approx(np.ones(5))
+
+
+def test_ties_at_the_cut_off_are_reported():
+    images = np.tile(np.eye(2, dtype=np.float32), (5, 1))
+    found = bias.measure(images, np.eye(2), ["a", "b", "b", "a", "a", "b", "b", "a", "a", "b"], 3, draws=40)
+    assert found.ties.tolist() == [2, 2]
+    # The images' order decides: 0, 2, 4 for the first occupation.
+    assert found.top[0].tolist() == [2, 1]
+    assert bias.measure(images, np.eye(2), ["a", "b"] * 5, 5, draws=40).ties.tolist() == [0, 0]
+
+
+def test_the_seed_decides_everything():
+    images, texts, groups = example()
+    one, two, other = (bias.measure(images, texts, groups, 40, seed=s) for s in (3, 3, 4))
+    assert one.max_skew.mean == two.max_skew.mean
+    assert one.max_skew.chance_mean == two.max_skew.chance_mean
+    assert one.max_skew.mean != other.max_skew.mean
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"k": 0}, "k is 0"),
+        ({"k": 241}, "k is 241"),
+        ({"groups": ["a"] * 240}, "2 to 255 groups"),
+        ({"groups": ["a", "b"]}, "k is 40"),
+        ({"texts": np.ones((2, 7))}, "do not go with texts of 7"),
+        ({"images": np.full((240, 6), np.nan)}, "240 rows are not"),
+        ({"images": np.zeros((240, 6))}, "240 rows are not"),
+        ({"draws": 10}, "too few"),
+        ({"target": "fair"}, "pool, uniform"),
+        ({"empty": "zero"}, "smoothed"),
+    ],
+)
+def test_measure_refuses(change, says):
+    images, texts, groups = example()
+    given = {"images": images, "texts": texts, "groups": groups, "k": 40, "draws": 40} | change
+    with pytest.raises(InputError, match=says):
+        bias.measure(given.pop("images"), given.pop("texts"), given.pop("groups"), given.pop("k"), **given)
+
+
+def test_group_definitions():
+    merged = bias.merge_groups(["East Asian", "Southeast Asian", "White", "Latino_Hispanic"], bias.RACES_SIX)
+    assert merged.tolist() == ["Asian", "Asian", "White", "Latino"]
+    assert len(set(bias.RACES_SIX.values())) == 6
+    assert len(set(bias.RACES_SEVEN.values())) == 7
+    with pytest.raises(InputError, match="'Martian'"):
+        bias.merge_groups(["Martian"], bias.RACES_SIX)
+
+
+# What the released code does.

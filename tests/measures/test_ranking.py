@@ -1,0 +1,42 @@
+"""Rankings: ties, and the same scores wherever an image stands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ccs.measures import ranking
+
+
+def test_ranking_breaks_ties_by_index():
+    scores = np.array([[0.5, -0.25, 0.5, 0.0, -0.0, 1.0, -0.25]], dtype=np.float32)
+    assert ranking.top(scores, 7)[0].tolist() == [5, 0, 2, 3, 4, 1, 6]
+    assert ranking.top(scores, 2)[0].tolist() == [5, 0]
+    assert ranking.positions(scores, np.array([2]))[0] == 2
+
+
+def test_ranking_equals_a_stable_sort():
+    scores = np.round(np.random.default_rng(0).standard_normal((20, 300)), 1).astype(np.float32)
+    slow = np.argsort(-scores, axis=1, kind="stable")
+    for depth in (1, 17, 300):
+        assert (ranking.top(scores, depth) == slow[:, :depth]).all()
+    relevant = np.arange(20)
+    assert (
+        ranking.positions(scores, relevant)
+        == [row.tolist().index(r) for row, r in zip(slow, relevant, strict=True)]
+    ).all()
+
+
+def test_identical_images_score_the_same_wherever_they_stand():
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((1003, 70)).astype(np.float32)
+    images[[0, 500, 1002]] = images[17]
+    scores = ranking.products(ranking.unit(rng.standard_normal((5, 70)), "t"), ranking.unit(images, "i"))
+    assert (scores[:, [0, 500, 1002]] == scores[:, [17]]).all()
+
+
+def test_cosines_equal_products_of_unit_rows():
+    rng = np.random.default_rng(0)
+    texts, images = rng.standard_normal((4, 9)), 7 * rng.standard_normal((1030, 9)).astype(np.float32)
+    expected = ranking.products(ranking.unit(texts, "t"), ranking.unit(images, "i"))
+    assert ranking.cosines(texts, images) == pytest.approx(expected, abs=1e-7)

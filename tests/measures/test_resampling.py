@@ -1,0 +1,40 @@
+"""Pools drawn again, against images written out as often as they were drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ccs.measures import bias, ranking, resampling
+from tests.support.bias_sample import example
+
+
+@pytest.mark.parametrize(("n", "k"), [(60, 7), (400, 90), (400, 400), (30, 1)])
+def test_resampled_top_equals_resampling_by_hand(n, k):
+    """Each draw: repeat the images as often as drawn, rank them again, count. Window and fall-back both."""
+    images, texts, groups = example(n=n, o=3)
+    codes = np.unique(groups, return_inverse=True)[1].astype(np.uint8)
+    draws = resampling.draw_images(codes, 3, 150, seed=4)
+    scores = ranking.products(ranking.unit(texts, "t"), ranking.unit(images, "i"))
+    order = ranking.top(scores, resampling.window(n, k)[1])
+    counts = resampling.top_counts(draws, scores, order, k)
+    weights = draws.weights.astype(int)
+    assert (weights.sum(axis=0) == n).all()
+    for row in range(3):
+        (tops,) = resampling.first_tops(draws, scores[row : row + 1], order[row : row + 1], k)
+        for draw in range(150):
+            drawn = np.repeat(np.arange(n), weights[:, draw])
+            ranked = codes[drawn[np.argsort(-scores[row][drawn], kind="stable")]]
+            assert counts[row, draw].tolist() == np.bincount(ranked[:k], minlength=3).tolist()
+            assert draws.pool[draw].tolist() == np.bincount(codes[drawn], minlength=3).tolist()
+            if draw < resampling.FEW:
+                assert tops[draw].tolist() == ranked[:k].tolist()
+
+
+def test_a_window_too_narrow_is_noticed(monkeypatch):
+    images, texts, groups = example(n=400, o=2)
+    wide = bias.measure(images, texts, groups, 90, draws=130)
+    monkeypatch.setattr(resampling, "SIGMAS", 0.0)
+    narrow = bias.measure(images, texts, groups, 90, draws=130)
+    for name in bias.METRICS:
+        assert (wide.metrics[name].draws == narrow.metrics[name].draws).all()

@@ -1,0 +1,176 @@
+"""Retrieval figures against loops over queries, and torchmetrics' definition by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import top_k_accuracy_score
+
+from ccs import InputError
+from ccs.datasets.sets import RetrievalSet
+from ccs.measures import retrieval
+
+
+def example(n=70, d=10, most=3, seed=0, noise=1.0):
+    """Clips, one to `most` captions each in mixed order, and whose they are."""
+    rng = np.random.default_rng(seed)
+    clips = rng.standard_normal((n, d)).astype(np.float32)
+    owner = rng.permutation(np.repeat(np.arange(n), rng.integers(1, most + 1, n)))
+    captions = clips[owner] + noise * rng.standard_normal((len(owner), d)).astype(np.float32)
+    return clips, captions, owner
+
+
+def plain_ranks(clips, captions, owner):
+    """Both directions from the whole matrix with Python's sort."""
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (clips, captions)]
+    scores = unit[1] @ unit[0].T
+    to_clip = [
+        sorted(range(len(clips)), key=lambda c: -row[c]).index(o) + 1
+        for row, o in zip(scores, owner, strict=True)
+    ]
+    to_text = []
+    for clip in range(len(clips)):
+        ranked = sorted(range(len(owner)), key=lambda m: -scores[m, clip])
+        to_text.append(min(ranked.index(m) for m in np.flatnonzero(owner == clip)) + 1)
+    return to_clip, to_text
+
+
+def test_ranks_equal_plain_ones_both_ways():
+    given = example()
+    to_clip, to_text = retrieval.measure(*given, draws=40)
+    expected = plain_ranks(*given)
+    assert to_clip.ranks.tolist() == expected[0]
+    assert to_text.ranks.tolist() == expected[1]
+    assert to_clip.n == len(given[2])
+    assert to_text.n == 70
+    for found in (to_clip, to_text):
+        for depth in retrieval.DEPTHS:
+            assert found.metrics[f"R@{depth}"].value == pytest.approx((found.ranks <= depth).mean())
+        assert found.metrics["median rank"].value == np.median(found.ranks)
+        assert found.metrics["mean rank"].value == pytest.approx(found.ranks.mean())
+    assert 0 < to_clip.metrics["R@1"].value < to_clip.metrics["R@5"].value < 1
+
+
+def test_recall_equals_scikit_learns_top_k_accuracy():
+    """With one caption a clip, R@k is top-k accuracy over the clips; negative cosines count too."""
+    clips, captions, owner = example(most=1)
+    scores = captions @ (clips / np.linalg.norm(clips, axis=1, keepdims=True)).T
+    assert (scores < 0).mean() > 0.3
+    to_clip, _ = retrieval.measure(clips, captions, owner, draws=40)
+    for depth in (1, 5, 10, 50):
+        expected = top_k_accuracy_score(owner, scores, k=depth, labels=np.arange(70))
+        assert to_clip.metrics[f"R@{depth}"].value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+def test_chunks_equal_the_full_matrix(chunk):
+    clips, captions, owner = example(n=150)
+    clips[[3, 80]] = clips[140]  # identical clips: only the order decides
+    full = retrieval.measure(clips, captions, owner, chunk=10_000, draws=40)
+    parts = retrieval.measure(clips, captions, owner, chunk=chunk, draws=40)
+    for one, two in zip(full, parts, strict=True):
+        assert (one.ranks == two.ranks).all()
+        assert one.metrics == two.metrics
+
+
+def test_ties_go_to_the_first_item():
+    to_clip, to_text = retrieval.measure(np.ones((3, 2)), np.ones((3, 2)), [0, 1, 2], draws=40)
+    assert to_clip.ranks.tolist() == [1, 2, 3]
+    assert to_text.ranks.tolist() == [1, 2, 3]
+
+
+def test_any_caption_of_a_clip_is_a_hit():
+    clips = np.eye(2)
+    captions = np.array([[0, 1.0], [1, 0.1], [0.1, 1]])
+    _, to_text = retrieval.measure(clips, captions, [0, 0, 1], draws=40)
+    # Clip 1's closest text is caption 0, which is of clip 0.
+    assert to_text.ranks.tolist() == [1, 2]
+
+
+def test_the_studys_variant_takes_first_captions_and_keeps_the_length():
+    clips, captions, owner = example()
+    _, first = np.unique(owner, return_index=True)
+    found, _ = retrieval.measure(clips, captions, owner, variant="as-published", draws=40)
+    unit = captions / np.linalg.norm(captions, axis=1, keepdims=True)
+    scores = unit[first] @ clips.T
+    expected = [int((row > row[i]).sum()) + 1 for i, row in enumerate(scores)]
+    assert found.ranks.tolist() == expected
+    assert found.variant == "as-published"
+    renormalized, _ = retrieval.measure(clips, captions[first], np.arange(70), draws=40)
+    assert found.ranks.tolist() != renormalized.ranks.tolist()
+
+
+def test_frames_are_made_unit_then_averaged():
+    rng = np.random.default_rng(0)
+    frames = [rng.standard_normal((count, 6)) for count in (1, 12, 3)]
+    means = np.array([(f / np.linalg.norm(f, axis=1, keepdims=True)).mean(axis=0) for f in frames])
+    assert retrieval.clip_embeddings(frames, "as-published") == pytest.approx(means, abs=1e-6)
+    unit = means / np.linalg.norm(means, axis=1, keepdims=True)
+    assert retrieval.clip_embeddings(frames) == pytest.approx(unit, abs=1e-6)
+    with pytest.raises(InputError, match="default, as-published"):
+        retrieval.clip_embeddings(frames, "published")
+    with pytest.raises(InputError, match="no clips"):
+        retrieval.clip_embeddings([])
+
+
+def test_intervals_equal_those_of_clips_drawn_by_hand():
+    found, _ = retrieval.measure(*example(noise=1.5), draws=4000)
+    rng, by_hand = np.random.default_rng(3), {name: [] for name in ("R@5", "median rank", "mean rank")}
+    rows = [np.flatnonzero(found.clips == clip) for clip in range(70)]
+    for _ in range(4000):
+        ranks = found.ranks[np.concatenate([rows[clip] for clip in rng.integers(0, 70, 70)])]
+        by_hand["R@5"].append((ranks <= 5).mean())
+        by_hand["median rank"].append(np.median(ranks))
+        by_hand["mean rank"].append(ranks.mean())
+    for name, draws in by_hand.items():
+        low, high = np.quantile(draws, [0.025, 0.975])
+        assert (found.metrics[name].low, found.metrics[name].high) == pytest.approx(
+            (low, high), rel=0.08, abs=0.5 if "median" in name else 0.02
+        )
+
+
+def test_a_set_is_embedded_and_measured(tiny_model, pictures):
+    images = pictures(6)
+    captions = (("a", "b"), ("c",), ("d", "e", "f"))
+    data = RetrievalSet(
+        name="x", clips=[images[:2], images[2:3], images[3:]], captions=captions, fingerprint="", source=""
+    )
+    found = retrieval.measure_set(tiny_model, data, draws=40)
+    frames = [tiny_model.embed_images(part) for part in (images[:2], images[2:3], images[3:])]
+    texts = tiny_model.embed_texts(list("abcdef"))
+    expected = retrieval.measure(retrieval.clip_embeddings(frames), texts, [0, 0, 1, 2, 2, 2], draws=40)
+    assert list(found) == ["text-to-clip", "clip-to-text"]
+    for one, two in zip(found.values(), expected, strict=True):
+        assert (one.ranks == two.ranks).all()
+
+
+def test_a_paired_difference():
+    clips, captions, owner = example()
+    base, _ = retrieval.measure(clips, captions, owner)
+    worse, _ = retrieval.measure(
+        clips + np.random.default_rng(1).standard_normal(clips.shape), captions, owner
+    )
+    effect = retrieval.compare(worse, base, "R@1")
+    assert effect.value == pytest.approx(worse.metrics["R@1"].value - base.metrics["R@1"].value)
+    assert effect.high < 0
+    assert retrieval.compare(worse, base, "mean rank").low > 0
+    assert retrieval.compare(base, base, "median rank").p_value == 1
+    with pytest.raises(InputError, match="'R@2'"):
+        retrieval.compare(base, base, "R@2")
+    other = retrieval.measure(clips, captions, owner, variant="as-published")
+    with pytest.raises(InputError, match="same queries"):
+        retrieval.compare(other[0], base, "R@1")
+
+
+@pytest.mark.parametrize(
+    ("owner", "says"),
+    [
+        ([0, 1], "3 captions"),
+        ([0, 1, 3], "there are 3 clips"),
+        ([0, 1, 1], "Clip 2 has no caption"),
+        ([0.5, 1, 2], "number of its clip"),
+    ],
+)
+def test_measure_refuses(owner, says):
+    with pytest.raises(InputError, match=says):
+        retrieval.measure(np.eye(3), np.eye(3), owner)

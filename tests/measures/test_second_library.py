@@ -1,0 +1,123 @@
+"""The measures against libraries that have the same quantities: fairlearn, torchmetrics, scikit-learn.
+
+What no light library has is held against plain loops where the measure is tested: NDKL (against SciPy's
+relative entropy, prefix by prefix), median and mean rank, the as-published faults.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from fairlearn.metrics import MetricFrame, demographic_parity_ratio, selection_rate
+from sklearn.metrics import balanced_accuracy_score, f1_score, recall_score, top_k_accuracy_score
+from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.functional.retrieval import retrieval_hit_rate, retrieval_recall
+
+from ccs.measures import accuracy as zeroshot
+from ccs.measures import bias, retrieval
+
+K = 40
+
+
+def people(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Uneven groups, rankings that favor one of them."""
+    rng = np.random.default_rng(seed)
+    groups = rng.choice(["a", "b", "c"], 300, p=[0.6, 0.3, 0.1])
+    images = rng.standard_normal((300, 8))
+    images[groups == "b", 0] += 1
+    return images, rng.standard_normal((5, 8)) + np.eye(8)[0], groups
+
+
+def selected(images: np.ndarray, text: np.ndarray) -> np.ndarray:
+    """1 for the K images of highest cosine."""
+    scores = images @ text / np.linalg.norm(images, axis=1)
+    return (scores >= np.sort(scores)[-K]).astype(int)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_skew_is_the_logarithm_of_fairlearns_selection_rates(seed: int) -> None:
+    """A group's skew is its selection rate over everybody's: (top_g/K) / (n_g/n) = (top_g/n_g) / (K/n)."""
+    images, texts, groups = people(seed)
+    found = bias.measure(images, texts, groups, K, empty="infinite", draws=40)
+    for row, text in enumerate(texts):
+        chosen = selected(images, text)
+        frame = MetricFrame(metrics=selection_rate, y_true=chosen, y_pred=chosen, sensitive_features=groups)
+        rates = frame.by_group / frame.overall
+        assert found.max_skew.values[row] == pytest.approx(np.log(rates.max()))
+        with np.errstate(divide="ignore"):
+            assert found.metrics["MinSkew"].values[row] == pytest.approx(np.log(rates.min()))
+        shares = dict(zip(found.groups, found.top_shares[row], strict=True))
+        sizes = {group: (groups == group).mean() for group in found.groups}
+        assert shares == pytest.approx({group: rates[group] * sizes[group] for group in shares})
+
+
+def test_fairlearns_parity_ratio_is_the_gap_between_the_skews() -> None:
+    images, texts, groups = people(2)
+    found = bias.measure(images, texts, groups, K, empty="infinite", draws=40)
+    for row, text in enumerate(texts):
+        chosen = selected(images, text)
+        ratio = demographic_parity_ratio(chosen, chosen, sensitive_features=groups)
+        gap = found.metrics["MinSkew"].values[row] - found.max_skew.values[row]
+        assert np.exp(gap) == pytest.approx(ratio)
+
+
+def clips_and_captions(most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Clips, captions, whose they are, and scores that are all positive and put in the same order."""
+    rng = np.random.default_rng(3)
+    clips = rng.standard_normal((60, 10))
+    clips /= np.linalg.norm(clips, axis=1, keepdims=True)
+    owner = rng.permutation(np.repeat(np.arange(60), rng.integers(1, most + 1, 60)))
+    captions = clips[owner] + 0.4 * rng.standard_normal((len(owner), 10))
+    captions /= np.linalg.norm(captions, axis=1, keepdims=True)
+    # torchmetrics takes a score at or below 0 for an item that is not there.
+    return clips, captions, owner, captions @ clips.T + 2
+
+
+@pytest.mark.parametrize("depth", [1, 5, 10])
+def test_retrieval_recall_is_torchmetrics(depth: int) -> None:
+    """Text to clip has one right clip: recall. Clip to text counts any caption of the clip: hit rate."""
+    clips, captions, owner, scores = clips_and_captions(most=3)
+    to_clip, to_text = retrieval.measure(clips, captions, owner, draws=40)
+    recalls = [
+        retrieval_recall(torch.tensor(row), torch.arange(60) == int(whose), top_k=depth)
+        for row, whose in zip(scores, owner, strict=True)
+    ]
+    assert to_clip.metrics[f"R@{depth}"].value == pytest.approx(float(torch.stack(recalls).mean()))
+    hits = [
+        retrieval_hit_rate(torch.tensor(scores[:, clip]), torch.tensor(owner == clip), top_k=depth)
+        for clip in range(60)
+    ]
+    assert to_text.metrics[f"R@{depth}"].value == pytest.approx(float(torch.stack(hits).mean()))
+
+
+def test_torchmetrics_loses_clips_of_negative_cosine_and_this_does_not() -> None:
+    """Why R@K is not torchmetrics' by default: the only right clip scores below 0, and is first."""
+    clips, captions = np.array([[-0.1, 1.0], [-1.0, 0.0]]), np.array([[1.0, 0.0]])
+    scores = (captions @ clips.T)[0]
+    assert float(retrieval_recall(torch.tensor(scores), torch.tensor([True, False]), top_k=1)) == 0
+    to_clip, _ = retrieval.measure(
+        clips, np.concatenate([captions, [[-1.0, 0.0]]]), np.array([0, 1]), draws=40
+    )
+    assert to_clip.ranks[0] == 1
+
+
+def test_accuracies_are_scikit_learns_and_torchmetrics() -> None:
+    rng = np.random.default_rng(5)
+    labels = rng.choice(8, 400, p=[0.3, 0.2, 0.15, 0.1, 0.1, 0.05, 0.05, 0.05])
+    weights = rng.standard_normal((8, 12))
+    weights /= np.linalg.norm(weights, axis=1, keepdims=True)
+    images = weights[labels] + 0.35 * rng.standard_normal((400, 12))
+    found = zeroshot.accuracy(images, weights, labels, draws=40)
+    scores = images @ weights.T
+    guesses = scores.argmax(axis=1)
+    assert found.top1.value == pytest.approx(f1_score(labels, guesses, average="micro"))
+    assert found.balanced.value == pytest.approx(balanced_accuracy_score(labels, guesses))
+    assert found.balanced.value == pytest.approx(recall_score(labels, guesses, average="macro"))
+    assert found.top5 is not None
+    assert found.top5.value == pytest.approx(top_k_accuracy_score(labels, scores, k=5))
+    for average, ours in (("micro", found.top1), ("macro", found.balanced)):
+        theirs = MulticlassAccuracy(num_classes=8, average=average)(
+            torch.tensor(scores), torch.tensor(labels)
+        )
+        assert ours.value == pytest.approx(float(theirs), abs=1e-6)

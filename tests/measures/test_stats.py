@@ -1,0 +1,220 @@
+"""Intervals and tests against scipy, plain loops and data whose answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccs import InputError
+from ccs.measures import stats
+from ccs.measures.stats import Effect
+
+probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=12)
+
+
+def test_bootstrap_equals_scipys_percentile_bootstrap():
+    values = np.random.default_rng(0).exponential(size=80)
+    found = stats.bootstrap(values, draws=20_000)
+    other = scipy.stats.bootstrap((values,), np.mean, n_resamples=20_000, method="percentile", rng=1)
+    assert found.value == pytest.approx(values.mean())
+    assert found.low == pytest.approx(other.confidence_interval.low, abs=0.01)
+    assert found.high == pytest.approx(other.confidence_interval.high, abs=0.01)
+
+
+def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    inside = 0
+    for seed in range(300):
+        found = stats.bootstrap(rng.normal(3, 1, 60), draws=300, seed=seed)
+        inside += found.low <= 3 <= found.high
+    assert 0.9 <= inside / 300 <= 0.98
+
+
+def test_centering_moves_draws_to_the_value():
+    draws = np.random.default_rng(0).normal(5, 1, 5000)
+    plain, centered = stats.interval(2.0, draws), stats.interval(2.0, draws, center=True)
+    assert plain.low > 2
+    assert centered.low < 2 < centered.high
+    assert centered.high - centered.low == pytest.approx(plain.high - plain.low)
+
+
+def test_a_centered_interval_holds_its_value():
+    floor = np.where(np.arange(400) < 396, -4.0, -2.0)  # lumped: the mean of the draws is above all but four
+    found = stats.interval(-4.0, floor, center=True)
+    assert found.low < found.high == found.value == -4.0
+    (same,) = stats.intervals(np.array([-4.0]), floor[:, None], center=True)
+    assert same == found
+
+
+def test_intervals_are_those_of_the_columns():
+    rng = np.random.default_rng(4)
+    values, draws = rng.normal(size=5), rng.normal(size=(300, 5))
+    infinite = np.where(draws > 2.5, np.inf, draws)
+    for drawn in (draws, draws[:50], infinite):
+        for center in (False, True):
+            found = stats.intervals(values, drawn, center=center)
+            one_by_one = [
+                stats.interval(v, column, center=center) for v, column in zip(values, drawn.T, strict=True)
+            ]
+            for one, other in zip(found, one_by_one, strict=True):
+                assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high))
+
+
+def test_few_draws_give_a_normal_interval():
+    draws = np.random.default_rng(0).normal(0, 1, 64)
+    found = stats.interval(1.0, draws)
+    assert found.high - 1 == pytest.approx(1.959964 * draws.std(ddof=1))
+    effect = stats.effect(1.0, draws)
+    assert effect.p_value == pytest.approx(2 * scipy.stats.norm.sf(1 / draws.std(ddof=1)))
+
+
+def test_paired_equals_the_t_test_where_that_is_right():
+    rng = np.random.default_rng(2)
+    base = rng.normal(size=400)
+    values = base + rng.normal(0.06, 0.5, 400)
+    found = stats.paired(values, base)
+    t = scipy.stats.ttest_rel(values, base)
+    assert found.value == pytest.approx((values - base).mean())
+    assert found.p_value == pytest.approx(t.pvalue, abs=0.02)
+    low, high = t.confidence_interval()
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.005)
+
+
+def test_paired_equals_mcnemar_on_right_and_wrong():
+    rng = np.random.default_rng(3)
+    one = rng.random(2000) < 0.7
+    two = np.where(rng.random(2000) < 0.06, ~one, one)
+    found = stats.paired(one, two)
+    discordant = int((one != two).sum())
+    exact = scipy.stats.binomtest(int((one & ~two).sum()), discordant).pvalue
+    assert found.p_value == pytest.approx(exact, abs=0.03)
+
+
+def test_paired_p_values_are_uniform_without_a_difference():
+    rng = np.random.default_rng(4)
+    pairs = [(rng.normal(size=50), rng.normal(size=50)) for _ in range(200)]
+    found = np.array([stats.paired(*pair, draws=400, seed=s).p_value for s, pair in enumerate(pairs)])
+    assert np.mean(found <= 0.1) == pytest.approx(0.1, abs=0.05)
+
+
+def test_nothing_changed_is_no_effect():
+    assert stats.paired([1, 0, 1], [1, 0, 1]) == Effect(0.0, 0.0, 0.0, 1.0)
+
+
+def test_mean_over_seeds_has_students_interval():
+    values = [0.61, 0.64, 0.58, 0.66, 0.60]
+    found = stats.over_seeds(values)
+    low, high = scipy.stats.ttest_1samp(values, 0).confidence_interval()
+    assert (found.value, found.low, found.high) == pytest.approx((np.mean(values), low, high))
+    alone = stats.over_seeds([0.5])
+    assert alone.value == 0.5
+    assert np.isnan(alone.low)
+    assert np.isnan(alone.high)
+
+
+def test_against_random_asks_whether_the_set_could_be_one_of_them():
+    """One more random set is called different in 5% of cases; by the interval of a mean it would be far
+    more.
+    """
+    rng = np.random.default_rng(5)
+    sets = rng.normal(size=(1000, 6))
+    called = sum(stats.against_random(row[0], row[1:]).p_value < 0.05 for row in sets)
+    assert called / 1000 == pytest.approx(0.05, abs=0.02)
+    found = stats.against_random(0.4, [0.6, 0.62, 0.61, 0.63, 0.59])
+    assert found.value == pytest.approx(-0.21)
+    assert found.high < 0
+    assert found.p_value < 0.01
+
+
+def test_against_random_needs_random_sets_that_differ():
+    assert np.isnan(stats.against_random(0.4, [0.6]).p_value)
+    assert np.isnan(stats.against_random(0.4, [0.6, 0.6]).p_value)
+
+
+def test_overall_equals_scipys_stouffer():
+    effects = [Effect(0.1, 0, 0.2, 0.04), Effect(0.2, 0, 0.2, 0.3), Effect(-0.05, -0.1, 0, 0.5)]
+    effects.append(Effect(9.0, 9.0, 9.0, float("nan")))
+    found = stats.overall(effects)
+    one_sided = [0.02, 0.15, 1 - 0.25]
+    expected = scipy.stats.combine_pvalues(one_sided, method="stouffer").pvalue
+    assert found.p_value == pytest.approx(2 * min(expected, 1 - expected))
+    assert found.value == pytest.approx(0.25 / 3)
+    assert found.low < found.value < found.high
+    assert stats.overall([Effect(1.0, 1, 1, 0.0), Effect(1.0, 1, 1, 0.0)]).p_value < 1e-100
+    with pytest.raises(InputError, match="no effect"):
+        stats.overall([Effect(1.0, 1.0, 1.0, float("nan"))])
+
+
+def test_answers():
+    assert stats.answer(Effect(-0.1, -0.2, -0.05, 0.01), expected="below") == "yes"
+    assert stats.answer(Effect(0.1, 0.05, 0.2, 0.01), expected="below") == "no, the reverse"
+    assert stats.answer(Effect(-0.1, -0.2, 0.05, 0.2), expected="below") == "not shown"
+    assert stats.answer(Effect(-0.1, -0.2, -0.05, float("nan")), expected="below") == "not shown"
+
+
+@given(probabilities)
+def test_holm_equals_its_definition(p_values):
+    found, m = stats.holm(p_values), len(p_values)
+    order = np.argsort(p_values, kind="stable")
+    worst = 0.0
+    for step, index in enumerate(order):
+        worst = max(worst, min(1.0, p_values[index] * (m - step)))
+        assert found[index] == pytest.approx(worst)
+
+
+@given(probabilities)
+def test_benjamini_hochberg_equals_scipy(p_values):
+    expected = scipy.stats.false_discovery_control(p_values)
+    assert stats.benjamini_hochberg(p_values) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("adjust", [stats.holm, stats.benjamini_hochberg])
+def test_tests_that_were_not_made_do_not_count(adjust):
+    found = adjust([0.01, np.nan, 0.04])
+    assert np.isnan(found[1])
+    assert found[[0, 2]] == pytest.approx(adjust([0.01, 0.04]))
+    with pytest.raises(InputError, match="between 0 and 1"):
+        adjust([1.2])
+
+
+def test_per_head():
+    assert stats.per_head(Effect(-0.4, -0.8, 0.2, 0.3), 4) == Effect(-0.1, -0.2, 0.05, 0.3)
+    with pytest.raises(InputError, match="not 0"):
+        stats.per_head(Effect(0, 0, 0, 1), 0)
+
+
+@pytest.mark.parametrize("method", ["spearman", "pearson"])
+def test_correlation_equals_scipy(method):
+    rng = np.random.default_rng(6)
+    x = np.round(rng.normal(size=24), 1)
+    y = np.round(x + 1.5 * rng.normal(size=24), 0)
+    found = stats.correlation(x, y, method=method)
+    other = scipy.stats.spearmanr(x, y) if method == "spearman" else scipy.stats.pearsonr(x, y)
+    assert found.value == pytest.approx(other.statistic)
+    assert found.p_value == pytest.approx(other.pvalue, abs=0.02)
+    assert found.low < found.value < found.high
+
+
+def test_correlation_without_variation_is_unknown():
+    assert np.isnan(stats.correlation([5, 5, 5, 5], [1, 2, 3, 4]).value)
+    with pytest.raises(InputError, match="4 or more"):
+        stats.correlation([1, 2], [1, 2])
+    with pytest.raises(InputError, match="4 and 5"):
+        stats.correlation([1, 2, 3, 4], [1, 2, 3, 4, 5])
+
+
+def test_the_seed_decides():
+    values = np.random.default_rng(0).normal(size=50)
+    assert stats.bootstrap(values, seed=1) == stats.bootstrap(values, seed=1)
+    assert stats.bootstrap(values, seed=1) != stats.bootstrap(values, seed=2)
+
+
+@pytest.mark.parametrize(("values", "says"), [([], "1 or more"), ([np.nan], "finite"), ([[1.0]], "shape")])
+def test_bad_values_are_refused(values, says):
+    with pytest.raises(InputError, match=says):
+        stats.bootstrap(values)
+    with pytest.raises(InputError, match="too few"):
+        stats.bootstrap([1.0, 2.0], draws=5)

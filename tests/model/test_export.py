@@ -1,0 +1,191 @@
+"""An exported folder is an ordinary open_clip model whose embeddings are ours, also through the Hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import constants
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+import ccs
+from batch import export as command
+from batch import hub as hub_module
+from ccs import HeadSet, InputError
+from ccs.model.export import as_python, export
+from ccs.model.model import Model
+from tests.support.hub_server import TOKEN, serve
+from tests.support.results_sample import write_model
+
+OFF = HeadSet.parse("L1.H1 L4.H0 L4.H3 L5.H2")
+
+
+def open_clips(folder: Path, images: list[Image.Image], texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings by open_clip alone."""
+    import open_clip
+
+    clip, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
+    tokens = open_clip.get_tokenizer(f"local-dir:{folder}")(texts)
+    with torch.no_grad():
+        pixels = torch.stack([preprocess(image) for image in images])
+        embedded = clip.eval().encode_image(pixels, normalize=True)
+        return embedded.numpy(), clip.encode_text(tokens, normalize=True).numpy()
+
+
+@pytest.mark.parametrize("name", ["tiny_model", "tiny_quick_model"])
+@pytest.mark.parametrize("off", [OFF, HeadSet()], ids=["some", "none"])
+def test_open_clip_alone_gives_our_embeddings(
+    name: str,
+    off: HeadSet,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    pictures: Callable[[int], list[Image.Image]],
+) -> None:
+    model: Model = request.getfixturevalue(name)
+    before = model.weights_hash
+    difference = export(model, off, tmp_path / "out")
+    images, texts = open_clips(tmp_path / "out", pictures(4), ["a dog", "a cat"])
+    np.testing.assert_allclose(images, model.embed_images(pictures(4), off), atol=1e-5)
+    np.testing.assert_allclose(texts, model.embed_texts(["a dog", "a cat"]), atol=1e-5)
+    assert difference <= 1e-5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+    files = ["README.md", "open_clip_config.json", "open_clip_model.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == files
+    del model.__dict__["weights_hash"]  # it is kept once computed
+    assert model.weights_hash == before
+
+
+def test_an_export_can_be_loaded_and_pruned_further(tiny_model: Model, tmp_path: Path) -> None:
+    export(tiny_model, OFF, tmp_path / "out")
+    again = ccs.load(str(tmp_path / "out"))
+    x = torch.randn(2, 3, 32, 32)
+    more = HeadSet.parse("L3.H3")
+    np.testing.assert_allclose(again.embed_images(x, more), tiny_model.embed_images(x, OFF | more), atol=1e-5)
+
+
+def test_half_precision_is_kept_where_it_loses_nothing(
+    tiny_model: Model, tiny_folder: Path, tmp_path: Path
+) -> None:
+    weights = {
+        name: values.half() for name, values in load_file(tiny_folder / "open_clip_model.safetensors").items()
+    }
+    (tmp_path / "half").mkdir()
+    save_file(weights, tmp_path / "half" / "open_clip_model.safetensors")
+    config = (tiny_folder / "open_clip_config.json").read_text()
+    (tmp_path / "half" / "open_clip_config.json").write_text(config)
+    export(ccs.load(str(tmp_path / "half")), OFF, tmp_path / "small")
+    export(tiny_model, OFF, tmp_path / "large")
+    for folder, dtype in (("small", torch.float16), ("large", torch.float32)):
+        written = load_file(tmp_path / folder / "open_clip_model.safetensors")
+        assert {values.dtype for values in written.values()} == {dtype}
+
+
+def test_the_card_says_what_was_done_and_measured(tiny_model: Model, tmp_path: Path) -> None:
+    export(tiny_model, OFF, tmp_path / "out", ["| top1 | 0.5 |"])
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert text.startswith("---\nlibrary_name: open_clip\n")
+    for part in (str(OFF), tiny_model.weights_hash, "| top1 | 0.5 |", "# tiny with 4 heads off"):
+        assert part in text
+
+
+def test_the_python_lines_switch_the_heads_off(tiny_model: Model) -> None:
+    scope: dict[str, Any] = {}
+    exec(as_python(tiny_model, OFF), scope)
+    x = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        theirs = scope["model"].encode_image(x, normalize=True)
+    np.testing.assert_allclose(theirs, tiny_model.embed_images(x, OFF), atol=1e-5)
+
+
+def test_what_cannot_be_exported_is_named(
+    tiny_model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("years of work")
+    with pytest.raises(InputError, match="full is already there"):
+        export(tiny_model, OFF, tmp_path / "full")
+    with pytest.raises(InputError, match=r"L9\.H0 is outside this model"):
+        export(tiny_model, HeadSet.parse("L9.H0"), tmp_path / "out")
+    monkeypatch.setitem(tiny_model.config["text_cfg"], "hf_tokenizer_name", "somebody/words")
+    with pytest.raises(InputError, match="tokenizer of its own"):
+        export(tiny_model, OFF, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+# -- the command line ----------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_folder(
+    tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert command.main(["--model", str(tiny_folder), "--off", "L4.H0,L5.H2", "--out", str(out)]) == 0
+    assert "tiny with L4.H0 L5.H2 off" in capsys.readouterr().out
+    weights = load_file(out / "open_clip_model.safetensors")
+    columns = weights["visual.transformer.resblocks.5.attn.out_proj.weight"]
+    assert columns[:, 16:24].abs().max() == 0
+    assert columns[:, 24:].abs().min(dim=0).values.max() > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--off", "L5.H0"], "Say where to export to"),
+        (["--off", "L77.H0", "--out", "OUT"], "L77.H0 is outside this model"),
+        (["--off", "five", "--out", "OUT"], "'five' is not the name of a head"),
+        (["--model", "nothing", "--out", "OUT"], "There is no model 'nothing'"),
+        (["--out", "OUT", "--repo", "no slash"], "A repository is named USER/NAME"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_status_2(
+    arguments: list[str], message: str, tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [argument.replace("OUT", str(tmp_path / "out")) for argument in arguments]
+    assert command.main(["--model", str(tiny_folder), *given]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_results_of_exactly_these_heads_reach_the_card(tiny_model: Model, tmp_path: Path) -> None:
+    write_model(tmp_path, "tiny")
+    manifest = tmp_path / "tiny" / "manifest.json"
+    import pandas as pd
+
+    rows = pd.read_parquet(tmp_path / "tiny" / "pruning.parquet")
+    pruned = next(heads for heads in rows["heads"] if heads)
+    assert command.measured(tiny_model, HeadSet.parse(pruned), tmp_path) == []  # of other weights
+    content = json.loads(manifest.read_text())
+    content["model"]["weights_hash"] = tiny_model.weights_hash
+    manifest.write_text(json.dumps(content))
+    lines = command.measured(tiny_model, HeadSet.parse(pruned), tmp_path)
+    row = rows[rows["heads"] == pruned].iloc[0]
+    assert any(row["dataset"] in line and f"{row['value']:.3f}" in line for line in lines)
+    assert command.measured(tiny_model, HeadSet.parse("L0.H0"), tmp_path) == []
+    assert command.measured(tiny_model, HeadSet.parse(pruned), tmp_path / "nowhere") == []
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own uploads
+def test_the_command_publishes_a_model(
+    tiny_folder: Path, tiny_model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(hub_module, "_PAUSES", (0.0, 0.0, 0.0, 0.0))
+        arguments = ["--model", str(tiny_folder), "--off", str(OFF), "--repo", "user/pruned"]
+        assert command.main(arguments) == 0
+        repository = hub.repositories["models", "user/pruned"]
+        assert repository.private
+        _, files = repository.at("main") or ("", {})
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    x = torch.randn(2, 3, 32, 32)
+    found = ccs.load(str(tmp_path)).embed_images(x)
+    np.testing.assert_allclose(found, tiny_model.embed_images(x, OFF), atol=1e-5)

@@ -1,0 +1,126 @@
+"""Moments against the full matrix of contributions; merging and saving change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+import ccs
+from ccs import HeadSet, InputError, Moments
+from ccs.model.model import Model
+
+
+def pixels(n: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def collected(tiny_model: Model) -> Moments:
+    return ccs.collect_moments(tiny_model, [pixels(40)])
+
+
+def full(model: Model, x: Tensor, heads: HeadSet) -> np.ndarray:
+    """The matrix of every head's contributions, float64 [heads, n, D]."""
+    direct = model.contributions(x).direct.astype(np.float64)
+    return np.stack([direct[:, head.layer, head.head] for head in heads])
+
+
+def test_moments_are_those_of_the_full_matrix(tiny_model: Model, collected: Moments) -> None:
+    matrix = full(tiny_model, pixels(40), tiny_model.heads)
+    basis = collected.basis.astype(np.float64)
+    assert collected.count == 40
+    assert collected.heads == tiny_model.heads
+    np.testing.assert_allclose(collected.mean(), matrix.mean(1), atol=1e-7)
+    second = np.einsum("hrd,hrs,hse->hde", basis, collected.products / 40, basis)
+    np.testing.assert_allclose(second, np.einsum("hnd,hne->hde", matrix, matrix) / 40, atol=1e-8)
+    np.testing.assert_allclose(collected.variance(), matrix.var(1).sum(1), rtol=1e-5)
+
+
+def test_batches_shards_and_their_order_change_nothing(tiny_model: Model, collected: Moments) -> None:
+    x = pixels(40)
+    parts = [x[:1], x[1:1], x[1:20], x[20:]]
+    streamed = ccs.collect_moments(tiny_model, iter(parts))
+    shards = [ccs.collect_moments(tiny_model, [part]) for part in parts]
+    merged = shards[3] + shards[1] + shards[0] + shards[2] + Moments.empty(tiny_model)
+    for other in (streamed, merged):
+        assert other.count == 40
+        np.testing.assert_allclose(other.total, collected.total, rtol=1e-6, atol=1e-5)
+        np.testing.assert_allclose(other.products, collected.products, rtol=1e-6, atol=1e-5)
+    assert shards[0].count == 1  # adding leaves the parts as they were
+
+
+def test_pictures_are_taken_too(tiny_model: Model, pictures: Callable[[int], list[Image.Image]]) -> None:
+    images = pictures(5)
+    from_pictures = ccs.collect_moments(tiny_model, [images[:2], images[2:]])
+    from_pixels = ccs.collect_moments(tiny_model, [tiny_model.preprocess(images)])
+    np.testing.assert_allclose(from_pictures.total, from_pixels.total, rtol=1e-5, atol=1e-5)
+
+
+def test_any_heads_can_be_collected(tiny_model: Model, collected: Moments) -> None:
+    heads = HeadSet.parse("L0.H1 L3.H2 L3.H0 L5.H3")
+    some = ccs.collect_moments(tiny_model, [pixels(40)], heads)
+    matrix = full(tiny_model, pixels(40), heads)
+    assert some.heads == heads
+    np.testing.assert_allclose(some.mean(), matrix.mean(1), atol=1e-7)
+    row = list(collected.heads).index(ccs.Head(3, 2))
+    np.testing.assert_array_equal(some.products[2], collected.products[row])
+    with pytest.raises(InputError, match=r"L6\.H0 is outside this model"):
+        ccs.collect_moments(tiny_model, [], HeadSet.parse("L6.H0"))
+
+
+def test_the_state_does_not_grow_with_the_images(tiny_model: Model, collected: Moments) -> None:
+    more = ccs.collect_moments(tiny_model, (pixels(10, seed) for seed in range(8)))
+    assert more.count == 80
+    for name in ("total", "products", "basis"):
+        assert getattr(more, name).nbytes == getattr(collected, name).nbytes
+
+
+def test_what_is_saved_is_what_is_loaded(collected: Moments, tmp_path: Path) -> None:
+    path = tmp_path / "moments.safetensors"
+    collected.save(path)
+    loaded = Moments.load(path)
+    assert (loaded.model, loaded.heads, loaded.head_dim) == (collected.model, collected.heads, 8)
+    assert loaded.count == 40
+    for name in ("total", "products", "basis"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(collected, name))
+    assert (loaded + collected).count == 80
+    assert [file.name for file in tmp_path.iterdir()] == ["moments.safetensors"]
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    with pytest.raises(InputError, match=r"no file .*absent"):
+        Moments.load(tmp_path / "absent")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(InputError, match="cannot be read as moments"):
+        Moments.load(tmp_path / "text")
+    save_file({"total": np.zeros(3)}, tmp_path / "foreign")
+    with pytest.raises(InputError, match="does not hold moments"):
+        Moments.load(tmp_path / "foreign")
+
+
+def test_moments_of_different_models_or_heads_do_not_add(
+    tiny_model: Model, tiny_quick_model: Model, collected: Moments
+) -> None:
+    for other in (Moments.empty(tiny_quick_model), Moments.empty(tiny_model, HeadSet.parse("L5.H0"))):
+        with pytest.raises(InputError, match="different models or heads"):
+            _ = collected + other
+
+
+def test_one_image_has_no_variance(tiny_model: Model) -> None:
+    with pytest.raises(InputError, match="At least 2 images are needed for a head's moments, not 1"):
+        ccs.collect_moments(tiny_model, [pixels(1)]).variance()
+    with pytest.raises(InputError, match="At least 1 images"):
+        Moments.empty(tiny_model).mean()
+
+
+def test_a_picture_in_place_of_a_batch_is_named(tiny_model: Model) -> None:
+    with pytest.raises(InputError, match="given as a list"):
+        ccs.collect_moments(tiny_model, [Image.new("RGB", (32, 32))])  # type: ignore[list-item]

@@ -1,0 +1,337 @@
+"""The tower against open_clip's own forward pass and a copy of it with columns of out_proj zeroed."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from open_clip import get_model_config
+from open_clip.model import _build_vision_tower
+from torch import Tensor
+
+import ccs
+from ccs import Head, HeadSet, InputError
+from ccs.model.model import Model
+from ccs.model.tower import ImageTower
+from tests.support.tiny_model import shake, write_tiny_model
+
+TOLERANCE = 1e-5
+TYPES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "no ln_pre": {"no_ln_pre": True},
+    "LayerScale": {"ls_init_value": 0.5},
+    "ln after pooling": {"final_ln_after_pool": True},
+    "GELU by tanh": {"act_kwargs": {"approximate": "tanh"}},
+    "one layer": {"layers": 1},
+    "uneven patches": {"image_size": 36, "patch_size": 8},
+    "fixed positions": {"pos_embed_type": "sin_cos_2d"},
+    "patch dropout": {"patch_dropout": 0.5},
+}
+
+
+def pixels(model: Model, n: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 3, *model.tower.image_size, generator=generator)
+
+
+def plain(visual: Any, x: Tensor) -> np.ndarray:
+    """What open_clip's own forward pass gives (its encode_image is this call)."""
+    with torch.no_grad():
+        return torch.nn.functional.normalize(visual(x), dim=-1).numpy()
+
+
+def zeroed(visual: Any, off: HeadSet) -> Any:
+    """A copy of the tower with the heads' columns of the output projection zeroed: slow and obvious."""
+    visual = copy.deepcopy(visual)
+    for head in off:
+        attention = visual.transformer.resblocks[head.layer].attn
+        d = attention.embed_dim // attention.num_heads
+        attention.out_proj.weight.data[:, head.head * d : (head.head + 1) * d] = 0
+    return visual
+
+
+def some_plans(model: Model, n: int, seed: int, first_layer: int = 0) -> list[HeadSet]:
+    rng = random.Random(seed)
+    every = [Head(i, j) for i in range(first_layer, model.n_layers) for j in range(model.n_heads)]
+    return [HeadSet(rng.sample(every, rng.randint(0, min(6, len(every))))) for _ in range(n)]
+
+
+@pytest.fixture(params=["GELU", "QuickGELU"])
+def model(request: pytest.FixtureRequest) -> Model:
+    name = {"GELU": "tiny_model", "QuickGELU": "tiny_quick_model"}[request.param]
+    value: Model = request.getfixturevalue(name)
+    return value
+
+
+def test_nothing_off_is_open_clips_embedding(model: Model) -> None:
+    x = pixels(model, 5)
+    with torch.no_grad():
+        expected = model.clip.encode_image(x, normalize=True).numpy()
+    for off in (None, HeadSet()):
+        np.testing.assert_allclose(model.embed_images(x, off), expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("first_layer", [0, 2, 5])
+def test_every_plan_is_the_zeroed_copy(model: Model, first_layer: int) -> None:
+    x = pixels(model, 3)
+    plans = some_plans(model, 8, first_layer, first_layer)
+    embeddings = model.embed_images(x, plans)
+    assert embeddings.shape == (8, 3, model.dim)
+    assert embeddings.dtype == np.float32
+    for off, found in zip(plans, embeddings, strict=True):
+        np.testing.assert_allclose(found, plain(zeroed(model.clip.visual, off), x), atol=TOLERANCE)
+        np.testing.assert_allclose(model.embed_images(x, off), found, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("vision", TYPES.values(), ids=TYPES.keys())
+def test_every_kind_of_vit(tmp_path: Path, vision: dict[str, Any]) -> None:
+    model = ccs.load(str(write_tiny_model(tmp_path, **vision)))
+    x = pixels(model, 2)
+    for off in some_plans(model, 3, seed=1):
+        expected = plain(zeroed(model.clip.visual, off), x)
+        np.testing.assert_allclose(model.embed_images(x, off), expected, atol=TOLERANCE)
+    direct, remainder = model.contributions(x)
+    np.testing.assert_allclose(direct.sum((1, 2)) + remainder, plain(model.clip.visual, x), atol=TOLERANCE)
+
+
+def test_switching_a_head_off_changes_something(tiny_model: Model) -> None:
+    """A mask that is never applied would pass every comparison of a thing with itself."""
+    x = pixels(tiny_model, 1)
+    nothing = tiny_model.embed_images(x)
+    for head in tiny_model.heads:
+        assert np.abs(tiny_model.embed_images(x, HeadSet([head])) - nothing).max() > 1e-4
+
+
+def test_heads_are_those_of_the_last_four_layers(tiny_model: Model, tmp_path: Path) -> None:
+    assert tiny_model.heads == HeadSet(Head(i, j) for i in range(2, 6) for j in range(4))
+    shallow = ccs.load(str(write_tiny_model(tmp_path, layers=2)))
+    assert len(shallow.heads) == 8
+
+
+def test_work_that_plans_share_is_done_once(tiny_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts layers by the images in each: all plans below the first that differs are one pass."""
+    passes: list[int] = []
+    finish = ImageTower._finish_block
+
+    def counting(self: ImageTower, x: Tensor, values: Tensor, layer: int) -> Tensor:
+        passes.append(layer)
+        return finish(self, x, values, layer)
+
+    monkeypatch.setattr(ImageTower, "_finish_block", counting)
+    texts = ["L4.H0", "L4.H0 L5.H1", "L4.H0 L5.H2", "L3.H1", "", ""]
+    tiny_model.embed_images(pixels(tiny_model, 2), [HeadSet.parse(text) for text in texts])
+    counts = [passes.count(layer) for layer in range(6)]
+    assert counts == [1, 1, 1, 2, 3, 5]
+
+
+def test_the_trunk_is_where_every_plan_can_start(model: Model) -> None:
+    x = pixels(model, 5)
+    plans = some_plans(model, 4, 3, first_layer=2)
+    trunk = model.trunk(x, batch_size=2)
+    assert (trunk.layer, len(trunk)) == (2, 5)
+    found = model.embed_trunk(trunk, plans, batch_size=3)
+    np.testing.assert_allclose(found, model.embed_images(x, plans), atol=1e-6)
+    np.testing.assert_allclose(model.embed_trunk(trunk), plain(model.clip.visual, x), atol=TOLERANCE)
+    with pytest.raises(InputError, match=r"L1\.H0 lies below layer 2"):
+        model.embed_trunk(trunk, HeadSet.parse("L1.H0"))
+    assert model.embed_trunk(model.trunk(x[:0]), plans).shape == (4, 0, model.dim)
+
+
+def reference_contributions(model: Model, x: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """One head at a time, in float64, from every source token's weighted value, all shares spelled out."""
+    visual = copy.deepcopy(model.clip.visual).double()
+    n_layers, n_heads, d = model.n_layers, model.n_heads, model.head_dim
+    terms = 2 * n_layers + 1
+    direct = np.zeros((len(x), n_layers, n_heads, model.dim))
+    rest = np.zeros((len(x), model.dim))
+    with torch.no_grad():
+        for i in range(len(x)):
+            stream = visual._embeds(x[i : i + 1].double())[0]  # [T, W]
+            others = [stream[0]]
+            heads = []
+            for block in visual.transformer.resblocks:
+                y = block.ln_1(stream)
+                q, k, v = (y @ block.attn.in_proj_weight.T + block.attn.in_proj_bias).chunk(3, -1)
+                out = torch.zeros_like(stream)
+                for h in range(n_heads):
+                    part = slice(h * d, (h + 1) * d)
+                    attention = (q[:, part] @ k[:, part].T / d**0.5).softmax(-1)
+                    tokens = torch.einsum("ts,sd->tsd", attention, v[:, part])
+                    by_token = tokens @ block.attn.out_proj.weight[:, part].T
+                    written = by_token.sum(1) + block.attn.out_proj.bias / n_heads
+                    heads.append(written[0])
+                    out += written
+                stream = stream + out
+                mlp = block.mlp(block.ln_2(stream))
+                others.append(mlp[0])
+                stream = stream + mlp
+            length = (visual.ln_post(stream[0]) @ visual.proj).norm()
+            for index, term in enumerate(heads):
+                effect = _normed_share(visual, term, stream[0], terms * n_heads) / length
+                direct[i, index // n_heads, index % n_heads] = effect
+            rest[i] = sum(_normed_share(visual, term, stream[0], terms) / length for term in others)
+    return direct, rest
+
+
+def _normed_share(visual: Any, term: Tensor, cls: Tensor, share: int) -> Tensor:
+    """One term of the CLS state through ln_post, with one part in `share` of its mean and bias, projected."""
+    std = (cls.var(correction=0) + visual.ln_post.eps).sqrt()
+    normed = (term - cls.mean() / share) / std * visual.ln_post.weight + visual.ln_post.bias / share
+    projected: Tensor = normed @ visual.proj
+    return projected
+
+
+def test_contributions_are_those_of_the_reference(model: Model) -> None:
+    x = pixels(model, 3)
+    direct, remainder = model.contributions(x, batch_size=2)
+    expected, rest = reference_contributions(model, x)
+    assert direct.shape == (3, model.n_layers, model.n_heads, model.dim)
+    np.testing.assert_allclose(direct, expected, atol=TOLERANCE)
+    np.testing.assert_allclose(remainder, rest, atol=TOLERANCE)
+    np.testing.assert_allclose(direct.sum((1, 2)) + remainder, model.embed_images(x), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 7, 100])
+def test_batches_change_nothing(tiny_model: Model, batch_size: int) -> None:
+    x = pixels(tiny_model, 7)
+    plans = some_plans(tiny_model, 3, 5)
+    np.testing.assert_allclose(
+        tiny_model.embed_images(x, plans, batch_size=batch_size), tiny_model.embed_images(x, plans), atol=1e-6
+    )
+
+
+def test_no_image_and_no_plan_are_empty_answers(tiny_model: Model) -> None:
+    x = pixels(tiny_model, 2)
+    assert tiny_model.embed_images([]).shape == (0, tiny_model.dim)
+    assert tiny_model.embed_images(x[:0], [HeadSet(), HeadSet()]).shape == (2, 0, tiny_model.dim)
+    assert tiny_model.embed_images(x, []).shape == (0, 2, tiny_model.dim)
+    assert tiny_model.contributions([]).direct.shape == (0, 6, 4, tiny_model.dim)
+
+
+@pytest.mark.parametrize("text", ["L6.H0", "L5.H4", "L2.H1 L40.H9"])
+def test_a_head_outside_the_model_is_named(tiny_model: Model, text: str) -> None:
+    off = HeadSet.parse(text)
+    with pytest.raises(InputError, match=r"L\d+\.H\d is outside this model, .*L0 to L5 with heads H0 to H3"):
+        tiny_model.embed_images(pixels(tiny_model, 1), off)
+    with pytest.raises(InputError, match="outside this model"):
+        tiny_model.tower.embed(pixels(tiny_model, 1), [off])
+
+
+def test_heads_given_as_text_are_refused(tiny_model: Model) -> None:
+    with pytest.raises(InputError, match=r"HeadSet\.parse"):
+        tiny_model.embed_images(pixels(tiny_model, 1), "L5.H1")  # type: ignore[arg-type]
+
+
+def test_weights_stay_as_they_are_also_after_an_exception(tiny_model: Model) -> None:
+    before = {name: values.clone() for name, values in tiny_model.clip.state_dict().items()}
+    off = HeadSet.parse("L2.H0 L5.H1")
+
+    class Unreadable(list[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            if index == 3:
+                raise OSError("broken picture")
+            return super().__getitem__(index)
+
+    with pytest.raises(OSError, match="broken picture"):
+        tiny_model.embed_images(Unreadable(tiny_model_pictures(6)), off, batch_size=2)
+    tiny_model.contributions(pixels(tiny_model, 2))
+    for name, values in tiny_model.clip.state_dict().items():
+        assert torch.equal(values, before[name])
+    for module in tiny_model.clip.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+    x = pixels(tiny_model, 2)
+    np.testing.assert_allclose(tiny_model.embed_images(x), plain(tiny_model.clip.visual, x), atol=TOLERANCE)
+
+
+def tiny_model_pictures(n: int) -> list[Any]:
+    from PIL import Image
+
+    return [Image.new("RGB", (32, 32), (10 * i, 0, 0)) for i in range(n)]
+
+
+def test_threads_with_different_plans_get_their_own_answers(tiny_model: Model) -> None:
+    x = pixels(tiny_model, 4)
+    plans = some_plans(tiny_model, 4, 11)
+    expected = [plain(zeroed(tiny_model.clip.visual, off), x) for off in plans]
+    found: list[list[np.ndarray]] = [[] for _ in plans]
+    start = threading.Barrier(len(plans))
+
+    def work(index: int) -> None:
+        start.wait()
+        for _ in range(10):
+            found[index].append(tiny_model.embed_images(x, plans[index]))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(plans))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for answers, right in zip(found, expected, strict=True):
+        assert len(answers) == 10
+        for answer in answers:
+            np.testing.assert_allclose(answer, right, atol=TOLERANCE)
+
+
+def test_bf16_runs_and_is_close(tiny_folder: Path, tiny_model: Model) -> None:
+    half = ccs.load(str(tiny_folder), precision="bf16")
+    x = pixels(half, 4)
+    plans = some_plans(half, 3, 2)
+    exact, found = tiny_model.embed_images(x, plans), half.embed_images(x, plans)
+    assert found.dtype == np.float32
+    cosine = (exact * found).sum(-1)
+    assert cosine.min() > 0.999
+    assert np.abs(exact - found).max() > 1e-5  # it did run in another type
+    np.testing.assert_allclose(half.contributions(x).direct, tiny_model.contributions(x).direct, atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", ["ViT-B-32", "ViT-B-32-quickgelu", "ViT-B-16", "ViT-L-14"])
+def test_real_architectures_are_exact(architecture: str) -> None:
+    config = get_model_config(architecture)
+    with torch.device("meta"):  # without open_clip's own random weights, which take longer than the test
+        visual = _build_vision_tower(
+            config["embed_dim"], config["vision_cfg"], config.get("quick_gelu", False)
+        )
+    visual = visual.to_empty(device="cpu").eval()
+    shake(visual, seed=3)
+    tower = ImageTower(visual)
+    x = torch.randn(1, 3, 224, 224)
+    last = tower.n_layers - 1
+    off = HeadSet(
+        Head(last - i, (3 * i + j) % tower.n_heads) for i, j in itertools.product(range(4), range(2))
+    )
+    found = tower.embed(x, [HeadSet(), off]).numpy()
+    direct, remainder = tower.contributions(x)
+    np.testing.assert_allclose(direct.sum((1, 2)) + remainder, found[0], atol=TOLERANCE)
+    np.testing.assert_allclose(found[0], plain(visual, x), atol=TOLERANCE)
+    np.testing.assert_allclose(found[1], plain(zeroed(visual, off), x), atol=TOLERANCE)
+
+
+REFUSED: dict[str, Callable[[Any], None]] = {
+    "pools its tokens by attention": lambda visual: setattr(visual, "attn_pool", torch.nn.Identity()),
+    "pooling is 'avg'": lambda visual: setattr(visual, "pool_type", "avg"),
+    "no projection": lambda visual: setattr(visual, "proj", None),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_tower_without_a_cls_readout_is_refused(tiny_model: Model, reason: str) -> None:
+    visual = copy.deepcopy(tiny_model.clip.visual)
+    REFUSED[reason](visual)
+    with pytest.raises(InputError, match=reason):
+        ImageTower(visual)
+
+
+def test_other_modules_and_custom_blocks_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Linear cannot be taken apart by head because it is not a Vision"):
+        ImageTower(torch.nn.Linear(2, 2))
+    with pytest.raises(InputError, match="custom ones"):
+        ccs.load(str(write_tiny_model(tmp_path, qk_norm=True)))

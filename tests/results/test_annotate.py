@@ -1,0 +1,277 @@
+"""The sheet for people: blind, stratified, checked when it comes back; the agreement table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batch import annotate
+from ccs import annotation, results
+from ccs.annotation import Pair
+from ccs.errors import InputError
+from ccs.heads import Head
+from tests.support import results_sample
+
+MODELS = ("organism", "organism-control", "ViT-B-32/openai")
+JUDGES = ("a judge", "b judge", "tags")
+
+
+def judgment_rows(model: str, seed: int, heads: int = 12, k: int = 5) -> list[dict[str, object]]:
+    """Judgments of three judges; now and then one is unscored."""
+    rng = np.random.default_rng(seed)
+    rows: list[dict[str, object]] = []
+    for head in range(heads):
+        for rank in range(k):
+            fits = rng.random() < 0.6
+            place = {"model": model, "weights": "0123456789abcdef", "layer": 6, "head": head, "rank": rank}
+            place |= {"text": f"text {head}-{rank}, said {model}", "label": f"Concept {head % 3}"}
+            for judge in JUDGES:
+                verdict = None if rng.random() < 0.03 else bool(fits if rng.random() < 0.85 else not fits)
+                cause = "refusal" if verdict is None else ""
+                rows.append({**place, "judge": judge, "verdict": verdict, "reason": "", "cause": cause})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three models' judgments as batch.compute writes them."""
+    folder = tmp_path_factory.mktemp("results")
+    for seed, model in enumerate(MODELS):
+        target = folder / results.folder_name(model)
+        entry = results.write_table(target, "judgments", judgment_rows(model, seed))
+        manifest = results_sample.manifest_for(model, {"judgments": entry})
+        results.write_manifest(target, manifest)
+    return folder
+
+
+def pairs_in(folder: Path) -> list[Pair]:
+    models = results.load(folder).models.values()
+    return [pair for found in models for pair in annotation.pairs_of(found.table("judgments"))]
+
+
+def fill(path: Path, pairs: list[Pair], answer: object) -> None:
+    """Write answers into a sheet: `answer(pair)` for each row."""
+    known = {pair.key: pair for pair in pairs}
+    rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
+    for row in rows:
+        row["answer"] = answer(known[row["id"]])  # type: ignore[operator]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, annotation.COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def panel_says(pair: Pair) -> str:
+    return "yes" if all(verdict for _, verdict in pair.verdicts) else "No"
+
+
+def test_pairs_of_judgments(collection: Path) -> None:
+    pairs = pairs_in(collection)
+    assert len(pairs) == len({pair.key for pair in pairs}) == 3 * 12 * 5
+    first = next(p for p in pairs if p.model == "organism" and p.head == Head(6, 0))
+    rows = [r for r in judgment_rows("organism", 0) if r["text"] == first.text]
+    assert dict(first.verdicts) == {r["judge"]: r["verdict"] for r in rows}
+    unlabeled = pd.DataFrame(judgment_rows("organism", 0)).assign(label=None)
+    assert annotation.pairs_of(unlabeled) == []
+
+
+def test_the_sample_is_stratified(collection: Path) -> None:
+    pairs = pairs_in(collection)
+    chosen = annotation.sample(pairs, 100, seed=1)
+    assert sorted(Counter(pair.model for pair in chosen).values()) == [33, 33, 34]
+    assert all(pair.settled for pair in chosen)
+    assert len({pair.key for pair in chosen}) == 100
+
+    def strata(some: list[Pair], model: str) -> Counter[int]:
+        return Counter(sum(v is True for _, v in p.verdicts) for p in some if p.model == model and p.settled)
+
+    for model in MODELS:
+        here, there = strata(chosen, model), strata(pairs, model)
+        assert set(here) == set(there)
+        for votes, count in here.items():
+            assert abs(count - there[votes] * here.total() / there.total()) <= 1.5
+
+
+def test_the_sample_is_shuffled_and_seeded(collection: Path) -> None:
+    pairs = pairs_in(collection)
+    chosen = annotation.sample(pairs, 60, seed=1)
+    assert annotation.sample(pairs[::-1], 60, seed=1) == chosen
+    assert annotation.sample(pairs, 60, seed=2) != chosen
+    models = [pair.model for pair in chosen]
+    assert sum(a != b for a, b in itertools.pairwise(models)) > 20
+
+
+def test_one_question_is_asked_once() -> None:
+    def pair(model: str, text: str) -> Pair:
+        return Pair(f"{model}{text}", model, Head(6, 0), text, "Colors", (("a", True),))
+
+    chosen = annotation.sample([pair("m", "Red"), pair("n", "red"), pair("n", "blue")], 10)
+    assert sorted(p.text.lower() for p in chosen) == ["blue", "red"]
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(1, 80))
+def test_parts(sizes: list[int], n: int) -> None:
+    for parts in (
+        annotation._equal_parts(sizes, n),
+        annotation._proportional_parts(sizes, min(n, sum(sizes))),
+    ):
+        assert sum(parts) == min(n, sum(sizes))
+        assert all(0 <= part <= size for part, size in zip(parts, sizes, strict=True))
+        if n >= len(sizes):
+            assert min(parts) >= 1
+
+
+@pytest.mark.parametrize("n", [0, -3])
+def test_no_sample(collection: Path, n: int) -> None:
+    with pytest.raises(InputError, match=str(n)):
+        annotation.sample(pairs_in(collection), n)
+    with pytest.raises(InputError, match="no pair"):
+        annotation.sample([Pair("k", "m", Head(6, 0), "t", "c", (("a", None),))], 5)
+
+
+def test_the_sheet_is_blind(collection: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sheet.csv"
+    assert annotate.main(["export", "--results", str(collection), "--out", str(out)]) == 0
+    rows = list(csv.DictReader(io.StringIO(out.read_text("utf-8"))))
+    assert len(rows) == 100
+    assert list(rows[0]) == ["id", "text", "concept", "answer"]
+    assert {row["answer"] for row in rows} == {""}
+    known = {pair.key: pair for pair in pairs_in(collection)}
+    assert all(
+        (row["text"], row["concept"]) == (known[row["id"]].text, known[row["id"]].concept) for row in rows
+    )
+
+
+def test_export_never_overwrites_answers(
+    collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "sheet.csv"
+    out.write_text("precious", "utf-8")
+    arguments = ["export", "--results", str(collection), "--out", str(out)]
+    assert annotate.main(arguments) == 2
+    assert "may hold answers" in capsys.readouterr().err
+    assert out.read_text("utf-8") == "precious"
+    assert annotate.main([*arguments, "--force", "--n", "9", "--models", "organism"]) == 0
+    assert len(out.read_text("utf-8").splitlines()) == 10
+    assert annotate.main([*arguments, "--force", "--models", "nobody"]) == 2
+    assert "nobody" in capsys.readouterr().err
+
+
+def test_people_who_agree_with_the_panel(
+    collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet, out = tmp_path / "ann.csv", tmp_path / "agreement.parquet"
+    assert annotate.main(["export", "--results", str(collection), "--out", str(sheet)]) == 0
+    fill(sheet, pairs_in(collection), panel_says)
+    arguments = ["import", str(sheet), "--results", str(collection), "--out", str(out)]
+    assert annotate.main(arguments) == 0
+    rows = pd.read_parquet(out)
+    assert sorted(rows.model.unique()) == sorted([*MODELS, "all"])
+    whole = rows[(rows.model == "all") & (rows.people == "ann") & (rows.judges == "panel")]
+    found = whole.set_index("metric").value
+    assert (found["same"], found["cohen_kappa"]) == (1, 1)
+    assert 0.5 < found["kendall_tau"] < 1  # rho and tau see how many judges said yes
+    assert set(whole.n) == {100}
+    assert set(rows.judges) == {"panel", *JUDGES}
+    published = rows[rows.published.notna()]
+    assert set(published.model) == {"ViT-B-32/openai"}
+    assert dict(zip(published.metric, published.published, strict=True)) == {
+        "cohen_kappa": 0.821, "spearman_rho": 0.737, "kendall_tau": 0.781,
+    }  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "stand-ins, no language models: tags" in printed
+    assert "Table 4" in printed
+    assert "0.821" in printed
+    first = out.read_bytes()
+    assert annotate.main(arguments) == 0
+    assert out.read_bytes() == first
+
+
+def test_several_people(collection: Path) -> None:
+    pairs = pairs_in(collection)
+    chosen = annotation.sample(pairs, 40)
+    ann = {pair.key: panel_says(pair) == "yes" for pair in chosen}
+    bob = {key: said if i % 4 else (None if i % 8 else not said) for i, (key, said) in enumerate(ann.items())}
+    rows = pd.DataFrame(annotation.table(pairs, {"ann": ann, "bob": bob}))
+    whole = rows[rows.model == "all"].set_index(["people", "judges", "metric"])
+    assert whole.loc[("ann", "panel", "cohen_kappa"), "value"] == 1
+    assert whole.loc[("bob", "panel", "same"), "n"] == 35
+    together = whole.loc[("people", "panel", "cohen_kappa")]
+    assert together.value == 1  # where two people differ there is a tie, which is left out
+    assert (together.n, together.left_out) == (35, 5)
+    alpha = whole.loc[("people", "", "krippendorff_alpha")]
+    assert alpha.n == 35
+    assert alpha.value < 1
+    assert not math.isnan(whole.loc[("", "panel", "krippendorff_alpha"), "value"])
+
+
+def test_unknown_answers_are_named_by_row(
+    collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet = tmp_path / "ann.csv"
+    assert annotate.main(["export", "--results", str(collection), "--out", str(sheet), "--n", "6"]) == 0
+    lines = sheet.read_text("utf-8").splitlines()
+    told = {
+        "maybe": "row 3: 'maybe' is no answer",
+        "gone": "row 3: the id 'gone' is of no pair",
+        "changed": "row 3: the text or the concept was changed",
+        "twice": "row 8: the id",
+        "none": "holds no answer yet",
+        "column": "lacks the columns answer",
+    }
+    for mistake, message in told.items():
+        rows = list(csv.DictReader(io.StringIO("\n".join(lines))))
+        for row in rows:
+            row["answer"] = "" if mistake == "none" else "y"
+        if mistake == "maybe":
+            rows[1]["answer"] = "maybe"
+        if mistake == "gone":
+            rows[1]["id"] = "gone"
+        if mistake == "changed":
+            rows[1]["text"] += "!"
+        if mistake == "twice":
+            rows.append(rows[0])
+        columns = annotation.COLUMNS[: -1 if mistake == "column" else None]
+        with sheet.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, columns, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+        out = tmp_path / "agreement.parquet"
+        assert annotate.main(["import", str(sheet), "--results", str(collection), "--out", str(out)]) == 2
+        assert message in capsys.readouterr().err
+        assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [(None, "no file"), (b"\xff\xfe", "UTF-8"), ("", "lacks the columns")],
+)
+def test_files_that_are_no_sheet(
+    collection: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    make: str | bytes | None,
+    message: str,
+) -> None:
+    sheet = tmp_path / "x.csv"
+    if make is not None:
+        sheet.write_bytes(make.encode() if isinstance(make, str) else make)
+    assert annotate.main(["import", str(sheet), "--results", str(collection)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert annotate.main(["export", "--results", str(tmp_path / "absent")]) == 2
+    assert "no folder" in capsys.readouterr().err
+    assert annotate.main(["export", "--results", str(tmp_path)]) == 2
+    assert "holds no judgments" in capsys.readouterr().err

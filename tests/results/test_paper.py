@@ -1,0 +1,184 @@
+"""The published figures as package data, and what they say of one another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ccs import paper
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.paper import checks, comparison
+
+SHARED = Path(__file__).parents[3] / "shared" / "paper"
+
+
+def test_models_go_by_either_name_and_prune_the_last_four_layers() -> None:
+    model = paper.model("ViT-B-16-LAION")
+    assert model is paper.model("ViT-B-16/laion2b_s34b_b88k")
+    assert len(model.heads) == 48
+    assert {head.layer for head in paper.model("ViT-L-14/openai").heads} == {20, 21, 22, 23}
+    with pytest.raises(InputError, match="no model 'RN50'"):
+        paper.model("RN50")
+
+
+def test_every_listed_head_can_be_pruned_and_stands_at_one_level() -> None:
+    for model in paper.models():
+        sets = paper.head_sets(model.name)
+        assert list(sets) == list(paper.LEVELS)
+        assert all(heads <= model.heads for heads in sets.values())
+        assert sum(map(len, sets.values())) == len(sets["high"] | sets["moderate"] | sets["low"])
+        assert paper.head_labels(model.name)["high"].keys() == set(sets["high"])
+
+
+def test_concept_plans_follow_the_released_code() -> None:
+    assert str(paper.concept_heads("ViT-B-32/openai", "Locations")) == "L10.H8 L11.H9"
+    # For this one model and concept the code prunes a moderate head.
+    swapped = paper.concept_heads("ViT-L-14-LAION", "Objects")
+    assert swapped == HeadSet([Head(23, 3)])
+    assert swapped <= paper.head_sets("ViT-L-14-LAION")["moderate"]
+    assert paper.concept_heads("ViT-B-32/openai", "Weather") == HeadSet()
+
+
+def test_occupations_and_templates() -> None:
+    assert len(set(paper.occupations())) == len(paper.occupations()) == 104
+    assert [template.format("nurse") for template in paper.templates()][1] == "A photo of nurse"
+
+
+def test_examples_carry_their_texts() -> None:
+    examples = paper.examples()
+    assert [example.level for example in examples] == ["high"] * 3 + ["moderate"] * 3 + ["low"] * 3
+    assert all(len(example.texts) == 5 for example in examples)
+    assert [example.ccs for example in examples if example.level == "moderate"] == [3, 3, 3]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the source of the figures is not here")
+def test_package_data_equals_its_source() -> None:
+    source = json.loads((SHARED / "tables.json").read_text())
+    keys = {
+        name.split("_")[0]: table for name, table in source["tables"].items() if not name.startswith("v1")
+    }
+    for key, table in keys.items():
+        if "rows" in table:
+            rows = {row: tuple(values) for row, values in table["rows"].items()}
+            assert dict(paper.table(key).rows) == rows, key
+    anchor = source["open_clip_zero_shot"]
+    assert {row: list(values) for row, values in paper.table("open_clip").rows.items()} == anchor["rows"]
+    heads = json.loads((SHARED / "heads.json").read_text())["levels"]
+    for level, by_model in heads.items():
+        for name, listed in by_model.items():
+            expected = {Head(head["layer"], head["head"]): head["label"] for head in listed}
+            assert paper.head_labels(name)[level] == expected
+    occupations = json.loads((SHARED / "occupations.json").read_text())
+    assert list(paper.occupations()) == occupations["occupations"]
+
+
+def test_unknown_table() -> None:
+    with pytest.raises(InputError, match="no published table 'table99'"):
+        paper.table("table99")
+
+
+def test_what_the_printed_figures_say_of_one_another() -> None:
+    whole = [check for check in checks.checks() if check.holds == check.of]
+    assert len(whole) == 5
+    (unpruned,) = (check for check in checks.checks() if check.holds < check.of)
+    # CIFAR-10 and Oxford-Pets in all six models, CIFAR-100 in two.
+    assert unpruned.of - unpruned.holds == len(unpruned.exceptions) == 14
+    assert sum("cifar100" in name for name in unpruned.exceptions) == 2
+
+
+def test_repeated_labels_counts_concepts_not_heads() -> None:
+    assert comparison.repeated_labels(["Objects", "Objects", "Objects", "Colors"]) == 1
+    assert comparison.repeated_labels([]) == 0
+
+
+def test_every_printed_cell_is_a_claim_once() -> None:
+    for key in comparison.TABLES:
+        table = paper.table(key)
+        cells = sum(value is not None for values in table.rows.values() for value in values)
+        assert len(comparison.claims(key)) == cells, key
+
+
+def row(**changes: object) -> dict[str, object]:
+    base = {"plan": "none", "seed": None, "dataset": "cifar100", "subset": "", "metric": "top1"}
+    return {**base, "value": 0.65, "low": 0.64, "high": 0.66, **changes}
+
+
+def claim(key: str, row_name: str, column: str) -> comparison.Claim:
+    (found,) = (c for c in comparison.claims(key) if c.row == row_name and c.column == column)
+    return found
+
+
+def test_a_printed_number_inside_the_interval_agrees() -> None:
+    original = claim("table5", "ViT-B-32-OpenAI", "cifar100/original")
+    inside = comparison.compare(original, {"pruning": pd.DataFrame([row()])})
+    assert inside.measured is not None
+    assert inside.agrees is True
+    assert inside.difference == pytest.approx(65.0 - 65.08)
+    assert inside.open_clip == 64.23
+    outside = comparison.compare(original, {"pruning": pd.DataFrame([row(value=0.5, low=0.49, high=0.51)])})
+    assert outside.agrees is False
+    assert comparison.compare(original, None).agrees is None
+
+
+def test_the_studys_heads_are_preferred_to_those_scored_here() -> None:
+    high = claim("table5", "ViT-B-32-OpenAI", "cifar100/high")
+    frame = pd.DataFrame([row(plan="high", value=0.1), row(plan="published-high", value=0.56)])
+    measured = comparison.compare(high, {"pruning": frame}).measured
+    assert measured is not None
+    assert (measured.plan, measured.value) == ("published-high", pytest.approx(56.0))
+    measured = comparison.compare(high, {"pruning": frame[:1]}).measured
+    assert measured is not None
+    assert measured.plan == "high"
+
+
+def test_the_studys_copy_of_a_set_is_preferred_and_the_standard_one_shown_beside() -> None:
+    original = claim("table5", "ViT-B-32-OpenAI", "cifar10/original")
+    frame = pd.DataFrame([row(dataset="cifar10", value=0.9), row(dataset="cifar10-jpeg", value=0.76)])
+    found = comparison.compare(original, {"pruning": frame})
+    assert found.measured is not None
+    assert found.standard is not None
+    assert (found.measured.dataset, found.standard.value) == ("cifar10-jpeg", pytest.approx(90.0))
+
+
+def test_random_plans_without_a_mean_are_averaged_with_their_range() -> None:
+    random = claim("figure2", "cifar100/ViT-B-32-OpenAI", "random")
+    rows = [row(plan="random", seed=seed, value=value) for seed, value in enumerate((0.6, 0.62, 0.64))]
+    measured = comparison.compare(random, {"pruning": pd.DataFrame(rows)}).measured
+    assert measured is not None
+    assert (measured.value, measured.low, measured.high) == pytest.approx((62.0, 60.0, 64.0))
+
+
+def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_one() -> None:
+    race = claim("table8", "ViT-B-32-OpenAI", "race/original")
+    base = {"plan": "none", "seed": None, "dataset": "fairface-1.25", "attribute": "race", "occupation": ""}
+    base |= {"metric": "MaxSkew sum", "target": "pool", "low": None, "high": None, "chance": 10.3}
+    rows = [{**base, "mode": "correct", "value": 20.0}, {**base, "mode": "as-published", "value": 61.8}]
+    found = comparison.compare(race, {"bias": pd.DataFrame(rows)})
+    assert found.measured is not None
+    assert found.correct is not None
+    assert (found.measured.value, found.correct.value, found.correct.chance) == (61.8, 20.0, 10.3)
+    assert found.agrees is True
+
+
+def test_levels_shares_and_ratio_come_from_the_scores() -> None:
+    scores = pd.DataFrame(
+        {
+            "k": 5,
+            "ccs": [5, 5, 3, 0],
+            "level": ["high", "high", "moderate", "low"],
+            "label": ["Colors", "Colors", "Objects", None],
+        }
+    )
+    tables = {"scores": scores}
+    for key, column, expected in (
+        ("table2", "high", 2.0),
+        ("table10", "CCS@5", 0.5),
+        ("table11", "CCR", 0.5),
+    ):
+        measured = comparison.compare(claim(key, "ViT-B-32-OpenAI", column), tables).measured
+        assert measured is not None
+        assert measured.value == expected

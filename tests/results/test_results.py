@@ -1,0 +1,174 @@
+"""ccs.results and ccs.schema: what is written can be read, what is wrong is refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from ccs import results
+from ccs.errors import InputError
+from ccs.files import atomic_write
+from ccs.results import schema
+from tests.support.results_sample import manifest_for, sample_rows, write_model
+
+
+def test_docs_say_what_the_schema_says() -> None:
+    page = Path(__file__).parents[2] / "docs" / "tables.md"
+    assert page.read_text(encoding="utf-8") == schema.as_markdown()
+
+
+@pytest.mark.parametrize("name", list(schema.TABLES))
+def test_every_table_comes_back_as_written(tmp_path: Path, name: str) -> None:
+    rows = sample_rows("organism")[name]
+    entry = results.write_table(tmp_path, name, rows)
+    frame = results.read_table(tmp_path / f"{name}.parquet")
+    assert entry["rows"] == len(rows) == len(frame)
+    assert list(frame.columns) == [column.name for column in schema.TABLES[name].columns]
+    for row, got in zip(rows, frame.to_dict("records"), strict=True):
+        assert {key: None if pd.isna(value) else value for key, value in got.items()} == row
+
+
+def test_same_rows_same_bytes(tmp_path: Path) -> None:
+    rows = sample_rows("organism")["scores"]
+    first = results.write_table(tmp_path / "a", "scores", rows)
+    second = results.write_table(tmp_path / "b", "scores", pd.DataFrame(rows)[list(reversed(rows[0]))])
+    assert first == second
+
+
+def test_a_plain_pandas_reader_sees_the_same(tmp_path: Path) -> None:
+    results.write_table(tmp_path, "spans", sample_rows("organism")["spans"])
+    frame = pd.read_parquet(tmp_path / "spans.parquet")
+    assert frame["text"].tolist() == ["a red wall", "a blue wall"]
+    assert frame["layer"].dtype == "int64"
+
+
+def change(rows: list[dict], **values: object) -> list[dict]:
+    return [{**rows[0], **values}, *rows[1:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("spans", {"text": None}, "empty cells in column text"),
+        ("spans", {"share": float("nan")}, "empty cells in column share"),
+        ("spans", {"rank": 1}, "two rows for"),
+        ("spans", {"layer": "six"}, "cannot be written"),
+        ("spans", {"extra": 1}, "does not know: extra"),
+        ("scores", {"level": "medium"}, "has 'medium' in column level"),
+        ("bias", {"mode": "wrong"}, "has 'wrong' in column mode"),
+    ],
+)
+def test_wrong_rows_are_refused(tmp_path: Path, name: str, values: dict, said: str) -> None:
+    rows = change(sample_rows("organism")[name], **values)
+    with pytest.raises(InputError, match=said):
+        results.write_table(tmp_path, name, rows)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_column_is_refused(tmp_path: Path) -> None:
+    rows = [{key: value for key, value in row.items() if key != "text"} for row in sample_rows("m")["spans"]]
+    with pytest.raises(InputError, match="lacks the columns text"):
+        results.write_table(tmp_path, "spans", rows)
+
+
+def test_other_versions_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    results.write_table(tmp_path, "spans", sample_rows("organism")["spans"])
+    path = tmp_path / "spans.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({"ccs_table": "spans", "ccs_schema": "0"}), path)
+    with pytest.raises(InputError, match=f"schema version 0 and this program reads 1 and {schema.VERSION}"):
+        results.read_table(path)
+    pq.write_table(table.replace_schema_metadata({"ccs_table": "spans", "ccs_schema": "1"}), path)
+    assert len(results.read_table(path)) == 2  # the version before has fewer tables, and the same columns
+    pq.write_table(table.replace_schema_metadata(None), path)
+    with pytest.raises(InputError, match="not a table of results"):
+        results.read_table(path)
+    path.write_bytes(b"PAR1 no longer")
+    with pytest.raises(InputError, match="not a readable parquet file"):
+        results.read_table(path)
+
+
+def test_a_model_is_read_whole_or_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path, "ViT-B-32/openai")
+    read = results.read(folder)
+    assert folder.name == "ViT-B-32--openai"
+    assert read.model == "ViT-B-32/openai"
+    assert set(read.tables) == set(schema.TABLES)
+    assert read.table("judgments")["verdict"].isna().sum() == 1
+
+    (folder / "bias.parquet").unlink()
+    with pytest.raises(InputError, match="names the table bias, which is not there"):
+        results.read(folder)
+    results.write_table(folder, "bias", sample_rows("another")["bias"])
+    with pytest.raises(InputError, match="not the file that its manifest describes"):
+        results.read(folder)
+
+
+def test_a_table_not_computed_is_empty_with_its_columns(tmp_path: Path) -> None:
+    folder = write_model(tmp_path, "organism", only=("spans",))
+    table = results.read(folder).table("bias")
+    assert len(table) == 0
+    assert "chance_low" in table.columns
+    with pytest.raises(InputError, match="no table 'skew'"):
+        results.read(folder).table("skew")
+
+
+def test_manifest_must_be_complete(tmp_path: Path) -> None:
+    manifest = manifest_for("organism", {})
+    del manifest["seeds"]
+    with pytest.raises(InputError, match="lacks seeds"):
+        results.write_manifest(tmp_path, manifest)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="lacks seeds"):
+        results.read_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"schema_version": 99}')
+    with pytest.raises(InputError, match="schema version 99"):
+        results.read_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(InputError, match="not readable JSON"):
+        results.read_manifest(tmp_path)
+
+
+def test_load_leaves_out_what_is_broken_and_says_so(tmp_path: Path) -> None:
+    write_model(tmp_path, "organism")
+    (write_model(tmp_path, "half") / "manifest.json").unlink()
+    found = results.load(tmp_path)
+    assert list(found.models) == ["organism"]
+    assert len(found.notices) == 1
+    assert "holds no manifest.json" in found.notices[0]
+    assert results.load(precomputed=tmp_path).source.startswith("the results shipped")
+    with pytest.raises(InputError, match="no folder"):
+        results.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "address", ["hf://models/a/b", "hf://datasets/a", "hf://datasets/a/b@", "hf://datasets/a/b c"]
+)
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(InputError, match="no address of results"):
+        results.load(address)
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def interrupted() -> None:
+        with atomic_write(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_folder_names() -> None:
+    assert results.folder_name("ViT-B-32/openai") == "ViT-B-32--openai"
+    with pytest.raises(InputError, match="holds no letter"):
+        results.folder_name("../..")

@@ -1,0 +1,256 @@
+"""The search on a toy model whose heads are known: which carry skew, which carry the classes, which do
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import batch.search
+from ccs import HeadSet, InputError, search
+from ccs.measures import accuracy as zeroshot
+from ccs.measures import bias
+from ccs.plans import Plan
+from ccs.search import Limits, Task
+
+HEADS = HeadSet.parse("L4.H0 L4.H1 L4.H2 L5.H0 L5.H1 L5.H2")
+
+
+class ToyModel:
+    """An image is what each head writes for it, [heads, d]; an embedding is the sum of the heads that are
+    on.
+    """
+
+    heads = HEADS
+
+    def embed_images(self, images, off=None):
+        plans = [HeadSet()] if off is None else off
+        kept = np.array([[head not in plan for head in HEADS] for plan in plans], dtype=float)
+        whole = np.einsum("ph,nhd->pnd", kept, images) + 1e-3
+        whole /= np.linalg.norm(whole, axis=2, keepdims=True)
+        return whole[0] if off is None else whole
+
+
+def toy(seed=0, people=400, things=200):
+    """L4.H1 and L5.H2 write the group (skew); L5.H0 the class, and a little group; the others noise."""
+    rng = np.random.default_rng(seed)
+    d, n = 16, people + things
+    images = 0.1 * rng.standard_normal((n, 6, d))
+    images[:, 0, 0] += 1
+    groups = rng.choice(["dark", "light"], people)
+    sign = np.where(groups == "dark", 1.0, -1.0)
+    labels = rng.integers(0, 6, things)
+    # Noise along the same directions keeps MaxSkew below its ceiling, where no single head would lower it.
+    images[:people, 2, 1:4] += 0.25 * rng.standard_normal((people, 3))
+    images[:people, 1, 1] += 0.18 * sign
+    images[:people, 5, 2] += 0.12 * sign
+    images[:people, 3, 3] += 0.09 * sign
+    images[people + np.arange(things), 3, 4 + labels] += 0.8
+    prompts = 0.2 * rng.standard_normal((12, d))
+    prompts[:, 0] += 1
+    prompts[:, 1:4] += rng.choice([-1, 1], (12, 1)) * rng.uniform(0.3, 1, (12, 1))
+    weights = np.zeros((6, d))
+    weights[np.arange(6), 4 + np.arange(6)] = 1
+    weights[:, 0] = 0.5
+    return Task(
+        people=images[:people],
+        groups=groups,
+        prompts=prompts,
+        k=60,
+        things=images[people:],
+        labels=labels,
+        class_weights=weights,
+    )
+
+
+def test_the_heads_that_carry_the_skew_are_found_and_the_classes_kept():
+    found = search.search(ToyModel(), toy(), Limits(max_loss=0.03, least=0.04))
+    assert str(found.off) == "L4.H1 L5.H2"
+    none, searched = found.reports[0], next(r for r in found.reports if r.plan.name == "searched")
+    assert searched.max_skew_change.high < 0
+    assert searched.accuracy_change.value > -0.06
+    assert none.accuracy.top1.value > 0.8
+    assert none.max_skew_change.p_value == 1
+    assert "searched" in {report.plan.name for report in found.front}
+    assert [len(point.off) for point in found.path] == [0, 1, 2]
+
+
+def test_without_a_bound_the_head_of_the_classes_goes_too():
+    found = search.search(ToyModel(), toy(), Limits(max_loss=1.0, least=0.04))
+    assert "L5.H0" in str(found.off)
+    searched = next(r for r in found.reports if r.plan.name == "searched")
+    assert searched.accuracy_change.high < -0.3
+
+
+def test_a_goal_ends_the_search_early():
+    everything = search.search(ToyModel(), toy(), Limits(max_loss=0.03, least=0.04))
+    goal = everything.path[1].max_skew + 0.001
+    found = search.search(ToyModel(), toy(), Limits(max_loss=0.03, goal=goal))
+    assert len(found.off) == 1
+    assert len(found.path) == 2
+
+
+def test_path_figures_are_those_of_the_whole_set_on_the_half_that_was_seen():
+    task = toy()
+    seen, _ = search.halves(task, 0)
+    for point in search.search(ToyModel(), task, Limits(max_loss=0.03)).path:
+        people, things = (ToyModel().embed_images(x, [point.off])[0] for x in (seen.people, seen.things))
+        expected = bias.measure(people, seen.prompts, seen.groups, seen.k, draws=40)
+        assert point.max_skew == pytest.approx(expected.max_skew.mean.value)
+        right = zeroshot.accuracy(things, seen.class_weights, seen.labels)
+        assert point.accuracy == pytest.approx(right.top1.value)
+
+
+def test_the_first_step_is_the_best_of_all_single_heads_within_the_bound():
+    found = search.search(ToyModel(), toy(), Limits(max_loss=0.03))
+    allowed = [p for p in found.singles if p.accuracy >= found.path[0].accuracy - 0.03]
+    assert found.path[1] == min(allowed, key=lambda point: point.max_skew)
+    assert len(found.singles) == 6
+
+
+def test_a_head_that_is_no_longer_needed_is_taken_out():
+    """The forward path is bound to end with a head that the others make unnecessary."""
+    points = {"": (1.0, 1.0), "A": (0.6, 1.0), "A B": (0.4, 1.0), "B": (0.41, 1.0)}
+    names = {"A": HeadSet.parse("L4.H0"), "B": HeadSet.parse("L4.H1")}
+
+    class Table:
+        def points(self, sets):
+            keys = [" ".join(n for n, head in names.items() if head <= off) for off in sets]
+            return [search.Point(off, *points[key]) for off, key in zip(sets, keys, strict=True)]
+
+    both = HeadSet(names["A"] | names["B"])
+    end, start = Table().points([both])[0], Table().points([HeadSet()])[0]
+    found = search._backward(Table(), end, start, Limits(least=0.02), lambda _: None)
+    assert found == names["B"]
+
+
+def test_halves_share_nothing_and_keep_the_mix():
+    task = toy()
+    one, two = search.halves(task, 0)
+    both = np.concatenate([one.people, two.people])
+    assert sorted(map(tuple, both.reshape(400, -1))) == sorted(map(tuple, task.people.reshape(400, -1)))
+    assert len({p.tobytes() for p in one.people} & {p.tobytes() for p in two.people}) == 0
+    assert len(one.prompts) == len(two.prompts) == 6
+    assert not (one.prompts[:, None] == two.prompts[None]).all(axis=2).any()
+    dark = [(half.groups == "dark").sum() for half in (one, two)]
+    assert abs(dark[0] - dark[1]) <= 1
+    assert max(abs((one.labels == c).sum() - (two.labels == c).sum()) for c in range(6)) <= 1
+    assert one.k == two.k == 30
+
+
+def test_no_head_helps_where_there_is_no_skew():
+    task = toy()
+    groups = np.random.default_rng(9).permutation(np.asarray(task.groups))
+    fair = Task(**{**task.__dict__, "groups": groups})
+    found = search.search(ToyModel(), fair, Limits(least=0.05))
+    assert found.off == HeadSet()
+    assert [r.plan.name for r in found.reports] == ["none"]
+    assert found.front == found.reports
+
+
+def test_other_sets_stand_beside_and_the_front_leaves_out_what_is_beaten():
+    beside = [Plan("high", None, HeadSet.parse("L5.H0"), ""), Plan("random", 3, HeadSet.parse("L4.H2"), "")]
+    said = []
+    found = search.search(ToyModel(), toy(), Limits(max_loss=0.03), beside=beside, tell=said.append)
+    reports = {r.plan.name: r for r in found.reports}
+    assert {"none", "searched", "step 1", "high", "random"} <= set(reports)
+    skew = {name: r.bias.max_skew.mean.value for name, r in reports.items()}
+    right = {name: r.accuracy.top1.value for name, r in reports.items()}
+    for name in reports:
+        beaten = any(
+            (skew[o], -right[o]) != (skew[name], -right[name])
+            and skew[o] <= skew[name]
+            and right[o] >= right[name]
+            for o in reports
+        )
+        assert beaten != (reports[name] in found.front)
+    assert any("candidates" in line for line in said)
+
+
+def test_a_search_gives_the_same_answer_again():
+    one, two = (search.search(ToyModel(), toy(), Limits(max_loss=0.03), seed=5) for _ in range(2))
+    assert one.off == two.off
+    assert one.reports[-1].max_skew_change == two.reports[-1].max_skew_change
+
+
+def test_a_search_runs_on_a_real_model(tiny_model, pictures):
+    images = pictures(24)
+    task = Task(
+        people=images[:12],
+        groups=["a", "b"] * 6,
+        prompts=tiny_model.embed_texts(["a cook", "a judge", "a singer"]),
+        k=4,
+        things=tiny_model.preprocess(images[12:]),
+        labels=[0, 1] * 6,
+        class_weights=zeroshot.class_weights(tiny_model, ["cat", "dog"], ["{}"]),
+    )
+    found = search.search(tiny_model, task, Limits(max_loss=1.0, max_heads=2, screen=3), draws=40)
+    assert found.off <= tiny_model.heads
+    assert len(found.off) <= 2
+
+
+def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
+    out = tmp_path / "found.json"
+    command = ["--model", str(tiny_folder), "--people", "world/faces", "--things", "world/subjects"]
+    command += [
+        "--max-images",
+        "40",
+        "--max-heads",
+        "1",
+        "--screen",
+        "1",
+        "--max-loss",
+        "1",
+        "--out",
+        str(out),
+    ]
+    assert batch.search.main([*command, "--attribute", "skin tone"]) == 0
+    said = capsys.readouterr().out
+    assert "Chance: MaxSkew" in said
+    assert "Answer:" in said
+    written = json.loads(out.read_text("utf-8"))
+    assert written["attribute"] == "skin tone"
+    assert written["unseen"][0]["plan"] == "none"
+    assert written["unseen"][0]["max_skew"]["value"] > 0
+    assert len(written["weights_hash"]) == 64
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (["--max-heads", "0"], "1 or more heads"),
+        (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
+        (["--people", "world/subjects"], "not a set of people"),
+        (["--things", "world/faces"], "not a set of pictures with classes"),
+        (["--out", "/nowhere/at/all.json"], "/nowhere/at"),
+        (["--model", "no-such-model"], "no-such-model"),
+    ],
+)
+def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says, capsys):
+    assert batch.search.main(["--model", str(tiny_folder), "--max-images", "20", *change]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert says in said
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"k": 1}, "cut-off of 2"),
+        ({"prompts": np.ones((1, 16))}, "2 or more prompts"),
+        ({"groups": ["a"]}, "400 with 1"),
+    ],
+)
+def test_search_refuses(change, says):
+    with pytest.raises(InputError, match=says):
+        search.search(ToyModel(), Task(**{**toy().__dict__, **change}))
+
+
+@pytest.mark.parametrize("limits", [{"max_loss": -0.1}, {"max_heads": 0}, {"screen": 0}, {"goal": -1}])
+def test_limits_refuse(limits):
+    with pytest.raises(InputError):
+        Limits(**limits)

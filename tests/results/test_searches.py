@@ -1,0 +1,94 @@
+"""Searches kept beside results: read back as written, replaced by the same question, useless where stale."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccs import InputError
+from ccs.plans import Plan
+from ccs.results import searches
+from ccs.results.searches import Search
+from ccs.search import Limits, search
+from tests.results.test_search import ToyModel, toy
+
+LIMITS = Limits(max_loss=0.03, least=0.04)
+
+
+@pytest.fixture(scope="module")
+def made() -> Search:
+    beside = [Plan("random", 3, ToyModel.heads - {*list(ToyModel.heads)[:4]}, "")]
+    found = search(ToyModel(), toy(), LIMITS, beside=beside, draws=40)
+    return Search(
+        model="ViT/toy",
+        weights_hash="ab" * 32,
+        people="faces",
+        attribute="gender",
+        things="subjects",
+        prompts=("a cook", "a judge"),
+        templates=("{}",),
+        k=60,
+        seed=0,
+        limits=LIMITS,
+        heads=found.off,
+        seen=(*found.singles, *found.path),
+        unseen=searches.unseen(found),
+    )
+
+
+def test_a_search_is_read_as_it_was_written(made: Search, tmp_path: Path) -> None:
+    path = searches.keep(tmp_path, made)
+    assert path == tmp_path / "ViT--toy.search.json"
+    assert list(tmp_path.iterdir()) == [path]
+    assert searches.beside(tmp_path, made.model, made.weights_hash) == ((made,), "")
+    assert {one.plan for one in made.unseen} == {"none", "searched", "step 1", "random"}
+    assert [one.seed for one in made.unseen if one.plan == "random"] == [3]
+    assert any(one.front for one in made.unseen)
+
+
+def test_the_same_question_is_kept_once_and_another_beside_it(made: Search, tmp_path: Path) -> None:
+    again, other = replace(made, seed=7), replace(made, attribute="skin tone")
+    for one in (made, other, again):
+        searches.keep(tmp_path, one)
+    assert searches.beside(tmp_path, made.model, made.weights_hash) == ((again, other), "")
+
+
+def test_searches_of_other_weights_are_left_out_with_a_notice(made: Search, tmp_path: Path) -> None:
+    path = searches.keep(tmp_path, made)
+    found, notice = searches.beside(tmp_path, made.model, "cd" * 32)
+    assert found == ()
+    assert "searches of other weights than the results of ViT/toy" in notice
+    fresh = replace(made, weights_hash="cd" * 32, attribute="skin tone")
+    assert searches.keep(tmp_path, fresh) == path
+    assert searches.beside(tmp_path, made.model, "cd" * 32) == ((fresh,), "")
+
+
+def test_without_a_file_there_is_nothing_and_no_notice(tmp_path: Path) -> None:
+    assert searches.beside(tmp_path, "organism", "ab") == ((), "")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"version": 9, "searches": []}', '{"version": 1, "searches": [{"k": 1}]}']
+)
+def test_a_broken_file_is_a_notice_to_the_reader_and_an_error_to_the_writer(
+    text: str, made: Search, tmp_path: Path
+) -> None:
+    path = searches.place(tmp_path, made.model)
+    path.write_text(text, "utf-8")
+    found, notice = searches.beside(tmp_path, made.model, made.weights_hash)
+    assert found == ()
+    assert str(path) in notice
+    with pytest.raises(InputError, match=r"search\.json"):
+        searches.keep(tmp_path, made)
+    assert path.read_text("utf-8") == text
+
+
+def test_a_wrong_figure_is_not_taken(made: Search, tmp_path: Path) -> None:
+    path = searches.keep(tmp_path, made)
+    data = json.loads(path.read_text("utf-8"))
+    data["searches"][0]["heads"] = "no head"
+    path.write_text(json.dumps(data), "utf-8")
+    assert "is not the name of a head" in searches.beside(tmp_path, made.model, made.weights_hash)[1]

@@ -1,0 +1,145 @@
+"""Plans: what is in them, that they are drawn evenly and always alike, and what is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ccs import Head, HeadSet, InputError
+from ccs import plans as pruning
+from ccs.texts.score import HeadScore
+
+HEADS = HeadSet(Head(layer, head) for layer in (4, 5) for head in range(6))
+# Five high, two moderate, three low, one between the levels, one unknown.
+CCS = [5, 5, 5, 3, 0, 1, 5, 5, 3, 4, None, 1]
+LABELS = [
+    "Colors",
+    "Places",
+    "Colors",
+    "Colors",
+    None,
+    "Animals",
+    "Animals",
+    "Colors",
+    "Places",
+    "Colors",
+    None,
+    None,
+]
+SCORES = {head: HeadScore(ccs, label) for head, ccs, label in zip(HEADS, CCS, LABELS, strict=True)}
+
+
+def made(seed=0, n_random=5, scores=SCORES, heads=HEADS, **settings):
+    """Plans by name (random ones by name and seed), and the notices."""
+    notices: list[str] = []
+    plans = pruning.plans(scores, 5, heads, seed, n_random, notice=notices.append, **settings)
+    return {p.name if p.name != "random" else f"random {p.seed}": p for p in plans}, notices
+
+
+def test_levels_and_concepts():
+    plans, notices = made()
+    assert str(plans["high"].off) == "L4.H0 L4.H1 L4.H2 L5.H0 L5.H1"
+    assert str(plans["moderate"].off) == "L4.H3 L5.H2"
+    assert str(plans["low"].off) == "L4.H4 L4.H5 L5.H5"
+    assert str(plans["concept:Colors"].off) == "L4.H0 L4.H2 L5.H1"  # of the high heads only
+    assert {n for n in plans if n.startswith("concept")} == {
+        f"concept:{c}" for c in ("Animals", "Colors", "Places")
+    }
+    assert next(iter(plans)) == "none"
+    assert plans["none"].off == HeadSet()
+    assert notices == []
+
+
+def test_single_heads_are_each_head_once():
+    plans, _ = made()
+    singles = {name: plan for name, plan in plans.items() if name.startswith("single:")}
+    assert len(singles) == 12
+    assert all(str(plan.off) == name.removeprefix("single:") for name, plan in singles.items())
+
+
+def test_equal_numbers_are_the_smaller_level_drawn_from_both():
+    plans, _ = made()
+    assert plans["equal-low"].off == plans["low"].off
+    assert len(plans["equal-high"].off) == 3
+    assert plans["equal-high"].off < plans["high"].off
+
+
+def test_random_is_as_many_as_high_from_outside_of_it():
+    plans, _ = made(seed=7)
+    drawn = [plans[f"random {seed}"] for seed in range(7, 12)]
+    assert all(
+        len(plan.off) == 5 and not plan.off & plans["high"].off and plan.off <= HEADS for plan in drawn
+    )
+    assert len({plan.off for plan in drawn}) > 1
+
+
+def test_random_draws_are_even():
+    plans = pruning.plans(SCORES, 5, HEADS, 0, 1400, kinds=["random"])
+    counts = Counter(head for plan in plans for head in plan.off)
+    assert len(counts) == 7
+    assert all(abs(count - 1000) < 100 for count in counts.values())
+
+
+def test_the_seed_decides():
+    assert made(seed=3)[0] == made(seed=3)[0]
+    assert made(seed=3)[0] != made(seed=4)[0]
+    # A plan of one seed does not depend on which other seeds are asked for.
+    assert made(seed=0)[0]["random 4"] == made(seed=4)[0]["random 4"]
+
+
+def test_random_may_draw_from_all_layers():
+    every = HeadSet(Head(layer, head) for layer in range(6) for head in range(6))
+    plans, _ = made(n_random=20, random_from=every)
+    drawn = {head for name, plan in plans.items() if name.startswith("random") for head in plan.off}
+    assert any(head.layer < 4 for head in drawn)
+    assert not drawn & set(plans["high"].off)
+
+
+def test_empty_plans_are_left_out_with_a_notice():
+    plans, notices = made(
+        scores={head: HeadScore(2, "Colors") for head in HEADS}, kinds=["high", "low", "random"]
+    )
+    assert list(plans) == ["none"]
+    assert len(notices) == 3
+    assert any("plan high has no heads" in notice for notice in notices)
+    plans, notices = made(concepts=["Colors", "Emotions"], kinds=["concept"])
+    assert list(plans) == ["none", "concept:Colors"]
+    assert "Emotions" in notices[0]
+
+
+def test_too_few_heads_outside_of_high():
+    scores = {head: HeadScore(5, "Colors") for head in list(HEADS)[:7]}
+    plans, notices = made(scores=scores, kinds=["high", "random"])
+    assert list(plans) == ["none", "high"]
+    assert notices == [
+        "The plans random are left out: they would have as many heads as high (7), and outside of it are 5."
+    ]
+
+
+def test_names_of_another_number_of_texts():
+    plans = pruning.plans(SCORES, 5, HEADS, 0, 1, kinds=["high", "random"], suffix="@7")
+    assert [plan.name for plan in plans] == ["none", "high@7", "random@7"]
+
+
+def test_published_plans():
+    off = HeadSet.parse("L4.H1")
+    plans = pruning.published({"high": off, "low": HeadSet()}, {"Colors": off}, "tables 12 to 14")
+    assert [plan.name for plan in plans] == ["published-high", "published-concept:Colors"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"kinds": ["hihg"]}, "'hihg'"),
+        ({"heads": HeadSet.parse("L5.H0 L5.H1")}, "L4.H0 cannot be switched off"),
+    ],
+)
+def test_plans_refuse(settings, says):
+    with pytest.raises(InputError, match=says):
+        made(**settings)
+
+
+def test_draw_refuses_more_than_there_are():
+    with pytest.raises(InputError, match="13 heads cannot be drawn from 12"):
+        pruning.draw(HEADS, 13, 0, "x")

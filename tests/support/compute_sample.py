@@ -1,0 +1,92 @@
+"""A run of batch.compute small enough to repeat: a tiny model, a few drawn scenes, forty texts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from batch.compute import __main__ as compute
+from ccs.texts.pools import load_pool
+
+fork = multiprocessing.get_context("fork")
+
+
+def small_pool(folder: Path) -> Path:
+    """Every twentieth text of the world's pool, with its concept."""
+    pool, path = load_pool("world"), folder / "pool.csv"
+    rows = list(zip(pool.texts, pool.concepts, strict=True))[::20]
+    path.write_text("text,concept\n" + "".join(f'"{text}",{concept}\n' for text, concept in rows))
+    return path
+
+
+def arguments(model: Path, texts: Path, out: Path, *more: str) -> list[str]:
+    """A small run's command line. Shards are small, so that there are several to lose."""
+    # Two texts a head, so that a model of random weights has heads of high CCS too.
+    sets = ("--set", "world/digits", "--set", "world/clips", "--eval-images", "40", "--max-images", "60")
+    return [
+        "--model",
+        str(model),
+        "--texts",
+        str(texts),
+        "--out",
+        str(out),
+        "--k",
+        "2",
+        "--shard",
+        "16",
+        *sets,
+        *more,
+    ]
+
+
+def run(arguments: Sequence[str], quiet: bool = True) -> int:
+    """compute.main with nothing printed."""
+    with open(os.devnull, "w") as nowhere, contextlib.ExitStack() as stack:
+        if quiet:
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+            stack.enter_context(contextlib.redirect_stderr(nowhere))
+        return compute.main(list(arguments))
+
+
+def contents(out: Path) -> dict[str, Any]:
+    """A run's result: the tables' bytes, and the manifest without what is measured of the run itself."""
+    found: dict[str, Any] = {}
+    for path in sorted(out.glob("[!.]*/*")):
+        if path.name == "manifest.json":
+            manifest = json.loads(path.read_text())
+            found[path.name] = {k: v for k, v in manifest.items() if k not in ("created", "measured")}
+        else:
+            found[path.name] = path.read_bytes()
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def run_in_processes(size: int, arguments: Sequence[str]) -> list[int]:
+    """The same command in `size` processes that find each other as torchrun's do: their exit codes."""
+    port = free_port()
+
+    def one(rank: int) -> None:
+        os.environ.update(
+            RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size),
+            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1",
+        )  # fmt: skip
+        os._exit(run(arguments))
+
+    children = [fork.Process(target=one, args=(rank,)) for rank in range(size)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    return [child.exitcode or 0 for child in children]

@@ -1,0 +1,127 @@
+"""Small valid tables and manifests for tests of reading, publishing and showing results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ccs import results
+from ccs.results import schema
+
+
+def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
+    """Two rows or so of every table."""
+    first = {"model": model, "weights": "0123456789abcdef"}
+    head = {**first, "layer": 6, "head": 1}
+    interval = {"value": 0.5, "low": 0.4, "high": None}
+    plan = {
+        **first,
+        "plan": "random",
+        "seed": 3,
+        "heads": "L6.H1 L7.H2",
+        "n_heads": 2,
+        "dataset": "world/faces",
+    }
+    against = {"n": 100, "baseline": 0.75, "difference": -0.25, "difference_low": -0.5}
+    against |= {"difference_high": None, "p_value": 0.01}
+    judged = {**head, "label": "Colors", "judge": "tags", "reason": "", "cause": ""}
+    chance = {"chance": 0.1, "chance_low": 0.05, "chance_high": 0.2}
+    return {
+        "spans": [
+            {**head, "rank": 0, "text": "a red wall", "concept": "Colors", "share": 0.5},
+            {**head, "rank": 1, "text": "a blue wall", "concept": None, "share": 0.25},
+        ],
+        "labels": [
+            {**head, "label": "Colors", "labeler": "tags"},
+            {**head, "head": 2, "label": None, "labeler": "tags"},
+        ],
+        "judgments": [
+            {**judged, "rank": 0, "text": "a red wall", "verdict": True},
+            {**judged, "rank": 1, "text": "a blue wall", "verdict": None, "cause": "refusal"},
+        ],
+        "scores": [
+            {
+                **head,
+                "label": "Colors",
+                "k": 2,
+                "ccs": 2,
+                "level": "high",
+                "majority": 2,
+                "share": 0.75,
+                "variance": 0.1,
+            },
+            {**head, "head": 2, "label": None, "k": 2, "ccs": None, "level": "unknown", "majority": None}
+            | {"share": 0.75, "variance": 0.1},
+        ],
+        "pruning": [{**plan, "subset": "", "metric": "top1", **interval, **against}],
+        "retrieval": [{**plan, "direction": "text-to-clip", "metric": "R@1", **interval, **against}],
+        "bias": [
+            {**plan, "attribute": "gender", "occupation": occupation, "metric": "MaxSkew", "target": "pool"}
+            | {"mode": "correct", "k": 60, **interval, **chance, **against}
+            for occupation in ("judge", "pilot")
+        ],
+        "effects": [
+            {**plan, "metric": "top1", "factor": "", "direct": -0.1, "direct_low": -0.2, "direct_high": None}
+            | {"direct_p_value": 0.1, "total": -0.25, "total_low": -0.5, "total_high": 0.0}
+            | {"total_p_value": None}
+        ],
+        "correlations": [
+            {**first, "between": "direct and total effect", "dataset": "world/faces", "metric": "top1"}
+            | {"factor": "", "method": "spearman", **interval, "p_value": None, "n": 24}
+        ],
+        "heads": [
+            {
+                **head,
+                "measure": "total effect",
+                "dataset": "world/faces",
+                "metric": "MaxSkew mean",
+                "factor": "gender",
+            }
+            | {**interval, "chance": None, "p_value": 0.1, "q_value": 0.2}
+        ],
+    }
+
+
+def manifest_for(model: str, tables: dict[str, Any]) -> dict[str, Any]:
+    """A complete manifest, as batch.compute writes one."""
+    return {
+        "schema_version": schema.VERSION,
+        "created": "2026-11-21T00:00:00+00:00",
+        "model": {
+            "name": model,
+            "architecture": "ViT-tiny",
+            "tag": "",
+            "weights_hash": "0123456789abcdef" * 4,
+        },
+        "texts": {"name": "world", "fingerprint": "aa", "count": 600, "dropped": 0},
+        "images": {
+            "name": "world/images",
+            "fingerprint": "bb",
+            "count": 2000,
+            "source": "drawn",
+            "skipped": [],
+        },
+        "sets": [
+            {"name": "world/faces", "kind": "bias", "fingerprint": "cc", "count": 100, "source": "drawn"}
+        ],
+        "labeler": {"name": "tags", "stand_in": True},
+        "judges": [{"name": "tags", "stand_in": True}],
+        "chance_ccs": [0.0, 0.2, 0.6, 0.15, 0.04, 0.01],
+        "settings": {"k": 2},
+        "seeds": {"seed": 0},
+        "versions": {"clip-ccs": "0.1.0"},
+        "largest_error": {"plan": 1e-6},
+        "measured": {"seconds": {"moments": 1.0}},
+        "absent": [],
+        "tables": tables,
+    }
+
+
+def write_model(folder: Path, model: str, only: tuple[str, ...] = tuple(schema.TABLES)) -> Path:
+    """A model's folder with these tables and its manifest."""
+    target = folder / results.folder_name(model)
+    rows = sample_rows(model)
+    results.write_manifest(
+        target, manifest_for(model, {name: results.write_table(target, name, rows[name]) for name in only})
+    )
+    return target

@@ -1,0 +1,88 @@
+"""The app on made-up tables, without a browser: what the tests of its views share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+import ccs
+from ccs import results
+from ccs.datasets.sets import BiasSet
+from ccs.model.model import Model
+from ccs.ui import (
+    opening,
+)
+from ccs.ui.app import App
+from ccs.ui.service.galleries import Galleries
+from ccs.ui.service.models import Shelf
+from ccs.ui.session import Session
+from ccs.world import sets
+from tests.support import ui_sample
+
+SMALL = "small/faces"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return ccs.load("organism")
+
+
+def small_gallery(n: int = 40) -> BiasSet:
+    whole = sets.bias_set("faces")
+    groups = {name: labels[:n] for name, labels in whole.groups.items()}
+    drawn = sets.Drawn(whole.images.scenes[:n])  # type: ignore[attr-defined]
+    return replace(whole, name=SMALL, images=drawn, groups=groups, k={"gender": 10, "skin tone": 10})
+
+
+@pytest.fixture(scope="module")
+def app(model: Model, tmp_path_factory: pytest.TempPathFactory) -> App:
+    folder = tmp_path_factory.mktemp("results")
+    ui_sample.write(folder, "organism", model.weights_hash)
+    ui_sample.write(folder, "organism-control", "f" * 64, seed=1)
+    found = App(results.load(folder), tmp_path_factory.mktemp("uploads"), Galleries([small_gallery()]))
+    found.shelf = Shelf()
+    found.shelf._models["organism"] = model
+    return found
+
+
+@pytest.fixture
+def session(app: App) -> Session:
+    return opening.open_link(app, {"tab": "classify", "model": "organism", "off": "L6.H1 L7.H2"})
+
+
+class Strict(HTMLParser):
+    """Raises where an element is closed that was not the last to be opened."""
+
+    VOID = ("br", "img", "input", "path", "line", "rect", "circle")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), (tag, attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def check(html: str) -> None:
+    parser = Strict()
+    parser.feed(html)
+    assert parser.open == []

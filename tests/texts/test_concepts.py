@@ -1,0 +1,115 @@
+"""The tree of concepts: one root, no loops, names that mean one concept each."""
+
+from __future__ import annotations
+
+import csv
+from importlib.resources import files
+
+import pytest
+
+from ccs.errors import InputError
+from ccs.paper import figures
+from ccs.texts import concepts
+
+TREE = concepts.tree()
+
+
+def test_places_of_concepts() -> None:
+    for concept in ("Colors", "Patterns", "Places"):
+        assert TREE.parent(concept) == "Backgrounds"
+    for concept in ("Professions", "Hair", "Skin tones", "Women", "Men", "Children"):
+        assert TREE.is_under(concept, "People")
+    assert TREE.is_under("Countries", "Backgrounds")
+    assert not TREE.is_under("Backgrounds", "Countries")
+    assert not TREE.is_under("Colors", "People")
+
+
+def test_every_concept_lies_under_itself_its_parent_and_the_root() -> None:
+    for concept in TREE.concepts:
+        assert TREE.is_under(concept, concept)
+        assert TREE.is_under(concept, TREE.parent(concept))
+        assert TREE.is_under(concept, TREE.root)
+        assert len(TREE.path(concept)) == TREE.depth(concept) == len(set(TREE.path(concept)))
+        assert TREE.parent(TREE.path(concept)[-1]) == TREE.root
+
+
+def test_the_root_is_no_concept() -> None:
+    assert TREE.root == "Everything"
+    assert TREE.root not in TREE.concepts
+    assert all(TREE.root not in TREE.path(concept) for concept in TREE.concepts)
+
+
+def test_path_against_the_file() -> None:
+    with files("ccs.texts").joinpath("concepts.csv").open(encoding="utf-8") as file:
+        parents = {row["concept"]: row["parent"] for row in csv.DictReader(file)}
+    for concept in TREE.concepts:
+        walked, here = [], concept
+        while parents[here]:
+            walked.append(here)
+            here = parents[here]
+        assert TREE.path(concept) == tuple(walked)
+
+
+def test_unknown_concepts_stand_alone() -> None:
+    assert TREE.path("My own tag") == ("My own tag",)
+    assert TREE.is_under("My own tag", "My own tag")
+    assert not TREE.is_under("My own tag", "Colors")
+    with pytest.raises(InputError, match="My own tag"):
+        TREE.parent("My own tag")
+
+
+def test_every_published_label_has_its_place() -> None:
+    """Tables 12 to 14 use 56 labels; each means a concept of the tree."""
+    labels = {
+        label
+        for model in figures.models()
+        for level in figures.head_labels(model.name).values()
+        for label in level.values()
+    }
+    assert len(labels) == 56
+    assert {label for label in labels if TREE.find(label) is None} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "concept"),
+    [
+        ("color", "Colors"),
+        ("  COLOURS. ", "Colors"),
+        ("Occupation", "Professions"),
+        ("location", "Locations"),
+        ("body-parts", "Body parts"),
+        ("Man", "Men"),
+        ("Person", "People"),
+        ("wildlife", "Animals"),
+        ("Cities", "Cities"),
+        ("'Dishes'", "Dishes"),
+        ("spaceships", None),
+        ("", None),
+    ],
+)
+def test_names_of_concepts(name: str, concept: str | None) -> None:
+    assert TREE.find(name) == concept
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("cities", "city"), ("boxes", "box"), ("dishes", "dish"), ("dresses", "dress"), ("glass", "glass"),
+     ("cactus", "cactus"), ("basis", "basis"), ("trees", "tree"), ("gas", "gas"), ("pies", "pie")],
+)  # fmt: skip
+def test_singular(word: str, expected: str) -> None:
+    assert concepts.singular(word) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("A,B,\nB,A,\nC,Root,\n", "under itself"),
+        ("A,Root,\nB,Other,\n", "one root, not 2"),
+        ("A,Root,\nA,Root,\n", "two rows"),
+        ("A,Root,x\nB,Root,x\n", "'x' means both"),
+        ("A,Root,b\nB,Root,\n", "means both"),
+    ],
+)
+def test_bad_trees_are_refused(rows: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        concepts.read_tree(f"concept,parent,synonyms\n{rows}".splitlines())

@@ -1,0 +1,167 @@
+"""The labeler and the judge `tags`, against a plain reading of their rule; names of concepts made one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccs.errors import InputError
+from ccs.heads import Head
+from ccs.judges.question import Judge, Question
+from ccs.judges.tags import TagsJudge
+from ccs.texts import concepts, labels
+from ccs.texts import pools as descriptions
+
+TREE = concepts.tree()
+POOL = descriptions.make_pool(
+    "small",
+    [
+        ("red", "Colors"),
+        ("blue", "Colors"),
+        ("stripes", "Patterns"),
+        ("Paris", "Cities"),
+        ("a nurse", "Professions"),
+        ("a woman", "Women"),
+        ("an owl", "Birds"),
+        ("a fox", "Wild animals"),
+        ("an animal", "Animals"),
+        ("no tag", None),
+        ("a widget", "Widgets"),
+    ],
+)
+
+
+@dataclass(frozen=True)
+class Span:
+    text: str
+    share: float
+
+
+def label_of(*texts: str, shares: tuple[float, ...] | None = None) -> str | None:
+    spans = [Span(t, s) for t, s in zip(texts, shares or (0.1,) * len(texts), strict=True)]
+    found = labels.label_by_tags({Head(6, 1): spans}, POOL)[Head(6, 1)]
+    assert found.labeler == "tags"
+    return found.concept
+
+
+def test_the_most_specific_concept_that_covers_the_most() -> None:
+    assert label_of("red", "blue", "an owl") == "Colors"
+    assert label_of("red", "blue", "stripes") == "Backgrounds"
+    assert label_of("red", "stripes", "Paris", "a nurse", "a woman") == "Backgrounds"
+    assert label_of("an owl", "a fox") == "Animals"
+    assert label_of("an owl", "an animal") == "Animals"
+    assert label_of("Paris") == "Cities"
+
+
+def test_ties_go_to_the_explained_share_then_to_the_first_rank() -> None:
+    assert label_of("a nurse", "red", shares=(0.1, 0.2)) == "Colors"
+    assert label_of("a nurse", "red", shares=(0.2, 0.1)) == "Professions"
+    assert label_of("red", "a nurse") == "Colors"
+    assert label_of("a nurse", "red") == "Professions"
+
+
+def test_the_root_is_no_answer() -> None:
+    assert label_of("red", "a nurse", "an owl") == "Colors"
+
+
+def test_texts_without_a_tag() -> None:
+    assert label_of("no tag", "not in the pool") is None
+    assert label_of("no tag", "an owl") == "Birds"
+    assert label_of("a widget", "no tag") == "Widgets"
+
+
+tags = st.lists(
+    st.one_of(st.none(), st.sampled_from(TREE.concepts), st.just("Widgets")), min_size=1, max_size=7
+)
+
+
+@given(tags, st.randoms(use_true_random=False))
+def test_cover_against_every_concept_tried(tagged: list[str | None], random: object) -> None:
+    shares = [random.choice([0.0, 0.1, 0.25]) for _ in tagged]  # type: ignore[attr-defined]
+    found = labels.cover(tagged, shares, TREE)
+    best: tuple[tuple[float, ...], str] | None = None
+    for concept in (*TREE.concepts, "Widgets"):
+        ranks = [i for i, tag in enumerate(tagged) if tag is not None and TREE.is_under(tag, concept)]
+        if not ranks:
+            continue
+        explained = round(sum(shares[i] for i in ranks), 9)
+        merit = (len(ranks), explained, *(-i for i in ranks), TREE.depth(concept))
+        if best is None or merit > best[0]:
+            best = merit, concept
+    assert found == (best[1] if best else None)
+    assert found != TREE.root
+
+
+@given(tags)
+def test_the_judge_says_yes_as_often_as_the_label_covers(tagged: list[str | None]) -> None:
+    """The stand-in judge agrees with the stand-in labeler's count; texts without a tag are unscored."""
+    pool = descriptions.make_pool("drawn", [(f"text {i}", tag) for i, tag in enumerate(tagged)])
+    label = labels.cover(tagged, [0.0] * len(tagged), TREE)
+    if label is None:
+        return
+    (answer,) = TagsJudge(pool).judge([Question("L6.H1", label, pool.texts)])
+    for tag, judgment in zip(tagged, answer, strict=True):
+        if tag is None:
+            assert judgment.verdict is None
+            assert "no tag" in judgment.cause
+        else:
+            assert judgment.verdict is (label in TREE.path(tag))
+            assert judgment.cause == ""
+    yes = sum(judgment.verdict is True for judgment in answer)
+    assert all(yes >= sum(t is not None and TREE.is_under(t, c) for t in tagged) for c in TREE.concepts)
+
+
+def test_the_judge_is_a_judge_and_says_what_it_is() -> None:
+    judge = TagsJudge(POOL)
+    assert isinstance(judge, Judge)
+    assert judge.name == "tags"
+    answer = judge.judge(
+        [Question("L6.H1", "animals", ("an owl", "red")), Question("L6.H2", "Women", ("a woman",))]
+    )
+    assert [[j.verdict for j in row] for row in answer] == [[True, False], [True]]
+    assert answer[0][0].reason == "tagged Birds, which is under Animals"
+    assert answer[0][1].reason == "tagged Colors, which is not under Animals"
+    assert {j.judge for row in answer for j in row} == {"tags"}
+
+
+def test_a_label_that_no_tag_knows_is_unscored_not_a_no() -> None:
+    (answer,) = TagsJudge(POOL).judge([Question("L6.H1", "Spaceships", ("an owl", "red"))])
+    assert [j.verdict for j in answer] == [None, None]
+    assert all("Spaceships" in j.cause for j in answer)
+
+
+def test_normalize() -> None:
+    assert labels.normalize("COLOUR") == "Colors"
+    assert labels.normalize("varied") == labels.normalize("Variety") == "Diversity"
+    assert labels.normalize("dog  breeds.") == labels.normalize("Dog breed") == "Dog breed"
+    with pytest.raises(InputError, match="no name of a concept"):
+        labels.normalize(" ?! ")
+
+
+@given(st.sampled_from([*TREE.concepts, *TREE.synonyms, "Dog breeds", "Glass"]))
+def test_normalize_twice_changes_nothing(name: str) -> None:
+    once = labels.normalize(name)
+    assert labels.normalize(once) == once
+    assert labels.normalize(name.upper()) == once
+
+
+def test_chance_against_every_pair() -> None:
+    """With k = 2 all pairs can be counted."""
+    texts = range(len(POOL))
+    pairs = [(i, j) for i in texts for j in texts if i != j]
+    counts = [0, 0, 0]
+    for i, j in pairs:
+        tagged = [POOL.concepts[i], POOL.concepts[j]]
+        best = labels.cover(tagged, [0.0, 0.0], TREE)
+        counts[sum(t is not None and best is not None and TREE.is_under(t, best) for t in tagged)] += 1
+    chance = labels.chance_by_tags(POOL, 2, draws=4000, seed=1)
+    assert sum(chance) == pytest.approx(1)
+    assert chance == pytest.approx([n / len(pairs) for n in counts], abs=0.03)
+    assert labels.chance_by_tags(POOL, 2, draws=50, seed=3) == labels.chance_by_tags(
+        POOL, 2, draws=50, seed=3
+    )
+    with pytest.raises(InputError, match="not 12"):
+        labels.chance_by_tags(POOL, 12)

@@ -1,0 +1,154 @@
+"""The pools of texts: what ships, what it covers, and what a file of one's own may look like."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ccs.errors import InputError
+from ccs.paper import figures
+from ccs.texts import concepts
+from ccs.texts import pools as descriptions
+from ccs.world import vocabulary
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "image_descriptions_general.txt"
+WORLD = descriptions.load_pool("world")
+PHOTOGRAPHS = descriptions.load_pool("photographs")
+POOLS = pytest.mark.parametrize("pool", [WORLD, PHOTOGRAPHS], ids=lambda pool: pool.name)
+
+
+def test_sizes() -> None:
+    assert len(WORLD) >= 600
+    assert len(set(WORLD.concepts)) >= 25
+    assert len(PHOTOGRAPHS) >= 3500
+    assert len(set(PHOTOGRAPHS.concepts)) >= 40
+
+
+@POOLS
+def test_every_text_has_a_concept_of_the_tree(pool: descriptions.Pool) -> None:
+    assert set(pool.concepts) <= set(concepts.tree().concepts)
+
+
+@POOLS
+def test_no_duplicates(pool: descriptions.Pool) -> None:
+    assert pool.dropped == 0
+    assert len({text.casefold() for text in pool.texts}) == len(pool)
+
+
+@POOLS
+def test_wording(pool: descriptions.Pool) -> None:
+    """No wrong article before a vowel, no doubled word, no stray spaces, no British spelling."""
+    british = re.compile(
+        r"\b(colour\w*|grey(?!hound)\w*|centre|theatre|harbour|neighbour\w*|moustache|pyjamas|jewellery"
+        r"|aluminium|tyre|plough|catalogue|storey|aeroplane|travelling|cosy|programme|favourite)\b"
+    )
+    for text in pool.texts:
+        assert text == " ".join(text.split())
+        assert not re.search(r"\ba [aeio]", text) or re.search(r"\ba (one\b|eu)", text), text
+        assert not re.search(r"\ban (?![aeiouéAEIOUhFXMLNRSA8])", text), text
+        assert not re.search(r"\b(\w+) \1\b", text), text
+        assert not british.search(text.lower()), text
+
+
+def test_photographs_cover_the_labels_of_the_study() -> None:
+    tree = concepts.tree()
+    tags = Counter(PHOTOGRAPHS.concepts)
+    levels = [level for model in figures.models() for level in figures.head_labels(model.name).values()]
+    for label in {label for level in levels for label in level.values()}:
+        concept = tree.find(label)
+        assert concept is not None
+        under = sum(n for tag, n in tags.items() if tag is not None and tree.is_under(tag, concept))
+        assert under >= 24, (label, concept, under)
+
+
+def _under(*words: str, concept: str) -> None:
+    """At least one text under the concept holds every word as it is."""
+    tree = concepts.tree()
+    for word in words:
+        pattern = re.compile(rf"(?<![\w-]){re.escape(word)}(?!\w)")
+        assert any(
+            pattern.search(text)
+            for text, tag in zip(WORLD.texts, WORLD.concepts, strict=True)
+            if tag is not None and tree.is_under(tag, concept)
+        ), (word, concept)
+
+
+def test_world_covers_every_factor_value() -> None:
+    for thing in vocabulary.THINGS:
+        _under(thing.word, concept=thing.concept)
+    _under(*vocabulary.COLORS, concept="Colors")
+    _under(*vocabulary.PATTERNS, concept="Patterns")
+    _under(*vocabulary.PLACE_PHRASES.values(), concept="Places")
+    _under(*(p for phrases in vocabulary.WEATHER_PHRASES.values() for p in phrases), concept="Ambiance")
+    styles = [p.removesuffix(" of") for phrases in vocabulary.STYLE_PHRASES.values() for p in phrases]
+    _under(*styles, concept="Styles")
+    _under(*vocabulary.COUNT_WORDS, concept="Counts")
+    _under(*vocabulary.LETTERS, concept="Letters")
+    _under(*vocabulary.DIGITS, *vocabulary.DIGIT_WORDS, concept="Numbers")
+    _under(*vocabulary.COUNTRIES, concept="Countries")
+    _under(*(word for words in vocabulary.OCCUPATIONS.values() for word in words), concept="Professions")
+    _under("woman", "girl", "old woman", concept="People")
+    _under(*vocabulary.PEOPLE_WORDS.values(), concept="People")
+    _under(*vocabulary.GENDERS, concept="Gender")
+    _under(*vocabulary.SKIN_TONES, concept="Skin tones")
+    _under(*filter(None, vocabulary.HAIRS), concept="Hair")
+
+
+@pytest.mark.skipif(not SHARED.is_file(), reason="the reference pool is not here")
+def test_reference_pool() -> None:
+    """3,498 lines, 15 of which repeat another but for case and spaces; ours shares none of its texts."""
+    reference = descriptions.load_pool(SHARED)
+    assert (len(reference), reference.dropped) == (3483, 15)
+    assert set(reference.concepts) == {None}
+    assert not {t.casefold() for t in PHOTOGRAPHS.texts} & {t.casefold() for t in reference.texts}
+
+
+def test_a_text_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("\ufeffa  red wall \n\nA RED WALL\nan owl, at night\r\n", "utf-8")
+    pool = descriptions.load_pool(path)
+    assert pool.name == "mine"
+    assert pool.texts == ("a red wall", "an owl, at night")
+    assert pool.concepts == (None, None)
+    assert pool.dropped == 1
+    assert pool.concept_of("a red wall") is None
+
+
+def test_a_csv_with_tags(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text('concept,text\nColors,a red wall\n,"an owl, at night"\nBirds,A red wall\n', "utf-8")
+    pool = descriptions.load_pool(str(path))
+    assert pool.texts == ("a red wall", "an owl, at night")
+    assert pool.concepts == ("Colors", None)
+    assert pool.dropped == 1
+    assert pool.concept_of("a red wall") == "Colors"
+    assert pool.concept_of("not in it") is None
+
+
+def test_fingerprint() -> None:
+    rows: list[tuple[str, str | None]] = [("a", "Colors"), ("b", None)]
+    pool = descriptions.make_pool("x", rows)
+    assert descriptions.make_pool("other name", rows).fingerprint == pool.fingerprint
+    for changed in (rows[::-1], [("a", "Birds"), ("b", None)], [("a", "Colors"), ("c", None)], rows[:1]):
+        assert descriptions.make_pool("x", changed).fingerprint != pool.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("absent.txt", None, "no pool of texts.*world, photographs"),
+        ("empty.txt", b"\n \n", "holds no text"),
+        ("latin.txt", "un caf\xe9".encode("latin-1"), "not a text file in UTF-8"),
+        ("binary.txt", b"\x00\x01", "NUL"),
+        ("table.csv", b"label,words\na,b\n", "no column `text`.*label, words"),
+        ("empty.csv", b"", "no column `text`"),
+    ],
+)
+def test_bad_files(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        descriptions.load_pool(tmp_path / name)

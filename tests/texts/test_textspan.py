@@ -1,0 +1,203 @@
+"""TEXTSPAN from moments against a plain implementation that keeps the full matrix of contributions."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ccs
+from ccs import Head, HeadSet, InputError, Moments
+from ccs.model.model import Model
+from ccs.texts.textspan import explained
+
+
+def plain(
+    matrix: np.ndarray, embeddings: np.ndarray, k: int, rank: int, relative: float = 1e-6
+) -> list[tuple[int, float]]:
+    """Index and share of each pick, from the matrix [n, D]: removing each direction from both."""
+    _, strength, rows = np.linalg.svd(matrix, full_matrices=False)
+    rows = rows[: min(rank, int((strength > relative * strength[0]).sum()))]
+    texts = embeddings @ rows.T @ rows
+    data = matrix - matrix.mean(0)
+    total = data.var(0).sum()
+    picks = []
+    for _ in range(k):
+        pick = int(np.argmax((data @ texts.T).std(0)))
+        direction = texts[pick] / np.linalg.norm(texts[pick])
+        picks.append((pick, float((data @ direction).var() / total)))
+        data = data - np.outer(data @ direction, direction)
+        texts = texts - np.outer(texts @ direction, direction)
+    return picks
+
+
+def unit(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
+    x = rng.standard_normal((n, dim))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def made(rng: np.random.Generator, n: int = 200) -> tuple[Moments, np.ndarray]:
+    """Moments of two made-up heads, and their full matrices [2, n, 64]."""
+    head_dim, dim = 30, 64
+    z = rng.standard_normal((2, n, head_dim + 3)) * np.linspace(1, 0.05, head_dim + 3)
+    z += rng.standard_normal((2, 1, head_dim + 3))
+    basis = rng.standard_normal((2, head_dim + 3, dim)).astype(np.float32)
+    moments = Moments(
+        "made", HeadSet.parse("L0.H0 L0.H1"), head_dim, n, z.sum(1), z.transpose(0, 2, 1) @ z, basis
+    )
+    return moments, z @ basis.astype(np.float64)
+
+
+def names(n: int) -> list[str]:
+    return [f"text {i}" for i in range(n)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rank", [None, 12])
+def test_random_moments_give_the_picks_of_the_full_matrix(seed: int, rank: int | None) -> None:
+    rng = np.random.default_rng(seed)
+    moments, matrices = made(rng)
+    embeddings = unit(rng, 300, 64)
+    spans = ccs.textspan(moments, names(300), embeddings, k=12 if rank else 20, rank=rank)
+    for head, matrix in zip(moments.heads, matrices, strict=True):
+        expected = plain(matrix, embeddings.astype(np.float64), len(spans[head]), rank or 30)
+        assert [span.index for span in spans[head]] == [index for index, _ in expected]
+        np.testing.assert_allclose([span.share for span in spans[head]], [s for _, s in expected], atol=1e-6)
+        assert [span.text for span in spans[head]] == [f"text {index}" for index, _ in expected]
+
+
+def pixels(model: Model, n: int) -> Tensor:
+    """Pictures with some structure, so that heads differ in what they see."""
+    generator = torch.Generator().manual_seed(5)
+    size = model.image_size
+    coarse = torch.randn(n, 3, 4, 4, generator=generator) * 2
+    return torch.nn.functional.interpolate(coarse, size=(size, size)) + torch.randn(
+        n, 3, 1, 1, generator=generator
+    )
+
+
+@pytest.fixture(scope="module")
+def wide_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """Heads of dimension 24 in an embedding space of 128, so that 20 texts lie well within the rank."""
+    from tests.support.tiny_model import write_tiny_model
+
+    folder = tmp_path_factory.mktemp("wide") / "wide"
+    return ccs.load(str(write_tiny_model(folder, embed_dim=128, width=72, head_width=24, layers=3, seed=4)))
+
+
+def test_real_contributions_give_the_picks_of_the_full_matrix(wide_model: Model) -> None:
+    x = pixels(wide_model, 200)
+    embeddings = unit(np.random.default_rng(0), 300, wide_model.dim)
+    moments = ccs.collect_moments(wide_model, x.split(64))
+    spans = ccs.textspan(moments, names(300), embeddings, k=20)
+    direct = wide_model.contributions(x).direct.astype(np.float64)
+    assert set(spans) == set(wide_model.heads)
+    for head, chosen in spans.items():
+        matrix = direct[:, head.layer, head.head]
+        expected = plain(matrix, embeddings.astype(np.float64), 20, wide_model.head_dim)
+        assert [span.index for span in chosen] == [index for index, _ in expected]
+        np.testing.assert_allclose([span.share for span in chosen], [s for _, s in expected], atol=1e-6)
+
+
+def test_the_default_rank_is_the_head_dimension_and_a_higher_one_is_bounded(wide_model: Model) -> None:
+    moments = ccs.collect_moments(wide_model, [pixels(wide_model, 60)])
+    embeddings = unit(np.random.default_rng(1), 50, wide_model.dim)
+    default = ccs.textspan(moments, names(50), embeddings)
+    assert default == ccs.textspan(moments, names(50), embeddings, k=5, rank=24)
+    true_rank = ccs.textspan(moments, names(50), embeddings, k=5, rank=27)
+    assert true_rank == ccs.textspan(moments, names(50), embeddings, k=5, rank=1000)
+    assert true_rank != default
+
+
+def test_shares_lie_between_nothing_and_all_and_fall_short_of_one(wide_model: Model) -> None:
+    moments = ccs.collect_moments(wide_model, [pixels(wide_model, 60)])
+    spans = ccs.textspan(moments, names(50), unit(np.random.default_rng(1), 50, wide_model.dim))
+    for head, together in explained(spans).items():
+        assert 0 < together < 1
+        assert together == pytest.approx(sum(span.share for span in spans[head]))
+        assert all(span.share > 0 for span in spans[head])
+
+
+def test_ties_are_broken_by_the_order_of_the_pool() -> None:
+    rng = np.random.default_rng(3)
+    moments, _ = made(rng)
+    one = unit(rng, 5, 64)
+    twins = np.concatenate([one, one + 1e-12, one])
+    spans = ccs.textspan(moments, names(15), twins, k=5)
+    for chosen in spans.values():
+        assert sorted(span.index for span in chosen) == [0, 1, 2, 3, 4]
+
+
+def test_repeated_texts_are_dropped_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(3)
+    moments, _ = made(rng)
+    embeddings = unit(rng, 6, 64)
+    pool = ["A dog", "a cat", " a DOG ", "A bird", "a cat", "Straße"]
+    with caplog.at_level(logging.WARNING):
+        spans = ccs.textspan(moments, pool, embeddings, k=4)
+    assert "2 of 6 texts repeat another one" in caplog.text
+    for chosen in spans.values():
+        assert sorted(span.index for span in chosen) == [0, 1, 3, 5]
+        assert all(span.text == pool[span.index] for span in chosen)
+    with pytest.raises(InputError, match="5 texts a head cannot be chosen from a pool of 4 different ones"):
+        ccs.textspan(moments, pool, embeddings, k=5)
+
+
+def test_more_texts_than_the_head_varies_in_add_nothing() -> None:
+    rng = np.random.default_rng(8)
+    moments, _ = made(rng, n=4)  # four images span four directions, and so do four texts
+    spans = ccs.textspan(moments, names(10), unit(rng, 10, 64), k=10)
+    for chosen in spans.values():
+        assert [span.share > 0 for span in chosen] == [True] * 4 + [False] * 6
+        assert sum(span.share for span in chosen) == pytest.approx(1)
+        left = [span.index for span in chosen[4:]]
+        assert left == sorted(left)
+        assert len({span.index for span in chosen}) == 10
+
+
+def test_a_head_that_never_varies_explains_nothing() -> None:
+    rng = np.random.default_rng(2)
+    z = np.repeat(rng.standard_normal((1, 1, 11)), 6, axis=1)
+    basis = rng.standard_normal((1, 11, 20)).astype(np.float32)
+    heads = HeadSet.parse("L0.H0")
+    moments = Moments("still", heads, 8, 6, z.sum(1), z.transpose(0, 2, 1) @ z, basis)
+    spans = ccs.textspan(moments, names(7), unit(rng, 7, 20))
+    assert [(span.index, span.share) for span in spans[Head(0, 0)]] == [(i, 0.0) for i in range(5)]
+    empty = Moments("still", heads, 8, 6, z.sum(1) * 0, z.transpose(0, 2, 1) @ z * 0, basis)
+    assert ccs.textspan(empty, names(7), unit(rng, 7, 20)) == spans
+
+
+def test_only_the_heads_wanted(wide_model: Model) -> None:
+    moments = ccs.collect_moments(wide_model, [pixels(wide_model, 20)])
+    embeddings = unit(np.random.default_rng(1), 50, wide_model.dim)
+    wanted = HeadSet.parse("L1.H2 L2.H0")
+    some = ccs.textspan(moments, names(50), embeddings, heads=wanted)
+    every = ccs.textspan(moments, names(50), embeddings)
+    assert some == {head: every[head] for head in wanted}
+    with pytest.raises(InputError, match=r"hold no L9\.H9"):
+        ccs.textspan(moments, names(50), embeddings, heads=HeadSet.parse("L1.H1 L9.H9"))
+
+
+def test_bad_input_is_named(wide_model: Model) -> None:
+    rng = np.random.default_rng(1)
+    moments = ccs.collect_moments(wide_model, [pixels(wide_model, 3)])
+    embeddings = unit(rng, 6, wide_model.dim)
+    poisoned = embeddings.copy()
+    poisoned[2, 3] = np.nan
+    one_image = ccs.collect_moments(wide_model, [pixels(wide_model, 1)])
+    cases = [
+        (moments, 6, embeddings, {"k": 7}, "7 texts a head cannot be chosen from a pool of 6"),
+        (moments, 6, embeddings, {"k": 0}, "At least one text"),
+        (moments, 6, embeddings, {"rank": 0}, "rank is at least 1, not 0"),
+        (moments, 5, embeddings, {}, r"must be \[5, 128\], not \[6, 128\]"),
+        (moments, 6, embeddings[:, :9], {}, r"must be \[6, 128\], not \[6, 9\]"),
+        (moments, 6, poisoned, {}, "not all finite"),
+        (one_image, 6, embeddings, {}, "At least 2 images are needed"),
+        (Moments.empty(wide_model), 6, embeddings, {}, "At least 2 images are needed"),
+    ]
+    for given, n, vectors, options, message in cases:
+        with pytest.raises(InputError, match=message):
+            ccs.textspan(given, names(n), vectors, **options)

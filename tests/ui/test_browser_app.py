@@ -1,0 +1,252 @@
+"""The page in a browser: every view's main path, links, keys, two visitors at once."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ccs import results
+from ccs.ui import opening
+from ccs.ui.app import App
+from ccs.ui.server import blocks, launch_settings
+from ccs.ui.views import classify
+from tests.support.browser_page import GALLERY, MARKS, Page, browser, done, go, made, off, visit
+
+__all__ = ["browser", "made", "visit"]  # fixtures
+pytestmark = MARKS
+HIGH = "L4.H5 L5.H5 L6.H5 L7.H5"
+
+
+def test_a_first_visit_shows_a_worked_example(visit: Callable[..., Page]) -> None:
+    page = visit()
+    assert page.inner_text("h1") == "CLIP heads"
+    assert page.locator(".grid .cell").count() == 24
+    assert page.locator(".grid .cell b").all_inner_texts()[:6] == ["0", "1", "2", "3", "4", "5"]
+    assert page.locator(".body > .texts tbody tr").count() == 5
+    assert off(page) == HIGH
+    assert page.locator("[data-name^=driving] img").count() == 12
+    assert page.locator("[data-name^=attention] img").count() == 4
+    done(page, lambda: page.click('[data-head="L5.H3"]'))
+    assert "L5.H3 Professions" in page.inner_text(".card-title h2")
+    assert "unscored" in page.inner_text(".body > .texts")
+    assert "refusal" in page.inner_text(".body > .texts")
+    assert page.locator('[aria-selected="true"] .cell').get_attribute("data-head") == "L5.H3"
+    assert "head=L5.H3" in page.url
+    page.hover('[data-head="L5.H3"]')
+    assert "Professions text 1 of L5.H3".lower() in page.inner_text("#ccs-tip").lower()
+
+
+@pytest.mark.parametrize(
+    ("tab", "there"),
+    [
+        ("classify", ".answer .bar.after"),
+        ("bias", "[data-name=maxskew] .line-row .after"),
+        ("paradox", "[data-plan]"),
+        ("judges", "[data-name=annotation] .question"),
+        ("about", "[data-name=manifest]"),
+    ],
+)
+def test_every_view_opens_at_a_worked_example(visit: Callable[..., Page], tab: str, there: str) -> None:
+    page = visit(f"tab={tab}&gallery={GALLERY}")
+    assert page.locator(there).count()
+    assert page.locator("#region-main .empty").count() == 0
+    assert f"off={HIGH.replace(' ', '+')}" in page.url
+
+
+def test_heads_can_be_compared_and_found(visit: Callable[..., Page]) -> None:
+    page = visit("head=L7.H5")
+    done(page, lambda: page.select_option('select[data-do="other-head"]', "L4.H2"))
+    assert page.locator(".card-title").count() == 2
+    assert page.locator("[data-name^=texts]").count() == 2
+    assert page.locator("[data-name^=attention]").count() == 2
+    done(page, lambda: page.click("text=Swap"))
+    assert page.locator(".card-title h2").first.inner_text().startswith("L4.H2")
+    done(page, lambda: page.click(".compare >> text=End"))
+    assert page.locator(".card-title").count() == 1
+    page.click("text=Find heads")
+    page.fill("input[name=find]", "text 4 of L5.H3")
+    done(page, lambda: page.keyboard.press("Enter"))
+    assert page.locator(".grid .cell:not(.dim)").count() == 1
+    assert page.locator("details[data-keep=find]").get_attribute("open") is not None
+    page.fill("input[name=find]", "")
+    done(page, lambda: page.select_option("select[name=concept]", "Colors"))
+    assert page.locator(".grid .cell:not(.dim)").count() == 4
+
+
+def test_classify_shows_what_the_model_answers(visit: Callable[..., Page], made: tuple[App, str]) -> None:
+    page = visit("tab=classify&off=none")
+    assert "before and after agree" in page.inner_text(".lead")
+    done(page, lambda: page.select_option('select[data-do="preset"]', "high"))
+    assert off(page) == HIGH
+    done(page, lambda: page.click('[data-head="L7.H0"]'))
+    assert "L7.H0" in off(page)
+    page.fill("textarea[name=classes]", "a judge\na cook\na <b>pilot</b>")
+    done(page, lambda: page.click("form[data-do=classify] button[type=submit]"))
+    app = made[0]
+    session = opening.open_link(
+        app, {"tab": "classify", "off": off(page), "classes": "a judge\na cook\na <b>pilot</b>"}
+    )
+    _, found, _ = classify.measure(session, app.shelf.get("organism"))
+    shown = page.locator(".answer").first.locator(".bar.after b").all_inner_texts()
+    assert shown == [f"{100 * share:.1f}%" for share in np.sort(found.after[0])[::-1]]
+    assert page.locator(".answer >> text=a <b>pilot</b>").count() >= 1  # shown as typed
+    assert page.locator(".answer table b >> text=/^pilot$/").count() == 0
+    # Attention before and after, of the last layer or of the open head; a head that is off looks nowhere.
+    assert page.locator(".looks").first.locator("img").count() == 3
+    done(page, lambda: page.select_option('select[data-do="look"]', "head"))
+    assert page.locator(".looks").first.locator(".gone").count() == 1
+    done(page, lambda: page.select_option('select[data-do="look"]', "none"))
+    assert page.locator(".looks").first.locator("img").count() == 1
+
+
+def test_a_link_opens_the_same_screen_and_its_program_prints_the_same(visit: Callable[..., Page]) -> None:
+    page = visit("tab=classify&off=L6.H1+L7.H2&classes=a+judge%0Aa+cook&example=subjects:2&look=head")
+    done(page, lambda: page.click('[data-head="L4.H4"]'))
+    page.click("text=Copy link")
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link == page.url
+    again = visit(link.partition("?")[2])
+    assert again.inner_text("#region-main") == page.inner_text("#region-main")
+    assert off(again) == "L4.H4 L6.H1 L7.H2"
+    page.click("text=Copy as Python")
+    code = page.evaluate("navigator.clipboard.readText()")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "snippet", "exec"), {})
+    rows = [line for line in printed.getvalue().splitlines() if line.startswith("after")]
+    for card, row in zip(page.locator(".answer").all(), rows, strict=True):
+        name, share = card.locator("tr.first th").inner_text(), card.locator("tr.first .after b").inner_text()
+        assert row.startswith(f"after {name} ")
+        assert f"{100 * float(row.split(',')[0].split()[-1]):.1f}%" == share
+
+
+def test_undo_redo_and_the_keyboard(visit: Callable[..., Page]) -> None:
+    page = visit("tab=classify&head=L4.H0&off=none")
+    page.focus('[data-head="L4.H0"]')
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "End"):
+        page.keyboard.press(key)
+    assert page.evaluate("document.activeElement.dataset.head") == "L6.H5"
+    done(page, lambda: page.keyboard.press("Space"))
+    assert off(page) == "L6.H5"
+    assert page.evaluate("document.activeElement.dataset.head") == "L6.H5"  # the focus stays where it was
+    assert page.get_attribute('[data-head="L6.H5"]', "aria-pressed") == "true"
+    done(page, lambda: page.keyboard.press("Control+z"))
+    assert off(page) == ""
+    assert "off=none" in page.url
+    done(page, lambda: page.keyboard.press("Control+Shift+z"))
+    assert off(page) == "L6.H5"
+    done(page, lambda: page.click("text=Reset"))
+    done(page, lambda: page.click("text=Undo"))
+    assert off(page) == "L6.H5"
+    done(page, lambda: page.click("text=opens its card"))
+    page.focus('[data-head="L6.H5"]')
+    done(page, lambda: page.keyboard.press("Enter"))
+    assert page.url.find("tab=") == -1  # the view Heads is the one that needs no name
+    assert "L6.H5" in page.inner_text(".card-title")
+
+
+def test_fast_clicks_are_not_lost(visit: Callable[..., Page]) -> None:
+    page = visit("tab=classify&off=none")
+    heads = [f"L{layer}.H{head}" for layer in (4, 5) for head in range(4)]
+    page.evaluate("heads => heads.forEach(h => document.querySelector(`[data-head='${h}']`).click())", heads)
+    page.wait_for_function("document.querySelector('.off-bar').innerText.includes('8 of 24 switched off')")
+    assert off(page) == " ".join(heads)
+    # A head clicked before the answer to a preset is switched on top of the preset, twice is not at all.
+    page.evaluate(
+        """heads => {
+        const preset = document.querySelector('select[data-do="preset"]');
+        preset.value = "high";
+        preset.dispatchEvent(new Event("change", { bubbles: true }));
+        heads.forEach(h => document.querySelector(`[data-head='${h}']`).click());
+    }""",
+        ["L4.H0", "L4.H1", "L4.H2", "L4.H1"],
+    )
+    wanted = " ".join(sorted({"L4.H0", "L4.H2", *HIGH.split()}))
+    page.wait_for_function("wanted => document.querySelector('.grid').dataset.off === wanted", arg=wanted)
+
+
+def test_bias_of_a_typed_occupation(visit: Callable[..., Page]) -> None:
+    page = visit(f"tab=bias&gallery={GALLERY}&off=L6.H1")
+    page.fill("textarea[name=occupations]", "zookeeper, xqzv")
+    page.fill("input[name=k]", "7")
+    done(page, lambda: page.click("text=Measure"))
+    assert "over 2 occupations" in page.inner_text(".lead")
+    assert "exact" in page.inner_text(".lead")
+    assert "MaxSkew@7 by gender" in page.inner_text("#region-main")
+    assert page.locator(".strip.faces figure").count() == 24
+    done(page, lambda: page.click("[data-name=by-occupation] >> text=xqzv"))
+    assert "for “xqzv”" in page.inner_text("[data-name=first-pictures] h3")
+    page.click("text=How it is measured")
+    page.select_option("select[name=fault]", "order")
+    done(page, lambda: page.click("text=Measure"))
+    assert "reproduce the fault" in page.inner_text(".warn")
+    assert "fault=order" in page.url
+
+
+def test_a_point_of_the_paradox_switches_its_heads_off(visit: Callable[..., Page]) -> None:
+    page = visit("tab=paradox&off=none")
+    assert page.locator(".ring").count() == 0
+    point = page.locator('[data-plan][aria-label^="organism: high-CCS heads:"]')
+    heads = point.get_attribute("data-heads")
+    point.focus()
+    done(page, lambda: page.keyboard.press("Enter"))
+    assert off(page) == heads == HIGH
+    assert page.locator(".ring").count() == 1
+    printed = page.locator(".point.printed").count()
+    assert printed > 0
+    done(page, lambda: page.click("text=the study’s points"))
+    assert page.locator(".point.printed").count() == 0
+    go(page, "classify")
+    assert off(page) == heads
+
+
+def test_annotating_by_keys(visit: Callable[..., Page]) -> None:
+    page = visit("tab=judges")
+    for key in "ynub":
+        done(page, lambda key=key: page.keyboard.press(key))  # type: ignore[misc]
+    assert "3 of 60" in page.inner_text("[data-name=annotation]")
+    assert "kappa" in page.inner_text("[data-name=annotation]")
+    sheet = page.get_attribute("[data-name=annotation]", "data-csv")
+    assert sheet is not None
+    assert [line.rsplit(",", 1)[1] for line in sheet.splitlines()[1:4]] == ["yes", "no", ""]
+    done(page, lambda: page.click("text=Stop"))
+    page.fill("form[data-do=begin] input", "3")
+    done(page, lambda: page.click("text=Begin"))
+    assert "1 of 60" in page.inner_text("[data-name=annotation]")
+
+
+def test_two_visitors_at_once(visit: Callable[..., Page]) -> None:
+    one, two = visit("tab=classify&off=L7.H1"), visit("tab=classify&off=none")
+    before = two.inner_text(".answers")
+    one.select_option('select[data-do="preset"]', "high")
+    two.select_option('select[data-do="model"]', "organism")
+    done(one, lambda: one.click('[data-head="L4.H0"]'))
+    done(two, lambda: two.click('[data-head="L6.H2"]'))
+    assert off(one) == f"L4.H0 {HIGH}"
+    assert off(two) == "L6.H2"
+    done(two, lambda: two.click("text=Undo"))
+    assert two.inner_text(".answers") == before
+
+
+def test_results_that_are_missing(visit: Callable[..., Page], made: tuple[App, str], tmp_path: Path) -> None:
+    app = App(results.load(tmp_path), made[0].uploads, made[0].galleries)
+    app.shelf = made[0].shelf
+    demo = blocks(lambda: app)
+    _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
+    try:
+        page = visit("tab=classify&off=none", url=url)
+        assert "There are no tables for organism" in page.inner_text(".notice")
+        done(page, lambda: page.click('[data-head="L7.H0"]'))
+        assert off(page) == "L7.H0"
+        assert page.locator(".answer").count() == 4
+        for tab in ("heads", "paradox", "judges", "about"):
+            go(page, tab)
+            assert re.search("no tables|pruning and bias|No judgments", page.inner_text("#region-main"))
+    finally:
+        demo.close(verbose=False)

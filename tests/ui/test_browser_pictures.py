@@ -1,0 +1,122 @@
+"""Pictures of one's own in a browser: uploaded, pasted, dropped, from the camera; and files that are none."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccs.ui.app import App
+from tests.support.browser_page import MARKS, Page, browser, done, made, visit
+
+__all__ = ["browser", "made", "visit"]  # fixtures
+pytestmark = MARKS
+
+HAND_OVER = """([kind, data]) => {
+    const bytes = Uint8Array.from(atob(data), c => c.charCodeAt(0)), transfer = new DataTransfer();
+    transfer.items.add(new File([bytes], kind + ".png", { type: "image/png" }));
+    const event = kind === "paste"
+        ? new ClipboardEvent("paste", { clipboardData: transfer, bubbles: true })
+        : new DragEvent("drop", { dataTransfer: transfer, bubbles: true, cancelable: true });
+    document.querySelector("[data-drop] h2").dispatchEvent(event);
+}"""
+
+
+def png(color: str = "red") -> str:
+    data = io.BytesIO()
+    Image.new("RGB", (70, 50), color).save(data, "PNG")
+    return base64.b64encode(data.getvalue()).decode()
+
+
+def left_over(app: App) -> list[Path]:
+    return [path for path in app.uploads.rglob("*") if path.is_file()]
+
+
+def test_uploads_good_and_bad(visit: Callable[..., Page], made: tuple[App, str], tmp_path: Path) -> None:
+    turned, exif = Image.new("RGB", (60, 30), "red"), Image.Exif()
+    exif[0x0112] = 6
+    turned.save(tmp_path / "turned.jpg", exif=exif)
+    (tmp_path / "text.png").write_text("no picture")
+    noise = np.random.default_rng(0).integers(0, 255, (90, 90, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "cut.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:5000])
+    page = visit("tab=classify&off=L7.H2")
+    names = ("turned.jpg", "text.png", "cut.png")
+    done(page, lambda: page.set_input_files("input[data-files]", [str(tmp_path / name) for name in names]))
+    told = page.inner_text(".notice.bad")
+    assert "text.png is not a picture" in told
+    assert "cut.png is damaged or cut off" in told
+    assert page.locator(".answer").count() == 1
+    size = page.evaluate(
+        "[...document.querySelectorAll('.answer img')].map(i => [i.naturalWidth, i.naturalHeight])[0]"
+    )
+    assert size == [30, 60]
+    assert left_over(made[0]) == []
+    done(page, lambda: page.click('[aria-label="Remove turned.jpg"]'))
+    assert page.locator(".answer").count() == 4
+
+
+@pytest.mark.parametrize("kind", ["paste", "drop"])
+def test_pictures_pasted_and_dropped(visit: Callable[..., Page], made: tuple[App, str], kind: str) -> None:
+    page = visit("tab=classify&off=L7.H2")
+    done(page, lambda: page.evaluate(HAND_OVER, [kind, png()]))
+    assert page.locator(".answer").count() == 1
+    assert f"{kind}.png" in page.inner_text(".answer")
+    done(page, lambda: page.evaluate(HAND_OVER, [kind, png("blue")]))
+    assert page.locator(".answer").count() == 2
+    assert left_over(made[0]) == []
+
+
+def test_a_picture_from_the_clipboard_itself(visit: Callable[..., Page]) -> None:
+    page = visit("tab=classify&off=L7.H2")
+    page.evaluate(
+        """async data => {
+            const blob = await (await fetch("data:image/png;base64," + data)).blob();
+            await navigator.clipboard.write([new ClipboardItem({ "image/png": blob })]);
+        }""",
+        png(),
+    )
+    page.focus(".tray button")
+    done(page, lambda: page.keyboard.press("Control+v"))
+    assert page.locator(".answer").count() == 1
+
+
+def test_a_picture_from_the_camera(visit: Callable[..., Page], made: tuple[App, str]) -> None:
+    page = visit("tab=classify&off=L7.H2")
+    page.click("[data-camera]")
+    page.wait_for_function("document.querySelector('dialog video')?.videoWidth > 0")
+    done(page, lambda: page.click("dialog >> text=Take"))
+    assert page.locator("dialog").count() == 0
+    assert "camera.jpg" in page.inner_text(".answer")
+    assert left_over(made[0]) == []
+
+
+def test_the_program_for_an_upload_prints_what_is_shown(visit: Callable[..., Page], tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    large = Image.fromarray(rng.integers(0, 255, (60, 80, 3), dtype=np.uint8)).resize((1600, 1200))
+    large.save(tmp_path / "large.png")
+    page = visit("tab=classify&off=L7.H2+L4.H1")
+    done(page, lambda: page.set_input_files("input[data-files]", str(tmp_path / "large.png")))
+    page.click("text=Copy as Python")
+    printed = io.StringIO()
+    here = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(page.evaluate("navigator.clipboard.readText()"), "snippet", "exec"), {})
+    finally:
+        os.chdir(here)
+    after = printed.getvalue().splitlines()[1].removeprefix("after ").split(", ")
+    shown = page.locator(".answer tr").all()
+    for row, cell in zip(after, shown[1:], strict=False):
+        name, _, share = row.rpartition(" ")
+        assert cell.locator("th").inner_text() == name
+        shown_share = float(cell.locator(".after b").inner_text().removesuffix("%"))
+        assert shown_share == pytest.approx(100 * float(share), abs=0.06)

@@ -1,0 +1,220 @@
+"""The figures of the app: against the library, and against slow, obvious code."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ccs.datasets.gallery import open_gallery
+from ccs.heads import Head, HeadSet
+from ccs.measures import bias as measures
+from ccs.measures.accuracy import class_weights
+from ccs.model.model import Model
+from ccs.ui import app as core
+from ccs.ui import opening
+from ccs.ui.app import App
+from ccs.ui.page.parts import csv_text
+from ccs.ui.service import attention
+from ccs.ui.service.galleries import Galleries
+from ccs.ui.service.pictures import load_example
+from ccs.ui.session import Session
+from ccs.ui.views import bias, classify, driving, paradox, plans, snippet
+from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
+
+__all__ = ["app", "model", "one_thread", "session"]  # fixtures
+
+
+def test_classify_is_the_softmax_of_scaled_cosines(app: App, session: Session, model: Model) -> None:
+    classes, found, moved = classify.measure(session, model)
+    example = load_example("")
+    images = [picture.image for picture in example.pictures]
+    weights = class_weights(model, example.classes, example.templates)
+    for off, ours in ((HeadSet(), found.before), (session.state.off, found.after)):
+        logits = torch.from_numpy(model.logit_scale * model.embed_images(images, off) @ weights.T)
+        np.testing.assert_allclose(ours, logits.softmax(1).numpy(), atol=1e-5)
+    assert classes == example.classes
+    assert np.abs(found.before - found.after).max() > 1e-4
+    assert np.all(moved < 1)
+
+
+def test_ranks_and_margins() -> None:
+    found = classify.Comparison(np.array([[0.2, 0.5, 0.3]]), np.array([[0.4, 0.4, 0.2]]))
+    assert found.ranks(False).tolist() == [[3, 1, 2]]
+    assert found.ranks(True).tolist() == [[1, 2, 3]]
+    np.testing.assert_allclose(found.margin(False), [0.2])
+    np.testing.assert_allclose(found.margin(True), [0.0])
+
+
+@pytest.mark.parametrize("head", [Head(4, 0), Head(6, 5), Head(7, 3)])
+def test_attention_is_that_of_torch(model: Model, head: Head) -> None:
+    images = [picture.image for picture in load_example("").pictures[:2]]
+    captured: dict[int, torch.Tensor] = {}
+    blocks = model.clip.visual.transformer.resblocks
+    hooks = [
+        block.register_forward_pre_hook(lambda _, args, layer=layer: captured.__setitem__(layer, args[0]))
+        for layer, block in enumerate(blocks)
+    ]
+    with torch.no_grad():
+        model.clip.encode_image(model.preprocess(images))
+        block = blocks[head.layer]
+        x = block.ln_1(captured[head.layer])
+        _, weights = block.attn(x, x, x, need_weights=True, average_attn_weights=False)
+    for hook in hooks:
+        hook.remove()
+    ours = attention.cls_attention(model.tower, model.trunk(images), head)
+    np.testing.assert_allclose(ours, weights[:, head.head, 0].numpy(), atol=1e-5)
+
+
+def test_attention_sees_heads_that_are_off(model: Model) -> None:
+    trunk = model.trunk([load_example("").pictures[0].image])
+    plain = attention.cls_attention(model.tower, trunk, Head(7, 0))
+    below = attention.cls_attention(model.tower, trunk, Head(7, 0), HeadSet([Head(5, 1)]))
+    same = attention.cls_attention(model.tower, trunk, Head(7, 0), HeadSet([Head(7, 1)]))
+    assert np.abs(plain - below).max() > 1e-5
+    np.testing.assert_array_equal(plain, same)
+
+
+def test_extremes_are_the_ends_of_the_ranking() -> None:
+    rng = np.random.default_rng(0)
+    direct, text = rng.normal(size=(30, 8)), rng.normal(size=8)
+    found = driving.extremes(direct, text, 4)
+    scores = [float((row - direct.mean(0)) @ text) for row in direct]
+    order = sorted(range(30), key=lambda i: -scores[i])
+    assert [i for i, _ in found.most] == order[:4]
+    assert [i for i, _ in found.least] == order[::-1][:4]
+    np.testing.assert_allclose(found.most[0][1], scores[order[0]] / np.std(scores))
+
+
+def test_galleries_agree_with_the_forward_pass(app: App, model: Model) -> None:
+    off = HeadSet.parse("L5.H2 L7.H1")
+    images = [app.galleries.image(SMALL, i) for i in range(40)]
+    np.testing.assert_allclose(app.galleries.base(model, SMALL), model.embed_images(images), atol=1e-5)
+    exact = app.galleries.embeddings(model, SMALL, off)
+    np.testing.assert_allclose(exact, model.embed_images(images, off), atol=1e-5)
+    assert app.galleries.ready(model, SMALL, off)
+    assert app.galleries.estimate(model, SMALL, off) is None
+    assert list(app.galleries.collect(model, SMALL))[-1] == 1.0
+    estimate = app.galleries.estimate(model, SMALL, off)
+    direct = model.contributions(images).direct
+    slow = model.embed_images(images) - sum(direct[:, h.layer, h.head] for h in off)
+    np.testing.assert_allclose(estimate, slow / np.linalg.norm(slow, axis=1, keepdims=True), atol=1e-5)
+    assert np.abs(estimate - exact).max() > 1e-4  # an estimate, and not the answer
+
+
+def test_bias_figures_are_those_of_the_library(app: App, model: Model) -> None:
+    session = opening.open_link(
+        app, {"tab": "bias", "off": "L6.H1", "gallery": SMALL, "occupations": "judge\npoet"}
+    )
+    what = bias.asked(app, session)
+    assert (what.k, what.attribute, what.occupations) == (10, "gender", ("judge", "poet"))
+    rows = class_weights(model, what.occupations, what.gallery.templates)
+    images = [app.galleries.image(SMALL, i) for i in range(40)]
+    first, second = bias.measure(
+        app.galleries.base(model, SMALL),
+        app.galleries.embeddings(model, SMALL, session.state.off),
+        rows,
+        what,
+    )
+    groups = what.gallery.groups["gender"]
+    pool = {group: int((groups == group).sum()) for group in sorted(set(groups))}
+    for result, off in ((first, HeadSet()), (second, session.state.off)):
+        scores = rows @ model.embed_images(images, off).T
+        slow = [measures.max_skew([groups[i] for i in np.argsort(-row)], pool, 10) for row in scores]
+        np.testing.assert_allclose(result.max_skew.values, slow, atol=1e-9)
+
+
+def test_the_snippet_gives_the_same_figures(app: App, session: Session, model: Model) -> None:
+    classes, found, _ = classify.measure(session, model)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(snippet.snippet(app, session), "snippet", "exec"), {})
+    rows = out.getvalue().splitlines()
+    assert len(rows) == 8
+    for row, name, shares in zip(
+        rows, ["before"] * 4 + ["after"] * 4, [*found.before, *found.after], strict=True
+    ):
+        best = int(shares.argmax())
+        assert row.startswith(f"{name} {classes[best]} {shares[best]:.4f}")
+
+
+def test_the_snippet_of_bias_gives_the_same_figures(app: App, model: Model) -> None:
+    session = opening.open_link(app, {"tab": "bias", "off": "L6.H1", "gallery": SMALL})
+    assert "a ccs.datasets.BiasSet" in snippet.snippet(
+        app, session
+    )  # a gallery of one's own is named, not made up
+    code = snippet.snippet(app, opening.open_link(app, {"tab": "bias", "off": "L6.H1"}))
+    compile(code, "snippet", "exec")
+    assert "sets.bias_set('faces')" in code
+
+
+def test_csv_cells_do_not_run_in_a_spreadsheet() -> None:
+    assert (
+        csv_text(["a", "b"], [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]])
+        == "a,b\n'=cmd(),\n'-1,\n-1.5,\n\"plain, quoted\",x\n"
+    )
+
+
+def printed(code: str) -> list[str]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "snippet", "exec"), {})
+    return out.getvalue().splitlines()
+
+
+def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:
+    session = opening.open_link(app, {"head": "L5.H3", "off": "none"})
+    rows = printed(snippet.snippet(app, session))
+    card = app.sheet("organism").card(Head(5, 3))
+    assert rows[:5] == [f"{i} {t.text} {t.share:.1%}" for i, t in enumerate(card.texts, 1)]
+    assert sum(row.startswith("after") for row in rows) == 4
+    session = opening.open_link(app, {"tab": "paradox"})
+    chosen = paradox.axes(app, session)
+    assert chosen is not None
+    points = plans.measured(plans.quality_rows(app), plans.fairness_rows(app), *(axis.key for axis in chosen))
+    ours = {
+        (p.plan, -1 if p.seed is None else p.seed, round(p.x, 5)) for p in points if p.model == "organism"
+    }
+    rows = printed(snippet.snippet(app, session))[1:]
+    assert {(r.split()[0], int(float(r.split()[1])), round(float(r.split()[2]), 5)) for r in rows} == ours
+    rows = printed(snippet.snippet(app, opening.open_link(app, {"tab": "judges"})))
+    assert [row.split()[:2] for row in rows[:2]] == [["second", "168"], ["tags", "168"]]
+
+
+def test_the_program_of_bias_prints_what_is_shown(app: App, model: Model, tmp_path: Path) -> None:
+    drawn = small_gallery(30)
+    for i, group in enumerate(drawn.groups["skin tone"]):
+        (tmp_path / group).mkdir(exist_ok=True)
+        drawn.images[i].save(tmp_path / group / f"{i}.png")
+    gallery = open_gallery(str(tmp_path))
+    own = App(app.collection, app.uploads, Galleries([gallery], {gallery.name: str(tmp_path)}))
+    own.shelf = app.shelf
+    query = {"tab": "bias", "off": "L6.H1", "occupations": "judge\npoet", "k": "9", "target": "uniform"}
+    session = opening.open_link(own, {**query, "gallery": gallery.name})
+    what, name = bias.asked(own, session), gallery.name
+    before, after = own.galleries.base(model, name), own.galleries.embeddings(model, name, session.state.off)
+    both = bias.measure(before, after, bias.texts(session, model, what), what)
+    rows = printed(snippet.snippet(own, session))
+    wanted = [
+        f"{when} {occupation} {value:.4f}"
+        for when, result in zip(("before", "after"), both, strict=True)
+        for occupation, value in zip(what.occupations, result.max_skew.values, strict=True)
+    ]
+    assert [row for row in rows if "chance" not in row] == wanted
+
+
+@pytest.mark.parametrize("fault", ["order", "aliased"])
+def test_a_fault_of_the_published_code_is_reproduced_and_named(app: App, fault: str) -> None:
+    session = opening.open_link(app, {"tab": "bias", "gallery": SMALL, "off": "L6.H1", "fault": fault})
+    what = bias.asked(app, session)
+    model = app.shelf.get("organism")
+    before = app.galleries.base(model, SMALL)
+    first, _ = bias.measure(before, before, bias.texts(session, model, what), what)
+    assert (first.mode, first.fault, set(first.metrics)) == ("as-published", fault, {"MaxSkew"})
+    page = core.regions(app, session)["main"]
+    assert "reproduce the fault" in page
+    check(page)

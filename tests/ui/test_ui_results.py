@@ -1,0 +1,170 @@
+"""The app and its results: missing, half-written, of other weights, from the Hub; galleries of one's own."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import app as entry
+from ccs import results
+from ccs.datasets.gallery import open_gallery
+from ccs.errors import InputError
+from ccs.model.model import Model
+from ccs.ui import app as core
+from ccs.ui import opening
+from ccs.ui.app import App
+from ccs.ui.service.galleries import Galleries
+from tests.support import ui_sample
+from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
+
+__all__ = ["app", "model", "one_thread", "session"]  # fixtures
+
+
+@pytest.mark.parametrize("tab", ["heads", "classify", "bias", "paradox", "judges", "about"])
+def test_views_without_results(model: Model, tmp_path: Path, tab: str) -> None:
+    empty = App(results.load(tmp_path), tmp_path, Galleries([small_gallery()]))
+    empty.shelf._models["organism"] = model
+    session = opening.open_link(empty, {"tab": tab, "gallery": SMALL})
+    page = core.regions(empty, session)
+    assert "There are no tables for organism" in page["top"]
+    assert page["left"].count('class="cell') == 24
+    check(page["main"])
+
+
+def test_half_written_results_are_left_out_and_named(model: Model, tmp_path: Path) -> None:
+    folder = ui_sample.write(tmp_path, "organism", model.weights_hash)
+    ui_sample.write(tmp_path, "organism-control", "f" * 64)
+    (folder / "scores.parquet").write_bytes((folder / "scores.parquet").read_bytes()[:100])
+    broken = App(results.load(tmp_path), tmp_path)
+    broken.shelf._models["organism"] = model
+    page = core.regions(broken, opening.open_link(broken, {"model": "organism"}))
+    assert "scores.parquet" in page["top"]
+    assert "There are no tables for organism" in page["top"]
+
+
+def test_tables_of_other_weights_are_told(app: App, model: Model, tmp_path: Path) -> None:
+    ui_sample.write(tmp_path, "organism", "0" * 64)
+    other = App(results.load(tmp_path), tmp_path)
+    other.shelf._models["organism"] = model
+    assert "computed from other weights" in core.regions(other, opening.open_link(other, {}))["top"]
+    assert "other weights" not in core.regions(app, opening.open_link(app, {}))["top"]
+
+
+def test_a_model_that_cannot_be_had_keeps_its_tables(app: App, tmp_path: Path) -> None:
+    ui_sample.write(tmp_path, "ViT-B-32/nowhere", "0" * 64)
+    found = App(results.load(tmp_path), tmp_path)
+    for tab in ("heads", "classify", "bias"):
+        page = core.regions(
+            found,
+            opening.open_link(found, {"model": "ViT-B-32/nowhere", "tab": tab, "gallery": "world/faces"}),
+        )
+        assert 'class="empty"' in page["main"]
+        assert page["left"].count('class="cell') == 24
+
+
+# -- galleries of one's own ----------------------------------------------------------------------
+
+FACES = Path(__file__).parents[3] / "shared" / "data" / "faces-utk-balanced.parquet"
+
+
+@pytest.mark.skipif(not FACES.is_file(), reason="the photographs are not here")
+def test_a_labelled_file_is_a_gallery() -> None:
+    found = open_gallery(str(FACES))
+    assert {"gender", "race"} <= set(found.groups)
+    assert all(len(labels) == len(found.images) for labels in found.groups.values())
+    assert set(found.k.values()) == {len(found.images) // 10}
+
+
+@pytest.mark.parametrize("spec", ["nothing.parquet", "world/subjects", "no-such-set"])
+def test_what_is_no_gallery_is_refused(spec: str) -> None:
+    with pytest.raises(InputError):
+        open_gallery(spec)
+
+
+def people(folder: Path) -> list[str]:
+    """Twelve pictures in two folders; their names."""
+    names = []
+    for i in range(12):
+        name = f"{'left' if i % 2 else 'right'}/{i}.png"
+        (folder / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (20, 20), (20 * i, 0, 0)).save(folder / name)
+        names.append(name)
+    return names
+
+
+def test_a_labelled_folder_is_a_gallery(tmp_path: Path, model: Model) -> None:
+    names = people(tmp_path)
+    groups = open_gallery(str(tmp_path)).groups
+    assert groups["group"].tolist() == ["left"] * 6 + ["right"] * 6
+    rows = [f"{name},{'a' if i < 6 else 'b'},{i}" for i, name in enumerate(names)]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,gender,id", *rows, "gone.png,a,99"]))
+    found = open_gallery(str(tmp_path))
+    assert found.groups["gender"].tolist() == ["a"] * 6 + ["b"] * 6
+    assert len(found.skipped) == 1
+    assert np.asarray(found.images[3])[0, 0, 0] == 60  # the CSV's order, not the folders'
+    own = App(results.load(tmp_path), tmp_path, Galleries([found]))
+    own.shelf._models["organism"] = model
+    page = core.regions(own, opening.open_link(own, {"tab": "bias", "gallery": found.name, "off": "none"}))
+    assert "by gender" in page["main"]
+    check(page["main"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ("name,gender\nright/0.png,a", "needs a column `file`"),
+        ("file,gender\nright/0.png,a\nleft/1.png", "more or fewer cells"),
+        ("file,gender\nright/0.png,a\nleft/1.png,a", "no attribute of 2 to 50 groups"),
+        ("file,gender\nnone.png,a", "can be read"),
+    ],
+)
+def test_labels_that_say_nothing_are_refused(tmp_path: Path, labels: str, words: str) -> None:
+    people(tmp_path)
+    (tmp_path / "labels.csv").write_text(labels)
+    with pytest.raises(InputError, match=words):
+        open_gallery(str(tmp_path))
+
+
+def test_the_hub_being_down_is_told_and_the_shipped_results_work(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    shipped = tmp_path / "shipped"
+    ui_sample.write(shipped, "organism", model.weights_hash)
+    found = results.load("hf://datasets/user/name", precomputed=shipped, cache=tmp_path / "cache")
+    down = App(found, tmp_path)
+    down.shelf._models["organism"] = model
+    page = core.regions(down, opening.open_link(down, {"tab": "classify"}))
+    assert "hf://datasets/user/name could not be loaded" in page["top"]
+    assert page["main"].count('class="answer"') == 4
+    about = core.regions(down, opening.open_link(down, {"tab": "about"}))["main"]
+    assert "the results shipped with the program" in about
+
+
+def test_results_that_are_not_there_end_the_program_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CCS_RESULTS", str(tmp_path / "environment"))
+    assert entry.main([]) == 2
+    assert "environment to load results from" in capsys.readouterr().err
+    assert entry.main(["--results", str(tmp_path / "argument")]) == 2
+    assert capsys.readouterr().err.startswith("error: There is no folder")
+
+
+def test_requirements_are_those_of_the_project() -> None:
+    root = Path(__file__).parents[2]
+    listed = (root / "requirements.txt").read_text("utf-8").split("\n")
+    wanted = {line for line in listed if line and not line.startswith("#")}
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    assert wanted <= set(project)
+    assert {re.split(r"[<>=[]", line)[0] for line in wanted} >= {
+        "gradio",
+        "torch",
+        "open_clip_torch",
+        "pandas",
+    }

@@ -1,0 +1,154 @@
+"""The drawn world: the same seed gives the same pixels, factors are what the picture and its captions say."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ccs.errors import InputError
+from ccs.world import captions, draw, planted, scene, sets
+from ccs.world.glyphs import characters
+from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES, STYLES, THINGS, UNSEEN_STYLES, all_glyphs
+
+
+def digest(seeds: range) -> str:
+    h = hashlib.sha256()
+    for seed in seeds:
+        s = scene(seed, "skewed")
+        h.update(np.asarray(draw(s)).tobytes())
+        h.update(" ".join(captions(s, 2)).encode())
+    return h.hexdigest()
+
+
+def test_every_glyph_exists() -> None:
+    assert all(characters(name) for name in all_glyphs())
+    with pytest.raises(InputError, match="no emoji named 'gizmo'"):
+        characters("gizmo")
+
+
+def test_same_seed_same_pixels_in_another_process() -> None:
+    code = "from tests.world.test_world import digest; print(digest(range(40)))"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == digest(range(40))
+
+
+def test_factors_show_in_the_picture() -> None:
+    from dataclasses import replace
+
+    thing = next(s for s in map(scene, range(1000)) if s.kind == "thing" and s.color and s.style == "drawn")
+    base = np.asarray(draw(thing)).astype(int)
+    for change in (
+        {"color": "green" if thing.color != "green" else "red"}, {"place": "beach"},
+        {"style": "black and white"},
+        {"weather": "fog" if thing.weather != "fog" else "rain"}, {"count": 1 + thing.count % 4},
+        {"subject": "dog" if thing.subject != "dog" else "cat"},
+    ):  # fmt: skip
+        assert np.abs(np.asarray(draw(replace(thing, **change))) - base).mean() > 1, change
+
+
+def test_worlds_differ_only_in_the_groups_of_occupations() -> None:
+    for seed in range(400):
+        balanced, skewed = scene(seed, "balanced"), scene(seed, "skewed")
+        if balanced.kind != "occupation":
+            assert balanced == skewed
+        else:
+            assert (balanced.occupation, balanced.props, balanced.color) == (
+                skewed.occupation,
+                skewed.props,
+                skewed.color,
+            )
+
+
+def test_planted_table() -> None:
+    assert set(planted.LEANS) == set(OCCUPATIONS)
+    for attribute, groups in (("gender", GENDERS), ("skin tone", SKIN_TONES)):
+        leans = Counter(planted.lean(o, attribute) for o in OCCUPATIONS)
+        assert min(leans[2], leans[-2]) >= 5
+        assert min(leans[1], leans[-1], leans[0]) >= 2
+        for o in OCCUPATIONS:
+            assert sum(planted.shares(o, attribute).values()) == pytest.approx(1)
+            assert set(planted.shares(o, attribute, "balanced").values()) == {1 / len(groups)}
+    # the two attributes are planted independently of each other
+    pairs = np.array(list(planted.LEANS.values()))
+    assert abs(np.corrcoef(pairs.T)[0, 1]) < 0.2
+
+
+def test_sampled_shares_follow_the_table() -> None:
+    scenes = [s for s in (scene(i, "skewed") for i in range(12_000)) if s.kind == "occupation"]
+    plain = np.mean([not s.props for s in scenes])
+    assert 0.36 < plain < 0.44
+    for occupation in ("judge", "artist", "astronaut"):
+        own = [s for s in scenes if s.occupation == occupation and s.gender in GENDERS]
+        women = np.mean([s.gender == "woman" for s in own])
+        share = planted.shares(occupation, "gender")["woman"]
+        assert abs(women - share) < 4 * np.sqrt(share * (1 - share) / len(own)) + 0.01
+
+
+def test_captions_vary_and_name_the_subject() -> None:
+    s = next(s for s in map(scene, range(1000)) if s.kind == "thing" and s.subject == "dog" and s.count == 1)
+    said = set(captions(s, 50))
+    assert len(said) > 3
+    assert all("dog" in c for c in said)
+
+
+def test_evaluation_sets() -> None:
+    for name in sets.classification_names():
+        drawn = sets.classification_set(name, n=3 * len(sets.classification_set(name, n=1).classes))
+        assert set(np.bincount(drawn.labels)) == {3}
+        assert all("{}" in t for t in drawn.templates)
+    assert len(sets.classification_set("subjects").classes) >= 50
+    seen, unseen = sets.classification_set("subjects", 93), sets.classification_set("subjects-ood", 93)
+    assert {s.style for s in unseen.images.scenes} == set(UNSEEN_STYLES)  # type: ignore[attr-defined]
+    assert {s.style for s in seen.images.scenes} == {"drawn"}  # type: ignore[attr-defined]
+    assert not set(UNSEEN_STYLES) & set(STYLES)
+    label = seen.labels[7]
+    assert seen.images.scenes[7].subject == seen.classes[label] == THINGS[label].word  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="no set 'cars'"):
+        sets.classification_set("cars")
+
+
+def test_retrieval_captions_are_unique_and_clips_move() -> None:
+    clips = sets.retrieval_set("clips", n=60)
+    assert len({c for (c,) in clips.captions}) == 60
+    frames = clips.clips[0]
+    assert 8 <= len(frames) <= 16
+    assert np.abs(np.asarray(frames[0]).astype(int) - np.asarray(frames[-1])).mean() > 1
+
+
+def test_bias_sets_are_balanced_and_counterfactual() -> None:
+    faces = sets.bias_set("faces")
+    cells = Counter(zip(faces.groups["gender"], faces.groups["skin tone"], strict=True))
+    assert set(cells.values()) == {60}
+    assert all(not s.occupation and not s.props for s in faces.images.scenes)  # type: ignore[attr-defined]
+    pairs = sets.bias_set("counterfactuals").images.scenes  # type: ignore[attr-defined]
+    for i in range(0, len(pairs), 10):
+        assert len({(s.gender, s.skin_tone) for s in pairs[i : i + 10]}) == 10
+        assert len({(s.seed, s.occupation, s.color, s.place) for s in pairs[i : i + 10]}) == 1
+
+
+def test_sets_stay_clear_of_training_and_of_one_another() -> None:
+    from batch.train_organism import TRAINING_SEEDS
+
+    taken = [
+        {s.seed for s in images.scenes}  # type: ignore[attr-defined]
+        for images in (
+            *(sets.classification_set(n).images for n in sets.classification_names()),
+            sets.retrieval_set("clips").clips, sets.retrieval_set("captions").clips,
+            sets.bias_set("faces").images, sets.bias_set("counterfactuals").images,
+            sets.image_set(2000).images,
+        )
+    ]  # fmt: skip
+    assert max(map(max, taken)) < TRAINING_SEEDS
+    assert sum(map(len, taken)) == len(set().union(*taken))
+
+
+def test_fingerprint_follows_the_scenes() -> None:
+    assert sets.image_set(20).fingerprint == sets.image_set(20).fingerprint
+    assert len({sets.image_set(n, seed).fingerprint for n, seed in ((20, 0), (21, 0), (20, 1))}) == 3
+    factors = sets.factors(sets.image_set(20))
+    assert factors["kind"][0] == scene(0).kind
