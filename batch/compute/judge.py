@@ -43,7 +43,6 @@ class Judging:
             cache=settings.out / STAGES / "judges.sqlite",
             budget=settings.budget,
             refresh=settings.refresh,
-            batch=settings.batch,
             per_minute=settings.per_minute,
             concurrency=settings.in_flight,
             timeout=settings.timeout,

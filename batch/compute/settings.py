@@ -45,7 +45,6 @@ class Settings:
     force: bool = False
     judges: str = "tags"
     labeler: str = "tags"
-    batch: bool = False
     dry_run: bool = False
     budget: float | None = None
     refresh: tuple[str, ...] = ()
@@ -154,11 +153,6 @@ def parser() -> argparse.ArgumentParser:
     add("--judges", default="tags", help="`tags` (a stand-in), `default`, or PROVIDER:MODEL,...")
     add("--labeler", default="tags", help="`tags` (a stand-in) or PROVIDER:MODEL")
     add(
-        "--batch",
-        action="store_true",
-        help="ask language models by their batch interfaces; run again to collect",
-    )
-    add(
         "--dry-run",
         action="store_true",
         help="say what language models would be asked and what it costs, and stop",
@@ -212,7 +206,7 @@ def parse(argv: Sequence[str] | None) -> Settings:
         models=_models(args.model), images=args.images, texts=args.texts, suite=args.suite,
         sets=tuple(args.set), ks=_numbers(args.k), stages=stages, max_images=args.max_images,
         eval_images=args.eval_images, seed=args.seed, seeds=args.seeds, out=args.out, force=args.force,
-        judges=args.judges, labeler=args.labeler, batch=args.batch, dry_run=args.dry_run, budget=args.budget,
+        judges=args.judges, labeler=args.labeler, dry_run=args.dry_run, budget=args.budget,
         refresh=tuple(args.refresh), per_minute=args.per_minute, in_flight=args.in_flight,
         timeout=args.timeout, prices=args.prices, as_published=args.as_published, device=args.device,
         precision=args.precision, batch_size=args.batch_size, workers=args.workers, shard=args.shard,
