@@ -1,9 +1,15 @@
-"""Fixtures that all tests share: tiny CLIP models of random weights, and random pictures."""
+"""What all tests share: tiny CLIP models of random weights, random images, and the rule on skipped tests.
+
+A test may be skipped for two reasons only: it reads real data in ../shared (`@pytest.mark.shared("data/x")`),
+or it needs a GPU (`@pytest.mark.gpu`). Where CI is set, any other skipped test fails the run.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +19,50 @@ from PIL import Image
 
 import ccs
 from ccs.model.model import Model
+from tests.support.shared import SHARED
 from tests.support.tiny_model import write_tiny_model
 
 torch.set_num_threads(1)
 # The same examples on every run, and no deadline: a busy machine is no failure.
 settings.register_profile("ccs", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("ccs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "shared(path): reads real data in ../shared, which is not in git")
+    config.addinivalue_line("markers", "gpu: needs a CUDA device")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("shared"):
+        if not (SHARED / mark.args[0]).exists():
+            pytest.skip(f"needs ../shared/{mark.args[0]}")
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+
+
+def unexplained(report: pytest.TestReport) -> bool:
+    """A skipped test without one of the two reasons."""
+    return not {"shared", "gpu"} & set(report.keywords)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    for report in skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        terminalreporter.write_line(f"skipped: {report.nodeid}: {reason}")
+    if os.environ.get("CI") and any(map(unexplained, skipped)):
+        terminalreporter.write_line(
+            "In CI a test may be skipped for want of ../shared or a GPU only.", red=True
+        )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter else []
+    if os.environ.get("CI") and any(map(unexplained, skipped)) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,7 +54,6 @@ def test_a_mistake_ends_all_processes(tiny_folder: Path, tmp_path: Path) -> None
     assert run_in_processes(2, args) == [2, 2]
 
 
-@pytest.mark.skipif(not os.environ.get("CCS_SLOW"), reason="loads PyTorch twice; set CCS_SLOW=1")
 def test_torchrun_itself(tiny_folder: Path, tmp_path: Path) -> None:
     texts = small_pool(tmp_path)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

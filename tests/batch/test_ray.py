@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 
 import ccs
 from ccs.world.sets import image_set
-
-ray = pytest.importorskip("ray")
 
 
 def example(model: Path) -> str:

@@ -19,8 +19,7 @@ from ccs import datasets, paper
 from ccs.datasets import hub, people, registry, video, wordnet
 from ccs.errors import InputError
 from tests.support.datasets_sample import number_of, png, repository, schemas
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+from tests.support.shared import SHARED
 
 
 @pytest.fixture(autouse=True)
@@ -132,9 +131,9 @@ def test_fairface_as_its_authors_give_it(tmp_path: Path) -> None:
     assert found.groups["race"].tolist() == ["Asian", "Asian"]
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real labels are not here")
+@pytest.mark.shared("data")
 def test_fairface_labels_have_six_races_after_merging() -> None:
-    rows = (SHARED / "fairface_label_val.csv").read_text().splitlines()[1:]
+    rows = (SHARED / "data/fairface_label_val.csv").read_text().splitlines()[1:]
     races = {row.split(",")[3] for row in rows}
     merged = {people.FAIRFACE.renames.get(race, race) for race in races}
     assert (len(rows), len(races), len(merged)) == (people.FAIRFACE.rows, 7, 6)
@@ -222,9 +221,9 @@ def test_no_usable_clip_is_one_sentence(tmp_path: Path) -> None:
         datasets.open_set("msvd", tmp_path)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real clips are not here")
+@pytest.mark.shared("data")
 def test_real_clips() -> None:
-    found = video.retrieval_set(SHARED / "video-panda", name="panda", count=12, max_clips=3)
+    found = video.retrieval_set(SHARED / "data/video-panda", name="panda", count=12, max_clips=3)
     assert len(found.clips) == 3
     assert [len(clip) for clip in found.clips] == [12] * 3
     first = found.clips[0]

@@ -15,8 +15,7 @@ from PIL import Image
 from ccs import datasets
 from ccs.datasets import folder, pictures
 from ccs.errors import InputError
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+from tests.support.shared import SHARED
 
 
 @pytest.fixture(autouse=True)
@@ -225,22 +224,22 @@ def test_unknown_names_say_what_there_is() -> None:
         datasets.open_images("msrvtt")
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real data are not here")
+@pytest.mark.shared("data")
 class TestRealData:
     def test_photographs(self) -> None:
-        found = datasets.open_images(str(SHARED / "imagenet-sample"), 50)
+        found = datasets.open_images(str(SHARED / "data/imagenet-sample"), 50)
         assert len(found.images) == 50
         assert found.skipped == ()
         assert min(found.images[7].size) <= 256
 
     def test_cifar10_jpeg(self) -> None:
-        found = datasets.open_set("cifar10-jpeg", SHARED / "cifar10-jpeg-test.parquet", max_images=200)
+        found = datasets.open_set("cifar10-jpeg", SHARED / "data/cifar10-jpeg-test.parquet", max_images=200)
         assert isinstance(found, datasets.ClassificationSet)
         assert np.bincount(found.labels).tolist() == [20] * 10
         assert found.images[0].size == (32, 32)
 
     def test_first_words_merge_breeds(self) -> None:
-        path = SHARED / "oxford-pets-370.parquet"
+        path = SHARED / "data/oxford-pets-370.parquet"
         breeds, words = (datasets.open_set(n, path) for n in ("oxford-pets", "oxford-pets-first-word"))
         assert isinstance(breeds, datasets.ClassificationSet)
         assert isinstance(words, datasets.ClassificationSet)
@@ -257,7 +256,7 @@ class TestRealData:
         assert (len(breeds.templates), len(words.templates)) == (1, 18)
 
     def test_captions(self) -> None:
-        found = datasets.open_set("flickr8k", SHARED / "flickr8k-1000.parquet", max_images=20)
+        found = datasets.open_set("flickr8k", SHARED / "data/flickr8k-1000.parquet", max_images=20)
         assert isinstance(found, datasets.RetrievalSet)
         assert len(found.clips) == len(found.captions) == 20
         assert all(len(texts) == 5 for texts in found.captions)
@@ -267,7 +266,7 @@ class TestRealData:
     @pytest.mark.parametrize("name", ["faces-utk-balanced", "counterfactuals-pairs"])
     def test_people(self, name: str) -> None:
         found = folder.bias_set(
-            SHARED / f"{name}.parquet",
+            SHARED / f"data/{name}.parquet",
             name=name,
             attributes={"race": "race", "gender": "gender"},
             k={"race": 60, "gender": 60},

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ccs.measures import bias, faults, ranking
 from tests.support.bias_sample import example
+from tests.support.shared import SHARED
 
-FAIRFACE = Path(__file__).parents[3] / "shared/data/fairface_label_val.csv"
+FAIRFACE = "data/fairface_label_val.csv"
 
 
 def test_order_fault_divides_by_another_groups_share():
@@ -69,10 +69,10 @@ def test_which_published_figures_have_a_fault():
     assert faults.fault_of("world/faces", "gender") is None
 
 
-@pytest.mark.skipif(not FAIRFACE.exists(), reason="needs ../shared/data/fairface_label_val.csv")
+@pytest.mark.shared(FAIRFACE)
 def test_random_rankings_of_fairface_score_what_the_study_prints():
     """Without the fault about 10 in sum over 104 occupations at K = 900, with it about 56."""
-    with FAIRFACE.open(newline="") as file:
+    with (SHARED / FAIRFACE).open(newline="") as file:
         races = [row["race"] for row in csv.DictReader(file)]
     groups = bias.merge_groups(races, bias.RACES_SIX)
     assert len(groups) == 10_954

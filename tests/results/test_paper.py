@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,8 +11,7 @@ from ccs import paper
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.paper import checks, comparison
-
-SHARED = Path(__file__).parents[3] / "shared" / "paper"
+from tests.support.shared import SHARED
 
 
 def test_models_go_by_either_name_and_prune_the_last_four_layers() -> None:
@@ -55,9 +53,9 @@ def test_examples_carry_their_texts() -> None:
     assert [example.ccs for example in examples if example.level == "moderate"] == [3, 3, 3]
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the source of the figures is not here")
+@pytest.mark.shared("paper")
 def test_package_data_equals_its_source() -> None:
-    source = json.loads((SHARED / "tables.json").read_text())
+    source = json.loads((SHARED / "paper/tables.json").read_text())
     keys = {
         name.split("_")[0]: table for name, table in source["tables"].items() if not name.startswith("v1")
     }
@@ -67,12 +65,12 @@ def test_package_data_equals_its_source() -> None:
             assert dict(paper.table(key).rows) == rows, key
     anchor = source["open_clip_zero_shot"]
     assert {row: list(values) for row, values in paper.table("open_clip").rows.items()} == anchor["rows"]
-    heads = json.loads((SHARED / "heads.json").read_text())["levels"]
+    heads = json.loads((SHARED / "paper/heads.json").read_text())["levels"]
     for level, by_model in heads.items():
         for name, listed in by_model.items():
             expected = {Head(head["layer"], head["head"]): head["label"] for head in listed}
             assert paper.head_labels(name)[level] == expected
-    occupations = json.loads((SHARED / "occupations.json").read_text())
+    occupations = json.loads((SHARED / "paper/occupations.json").read_text())
     assert list(paper.occupations()) == occupations["occupations"]
 
 

@@ -32,7 +32,6 @@ FLAGS = (
 MARKS = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.filterwarnings(r"ignore::Warning:gradio\..*"),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here"),
 ]
 
 Page = Any

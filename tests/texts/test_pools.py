@@ -13,8 +13,9 @@ from ccs.paper import figures
 from ccs.texts import concepts
 from ccs.texts import pools as descriptions
 from ccs.world import vocabulary
+from tests.support.shared import SHARED
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "image_descriptions_general.txt"
+REFERENCE = "data/image_descriptions_general.txt"
 WORLD = descriptions.load_pool("world")
 PHOTOGRAPHS = descriptions.load_pool("photographs")
 POOLS = pytest.mark.parametrize("pool", [WORLD, PHOTOGRAPHS], ids=lambda pool: pool.name)
@@ -97,10 +98,10 @@ def test_world_covers_every_factor_value() -> None:
     _under(*filter(None, vocabulary.HAIRS), concept="Hair")
 
 
-@pytest.mark.skipif(not SHARED.is_file(), reason="the reference pool is not here")
+@pytest.mark.shared(REFERENCE)
 def test_reference_pool() -> None:
     """3,498 lines, 15 of which repeat another but for case and spaces; ours shares none of its texts."""
-    reference = descriptions.load_pool(SHARED)
+    reference = descriptions.load_pool(SHARED / REFERENCE)
     assert (len(reference), reference.dropped) == (3483, 15)
     assert set(reference.concepts) == {None}
     assert not {t.casefold() for t in PHOTOGRAPHS.texts} & {t.casefold() for t in reference.texts}

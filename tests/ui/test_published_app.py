@@ -25,7 +25,6 @@ ONLY_THERE = "a text that no other tables hold"
 pytestmark = [
     # of huggingface_hub's own uploads
     pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here"),
 ]
 
 

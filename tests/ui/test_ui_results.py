@@ -20,6 +20,7 @@ from ccs.ui import opening
 from ccs.ui.app import App
 from ccs.ui.service.galleries import Galleries
 from tests.support import ui_sample
+from tests.support.shared import SHARED
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
@@ -69,12 +70,12 @@ def test_a_model_that_cannot_be_had_keeps_its_tables(app: App, tmp_path: Path) -
 
 # -- galleries of one's own ----------------------------------------------------------------------
 
-FACES = Path(__file__).parents[3] / "shared" / "data" / "faces-utk-balanced.parquet"
+FACES = "data/faces-utk-balanced.parquet"
 
 
-@pytest.mark.skipif(not FACES.is_file(), reason="the photographs are not here")
+@pytest.mark.shared(FACES)
 def test_a_labelled_file_is_a_gallery() -> None:
-    found = open_gallery(str(FACES))
+    found = open_gallery(str(SHARED / FACES))
     assert {"gender", "race"} <= set(found.groups)
     assert all(len(labels) == len(found.images) for labels in found.groups.values())
     assert set(found.k.values()) == {len(found.images) // 10}
