@@ -17,6 +17,7 @@ from ccs.annotation import Pair
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.paper import figures
+from ccs.results import queries
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +65,7 @@ def _pairs(folder: Path) -> tuple[list[Pair], list[str]]:
     pairs: list[Pair] = []
     stand_ins: set[str] = set()
     for found in collection.models.values():
-        pairs += annotation.pairs_of(found.main_judgments())
+        pairs += annotation.pairs_of(queries.main_judgments(found))
         stand_ins |= {judge["name"] for judge in found.manifest["judges"] if judge.get("stand_in")}
     if not pairs:
         raise InputError(f"{collection.source} holds no judgments; python -m batch.compute writes them.")

@@ -1,17 +1,20 @@
 """Plans: which heads to switch off, and where that choice comes from.
 
-Names: `none`; `high`, `moderate`, `low` (heads of that CCS level); `equal-high`, `equal-low` (as many from
-each as the smaller of the two has, drawn at random); `random` (as many as high, from outside of it, one
-plan a seed); `concept:Colors` (high heads of that label); `single:L7.H2`; `published-high` and so on (the
-study's own heads); `high@7` and so on (levels from 7 texts a head, where the main number is another). The
-same seed gives the same plans on every machine.
+A `PlanName` says which plan it is: `none`; `high`, `moderate`, `low` (heads of that CCS level); `equal-high`,
+`equal-low` (the same number of heads from both levels, drawn at random from the larger one); `random` (as
+many heads as `high` has, drawn from the others, one plan per seed); `concept:Colors` (the high heads with
+that label); `single:L7.H2`; `published-high`, `published-concept:Colors` and so on (the heads that the study
+lists); `high@7` and so on (levels from 7 texts per head, where 7 is not the main K). The same seed gives the
+same plans on every machine.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,18 +26,103 @@ _LOG = logging.getLogger(__name__)
 Notice = Callable[[str], None]
 
 KINDS = ("none", "high", "moderate", "low", "equal", "random", "concept", "single")
+_GRAMMAR = re.compile(r"(?P<kind>[^:@]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d*))?")
+_PUBLISHED = "published-"
+
+
+@dataclass(frozen=True)
+class PlanName:
+    """The name of a plan: `kind`, `kind:argument`, `kind@k` or `kind:argument@k`.
+
+    `k`: texts per head that the levels go by; None at the main K. `argument`: the concept of a `concept`, the
+    head of a `single`. Kinds are not checked: a search names plans of its own (`searched`).
+    """
+
+    kind: str
+    k: int | None = None
+    argument: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> PlanName:
+        """The name that `str` printed; InputError for a text that is not one."""
+        return _parse(text)
+
+    @classmethod
+    def single(cls, head: Head) -> PlanName:
+        """The name of the plan that switches this head alone off."""
+        return cls("single", argument=str(head))
+
+    def __str__(self) -> str:
+        argument = f":{self.argument}" if self.argument else ""
+        return f"{self.kind}{argument}{'' if self.k is None else f'@{self.k}'}"
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the heads are those that the study lists."""
+        return self.kind.startswith(_PUBLISHED)
+
+    @property
+    def base_kind(self) -> str:
+        """The kind without `published-`."""
+        return self.kind.removeprefix(_PUBLISHED)
+
+    @property
+    def head(self) -> Head | None:
+        """The head of a `single`; None for every other plan."""
+        return Head.parse(self.argument) if self.kind == "single" else None
+
+    def published(self) -> PlanName:
+        """The plan of the same kind with the heads that the study lists."""
+        return replace(self, kind=f"{_PUBLISHED}{self.base_kind}", k=None)
+
+    def at(self, k: int | None) -> PlanName:
+        """The plan of the same kind by another number of texts per head."""
+        return replace(self, k=k)
+
+    def words(self, seed: int | None = None) -> str:
+        """In words: "high-CCS heads", "concept Colors, high CCS", "random heads, mean over seeds"."""
+        kind = self.base_kind
+        words = {
+            "high": "high-CCS heads",
+            "moderate": "moderate-CCS heads",
+            "low": "low-CCS heads",
+            "equal-high": "high-CCS heads, equal number",
+            "equal-low": "low-CCS heads, equal number",
+            "concept": f"concept {self.argument}, high CCS",
+            "single": f"{self.argument} alone",
+            "random": "random heads" + (", mean over seeds" if seed is None else ""),
+        }.get(kind, kind)
+        words += ", as published" if self.is_published else ""
+        words += "" if self.k is None else f" at K = {self.k}"
+        return words + ("" if seed is None else f", seed {seed}")
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> PlanName:
+    found = _GRAMMAR.fullmatch(text)
+    if found is None:
+        raise InputError(
+            f"{text!r} is not the name of a plan; names look like high, high@7, concept:Colors, single:L7.H2."
+        )
+    return PlanName(found["kind"], int(found["k"]) if found["k"] else None, found["argument"] or "")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Heads to switch off together. `seed` is None unless they were drawn; `source` says where they come
-    from.
+    """Heads to switch off together.
+
+    `seed` is None unless the heads were drawn; `source` says in words where they come from.
     """
 
     name: str
     seed: int | None
     off: HeadSet
     source: str
+
+    @property
+    def kind(self) -> str:
+        """The kind of plan (see `PlanName`)."""
+        return PlanName.parse(self.name).kind
 
 
 def level_heads(scores: Mapping[Head, HeadScore], k: int) -> dict[str, HeadSet]:
@@ -57,22 +145,21 @@ def plans(
     kinds: Collection[str] = KINDS,
     concepts: Sequence[str] | None = None,
     random_from: HeadSet | None = None,
-    suffix: str = "",
+    at_k: int | None = None,
     notice: Notice = _LOG.warning,
 ) -> list[Plan]:
     """All plans of the study for one model, `none` first.
 
     Args:
-        scores: CCS and label of each head, from k texts a head.
+        scores: CCS and label of each head, from k texts per head.
         heads: the heads that can be switched off (the last four layers); `single` takes each of them.
-        seed: random plans have the seeds seed, seed + 1, ... up to n_random of them.
-        kinds: which to make, of KINDS.
-        concepts: labels for `concept`; by default every label that a high head has.
-        random_from: heads that random plans draw from, where not `heads` (the study drew from all layers
-        for one
-            model). High heads are never drawn.
-        suffix: added to every name but `none` and singles, such as "@7" for plans from 7 texts a head.
-        notice: is told, in a sentence, of each plan that is left out.
+        seed: random plans have the seeds seed, seed + 1, ..., n_random of them.
+        kinds: the kinds to make, from KINDS.
+        concepts: the labels for `concept`; by default every label of a high head.
+        random_from: the heads that random plans draw from, if not `heads` (for one model the study drew from
+            all layers). High heads are never drawn.
+        at_k: the k that goes into the names (`high@7`), where it is not the main K.
+        notice: called with a sentence for each plan that is left out.
 
     A plan without heads would be `none` under another name, so it is left out with a notice; so are random
     plans where fewer heads than high ones are left. InputError: a scored head that cannot be switched off.
@@ -87,44 +174,60 @@ def plans(
         raise InputError(
             f"The scored head {next(iter(outside))} cannot be switched off; {heads_in(heads)} can."
         )
+
+    def named(kind: str, argument: str = "") -> str:
+        return str(PlanName(kind, at_k, argument))
+
     levels = level_heads(scores, k)
     high, low = levels["high"], levels["low"]
-    made = [Plan("none", None, HeadSet(), "nothing is switched off")]
+    made = []
     for name, ccs in (("high", f"CCS {k} of {k}"), ("moderate", "moderate CCS"), ("low", "low CCS")):
         if name in kinds:
-            made.append(Plan(f"{name}{suffix}", None, levels[name], f"heads of {ccs}"))
+            made.append(Plan(named(name), None, levels[name], f"heads of {ccs}"))
     if "equal" in kinds:
         size = min(len(high), len(low))
         for name, members in (("high", high), ("low", low)):
             drawn = draw(members, size, seed, f"equal-{name}")
-            made.append(
-                Plan(f"equal-{name}{suffix}", seed, drawn, f"{size} of {len(members)} {name} heads, drawn")
-            )
+            source = f"{size} of {len(members)} {name} heads, drawn"
+            made.append(Plan(named(f"equal-{name}"), seed, drawn, source))
     if "random" in kinds:
-        made += _random(high, heads if random_from is None else random_from, seed, n_random, suffix, notice)
+        rest = HeadSet((heads if random_from is None else random_from) - high)
+        if high and len(rest) >= len(high):
+            source = f"{len(high)} of {len(rest)} heads outside of high, drawn"
+            made += [
+                Plan(named("random"), one, draw(rest, len(high), one, "random"), source)
+                for one in range(seed, seed + n_random)
+            ]
+        else:
+            outside_of_it = f"; outside of it are {len(rest)}" if high else ""
+            notice(
+                f"The plans {named('random')} are left out: they need as many heads as {named('high')} has "
+                f"({len(high)}){outside_of_it}."
+            )
     if "concept" in kinds:
-        labels = {scores[head].label for head in high} - {None}
-        for concept in sorted(label for label in labels if label) if concepts is None else concepts:
+        labels = sorted({label for head in high if (label := scores[head].label)})
+        for concept in labels if concepts is None else concepts:
             members = HeadSet(head for head in high if scores[head].label == concept)
-            made.append(Plan(f"concept:{concept}{suffix}", None, members, f"high heads labeled {concept}"))
+            made.append(Plan(named("concept", concept), None, members, f"high heads labeled {concept}"))
     if "single" in kinds:
         made += singles(heads)
-    for plan in made[1:]:
+    for plan in made:
         if not plan.off:
             notice(f"The plan {plan.name} has no heads ({plan.source}) and is left out.")
-    return made[:1] + [plan for plan in made[1:] if plan.off]
+    none = Plan("none", None, HeadSet(), "nothing is switched off")
+    return [none, *(plan for plan in made if plan.off)]
 
 
 def singles(heads: Iterable[Head]) -> list[Plan]:
     """One plan for each head alone."""
-    return [Plan(f"single:{head}", None, HeadSet([head]), "one head") for head in sorted(heads)]
+    return [Plan(str(PlanName.single(head)), None, HeadSet([head]), "one head") for head in sorted(heads)]
 
 
 def published(levels: Mapping[str, HeadSet], concepts: Mapping[str, HeadSet], source: str) -> list[Plan]:
     """Plans `published-high`, ... and `published-concept:Colors`, ... from heads that a study lists."""
-    made = [Plan(f"published-{name}", None, off, source) for name, off in levels.items()]
-    made += [Plan(f"published-concept:{name}", None, off, source) for name, off in concepts.items()]
-    return [plan for plan in made if plan.off]
+    names = {PlanName(level): off for level, off in levels.items()}
+    names |= {PlanName("concept", argument=concept): off for concept, off in concepts.items()}
+    return [Plan(str(name.published()), None, off, source) for name, off in names.items() if off]
 
 
 def draw(members: HeadSet, size: int, seed: int, purpose: str) -> HeadSet:
@@ -140,23 +243,3 @@ def heads_in(heads: HeadSet) -> str:
     """The first and last of the heads, for messages."""
     ordered = list(heads)
     return f"{ordered[0]} to {ordered[-1]}" if ordered else "none"
-
-
-def _random(
-    high: HeadSet, source: HeadSet, seed: int, n_random: int, suffix: str, notice: Notice
-) -> list[Plan]:
-    rest = HeadSet(source - high)
-    if not high:
-        notice(f"The plans random{suffix} are left out: they would have as many heads as high{suffix}, none.")
-        return []
-    if len(rest) < len(high):
-        notice(
-            f"The plans random{suffix} are left out: they would have as many heads as high{suffix} "
-            f"({len(high)}), and outside of it are {len(rest)}."
-        )
-        return []
-    text = f"{len(high)} of {len(rest)} heads outside of high, drawn"
-    return [
-        Plan(f"random{suffix}", one, draw(rest, len(high), one, "random"), text)
-        for one in range(seed, seed + n_random)
-    ]

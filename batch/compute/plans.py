@@ -59,7 +59,7 @@ def make(
         kinds = set(pruning.KINDS) - {"single"} if first else FURTHER_KINDS
         made = pruning.plans(
             scores[k], k, model.heads, settings.seed, settings.seeds, kinds=kinds, random_from=source,
-            suffix="" if first else f"@{k}", notice=notice,
+            at_k=None if first else k, notice=notice,
         )  # fmt: skip
         if first:
             main += made

@@ -43,7 +43,7 @@ def build(collection: results.Collection, agreement: pd.DataFrame | None = None)
     )
     if collection.notices:
         document.add(Items(tuple(collection.notices)))
-    tables = {name: found.tables for name, found in collection.models.items()}
+    tables = collection.models
     document.add(Heading(2, "In short"), *in_short(collection.models))
     document.add(*report_published.summary(tables))
     document.add(*organism_blocks(collection.models))

@@ -8,13 +8,15 @@ in percent, as printed.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import pandas as pd
-
 from ccs.paper import figures
+from ccs.plans import PlanName
+from ccs.results import Results, queries
 
 LABELS = {"objects": "Objects", "locations": "Locations", "animals": "Animals", "colors": "Colors"}
 DATASETS = {"oxford_pets": "oxford-pets", "imagenet_a": "imagenet-a", "imagenet_r": "imagenet-r"}
@@ -164,18 +166,19 @@ def _plan(printed: str) -> str:
         return "none"
     if printed.startswith("K="):
         return "high"
-    return f"concept:{LABELS[printed]}" if printed in LABELS else printed
+    return str(PlanName("concept", argument=LABELS[printed])) if printed in LABELS else printed
 
 
 def plan_names(claim: Claim, main_k: int = 5) -> tuple[str, ...]:
-    """Plans that answer a claim, best first: the heads the study lists, then those scored here.
+    """The plans that answer a claim, best first: the heads that the study lists, then those scored here.
 
-    `main_k`: texts a head of the plans that have no K in their name.
+    `main_k`: texts per head of the plans that have no K in their name.
     """
-    if claim.plan == "none":
-        return ("none",)
-    scored = claim.plan if claim.k == main_k else f"{claim.plan}@{claim.k}"
-    return (f"published-{claim.plan}", scored) if claim.k == 5 else (scored,)
+    name = PlanName.parse(claim.plan)
+    if name.kind == "none":
+        return (str(name),)
+    scored = str(name.at(None if claim.k == main_k else claim.k))
+    return (str(name.published()), scored) if claim.k == 5 else (scored,)
 
 
 def dataset_names(claim: Claim) -> tuple[str, ...]:
@@ -188,28 +191,22 @@ def dataset_names(claim: Claim) -> tuple[str, ...]:
     return (variant, claim.dataset) if variant else (claim.dataset,)
 
 
-def compare(claim: Claim, tables: Mapping[str, pd.DataFrame] | None) -> Compared:
-    """The claim beside the tables of its model (None or missing tables: nothing was measured)."""
-    tables = tables or {}
+def compare(claim: Claim, results: Results | None) -> Compared:
+    """The claim beside its model's results (None: the model was not measured)."""
     anchor = _open_clip(claim)
-    main_k = _main_k(tables.get("scores"))
-    if claim.measure in ("level", "ccs", "ccr"):
-        return Compared(claim, _from_scores(claim, tables.get("scores")), anchor)
-    frame = tables.get(claim.measure)
-    if frame is None:
+    if results is None:
         return Compared(claim, None, anchor)
+    if claim.measure in ("level", "ccs", "ccr"):
+        return Compared(claim, _from_scores(claim, results), anchor)
+    datasets = dataset_names(claim)
     if claim.measure == "bias":
         # The printed numbers come from the released code; only its own mode can explain them.
-        return Compared(
-            claim,
-            _look_up(claim, frame, dataset_names(claim), main_k, "as-published"),
-            anchor,
-            correct=_look_up(claim, frame, dataset_names(claim), main_k, "correct"),
-        )
-    measured = _look_up(claim, frame, dataset_names(claim), main_k)
+        measured = _look_up(claim, results, datasets, "as-published")
+        return Compared(claim, measured, anchor, correct=_look_up(claim, results, datasets, "correct"))
+    measured = _look_up(claim, results, datasets)
     standard = None
     if measured is not None and measured.dataset != claim.dataset:
-        standard = _look_up(claim, frame, (claim.dataset,), main_k)
+        standard = _look_up(claim, results, (claim.dataset,))
     return Compared(claim, measured, anchor, standard)
 
 
@@ -223,74 +220,55 @@ def _open_clip(claim: Claim) -> float | None:
     return table.value(figures.model(claim.model).paper_name, printed[claim.dataset])
 
 
-def _main_k(scores: pd.DataFrame | None) -> int:
-    return 5 if scores is None or not len(scores) else int(scores["k"].min())
-
-
 def _look_up(
-    claim: Claim, frame: pd.DataFrame, datasets: Sequence[str], main_k: int, mode: str = ""
+    claim: Claim, results: Results, datasets: Sequence[str], mode: queries.Mode = "correct"
 ) -> Measured | None:
     if claim.measure == "pruning":
-        chosen = frame[(frame["metric"] == "top1") & (frame["subset"].fillna("") == claim.subset)]
+        chosen = queries.top1(results, subset=claim.subset)
     elif claim.measure == "retrieval":
-        chosen = frame[(frame["metric"] == "R@1") & (frame["direction"] == "text-to-clip")]
+        chosen = queries.recall(results, direction="text-to-clip")
     else:
-        chosen = frame[
-            (frame["metric"] == "MaxSkew sum")
-            & (frame["occupation"].fillna("") == "")
-            & (frame["attribute"] == claim.attribute)
-            & (frame["target"] == "pool")
-            & (frame["mode"] == mode)
-        ]
-    scale = 1.0 if claim.measure == "bias" else 100.0
-    for dataset in datasets:
-        for plan in plan_names(claim, main_k):
-            rows = chosen[(chosen["dataset"] == dataset) & (chosen["plan"] == plan)]
-            if len(rows):
-                return _measured(rows, plan, dataset, mode, scale)
+        chosen = queries.max_skew(results, "sum", mode=mode, attribute=claim.attribute)
+    names = plan_names(claim, queries.main_k(results) or 5)
+    for dataset, plan in itertools.product(datasets, names):
+        rows = queries.of_plan(chosen, plan, dataset)
+        if not len(rows):
+            continue
+        found = queries.estimate(rows.iloc[0])
+        if claim.measure != "bias":
+            value, low, high = (100 * part for part in (found.value, found.low, found.high))
+            return Measured(value, _known(low), _known(high), plan, dataset)
+        chance = queries.chance(rows.iloc[0])
+        return Measured(
+            found.value,
+            _known(found.low),
+            _known(found.high),
+            plan,
+            dataset,
+            mode,
+            chance=_known(chance.value),
+            chance_low=_known(chance.low),
+            chance_high=_known(chance.high),
+        )
     return None
 
 
-def _measured(rows: pd.DataFrame, plan: str, dataset: str, mode: str, scale: float) -> Measured:
-    over_seeds = rows[rows["seed"].isna()]
-    if len(over_seeds) or len(rows) == 1:
-        row = (over_seeds if len(over_seeds) else rows).iloc[0]
-        value, low, high = row["value"], row["low"], row["high"]
-    else:
-        # Random plans without a row for their mean: the mean over seeds and their range.
-        row = rows.iloc[0]
-        value, low, high = rows["value"].mean(), rows["value"].min(), rows["value"].max()
-    chance = [_number(row.get(name)) for name in ("chance", "chance_low", "chance_high")]
-    return Measured(
-        value=float(value) * scale,
-        low=None if pd.isna(low) else float(low) * scale,
-        high=None if pd.isna(high) else float(high) * scale,
-        plan=plan,
-        dataset=dataset,
-        mode=mode,
-        chance=chance[0],
-        chance_low=chance[1],
-        chance_high=chance[2],
-    )
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
-def _number(value: object) -> float | None:
-    return None if value is None or pd.isna(value) else float(value)  # type: ignore[arg-type]
-
-
-def _from_scores(claim: Claim, scores: pd.DataFrame | None) -> Measured | None:
-    if scores is None:
-        return None
-    frame = scores[scores["k"] == 5]
-    if not len(frame):
+def _from_scores(claim: Claim, results: Results) -> Measured | None:
+    scores = queries.scores_at(results, 5)
+    if not len(scores):
         return None
     if claim.measure == "level":
-        return Measured(float((frame["level"] == claim.plan).sum()), None, None)
-    if claim.measure == "ccs":
-        return Measured(float((frame["ccs"] == claim.k).mean()), None, None)
-    labels = frame.loc[frame["level"] == "high", "label"]
-    ratio = repeated_labels(labels.dropna()) / len(labels) if len(labels) else float("nan")
-    return Measured(ratio, None, None)
+        value = float((scores["level"] == claim.plan).sum())
+    elif claim.measure == "ccs":
+        value = float((scores["ccs"] == claim.k).mean())
+    else:
+        labels = queries.of_level(scores, "high")["label"]
+        value = repeated_labels(labels.dropna().tolist()) / len(labels) if len(labels) else math.nan
+    return Measured(value, None, None)
 
 
 def repeated_labels(labels: Sequence[str]) -> int:

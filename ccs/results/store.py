@@ -41,16 +41,6 @@ class Results:
             raise InputError(f"There is no table {name!r}; there are {', '.join(schema.TABLES)}.")
         return self.tables[name] if name in self.tables else to_pandas(name, to_arrow(name, []))
 
-    def main_scores(self) -> pd.DataFrame:
-        """The scores at the main K, the smallest of several."""
-        scores = self.table("scores")
-        return scores[scores["k"] == scores["k"].min()] if len(scores) else scores
-
-    def main_judgments(self) -> pd.DataFrame:
-        """The judgments of the texts that count at the main K; all of them where there are no scores."""
-        judgments, scores = self.table("judgments"), self.main_scores()
-        return judgments[judgments["rank"] < scores["k"].iloc[0]] if len(scores) else judgments
-
 
 @dataclass(frozen=True)
 class Collection:

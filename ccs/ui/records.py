@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ccs.heads import Head, HeadSet
-from ccs.results import Results
+from ccs.results import Results, queries
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Sheet:
 
     def judgments(self) -> pd.DataFrame:
         """The judgments of the texts that count at the main K; without results, none."""
-        return pd.DataFrame() if self.results is None else self.results.main_judgments()
+        return pd.DataFrame() if self.results is None else queries.main_judgments(self.results)
 
     @property
     def manifest(self) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from ccs import Head, HeadSet
 from ccs.datasets import open_set
 from ccs.paper import comparison
 from ccs.plans import Plan
+from ccs.results import Results
 from ccs.texts.score import HeadScore
 
 KS = (5, 7, 9)
@@ -100,7 +102,7 @@ def test_table_3_is_answered_by_the_plan_of_its_k(main):
     ]
     tables = {"pruning": pd.DataFrame(rows), "scores": pd.DataFrame({"k": sorted(plans_of)[main == 7 :]})}
     for claim in comparison.claims("table3"):
-        found = comparison.compare(claim, tables).measured
+        found = comparison.compare(claim, Results("m", Path(), tables, {})).measured
         if claim.plan != "none":
             assert found.value == pytest.approx(claim.k + (claim.dataset == "cifar100"))
 

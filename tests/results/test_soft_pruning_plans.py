@@ -8,6 +8,7 @@ import pytest
 
 from ccs import Head, HeadSet, InputError
 from ccs import plans as pruning
+from ccs.plans import PlanName
 from ccs.texts.score import HeadScore
 
 HEADS = HeadSet(Head(layer, head) for layer in (4, 5) for head in range(6))
@@ -28,6 +29,52 @@ LABELS = [
     None,
 ]
 SCORES = {head: HeadScore(ccs, label) for head, ccs, label in zip(HEADS, CCS, LABELS, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("none", PlanName("none")),
+        ("high@7", PlanName("high", 7)),
+        ("concept:Skin tones@13", PlanName("concept", 13, "Skin tones")),
+        ("single:L7.H2", PlanName("single", argument="L7.H2")),
+        ("published-concept:Colors", PlanName("published-concept", argument="Colors")),
+        ("step 1", PlanName("step 1")),
+    ],
+)
+def test_a_name_is_parsed_and_printed(text, name):
+    assert PlanName.parse(text) == name
+    assert str(name) == text
+
+
+@pytest.mark.parametrize("text", ["", ":Colors", "high@", "high@0", "high@x", "concept:"])
+def test_what_is_not_a_name(text):
+    with pytest.raises(InputError, match="not the name of a plan"):
+        PlanName.parse(text)
+
+
+def test_the_parts_of_a_name():
+    assert PlanName.parse("single:L7.H2").head == Head(7, 2)
+    assert PlanName.parse("concept:Colors").head is None
+    high = PlanName.parse("published-high")
+    assert (high.is_published, high.base_kind) == (True, "high")
+    assert str(PlanName.parse("concept:Colors@7").published()) == "published-concept:Colors"
+    assert str(PlanName("high").at(7)) == "high@7"
+
+
+@pytest.mark.parametrize(
+    ("text", "seed", "words"),
+    [
+        ("high@7", None, "high-CCS heads at K = 7"),
+        ("random", None, "random heads, mean over seeds"),
+        ("random", 3, "random heads, seed 3"),
+        ("concept:Colors", None, "concept Colors, high CCS"),
+        ("published-low", None, "low-CCS heads, as published"),
+        ("single:L7.H2", None, "L7.H2 alone"),
+    ],
+)
+def test_a_name_in_words(text, seed, words):
+    assert PlanName.parse(text).words(seed) == words
 
 
 def made(seed=0, n_random=5, scores=SCORES, heads=HEADS, **settings):
@@ -113,12 +160,12 @@ def test_too_few_heads_outside_of_high():
     plans, notices = made(scores=scores, kinds=["high", "random"])
     assert list(plans) == ["none", "high"]
     assert notices == [
-        "The plans random are left out: they would have as many heads as high (7), and outside of it are 5."
+        "The plans random are left out: they need as many heads as high has (7); outside of it are 5."
     ]
 
 
 def test_names_of_another_number_of_texts():
-    plans = pruning.plans(SCORES, 5, HEADS, 0, 1, kinds=["high", "random"], suffix="@7")
+    plans = pruning.plans(SCORES, 5, HEADS, 0, 1, kinds=["high", "random"], at_k=7)
     assert [plan.name for plan in plans] == ["none", "high@7", "random@7"]
 
 

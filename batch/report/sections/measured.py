@@ -13,7 +13,7 @@ from batch.report.sections.questions import answers
 from batch.report.sections.search import search_blocks
 from batch.report.sections.truth import ccs_and_truth, selectivity_chart
 from batch.report.wording import signed
-from ccs.results import Results
+from ccs.results import Results, queries
 
 
 def model_sections(name: str, results: Results, *, in_organisms: bool = False) -> Iterator[Block]:
@@ -24,14 +24,14 @@ def model_sections(name: str, results: Results, *, in_organisms: bool = False) -
     yield Heading(2, f"Measured: {name}")
     yield Text(_about(results))
     yield from answers(results)
-    yield from _levels(results.main_scores(), results.manifest.get("chance_ccs") or ())
+    yield from _levels(queries.main_scores(results), results.manifest.get("chance_ccs") or ())
     yield from _accuracy(name, results.table("pruning"))
     yield from _further_k(results)
     yield from _retrieval(results.table("retrieval"))
     yield from _skew(name, results.table("bias"))
     yield from _plane(name, results)
     yield from effect_blocks(results.table("effects"))
-    yield from _single_heads(results.table("heads"), results.main_scores())
+    yield from _single_heads(results.table("heads"), queries.main_scores(results))
     yield from ccs_and_truth(results)
     yield from selectivity_chart(name, _slug(name), results)
     if not in_organisms:
@@ -147,7 +147,7 @@ def _further_k(results: Results) -> Iterator[Block]:
     frame = frame[~((frame["kind"] == "random") & frame["seed"].notna())]
     if not len(frame):
         return
-    main = results.main_scores()
+    main = queries.main_scores(results)
     if len(main):
         same = pruning[(pruning["metric"] == "top1") & (pruning["subset"] == "")]
         same = same[same["plan"].isin(["high", "low", "random"]) & same["dataset"].isin(frame["dataset"])]

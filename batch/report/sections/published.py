@@ -12,9 +12,10 @@ from batch.report.sections.agreement import agreement_blocks
 from ccs import paper
 from ccs.paper import checks
 from ccs.paper.comparison import TABLES, Claim, Compared, Measured, claims, compare
+from ccs.results import Results
 
-Tables = Mapping[str, Mapping[str, pd.DataFrame]]
-"""Model -> table -> rows."""
+Tables = Mapping[str, Results]
+"""Model -> its results."""
 
 
 def compared(key: str, tables: Tables) -> list[Compared]:

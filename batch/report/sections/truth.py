@@ -15,7 +15,7 @@ from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.measures import selectivity
 from ccs.measures.stats import Effect
-from ccs.results import Results
+from ccs.results import Results, queries
 from ccs.texts.concepts import tree
 
 FACTORS: Mapping[str, tuple[str, ...]] = {
@@ -74,7 +74,9 @@ def factors_of(concept: str | None) -> tuple[str, ...]:
 
 def scored(results: Results) -> tuple[dict[Head, int | None], dict[Head, str | None]]:
     """Each head's CCS and label at the main K; None where unknown."""
-    rows = {Head(int(row["layer"]), int(row["head"])): row for _, row in results.main_scores().iterrows()}
+    rows = {
+        Head(int(row["layer"]), int(row["head"])): row for _, row in queries.main_scores(results).iterrows()
+    }
     ccs = {head: None if pd.isna(row["ccs"]) else int(row["ccs"]) for head, row in rows.items()}
     return ccs, {head: None if pd.isna(row["label"]) else str(row["label"]) for head, row in rows.items()}
 
@@ -150,7 +152,9 @@ def selectivity_chart(name: str, key: str, results: Results) -> Iterator[Block]:
     if not len(frame):
         return
     best = frame.loc[frame.groupby(["layer", "head"])["value"].idxmax()]
-    both = best.merge(results.main_scores()[["layer", "head", "ccs", "label", "level"]], on=["layer", "head"])
+    both = best.merge(
+        queries.main_scores(results)[["layer", "head", "ccs", "label", "level"]], on=["layer", "head"]
+    )
     both = both[both["ccs"].notna()]
     if not len(both):
         return

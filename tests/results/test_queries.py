@@ -1,0 +1,134 @@
+"""Queries choose the rows that their names promise, also from tables that were not computed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ccs.heads import Head, HeadSet
+from ccs.results import Results, queries
+
+PLANS = [("none", None), ("high", None), ("random", 0), ("random", 1), ("random", None), ("equal-high", 0)]
+PLANS += [("high@7", None), ("random@7", 0), ("random@7", None), ("single:L7.H2", None)]
+
+
+def results(**tables: list[dict[str, object]]) -> Results:
+    return Results("m", Path(), {name: pd.DataFrame(rows) for name, rows in tables.items()}, {})
+
+
+def rows() -> pd.DataFrame:
+    made = [{"plan": plan, "seed": seed, "dataset": "d", "value": i} for i, (plan, seed) in enumerate(PLANS)]
+    return pd.DataFrame(made).astype({"seed": "Int64"})
+
+
+def named(frame: pd.DataFrame) -> list[str]:
+    return [
+        f"{plan} {seed}" if pd.notna(seed) else plan
+        for plan, seed in zip(frame["plan"], frame["seed"], strict=True)
+    ]
+
+
+def test_plans_by_their_names() -> None:
+    every = rows()
+    assert named(queries.of_plan(every, "random")) == ["random"]
+    assert named(queries.of_plan(every, "equal-high")) == ["equal-high 0"]
+    assert named(queries.seeds(every)) == ["random 0", "random 1"]
+    assert named(queries.group_plans(every)) == ["none", "high", "random", "equal-high 0"]
+    assert named(queries.single_plans(every)) == ["single:L7.H2"]
+    assert named(queries.of_kinds(every, ["high", "random"], at=7)) == ["high@7", "random@7 0", "random@7"]
+    further = queries.further_plans(every)
+    assert list(zip(further["kind"], further["plan_k"], strict=True)) == [("high", 7), ("random", 7)]
+
+
+def test_the_main_k_is_the_smallest() -> None:
+    found = results(
+        scores=[{"k": k, "level": level} for k in (7, 5) for level in ("high", "low")],
+        judgments=[{"rank": rank} for rank in range(7)],
+    )
+    assert queries.main_k(found) == 5
+    assert set(queries.main_scores(found)["k"]) == {5}
+    assert len(queries.of_level(queries.scores_at(found, 7), "high")) == 1
+    assert queries.main_judgments(found)["rank"].max() == 4
+
+
+def test_accuracy_is_over_all_classes_unless_asked() -> None:
+    found = results(
+        pruning=[{"metric": m, "subset": s} for m in ("top1", "top5") for s in ("", "objects", "animals")]
+    )
+    assert list(queries.top1(found)["subset"]) == [""]
+    assert list(queries.top1(found, subset="objects")["subset"]) == ["objects"]
+    assert len(queries.top1(found, subset=None)) == 3
+
+
+def test_max_skew_is_the_correct_one_unless_asked() -> None:
+    found = results(
+        bias=[
+            {"metric": metric, "mode": mode, "target": "pool", "dataset": "d", "attribute": "gender"}
+            for metric in ("MaxSkew", "MaxSkew mean", "MaxSkew sum", "NDKL mean", "top share: woman")
+            for mode in ("correct", "as-published")
+        ]
+    )
+    assert queries.max_skew(found)[["metric", "mode"]].to_numpy().tolist() == [["MaxSkew mean", "correct"]]
+    assert len(queries.max_skew(found, mode=None)) == 2
+    assert set(queries.max_skew(found, "occupation")["metric"]) == {"MaxSkew"}
+    assert queries.max_skew(found, attribute="race").empty
+    assert list(queries.top_shares(found, "d", "gender")["group"]) == ["woman"]
+
+
+def test_heads_by_what_was_measured() -> None:
+    found = results(
+        heads=[
+            {"layer": 7, "head": head, "measure": measure, "metric": metric, "dataset": "d", "factor": ""}
+            for head in (1, 2)
+            for measure, metric in (("total effect", "top1"), ("direct effect", "top1"), ("selectivity", ""))
+        ]
+    )
+    assert len(queries.head_effects(found, "top1")) == 2
+    assert set(queries.head_effects(found, measure=None)["measure"]) == {"total effect", "direct effect"}
+    assert len(queries.selectivity(found)) == 2
+    assert set(queries.of_head(found.table("heads"), Head(7, 2))["head"]) == {2}
+
+
+def test_rows_of_the_same_heads_under_any_name() -> None:
+    frame = pd.DataFrame({"heads": ["L6.H1", "L6.H1", "", ""], "n_heads": [1, 1, 0, 5]})
+    assert len(queries.of_heads(frame, HeadSet.parse("L6.H1"))) == 2
+    assert len(queries.of_heads(frame, HeadSet())) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "main"),
+    [
+        ({"metric": "top1", "subset": ""}, True),
+        ({"metric": "top1", "subset": "objects"}, False),
+        ({"metric": "MaxSkew mean", "mode": "correct"}, True),
+        ({"metric": "MaxSkew mean", "mode": "as-published"}, False),
+        ({"metric": "NDKL mean", "mode": "correct"}, False),
+    ],
+)
+def test_the_main_figures(row: dict[str, str], main: bool) -> None:
+    assert queries.is_main_figure(row) is main
+
+
+def test_empty_cells_are_nan() -> None:
+    found = queries.estimate({"value": 0.5, "low": None, "high": pd.NA})
+    assert found.value == 0.5
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
+def test_tables_that_were_not_computed_have_no_rows() -> None:
+    none = results()
+    assert queries.main_k(none) is None
+    asked = [
+        queries.main_scores(none),
+        queries.main_judgments(none),
+        queries.top1(none),
+        queries.recall(none),
+    ]
+    skew = queries.max_skew(none)
+    asked += [skew, queries.group_plans(skew), queries.of_plan(skew, "high"), queries.further_plans(skew)]
+    asked += [queries.top_shares(none, "d", "a"), queries.selectivity(none), queries.correlations(none)]
+    assert all(frame.empty and len(frame.columns) for frame in asked)
