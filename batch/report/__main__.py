@@ -1,6 +1,7 @@
 """`python -m batch.report`: the study's figures beside what was measured, as report.md and report.html.
 
-Without results it shows the published side alone.
+Without results it shows the published side alone. The counts of the audit go into reproduction.md beside the
+folder written to, if that document is there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from batch.report.page import Document, Grid, Heading, Items, Text, as_html, as_
 from batch.report.sections import agreement as report_agreement
 from batch.report.sections import measured as report_measured
 from batch.report.sections import published as report_published
+from batch.report.sections.audit import audit_blocks, write_counts
 from batch.report.sections.organisms import organism_blocks
 from batch.report.sections.planted import organisms
 from batch.report.sections.questions import in_short
@@ -51,6 +53,7 @@ def build(collection: results.Collection, agreement: pd.DataFrame | None = None)
     for name, found in sorted(collection.models.items(), key=lambda item: _order(item[0])):
         document.add(*report_measured.model_sections(name, found, in_organisms=name in together))
     document.add(*report_published.tables_and_figures(tables, agreement))
+    document.add(*audit_blocks(tables))
     document.add(*report_published.what_does_not_reproduce(tables))
     document.add(*_sets(collection))
     return document
@@ -73,7 +76,7 @@ def _sets(collection: results.Collection) -> list[Heading | Text | Grid]:
             source.hub or "local only",
             source.split,
             f"{source.rows:,}",
-            source.study or "the same",
+            source.study or "nothing noted",
         ]
         for source in SOURCES.values()
     ]
@@ -121,6 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         document = build(results.load(args.results), report_agreement.read(args.agreement))
         written = write(document, args.out, static=not args.no_static)
+        write_counts(args.out)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

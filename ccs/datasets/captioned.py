@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from ccs.datasets.source import CARD, Source
 
+_STUDY = "First caption only; frames with OpenAI's mean and deviation whatever the model; their mean is not "
+_STUDY += "normalized."
+
 MSRVTT = Source(
     name="msrvtt",
     title="MSR-VTT, 1k-A",
@@ -16,6 +19,7 @@ MSRVTT = Source(
     frames=12,
     rows=1_000,
     licence="Microsoft's terms: research",
+    study=_STUDY,
     verified=f"{CARD} (annotations); rows {{video_id, video, caption}} from code that reads them; "
     "the archive of videos is found by its ending, its name was not verified",
 )
@@ -30,7 +34,7 @@ MSVD = Source(
     frames=12,
     rows=670,
     licence="not stated",
-    study="Uses the first of about 40 captions a clip.",
+    study=f"{_STUDY} There are about 40 captions a clip.",
     verified=f"{CARD} (annotations); caption is a list, from code that reads it; archive found by ending",
 )
 DIDEMO = Source(
@@ -44,6 +48,7 @@ DIDEMO = Source(
     frames=32,
     rows=1_003,
     licence="those of the videos of YFCC100M (Creative Commons, differing)",
+    study=_STUDY,
     verified=f"{CARD} (annotations); archives found by their ending, split ones are joined",
 )
 FLICKR8K = Source(

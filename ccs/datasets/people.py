@@ -48,8 +48,8 @@ SOCIAL_COUNTERFACTUALS = Source(
     rows=171_000,
     large=True,
     licence="MIT",
-    study="Its figures are score ties, not skew (docs/reproduction.md). How it drew the pool from the "
-    "171,000 pictures is not stated; here it is all that vary race and gender.",
+    study="Ranks one pool per occupation: the pictures whose file name carries it; here the pool is all that "
+    "vary race and gender. Its figures are score ties, not skew (docs/reproduction.md).",
     verified="viewer (171k rows, one split); columns a1, a1_type, a2, a2_type and caption from code that "
     "reads them; the exact spelling of the groups was not verified",
 )

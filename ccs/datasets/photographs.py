@@ -50,6 +50,7 @@ CIFAR100 = Source(
     templates=lambda: templates.CIFAR,
     rows=10_000,
     licence="not stated; a subset of 80 Million Tiny Images",
+    study="Joins the words of a class by underscores in its prompts (aquarium_fish).",
     verified="dataset_infos.json of the repository",
 )
 FOOD101 = Source(
@@ -62,6 +63,7 @@ FOOD101 = Source(
     rows=25_250,
     large=True,
     licence="not stated; pictures of foodspotting.com",
+    study="Joins the words of a class by underscores in its prompts (apple_pie).",
     verified=f"{CARD} and viewer (the published test split is called validation)",
 )
 COUNTRY211 = Source(
@@ -78,6 +80,7 @@ COUNTRY211 = Source(
     rows=21_100,
     large=True,
     licence="those of the pictures of YFCC100M (Creative Commons, differing)",
+    study="Names of countries from a spreadsheet of its own.",
     verified="file list of the repository; columns and revision from mteb's task that reads it",
 )
 OXFORD_PETS = Source(
@@ -89,7 +92,8 @@ OXFORD_PETS = Source(
     templates=lambda: templates.PETS,
     rows=3_669,
     licence="CC BY-SA 4.0",
-    study="Takes a file name's first word as class and CIFAR-10's templates: oxford-pets-first-word.",
+    study="All 7,390 pictures, training and test alike; a file name's first word is the class; CIFAR-10's "
+    "templates.",
     verified=CARD,
 )
 OXFORD_PETS_FIRST_WORD = Source(
@@ -102,8 +106,8 @@ OXFORD_PETS_FIRST_WORD = Source(
     templates=lambda: templates.CIFAR,
     rows=3_669,
     licence="CC BY-SA 4.0",
-    study="This is the study's reading: american, english and other breeds of one first word are one class. "
-    "Which split it used is not known.",
+    study="These are the study's classes: american, english and other breeds of one first word are one. It "
+    "read all 7,390 pictures, training and test alike; here it is the test split.",
     verified=CARD,
 )
 IMAGENET_A = Source(
@@ -116,6 +120,7 @@ IMAGENET_A = Source(
     templates=templates.imagenet,
     rows=7_500,
     licence="MIT (the collection)",
+    study="Class names from the README of the set.",
     verified=f"{CARD} and viewer: one split, called train; classes are WordNet ids",
 )
 IMAGENET_R = Source(
@@ -131,6 +136,7 @@ IMAGENET_R = Source(
     rows=30_000,
     large=True,
     licence="MIT (the collection)",
+    study="Class names from the README of the set.",
     verified=CARD,
 )
 IMAGENET_VAL = Source(

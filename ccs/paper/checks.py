@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ccs.paper import figures
@@ -11,12 +12,22 @@ from ccs.paper.comparison import repeated_labels
 
 @dataclass(frozen=True)
 class Check:
-    """A statement about the printed figures, how many of them bear it out, and those that do not."""
+    """A statement about figures, how many cells bear it out, and those that go against it.
+
+    `source`: where the study says so; empty for what the figures should say of one another.
+    """
 
     statement: str
     holds: int
     of: int
     exceptions: tuple[str, ...] = ()
+    source: str = ""
+
+    @classmethod
+    def of_outcomes(cls, statement: str, outcomes: Mapping[str, bool], source: str = "") -> Check:
+        """The check of cells by name."""
+        failed = tuple(name for name, good in outcomes.items() if not good)
+        return cls(statement, sum(outcomes.values()), len(outcomes), failed, source)
 
 
 def checks() -> tuple[Check, ...]:
@@ -25,15 +36,15 @@ def checks() -> tuple[Check, ...]:
         _counts(),
         _shares(),
         _ratios(),
+        _repeated(),
         _swapped(),
+        _raters(),
+        _examples(),
+        _text(),
+        _poster(),
         _multiples(),
         _unpruned(),
     )
-
-
-def _check(statement: str, outcomes: dict[str, bool]) -> Check:
-    failed = tuple(name for name, good in outcomes.items() if not good)
-    return Check(statement, sum(outcomes.values()), len(outcomes), failed)
 
 
 def _counts() -> Check:
@@ -44,7 +55,7 @@ def _counts() -> Check:
         for model in figures.models()
         for level in figures.LEVELS
     }
-    return _check("The counts of table 2 are the numbers of heads in tables 12 to 14.", outcomes)
+    return Check.of_outcomes("The counts of table 2 are the numbers of heads in tables 12 to 14.", outcomes)
 
 
 def _shares() -> Check:
@@ -61,7 +72,9 @@ def _shares() -> Check:
         ):
             good = got is not None and abs(got - len(sets[level]) / heads) < 0.0016
             outcomes[f"{model.paper_name} {column}"] = good
-    return _check("The shares of table 10 follow from tables 12 to 14 (to their last digit).", outcomes)
+    return Check.of_outcomes(
+        "The shares of table 10 follow from tables 12 to 14 (to their last digit).", outcomes
+    )
 
 
 def _ratios() -> Check:
@@ -74,7 +87,7 @@ def _ratios() -> Check:
         outcomes[f"{model.paper_name} ({ratio:.3f} from the labels)"] = (
             printed is not None and abs(printed - ratio) < 0.0006
         )
-    return _check("The ratios of table 11 follow from the labels of table 12.", outcomes)
+    return Check.of_outcomes("The ratios of table 11 follow from the labels of table 12.", outcomes)
 
 
 def _swapped() -> Check:
@@ -87,7 +100,87 @@ def _swapped() -> Check:
                 model.paper_name, f"{dataset}/low"
             )
             outcomes[f"{model.paper_name} {dataset}"] = same
-    return _check("Table 7's column headed high repeats the column low of tables 5 and 6.", outcomes)
+    return Check.of_outcomes(
+        "Table 7's column headed high repeats the column low of tables 5 and 6.", outcomes
+    )
+
+
+def _repeated() -> Check:
+    """Figures that stand in two places: tables 3 and 5, figures 2 to 5 and the tables."""
+    outcomes: dict[str, bool] = {}
+
+    def same(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+        ours, theirs = (figures.table(key).value(row, column) for key, row, column in (one, other))
+        outcomes[f"{one[0]} {one[1]} {one[2]} ({ours:g}) and {other[0]} ({theirs:g})"] = ours == theirs
+
+    for model in figures.models():
+        for dataset in ("cifar10", "cifar100"):
+            for column, plan in (("original", "original"), ("K=5", "high")):
+                row = model.paper_name
+                same(("table3", row, f"{dataset}/{column}"), ("table5", row, f"{dataset}/{plan}"))
+    for row in figures.table("figure2").rows:
+        dataset, name = row.split("/")
+        same(("figure2", row, "high"), ("table5", name, f"{dataset}/high"))
+    for row in figures.table("figure3").rows:
+        same(("figure3", row, "original"), ("table6", row, "country211/original"))
+    return Check.of_outcomes("Figures that are printed twice are equal.", outcomes)
+
+
+def _raters() -> Check:
+    outcomes: dict[str, bool] = {}
+    for key in ("table4", "v1-table2"):
+        table = figures.table(key)
+        for row in table.rows:
+            kappa, rho, tau = (table.value(row, column) or 0.0 for column in table.columns)
+            outcomes[f"{table.number}, {row}: rho {rho:g}, tau {tau:g}"] = rho == tau
+            outcomes[f"{table.number}, {row}: kappa {kappa:g}, rho {rho:g}"] = kappa <= rho
+    return Check.of_outcomes(
+        "Two yes/no raters: Spearman's rho is Kendall's tau-b, and kappa is at most both.", outcomes
+    )
+
+
+def _examples() -> Check:
+    listed = {
+        (level, head, label.removesuffix("s"))
+        for model in figures.models()
+        for level, labels in figures.head_labels(model.name).items()
+        for head, label in labels.items()
+    }
+    outcomes = {
+        f"{one.head} ({one.label}, {one.level})": (one.level, one.head, one.label.removesuffix("s")) in listed
+        for one in figures.examples()
+    }
+    return Check.of_outcomes("Table 1's heads stand in tables 12 to 14 with that label and level.", outcomes)
+
+
+def _text() -> Check:
+    """Section 4.4 beside figures 3 and 4."""
+    table = figures.table("section4.4")
+    outcomes: dict[str, bool] = {}
+    for row, values in table.rows.items():
+        dataset, model = row.split("/")
+        figure = figures.table("figure3" if dataset == "country211" else "figure4")
+        for column, value in zip(table.columns, values, strict=True):
+            if value is not None:
+                shown = figure.value(model, column) if column in figure.columns else None
+                told = "no such bar" if shown is None else f"{shown:g}"
+                outcomes[f"{row} {column} ({value:g}, {figure.number}: {told})"] = value == shown
+    return Check.of_outcomes("The figures in section 4.4's text are those of figures 3 and 4.", outcomes)
+
+
+def _poster() -> Check:
+    poster, table = figures.table("poster"), figures.table("table9")
+    exchanged = {"race": "gender", "gender": "race"}
+    outcomes: dict[str, bool] = {}
+    for row, values in poster.rows.items():
+        for column, value in zip(poster.columns, values, strict=True):
+            attribute, plan = column.split("/")
+            other = table.value(row, f"{exchanged[attribute]}/{plan}")
+            assert value is not None
+            assert other is not None
+            name = f"{row} {column} ({value:g}, table 9's {exchanged[attribute]} {other:g})"
+            outcomes[name] = abs(value - other) < 0.051
+    return Check.of_outcomes("The poster's bias table is table 9 with race and gender exchanged.", outcomes)
 
 
 def _multiples() -> Check:
@@ -98,7 +191,7 @@ def _multiples() -> Check:
             if column.startswith("race") and value is not None:
                 steps = round(value / math.log(1.5))
                 outcomes[f"{row} {column}"] = abs(value - steps * math.log(1.5)) < 0.051
-    return _check("Table 9's race values are whole multiples of ln 1.5.", outcomes)
+    return Check.of_outcomes("Table 9's race values are whole multiples of ln 1.5.", outcomes)
 
 
 def _unpruned() -> Check:
@@ -111,4 +204,4 @@ def _unpruned() -> Check:
             known = anchor.value(model.paper_name, dataset)
             good = printed is not None and known is not None and abs(printed - known) <= 1
             outcomes[f"{model.paper_name} {dataset}"] = good
-    return _check("Unpruned accuracies are within one point of open_clip's own figures.", outcomes)
+    return Check.of_outcomes("Unpruned accuracies are within one point of open_clip's own figures.", outcomes)

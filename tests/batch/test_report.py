@@ -18,9 +18,11 @@ import pytest
 from batch.report import __main__ as report
 from batch.report import figures as charts
 from batch.report import page as document
+from batch.report.sections import audit as report_audit
 from batch.report.sections import questions as report_questions
 from batch.report.sections import truth as report_truth
 from ccs import paper, results
+from ccs.errors import InputError
 from tests.support.results_sample import manifest_for
 
 MODEL = "ViT-B-32/openai"
@@ -203,7 +205,7 @@ def test_without_results_the_published_side_stands_alone(tmp_path: Path) -> None
     (tmp_path / "empty").mkdir()
     text, page = run(tmp_path / "empty", tmp_path / "out")
     for key, table in paper.tables().items():
-        if key not in ("table4", "open_clip", "v1-table2", "section4.4"):
+        if key not in ("table4", "open_clip", "v1-table2", "section4.4", "poster"):
             assert f"{table.number}. {table.title}" in text, key
     assert "| **All** |  | 473 | 0 | 0 |" in text
     row = line(
@@ -363,3 +365,17 @@ def test_intervals_are_drawn_to_their_ends() -> None:
     assert [trace.error_x.array for trace in traces] == [(2.0,), (0.0,)]
     assert traces[0].error_x.arrayminus == (1.0,)
     assert [trace.marker.symbol for trace in traces] == ["diamond", "diamond-open"]
+
+
+def test_the_counts_in_the_documents_are_those_of_the_audit(tmp_path: Path) -> None:
+    text = Path("docs/reproduction.md").read_text()
+    assert report_audit.with_counts(text) == text
+    stale = tmp_path / "reproduction.md"
+    stale.write_text(f"before\n{report_audit.START}\nold counts\n{report_audit.END}\nafter\n")
+    report_audit.write_counts(tmp_path / "report")
+    assert (
+        stale.read_text()
+        == f"before\n{report_audit.START}\n{report_audit.counts()}\n{report_audit.END}\nafter\n"
+    )
+    with pytest.raises(InputError, match="lacks the lines"):
+        report_audit.with_counts("no markers")

@@ -11,7 +11,7 @@ import pytest
 from ccs import paper
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.paper import checks, comparison
+from ccs.paper import audit, checks, comparison
 from ccs.results import Results
 from tests.support.shared import SHARED
 
@@ -82,12 +82,61 @@ def test_unknown_table() -> None:
 
 
 def test_what_the_printed_figures_say_of_one_another() -> None:
-    whole = [check for check in checks.checks() if check.holds == check.of]
-    assert len(whole) == 5
-    (unpruned,) = (check for check in checks.checks() if check.holds < check.of)
+    found = checks.checks()
+    assert all(check.of - check.holds == len(check.exceptions) for check in found)
+    failing = {check.statement.split()[0]: check for check in found if check.exceptions}
+    assert (len(failing), len(found)) == (4, 11)
+    # No model of table 4 is possible, every one of the first version's table 2 is.
+    assert [name.split(",")[0] for name in failing["Two"].exceptions] == ["Table 4"] * 6
+    assert [name.split()[0] for name in failing["Table"].exceptions] == ["L23.H11", "L22.H10", "L11.H0"]
     # CIFAR-10 and Oxford-Pets in all six models, CIFAR-100 in two.
-    assert unpruned.of - unpruned.holds == len(unpruned.exceptions) == 14
-    assert sum("cifar100" in name for name in unpruned.exceptions) == 2
+    assert len(failing["Unpruned"].exceptions) == 14
+    assert sum("cifar100" in name for name in failing["Unpruned"].exceptions) == 2
+    poster = next(check for check in found if check.statement.startswith("The poster"))
+    assert {name.split()[0] for name in poster.exceptions} == {"ViT-L-14-OpenAI"}
+
+
+def sentence(where: str, text: str, values: audit.Figures | None = None) -> checks.Check:
+    (found,) = (c for c in audit.audit(values) if where in c.source and text in c.statement)
+    return found
+
+
+def test_the_audit_counts_cells_for_and_against_each_sentence() -> None:
+    assert len({(check.source, check.statement) for check in audit.audit()}) == len(audit.SENTENCES)
+    fairface = sentence("table 8", "FairFace pruning")
+    assert (fairface.holds, fairface.of) == (11, 12)
+    assert fairface.exceptions == ("Table 8, ViT-L-14-OpenAI race (original 59.3, high 59.8)",)
+    # Equal figures are not lower: Country-211 of ViT-B-32-datacomp has 4.37 for high and for low.
+    lower = sentence("abstract", "low heads").exceptions
+    assert "Table 6, ViT-B-32-datacomp country211 (low 4.37, high 4.37)" in lower
+    # "1 to 3 points": the widest range is that of ViT-B-16-OpenAI on CIFAR-10, 63.93 to 76.74.
+    assert "Table 3, ViT-B-16-OpenAI cifar10 (range 12.81)" in sentence("table 3", "1 to 3").exceptions
+    # Table 7 in both readings of its headings; no cell is equal, so the two add up.
+    printed, swapped = sentence("7 as printed", ""), sentence("headings exchanged", "")
+    assert (printed.holds, swapped.holds, printed.of) == (4, 14, 18)
+
+
+def test_the_audit_runs_over_a_part_of_the_measurements() -> None:
+    assert all(check.of == 0 for check in audit.audit({}))
+    rows = [row(), row(plan="high", value=0.7), row(plan="low", value=0.6)]
+    results = measured_by({"pruning": pd.DataFrame(rows)})
+    values = audit.measured({results.model: results})
+    assert values["table5", "ViT-B-32-OpenAI", "cifar100/high"] == pytest.approx(70)
+    drops = sentence("table 5", "in every case", values)
+    assert (drops.holds, drops.of) == (0, 1)
+
+
+def test_the_audit_takes_the_correct_metric_of_measured_bias() -> None:
+    about = {"attribute": "race", "occupation": "", "target": "pool", "dataset": "fairface-1.25"}
+    about |= {"chance": 10.3, "chance_low": 9.0, "chance_high": 11.0}
+    rows = [
+        row(metric="MaxSkew sum", mode=mode, value=value, **about)
+        for mode, value in (("correct", 20.0), ("as-published", 61.0))
+    ]
+    results = {"ViT-B-32/openai": measured_by({"bias": pd.DataFrame(rows)})}
+    place = ("table8", "ViT-B-32-OpenAI", "race/original")
+    assert audit.measured(results)[place] == 20
+    assert audit.measured(results, correct=False)[place] == 61
 
 
 def test_repeated_labels_counts_concepts_not_heads() -> None:
