@@ -47,9 +47,6 @@ def load(name: str, *, device: str = "cpu", precision: str = "fp32") -> Model:
     source = find(name)
     refuse_without_cls_readout(source)
     clip, tokenizer = create(source, usable_device(device))
-    for parameter, values in clip.named_parameters():
-        if not torch.isfinite(values).all():
-            raise InputError(f"The weights of {source.name} are not all finite numbers: {parameter} is not.")
     return Model(source, clip, tokenizer, _PRECISIONS[precision])
 
 

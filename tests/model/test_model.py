@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ import ccs
 from ccs import InputError
 from ccs.model import model as models
 from ccs.model.model import Model
-from tests.support.tiny_model import write_tiny_model
 
 Pictures = Callable[[int], list[Image.Image]]
 
@@ -137,180 +134,12 @@ def test_what_a_loaded_model_says_of_itself(tiny_model: Model) -> None:
     assert repr(tiny_model) == "<Model tiny: 6 layers of 4 heads, 32 px>"
 
 
-def test_open_clips_names_with_untrained_weights() -> None:
-    model = ccs.load("ViT-S-32-alt/random")
-    assert (model.name, model.architecture, model.tag) == ("ViT-S-32-alt/random", "ViT-S-32-alt", "random")
-    state = torch.random.get_rng_state()
-    assert ccs.load("ViT-S-32-alt/random").weights_hash == model.weights_hash
-    assert torch.equal(torch.random.get_rng_state(), state)  # the caller's random numbers go on undisturbed
-
-
 def test_a_picture_of_the_embedded_models() -> None:
     names = models.embedded()
     model = ccs.load(names[0])
     assert model.name == names[0]
     assert len(model.heads) >= 24
     assert model.embed_texts(["a dog"]).shape == (1, model.dim)
-
-
-# -- weights that open_clip would fetch ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-    """Register a tag of a tiny architecture whose weights lie in a file, as if they had been downloaded."""
-    import open_clip
-    from open_clip import factory, pretrained
-
-    monkeypatch.setattr(factory, "_MODEL_CONFIG_PATHS", list(factory._MODEL_CONFIG_PATHS))
-    monkeypatch.setattr(factory, "_MODEL_CONFIGS", dict(factory._MODEL_CONFIGS))
-
-    def register(*, config_quick: bool, weights_quick: bool, tag: str = "made") -> None:
-        folder = write_tiny_model(tmp_path / "made", quick_gelu=config_quick)
-        config = json.loads((folder / "open_clip_config.json").read_text())["model_cfg"]
-        (tmp_path / "ViT-tiny.json").write_text(json.dumps(config))
-        open_clip.add_model_config(tmp_path / "ViT-tiny.json")
-        entry = {"file": str(folder / "open_clip_model.safetensors"), "quick_gelu": weights_quick}
-        entry |= {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)}
-        monkeypatch.setitem(pretrained._PRETRAINED, "ViT-tiny", {tag: entry})
-
-    return register
-
-
-@pytest.mark.parametrize("weights_quick", [False, True])
-def test_a_tag_decides_the_activation_and_the_preprocessing(
-    fetched: Callable[..., None], weights_quick: bool, tmp_path: Path
-) -> None:
-    import open_clip
-
-    fetched(config_quick=False, weights_quick=weights_quick)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # open_clip's warning of a mismatch included
-        model = ccs.load("ViT-tiny/made")
-    right = open_clip.create_model("ViT-tiny", "made", force_quick_gelu=weights_quick).eval()
-    wrong = open_clip.create_model("ViT-tiny", None, force_quick_gelu=not weights_quick).eval()
-    wrong.load_state_dict(right.state_dict())
-    x = torch.randn(3, 3, 32, 32)
-    with torch.no_grad():
-        np.testing.assert_allclose(model.embed_images(x), right.encode_image(x, normalize=True), atol=1e-5)
-        assert np.abs(model.embed_images(x) - wrong.encode_image(x, normalize=True).numpy()).max() > 1e-4
-    assert model.config["quick_gelu"] is weights_quick
-    assert tuple(model.preprocess_config["mean"]) == (0.1, 0.2, 0.3)
-
-
-def test_weights_trained_without_quick_gelu_do_not_fit_such_an_architecture(
-    fetched: Callable[..., None],
-) -> None:
-    fetched(config_quick=True, weights_quick=False)
-    with pytest.raises(
-        InputError, match="ViT-tiny uses QuickGELU and the weights 'made' were trained with GELU"
-    ):
-        ccs.load("ViT-tiny/made")
-
-
-# -- what cannot be loaded -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("organizm", r"There is no model 'organizm'"),
-        ("ViT-B-32/opanai", r"ViT-B-32 has no weights 'opanai'; there are openai, "),
-        ("ViT-B-32", r"ViT-B-32 needs the name of its weights, such as ViT-B-32/openai"),
-        ("vit-b-23/openai", r"Did you mean .*ViT-B-32/openai"),
-        ("", r"There is no model ''"),
-        ("no/such/folder", r"nor a folder"),
-        ("RN50/openai", r"RN50/openai cannot be taken apart by head because its image tower is a ResNet"),
-        ("ViT-B-16-SigLIP/webli", r"timm's vit_base_patch16_siglip_224"),
-        ("coca_ViT-B-32/laion2b_s13b_b90k", r"it pools its tokens by attention"),
-        ("ViT-SO400M-14-SigLIP/webli", r"cannot be taken apart"),
-    ],
-)
-def test_a_wrong_name_gets_one_clear_sentence(name: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        ccs.load(name)
-
-
-def test_average_pooling_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="tokens are pooled by 'avg'"):
-        ccs.load(str(write_tiny_model(tmp_path, pool_type="avg")))
-
-
-@pytest.mark.parametrize("name", ["ViT-B-32/openai", "hf-hub:nobody/nothing", "ViT-B-32/metaclip_fullcc"])
-def test_weights_out_of_reach_are_named_with_their_source(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", "/nonexistent")
-    with pytest.raises(InputError, match=r"could not be loaded from .*what works offline is") as caught:
-        ccs.load(name)
-    assert name in str(caught.value)
-    source = {
-        "ViT-B-32/openai": "timm/vit_base_patch32_clip_224.openai",
-        "hf-hub:nobody/nothing": "nobody/nothing",
-    }
-    assert source.get(name, "metaclip") in str(caught.value)
-
-
-@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_weights_that_are_not_numbers_are_refused(tiny_folder: Path, tmp_path: Path, poison: float) -> None:
-    folder = shutil.copytree(tiny_folder, tmp_path / "poisoned")
-    weights = load_file(folder / "open_clip_model.safetensors")
-    weights["visual.transformer.resblocks.3.mlp.c_fc.bias"][5] = poison
-    save_file(weights, folder / "open_clip_model.safetensors")
-    with pytest.raises(InputError, match=r"poisoned are not all finite numbers: visual\S+3\.mlp\.c_fc\.bias"):
-        ccs.load(str(folder))
-
-
-def spoil(folder: Path, how: str) -> None:
-    config, weights = folder / "open_clip_config.json", folder / "open_clip_model.safetensors"
-    if how == "no config":
-        config.unlink()
-    elif how == "no json":
-        config.write_text("{")
-    elif how == "no model_cfg":
-        config.write_text("{}")
-    elif how == "no vision_cfg":
-        config.write_text('{"model_cfg": {"embed_dim": 3}}')
-    elif how == "unknown entry":
-        text = json.loads(config.read_text())
-        text["model_cfg"]["vision_cfg"]["hats"] = 3
-        config.write_text(json.dumps(text))
-    elif how == "no weights":
-        weights.unlink()
-    elif how == "weights cut short":
-        weights.write_bytes(weights.read_bytes()[:1000])
-    elif how == "a weight missing":
-        values = load_file(weights)
-        del values["visual.proj"]
-        save_file(values, weights)
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("no config", r"has no open_clip_config\.json"),
-        ("no json", "is not an open_clip configuration"),
-        ("no model_cfg", "is not an open_clip configuration"),
-        ("no vision_cfg", "has no 'vision_cfg'"),
-        ("unknown entry", "hats"),
-        ("no weights", "could not be loaded"),
-        ("weights cut short", "could not be loaded"),
-        ("a weight missing", "could not be loaded"),
-    ],
-)
-def test_a_spoilt_folder_is_named(tiny_folder: Path, tmp_path: Path, how: str, message: str) -> None:
-    folder = shutil.copytree(tiny_folder, tmp_path / "spoilt")
-    spoil(folder, how)
-    with pytest.raises(InputError, match=message) as caught:
-        ccs.load(str(folder))
-    assert "spoilt" in str(caught.value)
-
-
-@pytest.mark.parametrize("device", ["cuda:77", "abacus"])
-def test_a_device_that_is_not_there(tiny_folder: Path, device: str) -> None:
-    with pytest.raises(InputError, match=f"The device '{device}' cannot be used here"):
-        ccs.load(str(tiny_folder), device=device)
 
 
 def test_an_unknown_precision(tiny_folder: Path) -> None:

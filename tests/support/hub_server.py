@@ -331,8 +331,8 @@ class _Handler(BaseHTTPRequestHandler):
             repository.variables[wanted["key"]] = wanted["value"]
             self._send(200, {key: {"value": value} for key, value in repository.variables.items()})
 
-    def resolve(self, body: bytes, kind: str, name: str, revision: str, file: str) -> None:
-        if found := self._at(kind, name, revision):
+    def resolve(self, body: bytes, kind: str | None, name: str, revision: str, file: str) -> None:
+        if found := self._at(kind or "models", name, revision):
             repository, sha, files = found
             if repository.gated:
                 known = self.headers.get("Authorization") is not None
@@ -372,8 +372,8 @@ _ROUTES: list[tuple[str, str, Any]] = [
     ("PUT", f"/api/{_KIND}/{_NAME}/settings", _Handler.settings),
     ("POST", f"/api/{_KIND}/{_NAME}/variables", _Handler.variable),
     ("GET", f"/api/{_KIND}/{_NAME}/variables", _Handler.variables),
-    ("HEAD", f"/{_KIND}/{_NAME}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", _Handler.resolve),
-    ("GET", f"/{_KIND}/{_NAME}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", _Handler.resolve),
+    ("HEAD", f"/(?:{_KIND}/)?{_NAME}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", _Handler.resolve),
+    ("GET", f"/(?:{_KIND}/)?{_NAME}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", _Handler.resolve),
 ]
 
 
