@@ -264,7 +264,8 @@ def _from_scores(claim: Claim, results: Results) -> Measured | None:
     if claim.measure == "level":
         value = float((scores["level"] == claim.plan).sum())
     elif claim.measure == "ccs":
-        value = float((scores["ccs"] == claim.k).mean())
+        known = scores["ccs"].dropna()  # a head whose CCS is unknown is left out, not counted as another
+        value = float((known == claim.k).mean())
     else:
         labels = queries.of_level(scores, "high")["label"]
         value = repeated_labels(labels.dropna().tolist()) / len(labels) if len(labels) else math.nan

@@ -7,6 +7,7 @@ count from 0. Numbers are as printed.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -121,6 +122,34 @@ def concept_heads(name: str, concept: str) -> HeadSet:
     if concept in exceptions:
         return HeadSet.parse(exceptions[concept])
     return HeadSet(head for head, label in head_labels(name)["high"].items() if label == concept)
+
+
+@cache
+def drawn_sets(name: str) -> dict[str, HeadSet]:
+    """The heads that the released code draws: "random", "equal-high" and "equal-low".
+
+    The code seeds Python's generator with 0 when it is imported and draws once per model, in the order of
+    `models()`, one process per kind of plan. Random heads come from outside of the high ones, in order of
+    layer and head: of the last four layers, but for ViT-B-32-OpenAI of all twelve. As no model has fewer high
+    than low heads, "equal-low" is every low head.
+    """
+    asked = model(name)
+    generators = {kind: random.Random(0) for kind in ("random", "equal-high", "equal-low")}
+    for one in models():
+        high, low = (list(head_labels(one.name)[level]) for level in ("high", "low"))
+        layers = range(0 if one.name == "ViT-B-32/openai" else one.layers - 4, one.layers)
+        others = [
+            Head(layer, head)
+            for layer in layers
+            for head in range(one.heads_per_layer)
+            if Head(layer, head) not in high
+        ]
+        size = min(len(high), len(low))
+        choices = {"random": (others, len(high)), "equal-high": (high, size), "equal-low": (low, size)}
+        drawn = {kind: HeadSet(generators[kind].sample(*choice)) for kind, choice in choices.items()}
+        if one == asked:
+            break
+    return drawn
 
 
 @cache

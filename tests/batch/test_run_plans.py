@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from pathlib import Path
 
 import numpy as np
@@ -140,3 +141,12 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, name
 def named(row):
     """A row's name: its text columns and its seed."""
     return (*(value for value in row.values() if isinstance(value, str)), row["seed"])
+
+
+def test_a_model_of_the_study_has_the_heads_that_it_lists_and_those_that_its_code_draws():
+    found = {plan.name: plan for plan in plans._published(SimpleNamespace(name="ViT-B-32/openai"))}
+    assert {"published-high", "published-random", "published-equal-low"} < set(found)
+    assert str(found["published-concept:Colors"].off) == "L11.H5"
+    assert min(head.layer for head in found["published-random"].off) == 0
+    assert all(plan.seed is None for plan in found.values())
+    assert plans._published(SimpleNamespace(name="organism")) == []

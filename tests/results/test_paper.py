@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pandas as pd
@@ -41,6 +42,26 @@ def test_concept_plans_follow_the_released_code() -> None:
     assert swapped == HeadSet([Head(23, 3)])
     assert swapped <= paper.head_sets("ViT-L-14-LAION")["moderate"]
     assert paper.concept_heads("ViT-B-32/openai", "Weather") == HeadSet()
+
+
+def test_the_draws_of_the_released_code_come_out_again() -> None:
+    # What the code does in one process: one generator for the whole module, seeded once, a draw per model.
+    random.seed(0)
+    for model in paper.models():
+        high = list(paper.head_labels(model.name)["high"])
+        first = 0 if model.paper_name == "ViT-B-32-OpenAI" else model.layers - 4
+        names = [f"L{i}.H{j}" for i in range(first, model.layers) for j in range(model.heads_per_layer)]
+        drawn = random.sample([name for name in names if Head.parse(name) not in high], len(high))
+        assert str(paper.drawn_sets(model.name)["random"]) == str(HeadSet(map(Head.parse, drawn)))
+        assert paper.drawn_sets(model.name)["equal-low"] == paper.head_sets(model.name)["low"]
+        assert paper.drawn_sets(model.name)["equal-high"] < paper.head_sets(model.name)["high"]
+    # The order is that of the code's lists, not of layers and heads.
+    assert list(map(str, paper.head_labels("ViT-B-32-OpenAI")["low"])) == [
+        "L8.H5",
+        "L11.H0",
+        "L11.H8",
+        "L9.H9",
+    ]
 
 
 def test_occupations_and_templates() -> None:
@@ -238,3 +259,12 @@ def test_levels_shares_and_ratio_come_from_the_scores() -> None:
         measured = comparison.compare(claim(key, "ViT-B-32-OpenAI", column), measured_by(tables)).measured
         assert measured is not None
         assert measured.value == expected
+
+
+def test_a_head_of_unknown_ccs_is_in_no_share() -> None:
+    scores = pd.DataFrame({"layer": 8, "head": range(4), "k": 5, "ccs": [5, 5, 0, None], "level": ""})
+    found = comparison.compare(
+        claim("table10", "ViT-B-32-OpenAI", "CCS@5"), measured_by({"scores": scores})
+    ).measured
+    assert found is not None
+    assert found.value == pytest.approx(2 / 3)
