@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
