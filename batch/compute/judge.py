@@ -9,15 +9,14 @@ from batch.compute.processes import Processes
 from batch.compute.settings import Settings
 from batch.compute.stages import STAGES, Stage, Store, digest
 from ccs.heads import Head
-from ccs.judges.estimates import estimate_table
 from ccs.judges.labeler import open_labeler
 from ccs.judges.panel import check_refresh, open_panel
-from ccs.judges.prices import Spending
+from ccs.judges.prices import Spending, estimate_table
 from ccs.judges.question import Question
-from ccs.judges.settings import TAGS, JudgeSettings
+from ccs.judges.settings import JudgeSettings
 from ccs.judges.tags import TagsJudge
 from ccs.texts import concepts
-from ccs.texts.labels import Label, chance_by_tags, label_by_tags
+from ccs.texts.labels import TAGS, Label, chance_by_tags, label_by_tags
 from ccs.texts.pools import Pool
 from ccs.texts.textspan import Span
 

@@ -4,44 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import random
+import contextlib
+import functools
+import hashlib
+import json
 import time
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
 from ccs.errors import InputError
-from ccs.judges import batches
 from ccs.judges.cache import Cache
-from ccs.judges.prices import Price, Spending, largest_usage
-from ccs.judges.provider import Outcome, Provider, Request, TransientError, UnscoredError, Usage, check
-from ccs.judges.settings import JudgeSettings
+from ccs.judges.prices import CostEstimate, Price, Prices, Spending, expected_usage, largest_usage
+from ccs.judges.provider import Provider, Request, TransientError, UnscoredError, Usage
+from ccs.judges.question import OffSchemaError, parse_reply
+from ccs.judges.settings import JudgeSettings, JudgeSpec
 
 T = TypeVar("T")
 
 _POLL = 0.2  # seconds between looks at a question that another process is asking
-_MARGIN = 60.0  # seconds that a claim outlasts what it is for
+_INTERRUPTED = "interrupted: before it was asked"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer that follows its schema, as it was parsed; or None with the cause."""
+
+    content: Mapping[str, Any] | None
+    cause: str = ""
 
 
 @dataclass
 class Tally:
-    """What a run did with one judge: requests sent (retries too), answers found in the cache, answers
-    collected from batches, questions left unscored, tokens used, US dollars spent (None: price unknown)."""
+    """What a run did with one judge: requests sent (including retries), answers found in the cache,
+    requests left unscored, tokens used, US dollars spent (None: price unknown)."""
 
     judge: str
     requests: int = 0
     cached: int = 0
-    collected: int = 0
     unscored: int = 0
-    pending: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     dollars: float | None = 0.0
 
 
 class Caller:
-    """One provider during one run."""
+    """One provider during one run. See `open_caller`."""
 
     def __init__(
         self, provider: Provider, settings: JudgeSettings, price: Price | None, spending: Spending
@@ -50,181 +61,207 @@ class Caller:
         self.settings = settings
         self.price = price
         self.spending = spending
-        self.tally = Tally(provider.name, dollars=None if price is None else 0.0)
+        self.name = provider.spec.name
+        self.tally = Tally(self.name, dollars=None if price is None else 0.0)
         self._next_start = 0.0
         self._paused_until = 0.0
 
-    def idle(self, cache: Cache, requests: Mapping[str, Request], fresh: Collection[str]) -> bool:
-        """Tell whether everything is answered already, so that neither a key nor the network is needed."""
-        return all(key not in fresh and cache.get(key) for key in requests)
+    def describe(self) -> dict[str, Any]:
+        """Return the model for a manifest. No key, no URL."""
+        identity = {name: value for name, value in self.provider.identity().items() if name != "base_url"}
+        return {"name": self.name, "stand_in": False} | identity
 
-    async def run(
-        self, cache: Cache, requests: Mapping[str, Request], fresh: Collection[str], stop: asyncio.Event
-    ) -> dict[str, Outcome]:
-        """Answer requests by key. `fresh` keys are asked although they are cached.
+    def estimate(self, requests: Sequence[Request]) -> CostEstimate:
+        """Return what asking would cost; neither a key nor the network is needed."""
+        by_key = {self.provider.cache_key(request): request for request in requests}
+        left = by_key
+        if self.settings.cache.exists():  # a dry run leaves no file behind
+            with Cache(self.settings.cache) as cache:
+                left = self.unanswered(cache, requests)
+        usages = [expected_usage(request) for request in left.values()]
+        bounds = [largest_usage(request, self.settings.max_tokens) for request in left.values()]
+        return CostEstimate(
+            judge=self.name,
+            questions=len(by_key),
+            cached=len(by_key) - len(left),
+            requests=len(left),
+            input_tokens=sum(usage.input_tokens for usage in usages),
+            output_tokens=sum(usage.output_tokens for usage in usages),
+            dollars=None if self.price is None else sum(map(self.price.cost, usages)),
+            at_most=None if self.price is None else sum(map(self.price.cost, bounds)),
+        )
+
+    def unanswered(self, cache: Cache, requests: Sequence[Request]) -> dict[str, Request]:
+        """Return by cache key what must be sent; if nothing, neither a key nor the network is needed."""
+        keys = map(self.provider.cache_key, requests)
+        return {
+            key: request
+            for key, request in zip(keys, requests, strict=True)
+            if self._is_refreshed(request) or cache.get(key) is None
+        }
+
+    def _is_refreshed(self, request: Request) -> bool:
+        names = {"all", self.name, self.provider.kind, request.head_key}
+        return not names.isdisjoint(self.settings.refresh)
+
+    async def run(self, cache: Cache, requests: Sequence[Request], stop: asyncio.Event) -> list[Answer]:
+        """Answer requests in their order, equal ones once. The provider is open if any needs sending.
 
         Once `stop` is set nothing more is sent, while requests in flight end and are stored. Raises
         InputError (a key or a model that the server does not accept) after those.
         """
-        self._slots = asyncio.Semaphore(self.settings.concurrency)  # belongs to this run's event loop
-        if self.idle(cache, requests, fresh):
-            outcomes = {key: Outcome(answer.text) for key in requests if (answer := cache.get(key))}
-            self.tally.cached += len(outcomes)
-            return outcomes
-        async with self.provider:
-            collected, failed = await batches.collect(self, cache)
-            fresh = set(fresh) - collected
-            outcomes = {key: Outcome(None, cause) for key, cause in failed.items() if key in requests}
-            rest = {key: request for key, request in requests.items() if key not in outcomes}
-            if self.settings.batch and self.provider.has_batches:
-                outcomes |= await batches.submit(self, cache, rest, fresh, stop)
-            else:
-                asked = [
-                    asyncio.create_task(self._settle(cache, key, request, key in fresh, stop))
-                    for key, request in rest.items()
-                ]
-                outcomes |= dict(zip(rest, await finish(asked, stop), strict=True))
-        for outcome in outcomes.values():
-            self.tally.pending += outcome.cause.startswith("pending")
-            self.tally.unscored += outcome.text is None
-        return {key: outcomes[key] for key in requests}
+        keys = [self.provider.cache_key(request) for request in requests]
+        left = self.unanswered(cache, requests)
+        answers = {key: Answer(cache.get(key)) for key in keys if key not in left}
+        self.tally.cached += len(answers)
+        if left:
+            self._slots = asyncio.Semaphore(self.settings.concurrency)  # belongs to this run's event loop
+            settling = [self._settle(cache, key, request, stop) for key, request in left.items()]
+            answers |= dict(zip(left, await _finish(settling, stop), strict=True))
+        self.tally.unscored += sum(answer.content is None for answer in answers.values())
+        return [answers[key] for key in keys]
 
-    def known(self, cache: Cache, key: str, fresh: bool) -> Outcome | None:
-        """Return what needs no request: the cached answer, or that a batch will bring it."""
-        if not fresh and (answer := cache.get(key)):
-            self.tally.cached += 1
-            return Outcome(answer.text)
-        if made := cache.pending([key]).get(key):
-            return batches.pending_outcome(made)
-        return None
-
-    async def _settle(
-        self, cache: Cache, key: str, request: Request, fresh: bool, stop: asyncio.Event
-    ) -> Outcome:
-        failures, cause = 0, "interrupted: before it was asked"
-        lease = self.settings.timeout + self.settings.max_wait + self.settings.max_delay + _MARGIN
-        try:
-            while True:
-                async with self._slots:
-                    if stop.is_set():
-                        return Outcome(None, cause)
-                    wait = _POLL
-                    if cache.claim(key, lease):
+    async def _settle(self, cache: Cache, key: str, request: Request, stop: asyncio.Event) -> Answer:
+        """Ask for an answer, or wait for the process that is asking for it."""
+        settings = self.settings
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(TransientError),
+            stop=stop_after_attempt(settings.retries + 1),
+            wait=wait_exponential_jitter(settings.delay, settings.max_delay, jitter=settings.delay),
+            sleep=functools.partial(_sleep, stop=stop),
+            reraise=True,
+        )
+        while True:
+            async with self._slots:
+                if stop.is_set():
+                    return Answer(None, _INTERRUPTED)
+                if cache.claim(key):
+                    try:
                         # Looked up only under the claim: a holder before us may have answered it.
-                        if failures == 0 and (known := self.known(cache, key, fresh)):
-                            return known
-                        try:
-                            result = await self._attempt(cache, key, request)
-                        except InputError:
-                            stop.set()  # before another question takes the slot
-                            raise
-                        if isinstance(result, Outcome):
-                            return result
-                        failures += 1
-                        cause = f"{result.cause} ({failures} attempts)"
-                        if failures > self.settings.retries:
-                            return Outcome(None, cause)
-                        if (result.after or 0.0) > self.settings.max_wait:
-                            return Outcome(None, f"{cause}; the server asks to wait {result.after:.0f} s")
-                        wait = self.backoff(failures, result.after)
-                await _sleep(wait, stop)
-        finally:
-            cache.release(key)
+                        if not self._is_refreshed(request) and (known := cache.get(key)) is not None:
+                            self.tally.cached += 1
+                            return Answer(known)
+                        return Answer(await retrying(self._attempt, cache, key, request, stop))
+                    except TransientError as error:
+                        return Answer(None, f"{error.cause} ({settings.retries + 1} attempts)")
+                    except UnscoredError as error:
+                        return Answer(None, error.cause)
+                    except InputError:
+                        stop.set()  # before another question takes the slot
+                        raise
+                    finally:
+                        cache.release(key)
+            await _sleep(_POLL, stop)
 
-    async def _attempt(self, cache: Cache, key: str, request: Request) -> Outcome | TransientError:
-        await self._pace()
-        most = 0.0
-        if self.price is not None:
-            most = self.price.cost(largest_usage(request, self.settings.max_tokens))
+    async def _attempt(
+        self, cache: Cache, key: str, request: Request, stop: asyncio.Event
+    ) -> Mapping[str, Any]:
+        """Ask once and store the answer. Raises UnscoredError, TransientError or InputError."""
+        await self._pace(stop)
+        if stop.is_set():
+            raise UnscoredError(_INTERRUPTED)
+        most = self._cost(largest_usage(request, self.settings.max_tokens))
         if not await self.spending.promise(most):
-            return Outcome(None, f"budget: asking could exceed {self.spending.limit:.2f} dollars")
-        actual = most
+            raise UnscoredError(f"budget: asking could exceed {self.spending.limit:.2f} dollars")
+        spent = most
         try:
             self.tally.requests += 1
             async with asyncio.timeout(self.settings.timeout):
-                reply = await self.provider.send(request)
-            actual = self.count(reply.usage)
-            outcome = check(reply, request.schema)
-            if outcome.text is not None:
-                cache.put(key, self.provider.name, reply.text, reply.usage)
-            return outcome
+                text, usage = await self.provider.send(request)
+            spent = self._count(usage)
+            answer = parse_reply(text, request.schema)
+            cache.put(key, self.name, answer, usage)
+            return answer
+        except OffSchemaError as error:
+            raise UnscoredError(f"off-schema: {error}") from None
         except TimeoutError:
-            return TransientError(f"timeout: no answer in {self.settings.timeout:g} s", sent=True)
+            raise TransientError(f"timeout: no answer in {self.settings.timeout:g} s", sent=True) from None
         except TransientError as error:
-            actual = most if error.sent else 0.0
-            return error
-        except InputError:
-            actual = 0.0
+            spent = most if error.sent else 0.0
+            after = error.after or 0.0
+            if after > self.settings.max_wait:
+                raise UnscoredError(f"{error.cause}; the server asks to wait {after:.0f} s") from None
+            # A server that asks to wait means every request of this judge.
+            self._paused_until = max(self._paused_until, time.monotonic() + after)
             raise
         except UnscoredError as error:
-            actual = self.count(error.usage)
-            return Outcome(None, error.cause)
+            spent = self._count(error.usage)
+            raise
+        except InputError:
+            spent = 0.0
+            raise
         finally:
-            self.spending.settle(most, actual)
+            self.spending.settle(most, spent)
             if self.tally.dollars is not None:
-                self.tally.dollars += actual
+                self.tally.dollars += spent
 
-    def count(self, usage: Usage) -> float:
-        """Add a reply's tokens to the tally and return what it cost outside a batch."""
-        self.tally.input_tokens += usage.input_tokens
-        self.tally.output_tokens += usage.output_tokens
+    def _cost(self, usage: Usage) -> float:
         return 0.0 if self.price is None else self.price.cost(usage)
 
-    def backoff(self, failures: int, after: float | None) -> float:
-        """Return the seconds to wait after a failure. A server's own wish holds for all its requests."""
-        wait = min(self.settings.max_delay, self.settings.delay * 2.0 ** (failures - 1))
-        wait *= random.uniform(0.5, 1.0)
-        if after is not None:
-            self._paused_until = max(self._paused_until, time.monotonic() + after)
-            wait = max(wait, after)
-        return wait
+    def _count(self, usage: Usage) -> float:
+        """Add a reply's tokens to the tally and return what it cost."""
+        self.tally.input_tokens += usage.input_tokens
+        self.tally.output_tokens += usage.output_tokens
+        return self._cost(usage)
 
-    async def _pace(self) -> None:
+    async def _pace(self, stop: asyncio.Event) -> None:
         """Wait for a turn: starts are spread evenly over the minute, and none falls into a server's pause."""
-        start = max(time.monotonic(), self._next_start, self._paused_until)
+        start = max(time.monotonic(), self._next_start)
         if self.settings.per_minute is not None:
             self._next_start = start + 60.0 / self.settings.per_minute
-        while (wait := max(start, self._paused_until) - time.monotonic()) > 0:
-            await asyncio.sleep(wait)
+        while not stop.is_set() and (wait := max(start, self._paused_until) - time.monotonic()) > 0:
+            await _sleep(wait, stop)
 
 
-def ask_all(
-    jobs: Sequence[tuple[Caller, Mapping[str, Request], Collection[str]]], cache: Path
-) -> list[dict[str, Outcome]]:
-    """Ask several models at once: for each its requests by key, and the keys to ask anew.
+def open_caller(spec: JudgeSpec, settings: JudgeSettings, prices: Prices, spending: Spending) -> Caller:
+    """Return the caller of one model. Raises InputError if a budget is set and its price is unknown."""
+    from ccs.judges.anthropic import AnthropicProvider
+    from ccs.judges.google import GoogleProvider
+    from ccs.judges.openai import CompatibleProvider, OpenAIProvider
 
-    Packages and keys of all are checked before the first request of any. Raises InputError.
+    price = prices.of(spec.name)
+    if price is None and settings.budget is not None:
+        raise InputError(
+            f"No price is known for {spec.name}, so a budget cannot be held; "
+            f"give one in a price table of your own (the known ones are {', '.join(sorted(prices.models))})."
+        )
+    kinds = (OpenAIProvider, AnthropicProvider, GoogleProvider, CompatibleProvider)
+    provider = {kind.kind: kind for kind in kinds}[spec.provider](spec, settings)
+    return Caller(provider, settings, price, spending)
+
+
+def fingerprint(instructions: str, schema: Mapping[str, Any]) -> str:
+    """Return a short digest of a prompt, so that results say which one they were made with."""
+    return hashlib.sha256((instructions + json.dumps(schema)).encode()).hexdigest()[:12]
+
+
+def ask_all(callers: Sequence[Caller], requests: Sequence[Request], cache: Path) -> list[list[Answer]]:
+    """Ask several models at once; return answers as [caller][request].
+
+    Packages and keys of all are checked before the first request to any. Raises InputError.
     """
 
-    async def main() -> list[dict[str, Outcome]]:
-        with Cache(cache) as opened:
-            for caller, requests, fresh in jobs:
-                if not caller.idle(opened, requests, fresh):
-                    caller.provider.require()
+    async def main() -> list[list[Answer]]:
+        async with contextlib.AsyncExitStack() as stack:
+            opened = stack.enter_context(Cache(cache))
+            for caller in callers:
+                if caller.unanswered(opened, requests):
+                    caller.provider.open()
+                    stack.push_async_callback(caller.provider.aclose)
             stop = asyncio.Event()
-            runs = [
-                asyncio.create_task(caller.run(opened, requests, fresh, stop))
-                for caller, requests, fresh in jobs
-            ]
-            return await finish(runs, stop)
+            return await _finish([caller.run(opened, requests, stop) for caller in callers], stop)
 
-    return _run(main())
-
-
-def _run(main: Coroutine[None, None, T]) -> T:
-    """Run a coroutine to its end, in a thread of its own where a loop is running already (a notebook)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(main)
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, main).result()
+        return asyncio.run(main())
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:  # a loop is running already: a notebook
+        return pool.submit(asyncio.run, main()).result()
 
 
-async def finish(tasks: Sequence[asyncio.Task[T]], stop: asyncio.Event) -> list[T]:
-    """Await tasks. When one fails, or the run is interrupted, set `stop` and let the others end first."""
-    if not tasks:
-        return []
+async def _finish(work: Sequence[Coroutine[None, None, T]], stop: asyncio.Event) -> list[T]:
+    """Run coroutines at once. When one fails, or the run is interrupted, `stop` is set and the others end."""
+    tasks = [asyncio.create_task(each) for each in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
@@ -235,7 +272,6 @@ async def finish(tasks: Sequence[asyncio.Task[T]], stop: asyncio.Event) -> list[
 
 
 async def _sleep(seconds: float, stop: asyncio.Event) -> None:
-    try:
+    """Sleep, but no longer than until `stop` is set."""
+    with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), seconds)
-    except TimeoutError:
-        return

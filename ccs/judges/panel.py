@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.judges.caller import Caller, Tally, ask_all
-from ccs.judges.estimates import Estimate, estimate
-from ccs.judges.prices import Prices, Spending
-from ccs.judges.provider import Provider, Request
+from ccs.judges.caller import Answer, Caller, Tally, ask_all, fingerprint, open_caller
+from ccs.judges.prices import CostEstimate, Prices, Spending
+from ccs.judges.provider import Request
 from ccs.judges.question import (
     JUDGE_INSTRUCTIONS,
     Judge,
@@ -19,12 +16,9 @@ from ccs.judges.question import (
     Question,
     judge_prompt,
     judge_schema,
-    parse_judgments,
     unscored,
 )
 from ccs.judges.settings import JudgeSettings, JudgeSpec, parse_panel
-
-_ANSWER_TOKENS = 40  # a reason of 15 words with its verdict and the JSON around it
 
 
 class Panel:
@@ -32,57 +26,55 @@ class Panel:
 
     def __init__(self, members: Sequence[Caller | Judge], settings: JudgeSettings, prices: Prices) -> None:
         self._members = tuple(members)
+        self._callers = [member for member in members if isinstance(member, Caller)]
         self.settings = settings
         self.prices = prices
-        self.pending = 0
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(_name(member) for member in self._members)
+        return tuple(member.name for member in self._members)
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
-        """What each language model was asked so far, what that used and cost."""
-        return tuple(member.tally for member in self._members if isinstance(member, Caller))
+        """What each language model has been asked so far, and what that cost."""
+        return tuple(caller.tally for caller in self._callers)
 
     def judge(self, questions: Sequence[Question]) -> list[list[list[Judgment]]]:
         """Return judgments as [question][judge][text], judges in the panel's order.
 
-        Cached answers need no request; what cannot be settled now is unscored with its cause. `pending` then
-        says how many answers a later run will find in batches. Raises InputError (a missing key or package,
-        or one that the server does not accept), with every answer received by then in the cache.
+        Cached answers need no request; what cannot be settled now is unscored with its cause. Raises
+        InputError (a missing key or package, or a key that the server does not accept), with every answer
+        received by then in the cache.
         """
-        requests = [(question.head_key, judge_request(question)) for question in questions if question.texts]
-        callers = [member for member in self._members if isinstance(member, Caller)]
-        jobs = [(caller, *keyed(caller, requests)) for caller in callers]
-        outcomes = dict(zip(callers, ask_all(jobs, self.settings.cache) if jobs else [], strict=True))
-        self.pending = sum(
-            outcome.cause.startswith("pending") for each in outcomes.values() for outcome in each.values()
-        )
+        asked = [question for question in questions if question.texts]
+        requests = [judge_request(question) for question in asked]
+        answered = ask_all(self._callers, requests, self.settings.cache) if self._callers else []
+        by_caller = {
+            caller: dict(zip(asked, answers, strict=True))
+            for caller, answers in zip(self._callers, answered, strict=True)
+        }
         columns: list[list[list[Judgment]]] = []
         for member in self._members:
             if isinstance(member, Caller):
-                columns.append([_judgments(member, question, outcomes[member]) for question in questions])
+                answers = by_caller[member]
+                columns.append([_judgments(member.name, each, answers.get(each)) for each in questions])
             else:
                 columns.append(member.judge(questions))
         return [list(row) for row in zip(*columns, strict=True)]
 
-    def estimate(self, questions: Sequence[Question]) -> tuple[Estimate, ...]:
-        """Return what `judge` would send, a judge; neither keys nor the network are needed."""
-        requests = [(question.head_key, judge_request(question)) for question in questions if question.texts]
-        return tuple(
-            estimate(member, *keyed(member, requests), lambda r: _ANSWER_TOKENS * len(r.schema["required"]))
-            for member in self._members
-            if isinstance(member, Caller)
-        )
+    def estimate(self, questions: Sequence[Question]) -> tuple[CostEstimate, ...]:
+        """Return what `judge` would send to each model; neither keys nor the network are needed."""
+        requests = [judge_request(question) for question in questions if question.texts]
+        return tuple(caller.estimate(requests) for caller in self._callers)
 
     def describe(self) -> dict[str, Any]:
-        """Return for a manifest which judges and prompt these are, and whether a stand-in is among them."""
-        return {
-            "judges": [describe(member) for member in self._members],
-            "prompt": fingerprint(JUDGE_INSTRUCTIONS, judge_schema(1)),
-            "stand_in": any(not isinstance(member, Caller) for member in self._members),
-        }
+        """Return the judges, the prompt's digest, and whether a stand-in is on the panel, for a manifest."""
+        judges = [
+            member.describe() if isinstance(member, Caller) else {"name": member.name, "stand_in": True}
+            for member in self._members
+        ]
+        prompt = fingerprint(JUDGE_INSTRUCTIONS, judge_schema(1))
+        return {"judges": judges, "prompt": prompt, "stand_in": any(judge["stand_in"] for judge in judges)}
 
 
 def open_panel(
@@ -94,8 +86,8 @@ def open_panel(
 ) -> Panel:
     """Open a panel from a line such as "openai,anthropic:claude-haiku-4-5,compatible:qwen3@http://host:8000/v1".
 
-    "default" is one model of each of the three providers. A name such as "tags" stands for the judge of that
-    name in `stand_ins`. Share `spending` with a labeler to hold both to one budget. Neither keys nor packages
+    "default" is one model from each of the three providers. A name such as "tags" stands for that judge in
+    `stand_ins`. Share `spending` with a labeler to hold both to one budget. Neither keys nor packages
     are needed until something must be sent. Raises InputError.
     """
     settings = settings or JudgeSettings()
@@ -112,40 +104,10 @@ def open_panel(
     return Panel(members, settings, prices)
 
 
-def open_caller(spec: JudgeSpec, settings: JudgeSettings, prices: Prices, spending: Spending) -> Caller:
-    """Return the caller of one model. Raises InputError if a budget is set and its price is unknown."""
-    price = prices.of(spec.name)
-    if price is None and settings.budget is not None:
-        raise InputError(
-            f"No price is known for {spec.name}, so a budget cannot be held; "
-            f"give one in a price table of your own (the known ones are {', '.join(sorted(prices.models))})."
-        )
-    return Caller(_provider(spec, settings), settings, price, spending)
-
-
-def _provider(spec: JudgeSpec, settings: JudgeSettings) -> Provider:
-    from ccs.judges.anthropic import AnthropicProvider
-    from ccs.judges.compatible import CompatibleProvider
-    from ccs.judges.google import GoogleProvider
-    from ccs.judges.openai import OpenAIProvider
-
-    kinds = (OpenAIProvider, AnthropicProvider, GoogleProvider, CompatibleProvider)
-    return {kind.kind: kind for kind in kinds}[spec.provider](spec, settings)
-
-
 def judge_request(question: Question) -> Request:
-    """Return what is sent for a question. The head's key is no part of it."""
-    return Request(JUDGE_INSTRUCTIONS, judge_prompt(question), judge_schema(len(question.texts)))
-
-
-def keyed(caller: Caller, requests: Sequence[tuple[str, Request]]) -> tuple[dict[str, Request], set[str]]:
-    """Return requests of heads by cache key, equal ones once, and which keys the settings ask for anew."""
-    provider = caller.provider
-    wanted = set(caller.settings.refresh)
-    always = not wanted.isdisjoint({"all", provider.name, provider.kind})
-    by_key = {provider.cache_key(request): request for _, request in requests}
-    fresh = {provider.cache_key(request) for head, request in requests if always or head in wanted}
-    return by_key, fresh
+    """Return what is sent for a question."""
+    schema = judge_schema(len(question.texts))
+    return Request(JUDGE_INSTRUCTIONS, judge_prompt(question), schema, question.head_key)
 
 
 def check_refresh(settings: JudgeSettings, judges: Sequence[str], head_keys: Sequence[str]) -> None:
@@ -154,32 +116,14 @@ def check_refresh(settings: JudgeSettings, judges: Sequence[str], head_keys: Seq
     for each in settings.refresh:
         if each not in known:
             raise InputError(
-                f"{each!r} can not be refreshed: it is neither `all`, nor a judge ({', '.join(judges)}), "
+                f"{each!r} cannot be refreshed: it is neither `all`, nor a judge ({', '.join(judges)}), "
                 "nor a head of this model."
             )
 
 
-def describe(member: Caller | Judge) -> dict[str, Any]:
-    """Return a judge or labeler for a manifest."""
-    if not isinstance(member, Caller):
-        return {"name": member.name, "stand_in": True}
-    identity = {k: v for k, v in member.provider.identity().items() if k != "base_url"}
-    return {"name": member.provider.name, "stand_in": False} | identity
-
-
-def fingerprint(instructions: str, schema: Mapping[str, Any]) -> str:
-    """Return a short digest of a prompt, so that results say which one they were made with."""
-    return hashlib.sha256((instructions + json.dumps(schema)).encode()).hexdigest()[:12]
-
-
-def _name(member: Caller | Judge) -> str:
-    return member.provider.name if isinstance(member, Caller) else member.name
-
-
-def _judgments(caller: Caller, question: Question, outcomes: Mapping[str, Any]) -> list[Judgment]:
-    if not question.texts:
+def _judgments(judge: str, question: Question, answer: Answer | None) -> list[Judgment]:
+    if answer is None:
         return []
-    outcome = outcomes[caller.provider.cache_key(judge_request(question))]
-    if outcome.text is None:
-        return unscored(caller.provider.name, question, outcome.cause)
-    return parse_judgments(caller.provider.name, question, outcome.text)
+    if answer.content is None:
+        return unscored(judge, question, answer.cause)
+    return [Judgment(judge, each["verdict"], each["reason"].strip(), "") for each in answer.content.values()]

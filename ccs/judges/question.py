@@ -1,4 +1,4 @@
-"""What a judge is asked and what it answers.
+"""The question put to a judge, and the reading of its reply.
 
 One question is a head's label with its K texts; one answer is K verdicts, each with a short reason. A judge
 that could not answer leaves every text of the question unscored, with the cause: unscored is never a no.
@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
 
 @dataclass(frozen=True)
 class Question:
     """Does each of `texts` belong to the concept `label`? `head_key` names the head ("L11.H5") in reports.
 
-    The key is no part of what is asked: two heads with one label and the same texts are one request.
+    The key is not sent: two heads with the same label and texts are one request.
     """
 
     head_key: str
@@ -37,7 +40,6 @@ class Judgment:
     cause: str
 
 
-@runtime_checkable
 class Judge(Protocol):
     """Anything that answers questions: a language model, or a stand-in that needs none."""
 
@@ -45,7 +47,7 @@ class Judge(Protocol):
     def name(self) -> str: ...
 
     def judge(self, questions: Sequence[Question]) -> list[list[Judgment]]:
-        """Return one list of judgments a question, one judgment a text, in the order given."""
+        """Return one list of judgments per question, one judgment per text, in the order given."""
         ...
 
 
@@ -81,7 +83,7 @@ def text_names(count: int) -> list[str]:
 
 
 def judge_prompt(question: Question) -> str:
-    """Return the user message: the label and the texts as JSON, so that no text can leave its quotes."""
+    """Return the user message: the label and the texts as JSON, so that no text can escape its quotes."""
     texts = dict(zip(text_names(len(question.texts)), question.texts, strict=True))
     return json.dumps({"concept": question.label, "texts": texts}, ensure_ascii=False, indent=1)
 
@@ -89,7 +91,7 @@ def judge_prompt(question: Question) -> str:
 def judge_schema(count: int) -> dict[str, Any]:
     """Return the JSON schema of an answer to `count` texts.
 
-    One required property a text, not an array: every provider can hold a model to the names of an object,
+    One required property per text rather than an array: every provider can enforce the names of an object,
     while several ignore the length of an array.
     """
     verdict = closed_object({"reason": {"type": "string"}, "verdict": {"type": "boolean"}})
@@ -106,59 +108,34 @@ def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def parse_judgments(judge: str, question: Question, reply: str) -> list[Judgment]:
-    """Read a reply to `question`.
-
-    Raises OffSchemaError unless the reply is exactly K verdicts, named and ordered as asked.
-    """
-    answer = parse_reply(reply, judge_schema(len(question.texts)))
-    return [Judgment(judge, each["verdict"], each["reason"].strip(), "") for each in answer.values()]
-
-
 def parse_reply(reply: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Read a reply that must be one object of `schema`, its properties in the schema's order.
 
-    Raises OffSchemaError that names the first departure. The schema's vocabulary is that of `closed_object`,
-    with strings (of an enum or any) and booleans at the leaves. Of the strings only a reason may be empty.
+    Raises OffSchemaError that says where it departs; an empty string, save for a reason, does so too.
     """
     answer = parse_object(reply)
-    _check(answer, schema, "the reply")
+    if error := best_match(Draft202012Validator(schema).iter_errors(answer)):
+        raise OffSchemaError(f"{error.json_path}: {error.message}")
     if list(answer) != schema["required"]:
         raise OffSchemaError("the answers are not in the order asked")
+    for name, value in answer.items():
+        if isinstance(value, str) and name != "reason" and not any(map(str.isalnum, value)):
+            raise OffSchemaError(f"{name} is empty")
     return answer
-
-
-def _check(value: Any, schema: Mapping[str, Any], name: str) -> None:
-    kind = schema["type"]
-    if kind == "object":
-        if not isinstance(value, dict):
-            raise OffSchemaError(f"{name} is not an object")
-        for absent in (key for key in schema["required"] if key not in value):
-            raise OffSchemaError(f"{absent} is missing in {name} ({len(value)} of {len(schema['required'])})")
-        for other in (key for key in value if key not in schema["properties"]):
-            raise OffSchemaError(f"{other[:40]} was not asked for in {name}")
-        for key, inner in schema["properties"].items():
-            _check(value[key], inner, key)
-    elif not isinstance(value, {"string": str, "boolean": bool}[kind]):
-        raise OffSchemaError(f"{name} is not a {kind}")
-    elif kind == "string" and name != "reason" and not any(c.isalnum() for c in str(value)):
-        raise OffSchemaError(f"{name} is empty")
-    elif value not in schema.get("enum", [value]):
-        raise OffSchemaError(f"{name} is none of the {len(schema['enum'])} values allowed")
 
 
 def parse_object(reply: str) -> dict[str, Any]:
     """Read a reply that is one JSON object.
 
-    A Markdown fence around the whole of it is dropped (servers without structured output often add one);
-    anything else beside the object, and a name given twice, raises OffSchemaError.
+    A Markdown fence around all of it is dropped (servers without structured output often add one); anything
+    else beside the object, and a name given twice, raises OffSchemaError.
     """
     text = reply.strip()
     lines = text.splitlines()
     if len(lines) > 2 and lines[0] in ("```", "```json", "```JSON") and lines[-1] == "```":
         text = "\n".join(lines[1:-1])
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        value = json.loads(text, object_pairs_hook=_unique)
     except (json.JSONDecodeError, RecursionError) as error:
         raise OffSchemaError(f"not JSON ({error})" if text else "an empty reply") from None
     if not isinstance(value, dict):
@@ -173,7 +150,3 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
             raise OffSchemaError(f"{name} is given twice")
         result[name] = value
     return result
-
-
-def _refuse_constant(constant: str) -> None:
-    raise OffSchemaError(f"{constant} is not JSON")

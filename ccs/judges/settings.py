@@ -1,4 +1,4 @@
-"""Which models judge, and under which limits."""
+"""Which models judge, and the limits they are asked under."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ccs.errors import InputError
+from ccs.texts.labels import TAGS
 
 DEFAULT_MODELS = {
     "openai": "gpt-6.1-terra",
@@ -15,8 +16,7 @@ DEFAULT_MODELS = {
     "google": "gemini-3.8-flash",
 }
 PROVIDERS = (*DEFAULT_MODELS, "compatible")
-DEFAULT_PANEL = ",".join(DEFAULT_MODELS)
-TAGS = "tags"
+
 
 _SPEC = re.compile(r"(?P<provider>\w+)(:(?P<model>[^@?\s]+))?(@(?P<url>[^?\s]+))?(\?(?P<options>\S+))?")
 
@@ -25,16 +25,15 @@ _SPEC = re.compile(r"(?P<provider>\w+)(:(?P<model>[^@?\s]+))?(@(?P<url>[^?\s]+))
 class JudgeSettings:
     """Limits of a run, the same for every judge of a panel. Times are in seconds.
 
-    cache: SQLite file of answers and batches; on a local disk, as it uses write-ahead logging.
-    concurrency, per_minute: requests in flight, and started in a minute (None: no limit), a judge.
+    cache: SQLite file of answers; on a local disk, as it uses write-ahead logging.
+    concurrency, per_minute: requests in flight, and started per minute (None: no limit), for each judge.
     timeout: for one attempt as a whole, so that a reply that trickles in ends too.
     retries: further attempts after the first; the wait doubles from `delay` up to `max_delay`, with jitter.
     max_wait: the longest Retry-After obeyed; a server that asks for more leaves the question unscored.
     max_tokens: ceiling on a reply, hidden reasoning included.
-    budget: US dollars this run may spend at most, or None. Needs a price for every judge.
+    budget: the most US dollars that this run may spend, or None. Needs a price for every judge.
     prices: a JSON file that adds to or replaces prices.json.
-    refresh: judges (by name or provider) and heads (by key) to ask anew, or "all".
-    batch: submit to the providers' batch APIs and collect on a later run.
+    refresh: judges (by name or provider) and heads (by key) to ask again, or "all".
     """
 
     cache: Path = Path("judges.sqlite")
@@ -49,20 +48,16 @@ class JudgeSettings:
     budget: float | None = None
     prices: Path | None = None
     refresh: tuple[str, ...] = ()
-    batch: bool = False
-    batch_size: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "timeout", "max_tokens", "batch_size"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"The judges' {name} is {getattr(self, name)}, but must be above 0.")
-        for name in ("retries", "delay", "max_delay", "max_wait"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"The judges' {name} is {getattr(self, name)}, but must not be negative.")
-        if self.per_minute is not None and self.per_minute <= 0:
-            raise InputError(f"The judges' limit a minute is {self.per_minute}, but must be above 0.")
-        if self.budget is not None and not self.budget >= 0:
-            raise InputError(f"The budget is {self.budget}, but must not be negative.")
+        for name in ("concurrency", "per_minute", "timeout", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"The judges' {name} is {value}, but must be above 0.")
+        for name in ("retries", "delay", "max_delay", "max_wait", "budget"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise InputError(f"The judges' {name} is {value}, but must not be negative.")
 
 
 @dataclass(frozen=True)
@@ -89,7 +84,7 @@ class JudgeSpec:
         match = _SPEC.fullmatch(text.strip())
         if match is None or match["provider"] not in PROVIDERS:
             raise InputError(
-                f"{_without_credentials(text.strip())!r} names no judge; a judge is {TAGS} or "
+                f"{_without_credentials(text.strip())!r} is not a judge; a judge is {TAGS} or "
                 f"PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS[:-1])} or {PROVIDERS[-1]}."
             )
         provider, url = match["provider"], match["url"]
@@ -99,28 +94,24 @@ class JudgeSpec:
                 f"The judge {_without_credentials(text.strip())!r} is incomplete; a compatible server is "
                 "named with its model and address, as in compatible:llama3.1:8b@http://localhost:11434/v1."
             )
-        if provider == "anthropic" and (match["options"] or "").count("temperature"):
-            raise InputError(f"The judge {provider}:{model} takes no temperature: the API rejects it.")
         effort, temperature = _options(match["options"])
+        if provider == "anthropic" and temperature is not None:
+            raise InputError(f"The judge {provider}:{model} takes no temperature: the API rejects it.")
         return cls(provider, model, None if url is None else _address(url), effort, temperature)
 
 
 def parse_panel(text: str) -> list[JudgeSpec | str]:
-    """Read a panel: judges separated by commas; "default" is one model of each of the three providers.
+    """Read a panel: judges separated by commas; "default" is one model from each of the three providers.
 
     A stand-in stays the string it is. Raises InputError for an empty panel and a judge named twice.
     """
     judges: list[JudgeSpec | str] = []
-    for part in text.split(","):
-        if part.strip() == "default":
-            judges += [JudgeSpec.parse(provider) for provider in DEFAULT_MODELS]
-        elif part.strip() == TAGS:
-            judges.append(TAGS)
-        elif part.strip():
-            judges.append(JudgeSpec.parse(part))
+    for part in filter(None, map(str.strip, text.split(","))):
+        named = DEFAULT_MODELS if part == "default" else (part,)
+        judges += [name if name == TAGS else JudgeSpec.parse(name) for name in named]
     names = [judge if isinstance(judge, str) else judge.name for judge in judges]
     if not names:
-        raise InputError(f"The panel {text!r} names no judge; name at least one, or `default`, or {TAGS}.")
+        raise InputError(f"The panel {text!r} is empty; name a judge, `default`, or {TAGS}.")
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"The judge {name} is named twice in the panel; each judge can vote once.")

@@ -1,6 +1,6 @@
 """The judge `tags`: yes where the pool tags a text with the label or with a concept under it.
 
-It needs no model and no key, and stands in for judges that are language models; it is never presented as one.
+It needs no model and no key. It stands in for judges that are language models, and is never presented as one.
 """
 
 from __future__ import annotations
@@ -10,22 +10,21 @@ from collections.abc import Sequence
 from ccs.judges.question import Judgment, Question, unscored
 from ccs.texts import concepts
 from ccs.texts.concepts import ConceptTree
+from ccs.texts.labels import TAGS
 from ccs.texts.pools import Pool
-
-NAME = "tags"
 
 
 class TagsJudge:
     """Judges by the tags of a pool and the tree of concepts. A text without a tag is unscored, not a no."""
 
-    name = NAME
+    name = TAGS
 
     def __init__(self, pool: Pool, tree: ConceptTree | None = None) -> None:
         self._pool = pool
         self._tree = tree or concepts.tree()
 
     def judge(self, questions: Sequence[Question]) -> list[list[Judgment]]:
-        """Return one list of judgments a question, one judgment a text, in the order given."""
+        """Return one list of judgments per question, one judgment per text, in the order given."""
         return [self._answer(question) for question in questions]
 
     def _answer(self, question: Question) -> list[Judgment]:
@@ -39,8 +38,7 @@ class TagsJudge:
         if tag is None:
             return Judgment(self.name, None, "", f"the pool {self._pool.name!r} has no tag for the text")
         verdict = self._tree.is_under(tag, label)
-        if tag == label:
-            reason = f"tagged {tag}"
-        else:
-            reason = f"tagged {tag}, which is {'' if verdict else 'not '}under {label}"
+        reason = f"tagged {tag}"
+        if tag != label:
+            reason += f", which is {'' if verdict else 'not '}under {label}"
         return Judgment(self.name, verdict, reason, "")

@@ -1,7 +1,7 @@
 """A local HTTP server that is asked as a language model; what it speaks is `llm_providers`'.
 
-A server answers every question with `answer(user, schema)`; the acts queued in `acts` come first, one a
-request. Batches are worked on until `end_batches()`.
+A server answers every question with `answer(user, schema)`; the acts queued in `acts` come first, one per
+request.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Act:
     kind: "reply" (`text`, or the server's answer), "status" (with `status`, `headers`, `message`),
     "hang" (no reply), "cut" (half a reply, then the connection ends), "drip" (a reply that never ends),
     "garbage" (status 200, no JSON, of the content type `message`), "empty" (status 200, an empty JSON
-    object), "refuse", "truncate" (half of the answer, marked as such by the protocol); in a batch also
-    "expire" (no result). `before` is called when the request has arrived.
+    object), "refuse", "truncate" (half of the answer, marked as such by the protocol). `before` is called
+    when the request has arrived.
     """
 
     kind: str
@@ -42,16 +42,15 @@ class Act:
 
 @dataclass(frozen=True)
 class Seen:
-    """One request as it arrived; `system`, `user` and `schema` are those of a question, else empty."""
+    """One request as it arrived."""
 
-    method: str
     path: str
     headers: Mapping[str, str]
     body: Any
     at: float
-    system: str = ""
-    user: str = ""
-    schema: Mapping[str, Any] = field(default_factory=dict)
+    system: str
+    user: str
+    schema: Mapping[str, Any]
 
 
 def yes(user: str, schema: Mapping[str, Any]) -> str:
@@ -64,18 +63,16 @@ def verdicts(by_name: Mapping[str, bool]) -> str:
 
 
 class LLMServer:
-    """A server of one protocol, listening while the context is open."""
+    """A server of one protocol, listening while the context is open. `path`: how a question's ends."""
 
     kind: ClassVar[str]
     model: ClassVar[str]
+    path: ClassVar[str]
 
     def __init__(self, answer: Answer = yes) -> None:
         self.answer = answer
         self.acts: deque[Act] = deque()
-        self.batch_acts: deque[Act] = deque()  # for the items of batches, in order
-        self.submit_acts: deque[Act] = deque()  # for requests that create a batch
-        self.seen: list[Seen] = []
-        self.batches: dict[str, dict[str, Any]] = {}
+        self.asked: list[Seen] = []
         self.faults: list[BaseException] = []
         self.in_flight = 0
         self.most_in_flight = 0
@@ -90,8 +87,6 @@ class LLMServer:
 
             def do_POST(self) -> None:
                 server._handle(self)
-
-            do_GET = do_POST
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
@@ -135,16 +130,6 @@ class LLMServer:
     def name(self) -> str:
         return f"{self.kind}:{self.model}"
 
-    @property
-    def asked(self) -> list[Seen]:
-        """The requests that were questions."""
-        return [seen for seen in self.seen if seen.user]
-
-    def end_batches(self) -> None:
-        """Let every batch end with what its items get."""
-        for batch in self.batches.values():
-            batch["ended"] = True
-
     def end_hanging(self) -> None:
         """Let go of requests that hang."""
         self._released.set()
@@ -152,43 +137,32 @@ class LLMServer:
     # One request
 
     def _handle(self, http: BaseHTTPRequestHandler) -> None:
-        raw = http.rfile.read(int(http.headers.get("Content-Length") or 0))
+        body = json.loads(http.rfile.read(int(http.headers["Content-Length"])))
         path = urlsplit(http.path).path
+        assert path.endswith(self.path), path
         headers = {name.lower(): value for name, value in http.headers.items()}
-        body = self.upload(raw, headers) if "multipart" in headers.get("content-type", "") else None
-        if body is None and raw:
-            body = json.loads(raw)
-        is_question = http.command == "POST" and self.is_question(path)
-        system, user, schema = self.read(body) if is_question else ("", "", {})
+        system, user, schema = self.read(body)
         with self._lock:
-            self.seen.append(Seen(http.command, path, headers, body, time.monotonic(), system, user, schema))
-            queue = self.acts if is_question else deque()
-            if http.command == "POST" and self.creates_batch(path):
-                queue = self.submit_acts
-            act = queue.popleft() if queue else Act("reply")
-            self.in_flight += is_question
+            self.asked.append(Seen(path, headers, body, time.monotonic(), system, user, schema))
+            act = self.acts.popleft() if self.acts else Act("reply")
+            self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             if act.before is not None:
                 act.before()
-            self._act(http, act, path, body, user, schema)
+            self._act(http, act, user, schema)
         finally:
             with self._lock:
-                self.in_flight -= is_question
+                self.in_flight -= 1
 
-    def _act(
-        self, http: BaseHTTPRequestHandler, act: Act, path: str, body: Any, user: str, schema: Any
-    ) -> None:
+    def _act(self, http: BaseHTTPRequestHandler, act: Act, user: str, schema: Mapping[str, Any]) -> None:
         if act.kind == "status":
             self._send(http, act.status, json.dumps(self.error(act.status, act.message)), act.headers)
         elif act.kind == "hang":
             self._released.wait(30)
             http.close_connection = True
         elif act.kind == "drip":
-            http.send_response(200)
-            http.send_header("Content-Type", "application/json")
-            http.send_header("Content-Length", "1000000")
-            http.end_headers()
+            self._send(http, 200, "", {"Content-Length": "1000000"})
             with contextlib.suppress(OSError):
                 while not self._released.wait(0.02):
                     http.wfile.write(b" ")
@@ -199,35 +173,25 @@ class LLMServer:
         elif act.kind == "empty":
             self._send(http, 200, "{}")
         else:
-            status, value = 200, None
-            if user:
-                value = self.reply(act, user, schema)
-            else:
-                status, value = self.other(http.command, path, body)
-            text = value if isinstance(value, str) else json.dumps(value)
+            text = json.dumps(self.reply(act, user, schema))
             if act.kind == "cut":
-                half = text.encode()
-                http.send_response(200)
-                http.send_header("Content-Type", "application/json")
-                http.send_header("Content-Length", str(len(half)))
-                http.end_headers()
-                http.wfile.write(half[: len(half) // 2])
-                http.wfile.flush()
+                self._send(http, 200, text[: len(text) // 2], {"Content-Length": str(len(text))})
                 http.connection.shutdown(socket.SHUT_RDWR)
                 http.close_connection = True
             else:
-                self._send(http, status, text)
+                self._send(http, 200, text)
 
     def _send(
         self, http: BaseHTTPRequestHandler, status: int, text: str, headers: Mapping[str, str] | None = None
     ) -> None:
         data = text.encode()
+        every = {"Content-Type": "application/json", "Content-Length": str(len(data)), **(headers or {})}
         http.send_response(status)
-        for name, value in ({"Content-Type": "application/json"} | dict(headers or {})).items():
+        for name, value in every.items():
             http.send_header(name, value)
-        http.send_header("Content-Length", str(len(data)))
         http.end_headers()
         http.wfile.write(data)
+        http.wfile.flush()
 
     def reply(self, act: Act, user: str, schema: Mapping[str, Any]) -> dict[str, Any]:
         if act.kind == "refuse":
@@ -237,22 +201,7 @@ class LLMServer:
             return self.success(text[: len(text) // 2], truncated=True)
         return self.success(text)
 
-    def item(self, body: Any) -> tuple[Act, dict[str, Any]]:
-        """Answer one item of a batch."""
-        act = self.batch_acts.popleft() if self.batch_acts else Act("reply")
-        _, user, schema = self.read(body)
-        return act, self.reply(act, user, schema)
-
     # What a protocol fills in
-
-    def upload(self, raw: bytes, headers: Mapping[str, str]) -> Any:
-        raise NotImplementedError
-
-    def is_question(self, path: str) -> bool:
-        raise NotImplementedError
-
-    def creates_batch(self, path: str) -> bool:
-        return False
 
     def read(self, body: Any) -> tuple[str, str, Mapping[str, Any]]:
         raise NotImplementedError
@@ -265,6 +214,3 @@ class LLMServer:
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         raise NotImplementedError
-
-    def other(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        return 404, self.error(404, f"no {path}")
