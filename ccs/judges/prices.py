@@ -54,7 +54,7 @@ class Prices(BaseModel, frozen=True):
             except ValidationError:
                 raise InputError(
                     f"The price table {str(path)!r} is not of the form of ccs/judges/prices.json: "
-                    'a date, and each model\'s "input" and "output" under "models", in dollars per million tokens.'
+                    'a date, and "models" with "input" and "output" of each, in dollars per million tokens.'
                 ) from None
             known = Prices(date=own.date, models=known.models | own.models)
         return known

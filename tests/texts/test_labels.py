@@ -115,8 +115,7 @@ def test_the_judge_says_yes_as_often_as_the_label_covers(tagged: list[str | None
 
 
 def test_the_judge_is_a_judge_and_says_what_it_is() -> None:
-    judge = TagsJudge(POOL)
-    assert isinstance(judge, Judge)
+    judge: Judge = TagsJudge(POOL)
     assert judge.name == "tags"
     answer = judge.judge(
         [Question("L6.H1", "animals", ("an owl", "red")), Question("L6.H2", "Women", ("a woman",))]
