@@ -63,14 +63,14 @@ def measure(architecture: str, repeats: int) -> dict[str, float | str]:
         {
             "plain": plain,
             "none": lambda: tower.embed(x, none),
-            "contributions": lambda: tower.contributions(x),
-            "1 plan": lambda: tower.embed_trunk(trunk, apart[:1]),
-            "4 plans": lambda: tower.embed_trunk(trunk, apart),
+            "contributions": lambda: tower.contributions(tower.embed_and_read(x)[1]),
+            "1 plan": lambda: tower.embed(trunk, apart[:1]),
+            "4 plans": lambda: tower.embed(trunk, apart),
         },
         repeats,
     )
     # Single heads are many plans; one turn of them against one more plain pass is enough.
-    many = smallest({"plain": plain, "single heads": lambda: tower.embed_trunk(trunk, single)}, 1)
+    many = smallest({"plain": plain, "single heads": lambda: tower.embed(trunk, single)}, 1)
     return {
         "model": architecture,
         "plain_seconds_an_image": seconds["plain"] / len(x),

@@ -149,11 +149,12 @@ class Embedder:
 
     def _embed(self, batch: Batch, offs: Sequence[HeadSet], direct: HeadSet) -> dict[str, np.ndarray]:
         def run(pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
-            embedded = self.model.embed_images(pixels, list(offs), batch_size=len(pixels))
+            size = len(pixels)
             if not direct:
-                return embedded, np.empty((0, len(pixels), self.model.dim), np.float32)
-            parts = self.model.contributions(pixels, batch_size=len(pixels)).direct
-            return embedded, np.stack([parts[:, head.layer, head.head] for head in direct])
+                embedded = self.model.embed_images(pixels, list(offs), batch_size=size)
+                return embedded, np.empty((0, size, self.model.dim), np.float32)
+            embedded, parts = self.model.embed_with_contributions(pixels, list(offs), direct, size)
+            return embedded, parts.direct.transpose(1, 0, 2)
 
         pieces = self.fitting.run(run, batch.pixels)
         found = {"plans": np.concatenate([plans for plans, _ in pieces], axis=1)}

@@ -18,14 +18,17 @@ from ccs.model.sources import Source, create, find, refuse_without_cls_readout, 
 from ccs.model.sources import embedded as embedded
 from ccs.model.tower import ImageTower, Trunk
 
-Images = Sequence[Image.Image] | Tensor
-"""Pictures (any sequence, decoded one at a time when needed) or pixels [n, 3, s, s] made by `preprocess`."""
+Images = Sequence[Image.Image] | Tensor | Trunk
+"""Images (any sequence, decoded one at a time when needed), pixels [n, 3, s, s] made by `preprocess`, or the
+activations that `Model.trunk` keeps of them."""
 
 _PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Contributions(NamedTuple):
-    """Direct effects of heads [images, L, H, dim], and of all else [images, dim]; together the embedding."""
+    """Direct effects of all heads [images, L, H, dim] or of chosen ones [images, heads, dim], and of all else
+    [images, dim]. Together they are the unit embedding.
+    """
 
     direct: np.ndarray
     remainder: np.ndarray
@@ -121,46 +124,60 @@ class Model:
     ) -> np.ndarray:
         """Unit vectors float32: [images, dim] with no or one HeadSet off, [plans, images, dim] with several.
 
-        Work that plans share is done once. Memory is bounded by the batch, however many images or plans.
+        Work that plans share is done once. Memory is bounded by the batch, however many images or plans. With
+        a trunk for images only heads of its layer and above can be off.
         """
         plans, single = self._plans(off)
         out = np.empty((len(plans), _count(images), self.dim), np.float32)
-        for rows, pixels in self.batches(images, batch_size):
-            out[:, rows] = self.tower.embed(pixels, plans).cpu().numpy()
+        for rows, part in self.batches(images, batch_size):
+            out[:, rows] = self.tower.embed(part, plans).cpu().numpy()
         return out[0] if single else out
+
+    def contributions(
+        self, images: Images, heads: HeadSet | None = None, batch_size: int | None = None
+    ) -> Contributions:
+        """What heads write to the unit embedding, and the remainder; float32 also under autocast.
+
+        heads: only their effects are formed, in their order, and the remainder holds all others'. Without
+        them: all heads by layer, for which `images` cannot be a trunk.
+        """
+        return self.embed_with_contributions(images, [], heads, batch_size)[1]
+
+    def embed_with_contributions(
+        self,
+        images: Images,
+        off: HeadSet | Sequence[HeadSet] | None = None,
+        heads: HeadSet | None = None,
+        batch_size: int | None = None,
+    ) -> tuple[np.ndarray, Contributions]:
+        """`embed_images(images, off)` and `contributions(images, heads)`: one pass, or two under autocast."""
+        plans, single = self._plans(off)
+        chosen, n = self.tower.all_heads if heads is None else heads, _count(images)
+        self.tower.require(chosen)
+        if isinstance(images, Trunk) and any(head.layer < images.layer for head in chosen):
+            raise InputError(
+                f"Contributions below layer {images.layer}, where this trunk ends, are not known."
+            )
+        embedded = np.empty((len(plans), n, self.dim), np.float32)
+        direct = np.empty((n, len(chosen), self.dim), np.float32)
+        remainder = np.empty((n, self.dim), np.float32)
+        for rows, part in self.batches(images, batch_size):
+            units, readout = self.tower.embed_and_read(part, plans)
+            parts, rest = self.tower.contributions(readout, heads)
+            embedded[:, rows] = units.cpu().numpy()
+            direct[rows], remainder[rows] = parts.cpu().numpy(), rest.cpu().numpy()
+        shape = (
+            (n, len(chosen), self.dim) if heads is not None else (n, self.n_layers, self.n_heads, self.dim)
+        )
+        return embedded[0] if single else embedded, Contributions(direct.reshape(shape), remainder)
 
     def trunk(self, images: Images, batch_size: int | None = None) -> Trunk:
-        """The activations below the first prunable layer, to start `embed_trunk` from again and again."""
-        parts = [self.tower.trunk(pixels) for _, pixels in self.batches(images, batch_size)]
-        if not parts:
-            empty = torch.empty(0, self.tower.n_tokens, self.tower.width, device=self.tower.device)
-            return Trunk(empty, self.tower.first_prunable_layer)
-        return Trunk(torch.cat([part.tokens for part in parts]), parts[0].layer)
+        """The activations below the first prunable layer: images for plans that touch no earlier layer."""
+        parts = [self.tower.trunk(part).tokens for _, part in self.batches(images, batch_size)]
+        empty = torch.empty(0, self.tower.n_tokens, self.tower.width, device=self.tower.device)
+        return Trunk(torch.cat(parts) if parts else empty, self.tower.first_prunable_layer)
 
-    def embed_trunk(
-        self,
-        trunk: Trunk,
-        off: HeadSet | Sequence[HeadSet] | None = None,
-        batch_size: int | None = None,
-    ) -> np.ndarray:
-        """As `embed_images`, from the activations of `trunk`; only heads of `self.heads` can be off."""
-        plans, single = self._plans(off)
-        out = np.empty((len(plans), len(trunk), self.dim), np.float32)
-        for rows in _slices(len(trunk), batch_size or self._batch_size):
-            out[:, rows] = self.tower.embed_trunk(Trunk(trunk.tokens[rows], trunk.layer), plans).cpu().numpy()
-        return out[0] if single else out
-
-    def contributions(self, images: Images, batch_size: int | None = None) -> Contributions:
-        """What each head writes to the unit embedding: float32 [images, L, H, dim], and the remainder."""
-        n = _count(images)
-        direct = np.empty((n, self.n_layers, self.n_heads, self.dim), np.float32)
-        remainder = np.empty((n, self.dim), np.float32)
-        for rows, pixels in self.batches(images, batch_size):
-            heads, rest = self.tower.contributions(pixels)
-            direct[rows], remainder[rows] = heads.cpu().numpy(), rest.cpu().numpy()
-        return Contributions(direct, remainder)
-
-    def pixels(self, images: Images) -> Tensor:
+    def pixels(self, images: Sequence[Image.Image] | Tensor) -> Tensor:
         """Pixels of pictures, or the given pixels once their shape has been checked."""
         if not isinstance(images, Tensor):
             return self.preprocess(images)
@@ -175,10 +192,18 @@ class Model:
         tokens = 8_192 if self.tower.device.type == "cpu" else 131_072
         return max(1, tokens // self.tower.n_tokens)
 
-    def batches(self, images: Images, batch_size: int | None = None) -> Iterator[tuple[slice, Tensor]]:
-        """The images in bounded batches: where each stands, and its pixels [n, 3, s, s]."""
-        for rows in _slices(_count(images), batch_size or self._batch_size):
-            if isinstance(images, Tensor):
+    def batches(
+        self, images: Images, batch_size: int | None = None
+    ) -> Iterator[tuple[slice, Tensor | Trunk]]:
+        """The images in bounded batches: where each stands, and its pixels [n, 3, s, s] or trunk."""
+        n, size = _count(images), self._batch_size if batch_size is None else batch_size
+        if size < 1:
+            raise InputError(f"A batch holds at least one image, not {size}.")
+        for start in range(0, n, size):
+            rows = slice(start, min(start + size, n))
+            if isinstance(images, Trunk):
+                yield rows, images[rows]
+            elif isinstance(images, Tensor):
                 yield rows, self.pixels(images[rows])
             else:  # by index: not every lazy sequence knows slices
                 yield rows, self.preprocess([images[i] for i in range(rows.start, rows.stop)])
@@ -199,10 +224,3 @@ def _count(images: Images) -> int:
     if isinstance(images, Image.Image):
         raise InputError("Images are given as a list, also when there is only one.")
     return len(images)
-
-
-def _slices(n: int, size: int) -> Iterator[slice]:
-    if size < 1:
-        raise InputError(f"A batch holds at least one image, not {size}.")
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,7 @@ class Moments:
         """No image yet, for the heads of `model.heads` or those given. What an empty shard adds."""
         heads = model.heads if heads is None else heads
         model.tower.require(heads)
-        basis = [model.tower.basis(head.layer)[head.head].cpu().numpy() for head in heads]
+        basis = [model.tower.basis(head).cpu().numpy() for head in heads]
         r = model.head_dim + 3
         return cls(
             model=model.weights_hash,
@@ -145,27 +145,13 @@ def collect_moments(model: Model, batches: Iterable[Images], heads: HeadSet | No
     with the size of a batch, which is cut up if need be.
     """
     moments = Moments.empty(model, heads)
-    heads = moments.heads
-    layers = sorted({head.layer for head in heads})
     total, products, count = moments.total, moments.products, 0
     for batch in batches:
-        for _, pixels in model.batches(batch):
-            readout = model.tower.readout(pixels)
-            count += len(pixels)
-            row = 0
-            for layer in layers:
-                chosen = list(heads.in_layer(layer))
-                z = model.tower.coordinates(readout, layer)[:, chosen].cpu().numpy().astype(np.float64)
-                z = z.transpose(1, 0, 2)  # [heads of this layer, n, r]
-                rows = slice(row, row := row + len(chosen))
-                total[rows] += z.sum(1)
-                products[rows] += z.transpose(0, 2, 1) @ z
-    return Moments(
-        model=moments.model,
-        heads=heads,
-        head_dim=moments.head_dim,
-        count=count,
-        total=total,
-        products=products,
-        basis=moments.basis,
-    )
+        for _, part in model.batches(batch):
+            readout = model.tower.embed_and_read(part)[1]
+            z = model.tower.coordinates(readout, moments.heads).cpu().numpy().astype(np.float64)
+            z = z.transpose(1, 0, 2)  # [heads, n, r]
+            total += z.sum(1)
+            products += z.transpose(0, 2, 1) @ z
+            count += z.shape[1]
+    return replace(moments, total=total, products=products, count=count)

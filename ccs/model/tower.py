@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+
+NOTHING_OFF = HeadSet()
 
 
 @dataclass(frozen=True)
@@ -35,22 +37,26 @@ class Trunk:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def __getitem__(self, rows: slice) -> Trunk:
+        return Trunk(self.tokens[rows], self.layer)
+
 
 @dataclass(frozen=True)
 class Readout:
-    """What reaches the CLS token of each image.
+    """What reaches the CLS token of each image when no head is off, in float32.
 
-    heads: [n, L, H, d], each head's attention-weighted values for the CLS query.
-    rest: [n, W], the sum of everything else in the residual stream (the embedding and the MLPs).
-    mean, std: [n], the statistics of the image's last CLS state that ln_post divides out.
-    norm: [n], the length of the image embedding before it is made a unit vector.
+    values: layer -> [n, W], each head's attention-weighted values for the CLS query, side by side, for the
+    layers that were run. cls: [n, W], the last CLS state. mean, std: [n], its statistics, which ln_post
+    divides out. norm: [n], the length of the image embedding before it is made a unit vector. unit: [n, D],
+    the unit embedding.
     """
 
-    heads: Tensor
-    rest: Tensor
+    values: Mapping[int, Tensor]
+    cls: Tensor
     mean: Tensor
     std: Tensor
     norm: Tensor
+    unit: Tensor
 
 
 class ImageTower:
@@ -83,6 +89,11 @@ class ImageTower:
         return HeadSet(Head(layer, head) for layer in layers for head in range(self.n_heads))
 
     @property
+    def all_heads(self) -> HeadSet:
+        """The heads of every layer."""
+        return HeadSet(Head(layer, head) for layer in range(self.n_layers) for head in range(self.n_heads))
+
+    @property
     def device(self) -> torch.device:
         return torch.device(self.visual.class_embedding.device)
 
@@ -98,69 +109,99 @@ class ImageTower:
     # -- the forward pass ------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def embed(self, pixels: Tensor, plans: Sequence[HeadSet] = (HeadSet(),)) -> Tensor:
-        """Unit embeddings [plans, n, D] float32 of pixels [n, 3, s, s], each plan with its heads off.
+    def embed(self, images: Tensor | Trunk, plans: Sequence[HeadSet] = (NOTHING_OFF,)) -> Tensor:
+        """Unit embeddings [plans, n, D] float32, each plan with its heads off.
 
-        Plans form a tree: as long as they agree they are one pass. Memory is that of one path through it.
+        images: pixels [n, 3, s, s], or a trunk, in which case no plan may touch a layer below its own. Plans
+        form a tree: as long as they agree they are one pass. Memory is that of one path through it.
         """
-        start = min((head.layer for plan in plans for head in plan), default=self.n_layers - 1)
         with self._precision():
-            return self._embed_from(self._tokens(pixels, start), start, plans)
+            return self._embed(images, plans)
 
     @torch.no_grad()
-    def trunk(self, pixels: Tensor, layer: int | None = None) -> Trunk:
-        """The activations as they enter `layer` (default: the first of the last four)."""
+    def trunk(self, images: Tensor | Trunk, layer: int | None = None, off: HeadSet = NOTHING_OFF) -> Trunk:
+        """The activations as they enter `layer` (default: the first of the last four), with heads off."""
         layer = self.first_prunable_layer if layer is None else layer
         with self._precision():
-            return Trunk(self._tokens(pixels, layer), layer)
+            return Trunk(self._tokens(images, layer, off), layer)
 
     @torch.no_grad()
-    def embed_trunk(self, trunk: Trunk, plans: Sequence[HeadSet] = (HeadSet(),)) -> Tensor:
-        """As `embed`, from where `trunk` stopped; plans may not touch an earlier layer."""
-        for plan in plans:
-            for head in plan:
-                if head.layer < trunk.layer:
-                    raise InputError(f"{head} lies below layer {trunk.layer}, where this trunk ends.")
+    def attention(self, images: Tensor | Trunk, layer: int, off: HeadSet = NOTHING_OFF) -> Tensor:
+        """Attention [n, H, T] of the CLS query in one layer, CLS first, with heads below the layer off."""
         with self._precision():
-            return self._embed_from(trunk.tokens.to(self.device), trunk.layer, plans)
+            x = self._tokens(images, layer, off)
+            return self._cls_attention(_layer_norm(x, self._blocks[layer].ln_1), layer).float()
 
-    def _embed_from(self, x: Tensor, layer: int, plans: Sequence[HeadSet]) -> Tensor:
+    def _embed(
+        self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: dict[int, Tensor] | None = None
+    ) -> Tensor:
         for plan in plans:
             self.require(plan)
-        out = torch.empty(len(plans), len(x), self.dim, device=self.device)
-        if plans and len(x):
-            self._descend(x, layer, list(enumerate(plans)), out)
+        lowest = min((head for plan in plans for head in plan), default=Head(self.n_layers - 1, 0))
+        layer = images.layer if isinstance(images, Trunk) else lowest.layer
+        if lowest.layer < layer:
+            raise InputError(f"{lowest} lies below layer {layer}, where this trunk ends.")
+        out = torch.empty(len(plans), len(images), self.dim, device=self.device)
+        if plans and len(images):
+            x = self._tokens(images, layer, record=record)
+            self._descend(x, layer, list(enumerate(plans)), out, record)
         return out
 
-    def _descend(self, x: Tensor, layer: int, plans: list[tuple[int, HeadSet]], out: Tensor) -> None:
+    def _descend(
+        self,
+        x: Tensor,
+        layer: int,
+        plans: list[tuple[int, HeadSet]],
+        out: Tensor,
+        record: dict[int, Tensor] | None,
+    ) -> None:
+        """Write the embeddings of `plans`, which agree below `layer`, to their rows of `out`.
+
+        record: takes the CLS values of each layer while nothing is off and, under the number after the last
+        layer's, the last CLS state.
+        """
         while True:
             # Up to its output projection a layer is the same for all plans that agree below it.
             last = layer == self.n_layers - 1
             values = self._cls_values(x, layer) if last else self._values(x, layer)
+            if record is not None:
+                record[layer] = values if last else values[:, 0].clone()
             branches: dict[tuple[int, ...], list[tuple[int, HeadSet]]] = defaultdict(list)
             for index, plan in plans:
                 branches[plan.in_layer(layer)].append((index, plan))
             if last:
                 for off, members in branches.items():
                     cls = self._finish_block(x[:, 0], self._without(values, off), layer)
-                    unit = F.normalize(self._project(cls).float(), dim=-1)
-                    for index, _ in members:
-                        out[index] = unit
+                    out[[index for index, _ in members]] = F.normalize(self._project(cls).float(), dim=-1)
+                    if record is not None and not off:
+                        record[self.n_layers] = cls
                 return
             if len(branches) > 1:
                 for off, members in branches.items():
                     after = self._finish_block(x, self._without(values, off), layer)
-                    self._descend(after, layer + 1, members, out)
+                    self._descend(after, layer + 1, members, out, None if off else record)
                 return
             off, plans = next(iter(branches.items()))
             x = self._finish_block(x, self._without(values, off), layer)
             layer += 1
 
-    def _tokens(self, pixels: Tensor, layer: int) -> Tensor:
+    def _tokens(
+        self,
+        images: Tensor | Trunk,
+        layer: int,
+        off: HeadSet = NOTHING_OFF,
+        record: dict[int, Tensor] | None = None,
+    ) -> Tensor:
         """Tokens [n, T, W] as they enter `layer`."""
-        x = self._patches(pixels.to(self.device, torch.float32))
-        for below in range(layer):
-            x = self._finish_block(x, self._values(x, below), below)
+        if isinstance(images, Trunk):
+            x, first = images.tokens.to(self.device), images.layer
+        else:
+            x, first = self._patches(images.to(self.device, torch.float32)), 0
+        for below in range(first, layer):
+            values = self._values(x, below)
+            if record is not None:
+                record[below] = values[:, 0].clone()
+            x = self._finish_block(x, self._without(values, off.in_layer(below)), below)
         return x
 
     def _patches(self, pixels: Tensor) -> Tensor:
@@ -191,20 +232,26 @@ class ImageTower:
         """The same for the CLS query only: [n, W].
 
         With one query the key and value projections move to its side, `q . (K x) = (K' q) . x` and
-        `sum a (V x) = V (sum a x)`, so no key or value of another token is ever formed. A key bias adds the
-        same to every score and drops out; attention sums to one, so the value bias is added once.
+        `sum a (V x) = V (sum a x)`, so no key or value of another token is ever formed. Attention sums to
+        one, so the value bias is added once.
         """
-        block = self._blocks[layer]
-        n, heads, d = len(x), self.n_heads, self.head_dim
-        x = _layer_norm(x, block.ln_1)
-        w_q, w_k, w_v = block.attn.in_proj_weight.chunk(3)
-        b_q, _, b_v = block.attn.in_proj_bias.chunk(3)
-        q = F.linear(x[:, 0], w_q, b_q).reshape(n, heads, d) * d**-0.5
-        key_side = torch.einsum("nhd,hdw->nhw", q, w_k.reshape(heads, d, -1))
-        attention = torch.softmax(key_side @ x.transpose(1, 2), dim=-1)  # [n, H, T]
-        values = torch.einsum("nhw,hdw->nhd", attention.to(x.dtype) @ x, w_v.reshape(heads, d, -1))
-        cls: Tensor = values.reshape(n, -1) + b_v
+        attn, x = self._blocks[layer].attn, _layer_norm(x, self._blocks[layer].ln_1)
+        attention = self._cls_attention(x, layer)
+        w_v = attn.in_proj_weight.chunk(3)[2].reshape(self.n_heads, self.head_dim, -1)
+        values = torch.einsum("nhw,hdw->nhd", attention.to(x.dtype) @ x, w_v)
+        cls: Tensor = values.reshape(len(x), -1) + attn.in_proj_bias.chunk(3)[2]
         return cls
+
+    def _cls_attention(self, x: Tensor, layer: int) -> Tensor:
+        """Attention [n, H, T] of the CLS query over normed tokens [n, T, W].
+
+        A key bias adds the same to every score and drops out.
+        """
+        attn, heads, d = self._blocks[layer].attn, self.n_heads, self.head_dim
+        w_q, w_k, _ = attn.in_proj_weight.chunk(3)
+        q = F.linear(x[:, 0], w_q, attn.in_proj_bias.chunk(3)[0]).reshape(len(x), heads, d) * d**-0.5
+        key_side = torch.einsum("nhd,hdw->nhw", q, w_k.reshape(heads, d, -1))
+        return torch.softmax(key_side @ x.transpose(1, 2), dim=-1)
 
     def _without(self, values: Tensor, off: tuple[int, ...]) -> Tensor:
         if not off:
@@ -240,41 +287,39 @@ class ImageTower:
     # -- contributions ---------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def readout(self, pixels: Tensor) -> Readout:
-        """One float32 pass over pixels [n, 3, s, s] that keeps what every head passes to the CLS token."""
+    def embed_and_read(self, images: Tensor | Trunk, plans: Sequence[HeadSet] = ()) -> tuple[Tensor, Readout]:
+        """`embed`, and what reaches the CLS token: one pass for both, or two under autocast.
+
+        The read-out is always float32. Needs at least one image.
+        """
+        record: dict[int, Tensor] = {}
         with torch.autocast(self.device.type, enabled=False):
-            x = self._patches(pixels.to(self.device, torch.float32))
-            rest, heads = x[:, 0], []
-            for layer in range(self.n_layers):
-                if layer < self.n_layers - 1:
-                    values = self._values(x, layer)
-                    heads.append(values[:, 0].clone())
-                else:  # from here on only the CLS token matters
-                    x, values = x[:, :1], self._cls_values(x, layer)[:, None]
-                    heads.append(values[:, 0])
-                x = x + self._attention_out(values, layer)
-                mlp = self._mlp_out(x, layer)
-                rest = rest + mlp[:, 0]
-                x = x + mlp
-            cls = x[:, 0]
+            if self._autocast is None:
+                embedded = self._embed(images, [*plans, NOTHING_OFF], record)
+            else:
+                embedded = torch.cat([self.embed(images, plans), self._embed(images, [NOTHING_OFF], record)])
+            cls = record.pop(self.n_layers)
             variance, mean = torch.var_mean(cls, dim=-1, correction=0)
-            return Readout(
-                heads=torch.stack(heads, 1).reshape(len(x), self.n_layers, self.n_heads, self.head_dim),
-                rest=rest,
+            readout = Readout(
+                values=record,
+                cls=cls,
                 mean=mean,
                 std=(variance + self.visual.ln_post.eps).sqrt(),
                 norm=self._project(cls).norm(dim=-1),
+                unit=embedded[-1],
             )
+        return embedded[:-1], readout
 
     @torch.no_grad()
-    def basis(self, layer: int) -> Tensor:
-        """The directions a head of `layer` can write to in the embedding space: [H, d + 3, D].
+    def basis(self, head: Head) -> Tensor:
+        """The directions a head can write to in the embedding space: [d + 3, D].
 
         A head's contribution to the unit embedding is `coordinates @ basis`, exactly: d directions for its
         values, then its share of the output projection's bias, of ln_post's mean and of ln_post's bias. These
         shares are those of the reference study: the projection's bias over the H heads, the other two over
         the 2 L + 1 terms of the residual stream and, within an attention layer's term, over its H heads.
         """
+        layer = head.layer
         if layer not in self._bases:  # two threads at once would compute the same tensor twice, no more
             block, gamma, beta = self._blocks[layer], self.visual.ln_post.weight, self.visual.ln_post.bias
             scale = gamma if isinstance(block.ls_1, nn.Identity) else gamma * block.ls_1.gamma
@@ -290,26 +335,38 @@ class ImageTower:
                 )
             own = written.reshape(self.n_heads, self.head_dim, self.dim)
             self._bases[layer] = torch.cat([own, shared.expand(self.n_heads, -1, -1)], dim=1)
-        return self._bases[layer]
+        return self._bases[layer][head.head]
 
-    def coordinates(self, readout: Readout, layer: int) -> Tensor:
-        """Coordinates [n, H, d + 3] of the contributions of `layer`'s heads in `basis(layer)`."""
-        scale = 1 / (readout.std * readout.norm)
-        shared = torch.stack([scale, scale * readout.mean, 1 / readout.norm], dim=-1)
-        own = readout.heads[:, layer] * scale[:, None, None]
-        return torch.cat([own, shared[:, None].expand(-1, self.n_heads, -1)], dim=-1)
+    def coordinates(self, readout: Readout, heads: HeadSet) -> Tensor:
+        """Coordinates [n, heads, d + 3] of what the heads contribute, each in its own `basis`."""
+        d, scale = self.head_dim, 1 / (readout.std * readout.norm)
+        out = readout.cls.new_empty(len(scale), len(heads), d + 3)
+        for row, head in enumerate(heads):
+            own = readout.values[head.layer][:, head.head * d : (head.head + 1) * d]
+            out[:, row, :d] = own * scale[:, None]
+        out[..., d:] = torch.stack([scale, scale * readout.mean, 1 / readout.norm], dim=-1)[:, None]
+        return out
 
     @torch.no_grad()
-    def contributions(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Direct effects of heads [n, L, H, D] and of all else [n, D]; they sum to the unit embedding."""
-        readout = self.readout(pixels)
-        direct = torch.empty(len(pixels), self.n_layers, self.n_heads, self.dim, device=self.device)
-        for layer in range(self.n_layers):
-            by_head = self.coordinates(readout, layer).transpose(0, 1) @ self.basis(layer)  # [H, n, D]
-            direct[:, layer] = by_head.transpose(0, 1)
+    def contributions(self, readout: Readout, heads: HeadSet | None = None) -> tuple[Tensor, Tensor]:
+        """Direct effects [n, heads, D] of heads (default: all), and of all else [n, D].
+
+        Together they are the unit embedding.
+        """
+        chosen = self.all_heads if heads is None else heads
+        coordinates = self.coordinates(readout, chosen)
+        direct = readout.cls.new_empty(len(readout.cls), len(chosen), self.dim)
+        for row, head in enumerate(chosen):
+            direct[:, row] = coordinates[:, row] @ self.basis(head)
+        if heads is not None:
+            return direct, readout.unit - direct.sum(1)
+        # Not the difference from the embedding: so that the sum of all parts can be checked against it.
+        rest = readout.cls
+        for layer, values in readout.values.items():
+            rest = rest - self._attention_out(values, layer)
         gamma, beta = self.visual.ln_post.weight, self.visual.ln_post.bias
         share = (self.n_layers + 1) / (2 * self.n_layers + 1)
-        rest = (readout.rest - share * readout.mean[:, None]) / readout.std[:, None] * gamma + share * beta
+        rest = (rest - share * readout.mean[:, None]) / readout.std[:, None] * gamma + share * beta
         return direct, rest @ self.visual.proj / readout.norm[:, None]
 
 

@@ -116,8 +116,8 @@ def test_heads_are_those_of_the_last_four_layers(tiny_model: Model, tmp_path: Pa
     assert len(shallow.heads) == 8
 
 
-def test_work_that_plans_share_is_done_once(tiny_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts layers by the images in each: all plans below the first that differs are one pass."""
+def count_layers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows by the number of each layer that is run."""
     passes: list[int] = []
     finish = ImageTower._finish_block
 
@@ -126,6 +126,12 @@ def test_work_that_plans_share_is_done_once(tiny_model: Model, monkeypatch: pyte
         return finish(self, x, values, layer)
 
     monkeypatch.setattr(ImageTower, "_finish_block", counting)
+    return passes
+
+
+def test_work_that_plans_share_is_done_once(tiny_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts layers by the images in each: all plans below the first that differs are one pass."""
+    passes = count_layers(monkeypatch)
     texts = ["L4.H0", "L4.H0 L5.H1", "L4.H0 L5.H2", "L3.H1", "", ""]
     tiny_model.embed_images(pixels(tiny_model, 2), [HeadSet.parse(text) for text in texts])
     counts = [passes.count(layer) for layer in range(6)]
@@ -137,12 +143,12 @@ def test_the_trunk_is_where_every_plan_can_start(model: Model) -> None:
     plans = some_plans(model, 4, 3, first_layer=2)
     trunk = model.trunk(x, batch_size=2)
     assert (trunk.layer, len(trunk)) == (2, 5)
-    found = model.embed_trunk(trunk, plans, batch_size=3)
+    found = model.embed_images(trunk, plans, batch_size=3)
     np.testing.assert_allclose(found, model.embed_images(x, plans), atol=1e-6)
-    np.testing.assert_allclose(model.embed_trunk(trunk), plain(model.clip.visual, x), atol=TOLERANCE)
+    np.testing.assert_allclose(model.embed_images(trunk), plain(model.clip.visual, x), atol=TOLERANCE)
     with pytest.raises(InputError, match=r"L1\.H0 lies below layer 2"):
-        model.embed_trunk(trunk, HeadSet.parse("L1.H0"))
-    assert model.embed_trunk(model.trunk(x[:0]), plans).shape == (4, 0, model.dim)
+        model.embed_images(trunk, HeadSet.parse("L1.H0"))
+    assert model.embed_images(model.trunk(x[:0]), plans).shape == (4, 0, model.dim)
 
 
 def reference_contributions(model: Model, x: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -197,6 +203,55 @@ def test_contributions_are_those_of_the_reference(model: Model) -> None:
     np.testing.assert_allclose(direct, expected, atol=TOLERANCE)
     np.testing.assert_allclose(remainder, rest, atol=TOLERANCE)
     np.testing.assert_allclose(direct.sum((1, 2)) + remainder, model.embed_images(x), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("names", ["L5.H3 L2.H1 L4.H0 L4.H2", "L0.H1", ""])
+def test_chosen_heads_and_embeddings_come_from_one_pass(
+    model: Model, names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, heads = pixels(model, 3), HeadSet.parse(names)
+    expected, _ = reference_contributions(model, x)
+    chosen = [expected[:, head.layer, head.head] for head in heads]
+    plans = [HeadSet.parse("L3.H1"), HeadSet.parse("L5.H0 L2.H2")]
+    slow = [plain(zeroed(model.clip.visual, off), x) for off in plans]
+    everything = plain(model.clip.visual, x)
+    passes = count_layers(monkeypatch)
+    embedded, (direct, remainder) = model.embed_with_contributions(x, plans, heads)
+    assert passes.count(0) == 1
+    np.testing.assert_allclose(embedded, slow, atol=TOLERANCE)
+    assert direct.shape == (3, len(heads), model.dim)
+    for row, effect in enumerate(chosen):
+        np.testing.assert_allclose(direct[:, row], effect, atol=TOLERANCE)
+    np.testing.assert_allclose(direct.sum(1) + remainder, everything, atol=TOLERANCE)
+    np.testing.assert_allclose(model.contributions(x, heads, batch_size=2).direct, direct, atol=1e-6)
+
+
+def test_contributions_of_a_trunk(model: Model) -> None:
+    x, heads = pixels(model, 3), HeadSet.parse("L2.H1 L5.H0")
+    expected, _ = reference_contributions(model, x)
+    direct = model.contributions(model.trunk(x), heads, batch_size=2).direct
+    np.testing.assert_allclose(direct, expected[:, [2, 5], [1, 0]], atol=TOLERANCE)
+    with pytest.raises(InputError, match="below layer 2, where this trunk ends"):
+        model.contributions(model.trunk(x), HeadSet.parse("L1.H0"))
+    with pytest.raises(InputError, match="below layer 2, where this trunk ends"):
+        model.contributions(model.trunk(x))
+
+
+@pytest.mark.parametrize("layer", [2, 5])
+def test_attention_is_that_of_torch(model: Model, layer: int) -> None:
+    x, off = pixels(model, 2), HeadSet.parse("L1.H2")
+    visual = zeroed(model.clip.visual, off)
+    block = visual.transformer.resblocks[layer]
+    captured: list[Tensor] = []
+    block.register_forward_pre_hook(lambda _, args: captured.append(args[0]))
+    with torch.no_grad():
+        visual(x)
+        y = block.ln_1(captured[0])
+        _, weights = block.attn(y, y, y, need_weights=True, average_attn_weights=False)
+    found = model.tower.attention(x, layer, HeadSet([*off, Head(layer, 0)]))
+    np.testing.assert_allclose(found, weights[:, :, 0], atol=TOLERANCE)
+    below = model.tower.trunk(x, 1)
+    np.testing.assert_allclose(model.tower.attention(below, layer, off), found, atol=1e-6)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 7, 100])
@@ -309,8 +364,8 @@ def test_real_architectures_are_exact(architecture: str) -> None:
         Head(last - i, (3 * i + j) % tower.n_heads) for i, j in itertools.product(range(4), range(2))
     )
     found = tower.embed(x, [HeadSet(), off]).numpy()
-    direct, remainder = tower.contributions(x)
-    np.testing.assert_allclose(direct.sum((1, 2)) + remainder, found[0], atol=TOLERANCE)
+    direct, remainder = tower.contributions(tower.embed_and_read(x)[1])
+    np.testing.assert_allclose(direct.sum(1) + remainder, found[0], atol=TOLERANCE)
     np.testing.assert_allclose(found[0], plain(visual, x), atol=TOLERANCE)
     np.testing.assert_allclose(found[1], plain(zeroed(visual, off), x), atol=TOLERANCE)
 

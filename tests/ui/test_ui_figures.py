@@ -19,7 +19,6 @@ from ccs.ui import app as core
 from ccs.ui import opening
 from ccs.ui.app import App
 from ccs.ui.page.parts import csv_text
-from ccs.ui.service import attention
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.pictures import load_example
 from ccs.ui.session import Session
@@ -48,35 +47,6 @@ def test_ranks_and_margins() -> None:
     assert found.ranks(True).tolist() == [[1, 2, 3]]
     np.testing.assert_allclose(found.margin(False), [0.2])
     np.testing.assert_allclose(found.margin(True), [0.0])
-
-
-@pytest.mark.parametrize("head", [Head(4, 0), Head(6, 5), Head(7, 3)])
-def test_attention_is_that_of_torch(model: Model, head: Head) -> None:
-    images = [picture.image for picture in load_example("").pictures[:2]]
-    captured: dict[int, torch.Tensor] = {}
-    blocks = model.clip.visual.transformer.resblocks
-    hooks = [
-        block.register_forward_pre_hook(lambda _, args, layer=layer: captured.__setitem__(layer, args[0]))
-        for layer, block in enumerate(blocks)
-    ]
-    with torch.no_grad():
-        model.clip.encode_image(model.preprocess(images))
-        block = blocks[head.layer]
-        x = block.ln_1(captured[head.layer])
-        _, weights = block.attn(x, x, x, need_weights=True, average_attn_weights=False)
-    for hook in hooks:
-        hook.remove()
-    ours = attention.cls_attention(model.tower, model.trunk(images), head)
-    np.testing.assert_allclose(ours, weights[:, head.head, 0].numpy(), atol=1e-5)
-
-
-def test_attention_sees_heads_that_are_off(model: Model) -> None:
-    trunk = model.trunk([load_example("").pictures[0].image])
-    plain = attention.cls_attention(model.tower, trunk, Head(7, 0))
-    below = attention.cls_attention(model.tower, trunk, Head(7, 0), HeadSet([Head(5, 1)]))
-    same = attention.cls_attention(model.tower, trunk, Head(7, 0), HeadSet([Head(7, 1)]))
-    assert np.abs(plain - below).max() > 1e-5
-    np.testing.assert_array_equal(plain, same)
 
 
 def test_extremes_are_the_ends_of_the_ranking() -> None:

@@ -84,7 +84,7 @@ class Galleries:
         for start in range(0, len(images), step):
             part = [images[i] for i in range(start, min(start + step, len(images)))]
             trunk = model.trunk(part)
-            rows.append(model.embed_trunk(trunk))
+            rows.append(model.embed_images(trunk))
             if size <= TRUNK_BYTES:
                 trunks.append(trunk)
             yield (start + len(part)) / len(images)
@@ -130,15 +130,15 @@ class Galleries:
     def collect(self, model: Model, name: str) -> Iterator[float]:
         """Collect the direct effects that `estimate` needs, where they fit the memory set aside for them."""
         seen, images = self._of(model, name), self.get(name).images
-        heads = list(model.heads)
+        heads = model.heads
         if seen.direct is not None or len(images) * len(heads) * model.dim * 2 > DIRECT_BYTES:
             return
-        layers, numbers = [h.layer for h in heads], [h.head for h in heads]
         direct, step = np.empty((len(images), len(heads), model.dim), np.float16), chunk(model)
         for start in range(0, len(images), step):
-            part = [images[i] for i in range(start, min(start + step, len(images)))]
-            direct[start : start + len(part)] = model.contributions(part).direct[:, layers, numbers]
-            yield (start + len(part)) / len(images)
+            stop = min(start + step, len(images))
+            part = [images[i] for i in range(start, stop)] if seen.trunk is None else seen.trunk[start:stop]
+            direct[start:stop] = model.contributions(part, model.heads).direct
+            yield stop / len(images)
         seen.direct = direct
 
     def pruned(self, model: Model, name: str, off: HeadSet) -> Iterator[float]:
@@ -154,8 +154,7 @@ class Galleries:
         for start in range(0, len(images), step):
             stop = min(start + step, len(images))
             if seen.trunk is not None:
-                part = Trunk(seen.trunk.tokens[start:stop], seen.trunk.layer)
-                rows.append(model.embed_trunk(part, off))
+                rows.append(model.embed_images(seen.trunk[start:stop], off))
             else:
                 rows.append(model.embed_images([images[i] for i in range(start, stop)], off))
             yield stop / len(images)

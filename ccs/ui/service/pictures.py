@@ -94,7 +94,7 @@ def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarra
     start = trunk(session, model)
 
     def one(off: HeadSet) -> np.ndarray:
-        made = partial(model.embed_trunk, start, off)
+        made = partial(model.embed_images, start, off)
         return session.memory.get(("embed", model.weights_hash, key, off), made)
 
     return np.stack([one(off) for off in plans])
@@ -105,7 +105,7 @@ def looks(session: Session, model: Model, layer: int, off: HeadSet) -> np.ndarra
     below = HeadSet(head for head in off if head.layer < layer)
     key = ("attention", model.weights_hash, tuple(p.key for p in pictures(session)), layer, below)
     start = trunk(session, model)
-    return session.memory.get(key, lambda: attention.layer_attention(model.tower, start, layer, below))
+    return session.memory.get(key, lambda: model.tower.attention(start, layer, below).cpu().numpy())
 
 
 def seen(session: Session, model: Model) -> tuple[Image.Image, ...]:

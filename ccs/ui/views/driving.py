@@ -73,12 +73,11 @@ def collect(app: App, model: Model) -> Iterator[float]:
     """See the drawn pictures through the model, where that has not been done: yields the share done."""
     if known(app, model) is not None:
         return
-    images, order, size = drawn()[1], list(model.heads), chunk(model)
-    layers, numbers = [head.layer for head in order], [head.head for head in order]
-    direct = np.empty((len(images), len(order), model.dim), np.float32)
+    images, size = drawn()[1], chunk(model)
+    direct = np.empty((len(images), len(model.heads), model.dim), np.float32)
     for start in range(0, len(images), size):
         part = list(images[start : start + size])
-        direct[start : start + len(part)] = model.contributions(part).direct[:, layers, numbers]
+        direct[start : start + len(part)] = model.contributions(part, model.heads).direct
         yield (start + len(part)) / len(images)
     app.driving.get(model.weights_hash, lambda: direct)
 
