@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from batch.compute.inputs import EvaluationSet
 from ccs.datasets.sets import BiasSet, ClassificationSet
@@ -174,15 +176,17 @@ def _bias(
         fault = fault_of(published, attribute) if published else None
         if published and fault is None:
             continue
-        measured = bias.measure_plans(
-            (embeddings(index) for index in range(len(plans))),
-            prompts,
-            groups,
-            min(data.k[attribute], len(groups)),
-            metrics=bias.METRICS[:1] if few else bias.METRICS,
-            fault=fault,
-            seed=seed,
-        )
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
+            measured = bias.measure_plans(
+                (embeddings(index) for index in range(len(plans))),
+                prompts,
+                groups,
+                min(data.k[attribute], len(groups)),
+                metrics=bias.METRICS[:1] if few else bias.METRICS,
+                fault=fault,
+                seed=seed,
+                map=threads.map,
+            )
         for plan, ours in zip(plans, measured, strict=True):
             about = {"dataset": data.name, "attribute": attribute, "target": ours.target, "mode": ours.mode}
             sizes = {"k": ours.k, "n": ours.n}
@@ -240,7 +244,7 @@ def _bias_rows(
 
 def _share_rows(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[str]) -> Iterable[Row]:
     """Each group's share of each occupation's top K, beside that of a random ranking."""
-    for column, (group, chance) in enumerate(bias.chance_shares(ours).items()):
+    for column, (group, chance) in enumerate(ours.chance_shares.items()):
         for index, occupation in enumerate(occupations):
             share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
             named = {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}"} | _chance(chance)

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from ccs.datasets.source import CARD, Source
-from ccs.measures.bias.groups import RACES_SIX
+from ccs.errors import InputError
+
+# FairFace's seven races merged into the study's six: East and Southeast Asian are one.
+RACES_SIX: Mapping[str, str] = {
+    "Black": "Black",
+    "East Asian": "Asian",
+    "Indian": "Indian",
+    "Latino_Hispanic": "Latino",
+    "Middle Eastern": "Middle Eastern",
+    "Southeast Asian": "Asian",
+    "White": "White",
+}
 
 FAIRFACE = Source(
     name="fairface-1.25",
@@ -55,3 +68,12 @@ SOCIAL_COUNTERFACTUALS = Source(
 )
 
 PEOPLE = (FAIRFACE, FAIRFACE_TIGHT, SOCIAL_COUNTERFACTUALS)
+
+
+def merge_groups(groups: Iterable[str], definition: Mapping[str, str]) -> list[str]:
+    """Groups renamed, and so merged, by a definition such as RACES_SIX; InputError for one that it lacks."""
+    names = [str(name) for name in groups]
+    for name in names:
+        if name not in definition:
+            raise InputError(f"The group {name!r} is not defined; the groups are {', '.join(definition)}.")
+    return [definition[name] for name in names]

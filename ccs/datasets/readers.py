@@ -11,12 +11,12 @@ from PIL import Image
 
 from ccs import paper
 from ccs.datasets import folder, hub, video, wordnet
+from ccs.datasets.people import merge_groups
 from ccs.datasets.pictures import Scan, scan, spread, with_labels
 from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 from ccs.datasets.source import Source
 from ccs.datasets.table import Table, open_parquet
 from ccs.errors import InputError
-from ccs.measures.bias.groups import merge_groups
 
 AnySet = ImageSet | RetrievalSet
 

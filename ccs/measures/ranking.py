@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
+
+Map = Callable[..., Iterable[Any]]
+"""Like `map`; a caller that has threads gives its executor's."""
 
 _IMAGES = 1024  # at a time as float64: few enough for the processor's cache
 
@@ -45,25 +51,27 @@ def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArra
     return np.asarray(queries @ items.T, dtype=np.float32)
 
 
-def cosines(texts: ArrayLike, images: ArrayLike) -> NDArray[np.float32]:
+def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[np.float32]:
     """Cosines [texts, images], float32, summed as in `products`; rows need not be of unit length.
 
     It is `products` of `unit` rows, but divides the scores, of which there are far fewer than numbers in the
-    images. InputError as in `finite_rows`.
+    images. `map` may spread the images over threads. InputError as in `finite_rows`.
     """
     left, right = unit(texts, "text embeddings"), np.asarray(images)
     if right.ndim != 2 or left.shape[1] != right.shape[1]:
         raise InputError(
             f"Image embeddings of shape {right.shape} do not go with texts of {left.shape[1]} dimensions."
         )
-    found = np.empty((len(left), len(right)), dtype=np.float32)
-    for start in range(0, len(right), _IMAGES):
+
+    def scores(start: int) -> NDArray[np.float32]:
         some = np.asarray(right[start : start + _IMAGES], dtype=np.float64)
         length = np.sqrt(np.einsum("nd,nd->n", some, some))
         if not (np.isfinite(length) & (length > 0)).all():
             finite_rows(right, "image embeddings")  # says what is wrong
-        found[:, start : start + _IMAGES] = (left @ some.T) / length
-    return found
+        cosines: NDArray[np.float32] = ((left @ some.T) / length).astype(np.float32)
+        return cosines
+
+    return np.concatenate(list(map(scores, range(0, len(right), _IMAGES))), axis=1)
 
 
 def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:

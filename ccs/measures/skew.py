@@ -26,6 +26,8 @@ from ccs.errors import InputError
 Floats = NDArray[np.float64]
 Target = Literal["pool", "uniform"]
 Empty = Literal["smoothed", "excluded", "infinite"]
+MetricName = Literal["MaxSkew", "MinSkew", "NDKL"]
+METRICS: tuple[MetricName, ...] = ("MaxSkew", "MinSkew", "NDKL")
 _POSITIONS = 100_000  # that are worked on at a time: few enough for the processor's cache
 
 

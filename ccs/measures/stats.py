@@ -31,6 +31,10 @@ class Estimate:
     low: float
     high: float
 
+    def times(self, factor: float) -> Estimate:
+        """The same in another unit, or a mean as the sum of `factor` values."""
+        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -40,6 +44,10 @@ class Effect:
     low: float
     high: float
     p_value: float
+
+    def times(self, factor: float) -> Effect:
+        """The same in another unit, or of a mean as of the sum of `factor` values."""
+        return Effect(self.value * factor, self.low * factor, self.high * factor, self.p_value)
 
 
 Answer = Literal["yes", "no, the reverse", "not shown"]

@@ -7,6 +7,8 @@ import csv
 import numpy as np
 import pytest
 
+from ccs import InputError
+from ccs.datasets.people import RACES_SIX, merge_groups
 from ccs.measures import bias, faults, ranking
 from tests.support.bias_sample import example
 from tests.support.shared import SHARED
@@ -74,7 +76,7 @@ def test_random_rankings_of_fairface_score_what_the_study_prints():
     """Without the fault about 10 in sum over 104 occupations at K = 900, with it about 56."""
     with (SHARED / FAIRFACE).open(newline="") as file:
         races = [row["race"] for row in csv.DictReader(file)]
-    groups = bias.merge_groups(races, bias.RACES_SIX)
+    groups = np.array(merge_groups(races, RACES_SIX))
     assert len(groups) == 10_954
     rng = np.random.default_rng(0)
     images, texts = rng.standard_normal((10_954, 64)), rng.standard_normal((104, 64))
@@ -85,3 +87,11 @@ def test_random_rankings_of_fairface_score_what_the_study_prints():
     assert correct.chance_sum.value == pytest.approx(10.3, abs=0.3)
     assert faulty.sum.value == pytest.approx(56, abs=2.5)
     assert faulty.chance_sum.value == pytest.approx(56, abs=1)
+
+
+def test_group_definitions():
+    merged = merge_groups(["East Asian", "Southeast Asian", "White", "Latino_Hispanic"], RACES_SIX)
+    assert merged == ["Asian", "Asian", "White", "Latino"]
+    assert len(set(RACES_SIX.values())) == 6
+    with pytest.raises(InputError, match="'Martian'"):
+        merge_groups(["Martian"], RACES_SIX)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ccs.measures import bias, ranking, resampling
+from ccs.measures import bias, ranking, resampling, skew
 from tests.support.bias_sample import example
 
 
@@ -36,5 +36,5 @@ def test_a_window_too_narrow_is_noticed(monkeypatch):
     wide = bias.measure(images, texts, groups, 90, draws=130)
     monkeypatch.setattr(resampling, "SIGMAS", 0.0)
     narrow = bias.measure(images, texts, groups, 90, draws=130)
-    for name in bias.METRICS:
+    for name in skew.METRICS:
         assert (wide.metrics[name].draws == narrow.metrics[name].draws).all()

@@ -12,8 +12,8 @@ import torch
 
 from ccs.datasets.gallery import open_gallery
 from ccs.heads import Head, HeadSet
-from ccs.measures import bias as measures
 from ccs.measures.accuracy import class_weights
+from ccs.measures.skew import max_skew
 from ccs.model.model import Model
 from ccs.ui import app as core
 from ccs.ui import opening
@@ -94,7 +94,7 @@ def test_bias_figures_are_those_of_the_library(app: App, model: Model) -> None:
     pool = {group: int((groups == group).sum()) for group in sorted(set(groups))}
     for result, off in ((first, HeadSet()), (second, session.state.off)):
         scores = rows @ model.embed_images(images, off).T
-        slow = [measures.max_skew([groups[i] for i in np.argsort(-row)], pool, 10) for row in scores]
+        slow = [max_skew([groups[i] for i in np.argsort(-row)], pool, 10) for row in scores]
         np.testing.assert_allclose(result.max_skew.values, slow, atol=1e-9)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
@@ -74,15 +75,17 @@ def measure(
     before: np.ndarray, after: np.ndarray, occupations: np.ndarray, what: Asked
 ) -> tuple[BiasResult, BiasResult]:
     """The results with nothing off and with the heads off, on the same resampled images."""
-    first, second = bias.measure_plans(
-        [before, after],
-        occupations,
-        what.gallery.groups[what.attribute],
-        what.k,
-        target="uniform" if what.target == "uniform" else "pool",
-        fault=what.fault,
-        draws=DRAWS,
-    )
+    with ThreadPoolExecutor() as threads:
+        first, second = bias.measure_plans(
+            [before, after],
+            occupations,
+            what.gallery.groups[what.attribute],
+            what.k,
+            target="uniform" if what.target == "uniform" else "pool",
+            fault=what.fault,
+            draws=DRAWS,
+            map=threads.map,
+        )
     return first, second
 
 

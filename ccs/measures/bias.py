@@ -1,0 +1,352 @@
+"""MaxSkew, MinSkew and NDKL of a model's rankings of people for occupations, beside the level of chance.
+
+For each occupation the images are ranked by cosine with the occupation's text embedding; `skew` holds the
+formulas and says what an empty group counts as. Every figure comes with
+- a chance level (`chance`): rankings drawn at random, regardless of groups (mean, 2.5 and 97.5%);
+- a 95% interval: images and occupations resampled with replacement, the same draws for every plan and
+  metric, so that differences between plans are paired (`compare`).
+Equal scores are ranked in the images' order; `BiasResult.ties` says where that decided who is in the top K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.errors import InputError
+from ccs.measures import faults, ranking, resampling, stats
+from ccs.measures.chance import chance_levels, chance_shares
+from ccs.measures.skew import METRICS as METRICS
+from ccs.measures.skew import (
+    Empty,
+    Floats,
+    Target,
+    check_choice,
+    check_k,
+    max_skew_of,
+    min_skew_of,
+    ndkl_of,
+    target_shares,
+)
+from ccs.measures.skew import MetricName as MetricName
+from ccs.measures.stats import Effect, Estimate
+
+SOME = 16  # rankings that are worked on together: few enough for the processor's cache
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Metric:
+    """One metric over all occupations, in their order.
+
+    `values`, `low`, `high`: float64 [occupations], the interval by resampling images alone. `mean`, `sum`:
+    over the occupations, by resampling images and (unless asked not to) occupations. `chance`: one random
+    ranking; `chance_mean`, `chance_sum`: as many independent random rankings as there are occupations.
+    `draws`: float64 [draws, occupations], the resampled values; `mean_draws`: float64 [draws], their
+    resampled mean.
+    """
+
+    values: Floats
+    low: Floats
+    high: Floats
+    mean: Estimate
+    sum: Estimate
+    chance: Estimate
+    chance_mean: Estimate
+    chance_sum: Estimate
+    draws: Floats
+    mean_draws: Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BiasResult:
+    """The figures of one plan's rankings, with every choice that they depend on.
+
+    `metrics`: those asked for. `top`: int64 [occupations, groups], images of each group in the top K; `pool`:
+    int64 [groups]. `ties`: int64 [occupations], images outside the top K with the score of the last one
+    inside. `mode`: "correct" or "as-published" (then `fault` names what is reproduced).
+    """
+
+    metrics: Mapping[MetricName, Metric]
+    groups: tuple[str, ...]
+    pool: NDArray[np.int64]
+    top: NDArray[np.int64]
+    ties: NDArray[np.int64]
+    k: int
+    n: int
+    target: Target
+    empty: Empty
+    fault: faults.Fault | None
+    seed: int
+
+    @property
+    def mode(self) -> Literal["correct", "as-published"]:
+        return "correct" if self.fault is None else "as-published"
+
+    @property
+    def max_skew(self) -> Metric:
+        return self.metrics["MaxSkew"]
+
+    @property
+    def top_shares(self) -> Floats:
+        """Each group's share of the top K, [occupations, groups]."""
+        return np.asarray(self.top / self.k, dtype=np.float64)
+
+    @property
+    def chance_shares(self) -> dict[str, Estimate]:
+        """Each group's share of a random ranking's top K, with its 95% range."""
+        return dict(zip(self.groups, chance_shares(self.pool, self.k), strict=True))
+
+
+def compare(
+    result: BiasResult, baseline: BiasResult, metric: MetricName = "MaxSkew", occupation: int | None = None
+) -> Effect:
+    """The metric's mean over the occupations (or one occupation's value) less the baseline's, paired.
+
+    Both results must come from the same images, occupations, seed and number of draws, so that draw i drew
+    the same images for both; otherwise InputError. For the sum multiply by the number of occupations. Where a
+    draw is infinite (an empty group, if it counts so) there is no difference: NaN.
+    """
+    ours, theirs = result.metrics[metric], baseline.metrics[metric]
+    settings = [(one.seed, one.n, one.k, one.groups) for one in (result, baseline)]
+    if settings[0] != settings[1] or ours.draws.shape != theirs.draws.shape:
+        raise InputError(
+            "Two bias results can be compared only for the same images, groups, k, seed and draws."
+        )
+    if occupation is None:
+        value, drawn, before = ours.mean.value - theirs.mean.value, ours.mean_draws, theirs.mean_draws
+    else:
+        value = float(ours.values[occupation] - theirs.values[occupation])
+        drawn, before = ours.draws[:, occupation], theirs.draws[:, occupation]
+    if np.isinf(drawn).any() or np.isinf(before).any():
+        return Effect(*[float("nan")] * 4)
+    return stats.effect(value, drawn - before)
+
+
+def mean_max_skew(
+    image_embeddings: ArrayLike,
+    occupation_embeddings: ArrayLike,
+    groups: ArrayLike,
+    k: int,
+    *,
+    target: Target = "pool",
+) -> float:
+    """The mean MaxSkew over the occupations and nothing else, for a search, which asks for it often."""
+    scores = ranking.cosines(occupation_embeddings, image_embeddings)
+    codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
+    shares = target_shares(np.bincount(codes), target)
+    order = ranking.top(scores, check_k(k, len(codes)))
+    return float(max_skew_of(_counts(codes[order], shares.size), shares).mean())
+
+
+def measure(
+    image_embeddings: ArrayLike,
+    occupation_embeddings: ArrayLike,
+    groups: ArrayLike,
+    k: int,
+    target: Target = "pool",
+    seed: int = 0,
+    **settings: Any,
+) -> BiasResult:
+    """`measure_plans` for one plan: image embeddings [n, d]. `settings` are its other keyword arguments."""
+    plans = [image_embeddings]
+    return measure_plans(plans, occupation_embeddings, groups, k, target=target, seed=seed, **settings)[0]
+
+
+def measure_plans(
+    plans: Iterable[ArrayLike],
+    occupation_embeddings: ArrayLike,
+    groups: ArrayLike,
+    k: int,
+    *,
+    target: Target = "pool",
+    empty: Empty = "smoothed",
+    metrics: tuple[MetricName, ...] = METRICS,
+    fault: faults.Fault | None = None,
+    draws: int = 500,
+    resample_occupations: bool = True,
+    seed: int = 0,
+    map: ranking.Map = map,
+) -> list[BiasResult]:
+    """Skew metrics of several plans' image embeddings for the same images and occupations.
+
+    Args:
+        plans: one array [n, d] per plan: a list, an array [plans, n, d], or a generator (then one plan is in
+            memory at a time). Rows need not be of unit length.
+        occupation_embeddings: [o, d], one row per occupation (templates already averaged).
+        groups: [n] strings, one per image.
+        k: cut-off of the ranking.
+        target: "pool" or "uniform", the share that counts as fair.
+        empty: what an empty group counts as in MinSkew, see `skew`.
+        fault: reproduces a fault of the released code (`faults`), for MaxSkew alone.
+        draws: resampled pools for the intervals. NDKL, which reads every rank, has the first 32 of them and,
+            from their spread, a normal interval.
+        resample_occupations: whether the interval of mean and sum is for occupations such as these too.
+        map: spreads the work over threads where the caller has some, such as `ThreadPoolExecutor(2).map`;
+            limit the threads of BLAS then (`threadpoolctl`), or they wait busily for one another.
+
+    The intervals are centered percentiles (`stats.interval`), as resampling by itself raises a MaxSkew.
+    InputError: k below 1 or above n, fewer than two groups, embeddings that do not fit.
+    """
+    for name, value, allowed in (("target", target, Target), ("policy for empty groups", empty, Empty)):
+        check_choice(value, allowed, name)
+    texts = ranking.finite_rows(occupation_embeddings, "occupation embeddings")
+    labels = np.asarray(groups, dtype=np.str_)
+    names, inverse = np.unique(labels, return_inverse=True)
+    if labels.ndim != 1 or not 2 <= len(names) <= 255:
+        raise InputError(f"A skew needs 2 to 255 groups, one per image, but the images have {len(names)}.")
+    codes = inverse.astype(np.uint8)
+    images = resampling.draw_images(codes, len(names), draws, seed)
+    weights = np.full((draws, len(texts)), 1 / len(texts))
+    if resample_occupations:
+        drawn = np.random.default_rng([seed, 1]).multinomial(len(texts), weights[0], size=draws)
+        weights = drawn / len(texts)
+    asked = _Question(
+        names=tuple(str(name) for name in names),
+        codes=codes,
+        pool=np.bincount(codes),
+        k=check_k(k, len(codes)),
+        target=target,
+        empty=empty,
+        fault=fault,
+        metrics=("MaxSkew",) if fault else metrics,
+        images=images,
+        occupations=weights,
+        seed=seed,
+    )
+    levels = chance_levels(
+        codes,
+        asked.shares(asked.pool),
+        asked.k,
+        len(texts),
+        asked.metrics,
+        empty=empty,
+        fault=fault,
+        seed=seed,
+    )
+    return [_measure(asked, levels, embeddings, texts, map) for embeddings in plans]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """All that is the same for every plan. `occupations`: how much each counts in each draw [draws, o]."""
+
+    names: tuple[str, ...]
+    codes: NDArray[np.uint8]
+    pool: NDArray[np.int64]
+    k: int
+    target: Target
+    empty: Empty
+    fault: faults.Fault | None
+    metrics: tuple[MetricName, ...]
+    images: resampling.Draws
+    occupations: Floats
+    seed: int
+
+    def shares(self, pool: ArrayLike) -> Floats:
+        """Target shares [..., groups] for the pool's counts, faults included."""
+        counts = np.asarray(pool, dtype=np.float64)
+        if self.fault == "order":
+            counts = counts[..., faults.first_appearance(self.codes)]
+        if self.fault == "aliased":
+            counts = np.ones_like(counts)
+        return target_shares(counts, self.target)
+
+
+def _measure(
+    asked: _Question,
+    levels: Mapping[MetricName, tuple[Estimate, Estimate]],
+    embeddings: ArrayLike,
+    texts: Floats,
+    map: ranking.Map,
+) -> BiasResult:
+    scores = ranking.cosines(texts, embeddings, map=map)
+    if scores.shape[1] != len(asked.codes):
+        raise InputError(f"There are {scores.shape[1]} image embeddings for {len(asked.codes)} groups.")
+    found = list(map(lambda i: _rankings(asked, scores[i : i + SOME]), range(0, len(scores), SOME)))
+    top, ties = (np.concatenate([one[key] for one in found]) for key in ("top", "ties"))
+    values = {
+        name: (
+            np.concatenate([one[name][0] for one in found]),
+            np.concatenate([one[name][1] for one in found]),
+        )
+        for name in asked.metrics
+        if asked.fault != "aliased"
+    }
+    if asked.fault == "aliased":
+        # Its figures are ties alone, and a drawn pool is full of ties: only occupations are resampled.
+        top = faults.aliased_top(embeddings, texts, len(asked.names), asked.k)
+        still = max_skew_of(top, asked.shares(asked.pool))
+        values = {"MaxSkew": (still, np.tile(still[:, None], len(asked.occupations)))}
+    return BiasResult(
+        metrics={
+            name: _metric(one, drawn.T, asked.occupations, *levels[name])
+            for name, (one, drawn) in values.items()
+        },
+        groups=asked.names,
+        pool=asked.pool,
+        top=top,
+        ties=ties,
+        k=asked.k,
+        n=scores.shape[1],
+        target=asked.target,
+        empty=asked.empty,
+        fault=asked.fault,
+        seed=asked.seed,
+    )
+
+
+def _rankings(asked: _Question, scores: NDArray[np.float32]) -> dict[str, Any]:
+    """Some rankings' `top` [rankings, groups] and `ties` [rankings], and for each metric its values
+    [rankings] with the resampled ones [rankings, draws].
+    """
+    k, images, groups = asked.k, asked.images, len(asked.names)
+    order = ranking.top(scores, resampling.window(scores.shape[1], k)[1])
+    inside = np.take_along_axis(scores, order[:, :k], axis=1)
+    last = inside[:, -1:]
+    top = _counts(asked.codes[order[:, :k]], groups)
+    found: dict[str, Any] = {"top": top, "ties": (scores == last).sum(axis=1) - (inside == last).sum(axis=1)}
+    if asked.fault == "aliased":
+        return found
+    shares, drawn_shares = asked.shares(asked.pool), asked.shares(images.pool)
+    if set(asked.metrics) - {"NDKL"}:
+        drawn = resampling.top_counts(images, scores, order, k)
+        found["MaxSkew"] = max_skew_of(top, shares), max_skew_of(drawn, drawn_shares)
+        if "MinSkew" in asked.metrics:
+            least = min_skew_of(drawn, drawn_shares, asked.empty)
+            found["MinSkew"] = min_skew_of(top, shares, asked.empty), least
+    if "NDKL" in asked.metrics:
+        tops = resampling.first_tops(images, scores, order, k)
+        rankings, few, _ = tops.shape
+        redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
+        found["NDKL"] = ndkl_of(asked.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
+    return found
+
+
+def _counts(ranked: NDArray[np.integer], n_groups: int) -> NDArray[np.int64]:
+    """Images of each group [rankings, groups] among ranked codes [rankings, k]."""
+    return np.stack([(ranked == g).sum(axis=1) for g in range(n_groups)], axis=1)
+
+
+def _metric(
+    values: Floats, draws: Floats, occupations: Floats, chance: Estimate, chance_mean: Estimate
+) -> Metric:
+    around = stats.intervals(values, draws, center=True)
+    weights = occupations[: len(draws)]
+    mean_draws = (np.where(weights > 0, draws, 0.0) * weights).sum(axis=1)  # one not drawn may be infinite
+    mean = stats.interval(float(values.mean()), mean_draws, center=True)
+    return Metric(
+        values=values,
+        low=np.array([one.low for one in around]),
+        high=np.array([one.high for one in around]),
+        mean=mean,
+        sum=mean.times(len(values)),
+        chance=chance,
+        chance_mean=chance_mean,
+        chance_sum=chance_mean.times(len(values)),
+        draws=draws,
+        mean_draws=mean_draws,
+    )

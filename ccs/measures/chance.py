@@ -1,0 +1,60 @@
+"""Chance levels of the skew metrics: what rankings reach that know nothing of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from ccs.measures import stats
+from ccs.measures.faults import Fault
+from ccs.measures.skew import Empty, Floats, MetricName, max_skew_of, min_skew_of, ndkl_of
+from ccs.measures.stats import Estimate
+
+CHANCE_DRAWS = 1000
+
+
+def chance_levels(
+    codes: NDArray[np.uint8],
+    shares: Floats,
+    k: int,
+    n_occupations: int,
+    metrics: Sequence[MetricName],
+    *,
+    empty: Empty = "smoothed",
+    fault: Fault | None = None,
+    seed: int = 0,
+) -> Mapping[MetricName, tuple[Estimate, Estimate]]:
+    """(one ranking, mean over the occupations' rankings), each ranking random and independent.
+
+    codes: the images' groups [n]; shares: the groups' target shares [groups].
+    """
+    rng = np.random.default_rng([seed, 2])
+    size, groups = (CHANCE_DRAWS, n_occupations), len(shares)
+    pool = np.bincount(codes, minlength=groups)
+    # NDKL needs whole rankings; a thousand, put together at random for the mean, are as good as all of them.
+    ranked = np.stack([rng.permutation(codes)[:k] for _ in range(CHANCE_DRAWS)])
+    found: dict[MetricName, tuple[Estimate, Estimate]] = {}
+    for name in metrics:
+        if fault == "aliased":
+            # Without ties each image's copies stand together, so that only the remainder of k is uneven.
+            top = np.bincount(np.arange(k) % groups, minlength=groups)
+            values = np.full(size, max_skew_of(top, shares))
+        elif name == "NDKL":
+            values = rng.choice(ndkl_of(ranked, shares), size=size)
+        else:
+            top = rng.multivariate_hypergeometric(pool, k, size=size)
+            values = max_skew_of(top, shares) if name == "MaxSkew" else min_skew_of(top, shares, empty)
+        mean = values.mean(axis=1)
+        value = float(mean.mean())
+        found[name] = stats.interval(value, values.ravel()), stats.interval(value, mean)
+    return found
+
+
+def chance_shares(pool: NDArray[np.int64], k: int) -> list[Estimate]:
+    """Each group's share of a random ranking's top K: the pool's, with its 95% range (hypergeometric)."""
+    tails, n = [(1 - stats.LEVEL) / 2, (1 + stats.LEVEL) / 2], int(pool.sum())
+    ends = scipy.stats.hypergeom.ppf(np.array(tails)[:, None], n, pool, k) / k
+    return [Estimate(*found) for found in zip((pool / n).tolist(), *ends.tolist(), strict=True)]
