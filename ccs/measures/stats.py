@@ -203,9 +203,29 @@ def overall(effects: Sequence[Effect]) -> Effect:
     return Effect(mean.value, mean.low, mean.high, float(2 * scipy.stats.norm.sf(abs(combined))))
 
 
+def of_one_sample(effects: Sequence[Effect]) -> Effect:
+    """The mean of effects that share their images or models, such as those of one model on several sets.
+
+    How their errors go together is not known, so they are taken to be the same: the interval is as wide as
+    the mean of theirs, and p is the normal one for that width. InputError without effects.
+    """
+    if not effects:
+        raise InputError("There are no effects to take the mean of.")
+    if len(effects) == 1:
+        return effects[0]
+    value = float(np.mean([one.value for one in effects]))
+    half = float(np.mean([one.high - one.low for one in effects])) / 2
+    error = half / DEVIATIONS
+    p_value = float(2 * scipy.stats.norm.sf(abs(value) / error)) if error > 0 else float(value == 0)
+    return Effect(value, value - half, value + half, p_value)
+
+
 def answer(found: Effect, *, expected: Literal["above", "below"], alpha: float = 0.05) -> Answer:
-    """Whether an effect is what was expected: on the expected side of zero with p at most alpha, or not."""
-    if not found.p_value <= alpha or found.value == 0:
+    """Is an effect what was expected? "yes" if it is on the expected side of zero.
+
+    "not shown" if p is above alpha, or if there is an interval and it holds zero.
+    """
+    if not found.p_value <= alpha or found.low <= 0 <= found.high:
         return "not shown"
     return "yes" if (found.value > 0) == (expected == "above") else "no, the reverse"
 

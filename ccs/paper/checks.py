@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ccs.paper import figures
-from ccs.paper.comparison import repeated_labels
+from ccs.texts import score
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _ratios() -> Check:
     for model in figures.models():
         labels = list(figures.head_labels(model.name)["high"].values())
         printed = table.value(model.paper_name, "CCR")
-        ratio = repeated_labels(labels) / len(labels)
+        ratio = score.ccr(labels) or 0.0
         outcomes[f"{model.paper_name} ({ratio:.3f} from the labels)"] = (
             printed is not None and abs(printed - ratio) < 0.0006
         )

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import pandas as pd
 
 from ccs.paper import figures
 from ccs.plans import PlanName
 from ccs.results import Results, queries
+from ccs.texts import score
 
 LABELS = {"objects": "Objects", "locations": "Locations", "animals": "Animals", "colors": "Colors"}
 DATASETS = {"oxford_pets": "oxford-pets", "imagenet_a": "imagenet-a", "imagenet_r": "imagenet-r"}
@@ -264,14 +266,10 @@ def _from_scores(claim: Claim, results: Results) -> Measured | None:
     if claim.measure == "level":
         value = float((scores["level"] == claim.plan).sum())
     elif claim.measure == "ccs":
-        known = scores["ccs"].dropna()  # a head whose CCS is unknown is left out, not counted as another
-        value = float((known == claim.k).mean())
+        known = [int(value) for value in scores["ccs"].dropna()]
+        value = score.ccs_at_k(known, 5)[claim.k]
     else:
         labels = queries.of_level(scores, "high")["label"]
-        value = repeated_labels(labels.dropna().tolist()) / len(labels) if len(labels) else math.nan
+        ratio = score.ccr(None if pd.isna(label) else str(label) for label in labels)
+        value = math.nan if ratio is None else ratio
     return Measured(value, None, None)
-
-
-def repeated_labels(labels: Sequence[str]) -> int:
-    """How many concepts more than one head carries (the numerator of the study's CCR)."""
-    return sum(count > 1 for count in Counter(labels).values())

@@ -148,10 +148,21 @@ def test_overall_equals_scipys_stouffer():
         stats.overall([Effect(1.0, 1.0, 1.0, float("nan"))])
 
 
+def test_effects_of_one_sample_are_together_as_unsure_as_each():
+    effects = [Effect(-0.3, -0.5, -0.1, 0.01), Effect(-0.1, -0.3, 0.1, 0.3)]
+    found = stats.of_one_sample(effects)
+    assert (found.value, found.low, found.high) == pytest.approx((-0.2, -0.4, 0.0))
+    assert found.p_value == pytest.approx(0.05, abs=0.0002)
+    assert stats.of_one_sample(effects[:1]) == effects[0]
+    with pytest.raises(InputError, match="no effects"):
+        stats.of_one_sample([])
+
+
 def test_answers():
     assert stats.answer(Effect(-0.1, -0.2, -0.05, 0.01), expected="below") == "yes"
     assert stats.answer(Effect(0.1, 0.05, 0.2, 0.01), expected="below") == "no, the reverse"
     assert stats.answer(Effect(-0.1, -0.2, 0.05, 0.2), expected="below") == "not shown"
+    assert stats.answer(Effect(-0.1, -0.2, 0.05, 0.01), expected="below") == "not shown"  # zero is inside
     assert stats.answer(Effect(-0.1, -0.2, -0.05, float("nan")), expected="below") == "not shown"
 
 

@@ -160,11 +160,6 @@ def test_the_audit_takes_the_correct_metric_of_measured_bias() -> None:
     assert audit.measured(results, correct=False)[place] == 61
 
 
-def test_repeated_labels_counts_concepts_not_heads() -> None:
-    assert comparison.repeated_labels(["Objects", "Objects", "Objects", "Colors"]) == 1
-    assert comparison.repeated_labels([]) == 0
-
-
 def test_every_printed_cell_is_a_claim_once() -> None:
     for key in comparison.TABLES:
         table = paper.table(key)
@@ -245,9 +240,9 @@ def test_levels_shares_and_ratio_come_from_the_scores() -> None:
     scores = pd.DataFrame(
         {
             "k": 5,
-            "ccs": [5, 5, 3, 0],
-            "level": ["high", "high", "moderate", "low"],
-            "label": ["Colors", "Colors", "Objects", None],
+            "ccs": [5, 5, 3, 0, None],  # the last one's is unknown and counts nowhere
+            "level": ["high", "high", "moderate", "low", "unknown"],
+            "label": ["Colors", "Colors", "Objects", None, "Colors"],
         }
     )
     tables = {"scores": scores}
