@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from ccs.errors import InputError
 from ccs.measures.stats import Estimate, interval, resampled_cells
-from ccs.texts.score import Verdict
 
 Floats = NDArray[np.float64]
+Verdict = bool | None  # None: not answered, or unscored
 Ratings = Sequence[Sequence[Verdict]]  # [raters][pairs]
 METRICS = ("same", "cohen_kappa", "spearman_rho", "kendall_tau")
 DRAWS = 2000

@@ -16,7 +16,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccs.datasets.sets import RetrievalSet
 from ccs.errors import InputError
 from ccs.measures import ranking, stats
 from ccs.measures.skew import check_choice
@@ -28,8 +27,18 @@ DEPTHS = (1, 5, 10, 50)
 METRICS = (*(f"R@{depth}" for depth in DEPTHS), "median rank", "mean rank")
 
 
-class PictureModel(Protocol):
-    """What retrieval needs of a model: unit-length embeddings of pictures and texts."""
+class Captioned(Protocol):
+    """A set of clips, each one or more images, with one or more captions each."""
+
+    @property
+    def clips(self) -> Sequence[Sequence[Any]]: ...
+
+    @property
+    def captions(self) -> Sequence[Sequence[str]]: ...
+
+
+class ImageModel(Protocol):
+    """A model that gives unit-length embeddings of images and texts."""
 
     def embed_images(self, images: Any) -> np.ndarray: ...
 
@@ -112,7 +121,7 @@ def measure(
 
 
 def measure_set(
-    model: PictureModel, data: RetrievalSet, *, variant: Variant = "default", draws: int = 1000, seed: int = 0
+    model: ImageModel, data: Captioned, *, variant: Variant = "default", draws: int = 1000, seed: int = 0
 ) -> dict[Direction, Retrieval]:
     """`measure` for a model and a set of clips: its frames and captions are embedded first."""
     frames = [model.embed_images(list(clip)) for clip in data.clips]
