@@ -20,13 +20,17 @@ _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool":
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `kind`: text, int, float or bool. NaN is empty; only a nullable column may be empty."""
+    """One column. `kind`: text, int, float or bool. NaN is empty; only a nullable column may be empty.
+
+    `below`: whole numbers from 0 to less than that; 0 where any number will do.
+    """
 
     name: str
     kind: str
     meaning: str
     nullable: bool = False
     among: tuple[str, ...] = ()
+    below: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,8 @@ MODEL = (
     Column("weights", "text", "first 16 hexadecimal digits of the SHA-256 of the model's weights"),
 )
 HEAD = (
-    Column("layer", "int", "layer of the head, from 0"),
-    Column("head", "int", "head within its layer, from 0"),
+    Column("layer", "int", "layer of the head, from 0", below=1024),
+    Column("head", "int", "head within its layer, from 0", below=1024),
 )
 PLAN = (
     Column(

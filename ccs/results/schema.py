@@ -50,7 +50,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
                 "The texts that TEXTSPAN picks for each head: K, or as many as the largest of several K.",
                 (
                     *HEAD,
-                    Column("rank", "int", "order in which the text was picked, from 0"),
+                    Column("rank", "int", "order in which the text was picked, from 0", below=10_000),
                     Column("text", "text", "the text"),
                     Column("concept", "text", "the pool's own concept of the text, where it has one", True),
                     Column(
@@ -82,7 +82,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
                 "What each judge says of each text of a head: does it show the head's concept?",
                 (
                     *HEAD,
-                    Column("rank", "int", "rank of the text within its head"),
+                    Column("rank", "int", "rank of the text within its head", below=10_000),
                     Column("text", "text", "the text judged"),
                     Column("label", "text", "the concept asked about", True),
                     Column("judge", "text", "who judged: `tags` (a stand-in) or a language model"),
@@ -99,7 +99,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
                 (
                     *HEAD,
                     Column("label", "text", "the head's concept", True),
-                    Column("k", "int", "how many texts were judged"),
+                    Column("k", "int", "how many texts were judged", below=10_000),
                     Column(
                         "ccs",
                         "int",

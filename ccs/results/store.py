@@ -18,11 +18,13 @@ import pandas as pd
 
 from ccs.errors import InputError
 from ccs.files import atomic_write, sha256
+from ccs.results import manifest as manifests
 from ccs.results import schema
-from ccs.results.table import check_version, read_table, to_arrow, to_pandas
+from ccs.results.table import read_table, to_arrow, to_pandas
 
 PRECOMPUTED = Path(__file__).resolve().parents[2] / "precomputed"
 MANIFEST_FILE = "manifest.json"
+MAX_MODELS, MAX_HUB_BYTES = 200, 2 * 2**30
 HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}")
 
 
@@ -70,23 +72,17 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """A model's manifest, validated."""
-    path = folder / MANIFEST_FILE
+    name = f"{folder.name}/{MANIFEST_FILE}"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        with (folder / MANIFEST_FILE).open("rb") as file:
+            text = file.read(manifests.MAX_BYTES + 1)
     except FileNotFoundError:
         raise InputError(
-            f"{folder} holds no {MANIFEST_FILE}, so its tables are not a finished run."
+            f"{folder.name} holds no {MANIFEST_FILE}, so its tables are not a finished run."
         ) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not readable JSON.") from error
-    if not isinstance(manifest, dict) or "schema_version" not in manifest:
-        raise InputError(f"{path} is not a manifest of this project.")
-    check_version(manifest["schema_version"], path)
-    if manifest["schema_version"] < 2:
-        manifest.setdefault("chance_ccs", [])
-    if missing := [key for key in schema.MANIFEST if key not in manifest]:
-        raise InputError(f"{path} lacks {', '.join(missing)}.")
-    return manifest
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror}.") from error
+    return manifests.parse(text, name)
 
 
 def read(folder: Path) -> Results:
@@ -96,11 +92,12 @@ def read(folder: Path) -> Results:
         path = folder / f"{name}.parquet"
         if not path.is_file():
             raise InputError(
-                f"{folder} is incomplete: its manifest names the table {name}, which is not there."
+                f"{folder.name} is incomplete: its manifest names the table {name}, which is not there."
             )
         if sha256(path) != entry["sha256"]:
             raise InputError(
-                f"{path} is not the file that its manifest describes; the run may not have finished."
+                f"{folder.name}/{path.name} is not the file that its manifest describes; "
+                "the run may not have finished."
             )
         tables[name] = read_table(path)
     return Results(str(manifest["model"]["name"]), folder, tables, manifest)
@@ -111,10 +108,14 @@ def read_all(
 ) -> Collection:
     """All models' results in a folder; what cannot be read is left out and named in the notices."""
     models, told = {}, list(notices)
-    inside = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    for path in inside:
-        if path.name.startswith("."):
-            continue
+    inside = (
+        sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
+        if folder.is_dir()
+        else []
+    )
+    if len(inside) > MAX_MODELS:
+        told.append(f"{source} holds {len(inside):,} models; the first {MAX_MODELS} are shown.")
+    for path in inside[:MAX_MODELS]:
         try:
             results = read(path)
             models[results.model] = results
@@ -140,7 +141,7 @@ def load(
         folder = Path(source)
         if not folder.is_dir():
             raise InputError(f"There is no folder {text} to load results from.")
-        return read_all(folder, f"the folder {text}")
+        return read_all(folder, f"the folder {folder.resolve().name}")
     return _load_hub(text, precomputed, cache)
 
 
@@ -166,7 +167,12 @@ def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection
     notices: list[str] = []
     try:
         # Asked first, for snapshot_download turns to its cache by itself and does not say so.
-        HfApi(endpoint=endpoint).dataset_info(repository, revision=revision, timeout=10)
+        about = HfApi(endpoint=endpoint).dataset_info(
+            repository, revision=revision, timeout=10, files_metadata=True
+        )
+        size = sum(each.size or 0 for each in about.siblings or [] if each.rfilename.count("/") == 1)
+        if size > MAX_HUB_BYTES:
+            raise InputError(f"{address} holds {size:,} bytes; at most {MAX_HUB_BYTES:,} are fetched.")
         folder = Path(snapshot_download(repository, revision=revision, **kind))
         found = read_all(folder, f"the Hub ({address}, commit {folder.name[:12]})", folder.name)
         if found.models:
@@ -174,6 +180,8 @@ def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection
         notices += [f"{address} holds no results that can be read.", *found.notices]
     except HFValidationError as error:
         raise InputError(f"{address!r} is no address of results: {error}.") from error
+    except InputError as error:
+        notices.append(str(error))
     except Exception as error:  # whatever goes wrong between here and the Hub, there is something to show
         notices.append(f"{address} could not be loaded: {_why(error)}.")
     try:

@@ -9,11 +9,15 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ccs.errors import InputError
 from ccs.files import atomic_write, sha256
 from ccs.results import schema
+
+MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
+"""What a table that is read may hold: rows, and bytes when decompressed, of any one column of texts too."""
 
 Rows: TypeAlias = "pd.DataFrame | Sequence[Mapping[str, Any]]"
 
@@ -67,6 +71,13 @@ def _check_rows(name: str, arrow: pa.Table) -> None:
             raise InputError(
                 f"Table {name} has {sorted(wrong)[0]!r} in column {column.name}; allowed are {allowed}."
             )
+        if column.below and len(arrow):
+            span = pc.min_max(arrow[column.name]).as_py()
+            if span["min"] < 0 or span["max"] >= column.below:
+                raise InputError(
+                    f"Table {name} has {span['min']} to {span['max']} in column {column.name}; "
+                    f"allowed is 0 to {column.below - 1}."
+                )
     seen: set[tuple[Any, ...]] = set()
     for row in zip(*(arrow[column].to_pylist() for column in table.key), strict=True):
         if row in seen:
@@ -82,10 +93,10 @@ def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
     return {"rows": arrow.num_rows, "sha256": sha256(path)}
 
 
-def check_version(version: object, path: Path) -> None:
+def check_version(version: object, name: str) -> None:
     if str(version) not in map(str, schema.READABLE):
         raise InputError(
-            f"{path} has schema version {version} and this program reads "
+            f"{name} has schema version {str(version)[:20]} and this program reads "
             f"{' and '.join(map(str, schema.READABLE))}: "
             "compute it again, or use the release that wrote it."
         )
@@ -93,20 +104,51 @@ def check_version(version: object, path: Path) -> None:
 
 def read_table(path: Path) -> pd.DataFrame:
     """A table of results, validated. Nullable integers and verdicts come as pandas' `Int64` and `boolean`."""
+    shown = f"{path.parent.name}/{path.name}"
     try:
-        arrow = pq.read_table(path, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} is not a readable parquet file.") from error
-    metadata = {key.decode(): value.decode() for key, value in (arrow.schema.metadata or {}).items()}
-    name = metadata.get("ccs_table", "")
-    if name not in schema.TABLES or "ccs_schema" not in metadata:
-        raise InputError(f"{path} is not a table of results that this project wrote.")
-    check_version(metadata["ccs_schema"], path)
-    _check_columns(name, arrow.column_names)
-    if [f.type for f in arrow.schema] != [f.type for f in schema.TABLES[name].schema]:
-        raise InputError(f"{path} has columns of other types than table {name} has.")
+        with pq.ParquetFile(path) as file:
+            about, found = file.metadata, file.schema_arrow
+        name = _checked_kind(shown, about, found)
+        arrow = _read_texts_bounded(path, shown, name)
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{shown} is not a readable parquet file.") from error
     _check_rows(name, arrow)
     return to_pandas(name, arrow)
+
+
+def _checked_kind(shown: str, about: pq.FileMetaData, found: pa.Schema) -> str:
+    """The name of the table that a file holds by its own account; InputError where that cannot be one."""
+    metadata = found.metadata or {}
+    name: str = metadata.get(b"ccs_table", b"").decode(errors="replace")
+    if name not in schema.TABLES or b"ccs_schema" not in metadata:
+        raise InputError(f"{shown} is not a table of results that this project wrote.")
+    check_version(metadata[b"ccs_schema"].decode(errors="replace"), shown)
+    _check_columns(name, found.names)
+    if [f.type for f in found] != [f.type for f in schema.TABLES[name].schema]:
+        raise InputError(f"{shown} has columns of other types than table {name} has.")
+    groups = min(about.num_row_groups, MAX_ROWS)
+    size = sum(about.row_group(i).total_byte_size for i in range(groups))
+    if max(about.num_rows, about.num_row_groups) > MAX_ROWS or size > MAX_BYTES:
+        raise InputError(f"{shown} is too large: {about.num_rows:,} rows, {size:,} bytes.")
+    return name
+
+
+def _read_texts_bounded(path: Path, shown: str, name: str) -> pa.Table:
+    """The file's rows. Texts are read as dictionaries and measured before they are written out: one cell of
+    a megabyte, repeated in each row, is a small file."""
+    texts = [column.name for column in schema.TABLES[name].columns if column.kind == "text"]
+    arrow = pq.read_table(path, partitioning=None, read_dictionary=texts)
+    for text in texts:
+        column = arrow[text]
+        lengths = (pc.binary_length(part.dictionary).take(part.indices) for part in column.chunks)
+        size = sum(pc.sum(each).as_py() or 0 for each in lengths)
+        if size > MAX_BYTES:
+            raise InputError(f"{shown} is too large: its column {text} holds {size:,} bytes.")
+        index = arrow.column_names.index(text)
+        arrow = arrow.set_column(index, arrow.field(index).with_type(pa.string()), column.cast(pa.string()))
+    return arrow
 
 
 def to_pandas(name: str, arrow: pa.Table) -> pd.DataFrame:

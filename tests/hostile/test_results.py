@@ -1,0 +1,175 @@
+"""Results from strangers: what cannot be read is left out in one sentence, and what is read stays bounded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ccs import results
+from ccs.files import sha256
+from tests.support.results_sample import write_model
+
+Spoil = Callable[[Path], object]
+MANIFEST = "manifest.json"
+
+
+def manifest(**values: Any) -> Spoil:
+    """Entries of the manifest, by path with `__` for the dot."""
+
+    def spoil(folder: Path) -> None:
+        found = json.loads((folder / MANIFEST).read_text())
+        for path, value in values.items():
+            *way, last = path.split("__")
+            place = found
+            for part in way:
+                place = place[part]
+            place[last] = value
+        (folder / MANIFEST).write_text(json.dumps(found))
+
+    return spoil
+
+
+def manifest_is(content: bytes) -> Spoil:
+    return lambda folder: (folder / MANIFEST).write_bytes(content)
+
+
+def table_is(name: str, write: Callable[[Path, pa.Table], object]) -> Spoil:
+    """Another file for a table, with the hash that belongs to it."""
+
+    def spoil(folder: Path) -> None:
+        path = folder / f"{name}.parquet"
+        write(path, pq.read_table(path))
+        manifest(**{f"tables__{name}__sha256": sha256(path)})(folder)
+
+    return spoil
+
+
+def column_is(name: str, column: str, values: Callable[[pa.Table], Any]) -> Spoil:
+    def write(path: Path, table: pa.Table) -> None:
+        index, made = table.column_names.index(column), values(table)
+        field = table.schema.field(column).with_type(made.type)
+        pq.write_table(table.set_column(index, field, made), path, compression="zstd")
+
+    return table_is(name, write)
+
+
+def rows_are(name: str, count: int) -> Spoil:
+    def write(path: Path, table: pa.Table) -> None:
+        pq.write_table(pa.concat_tables([table.slice(0, 1)] * 1000).take([0] * count), path)
+
+    return table_is(name, write)
+
+
+def a_cell_in_each_row(path: Path, table: pa.Table) -> None:
+    """A cell of a megabyte in each of 10,000 rows, which a dictionary holds once."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), ["x" * 2**20])
+    made = pa.table(
+        {name: texts if name == "text" else table[name].take([0] * 10_000) for name in table.column_names}
+    )
+    with pq.ParquetWriter(path, made.schema.remove_metadata(), store_schema=False) as writer:
+        writer.write_table(made)
+        writer.add_key_value_metadata(table.schema.metadata)
+
+
+SPOILT: dict[str, tuple[Spoil, str]] = {
+    "no manifest": (lambda folder: (folder / MANIFEST).unlink(), "holds no manifest.json"),
+    "a manifest of no bytes": (manifest_is(b""), "not readable JSON"),
+    "a manifest cut off": (manifest_is(b'{"model": {"na'), "not readable JSON"),
+    "a deep manifest": (manifest_is(b"[" * 1_000_000), "not readable JSON"),
+    "a manifest of no text": (manifest_is(b"\xff\xfe\x00\x00"), "not readable JSON"),
+    "a manifest of nine megabytes": (manifest_is(b" " * 9 * 2**20), "larger than a manifest is"),
+    "a list": (manifest_is(b"[]"), "not a manifest of this project"),
+    "another schema": (manifest(schema_version=99), "schema version 99"),
+    "a schema that is a list": (manifest(schema_version=["2"]), "schema version"),
+    "a model that is a text": (manifest(model="organism"), "'model'"),
+    "a model without a name": (manifest(model={}), "'model.name'"),
+    "a model with a number": (manifest(model__name=7), "'model.name'"),
+    "a path": (manifest(model__name="/etc"), "no name of a model"),
+    "a path above": (manifest(model__name="../../etc"), "no name of a model"),
+    "a path at home": (manifest(model__name="~root/x"), "no name of a model"),
+    "a path in between": (manifest(model__name="a/../../b"), "no name of a model"),
+    "a scheme of open_clip": (manifest(model__name="local-dir:/etc"), "no name of a model"),
+    "a name with a line break": (manifest(model__name="a\nb"), "no name of a model"),
+    "a name with a direction mark": (manifest(model__name="a\u202eb"), "no name of a model"),
+    "a long name": (manifest(model__name="x" * 100_000), "'model.name'"),
+    "judges that are texts": (manifest(judges=["tags"]), "'judges.0'"),
+    "a judge with a list for a name": (manifest(judges=[{"name": ["x"]}]), "'judges.0.name'"),
+    "a chance of NaN": (manifest(chance_ccs=[float("nan")]), "'chance_ccs.0'"),
+    "settings that are a text": (manifest(settings="x"), "'settings'"),
+    "seconds that are a text": (manifest(measured={"seconds": "x"}), "'measured.seconds'"),
+    "absent that is a number": (manifest(absent=7), "'absent'"),
+    "tables that are a list": (manifest(tables=[]), "'tables'"),
+    "a table outside": (
+        manifest(tables={"../../etc/passwd": {"rows": 1, "sha256": "0" * 64}}),
+        "'tables.../../etc/passwd",
+    ),
+    "a table of another name": (manifest(tables={"skew": {"rows": 1, "sha256": "0" * 64}}), "'tables.skew"),
+    "a hash that is a number": (manifest(tables__spans={"rows": 1, "sha256": 5}), "'tables.spans.sha256'"),
+    "another hash": (manifest(tables__spans__sha256="0" * 64), "not the file that its manifest describes"),
+    "a table that is not there": (lambda f: (f / "spans.parquet").unlink(), "is not there"),
+    "no parquet": (
+        table_is("spans", lambda path, _: path.write_bytes(b"PAR1" * 9)),
+        "not a readable parquet",
+    ),
+    "a parquet cut off": (
+        table_is("spans", lambda path, _: path.write_bytes(path.read_bytes()[:-9])),
+        "not a readable parquet",
+    ),
+    "a flipped byte inside": (
+        table_is(
+            "spans", lambda path, _: path.write_bytes(b"PAR1" + b"\xff" * 200 + path.read_bytes()[204:])
+        ),
+        "",
+    ),
+    "another table": (
+        table_is("spans", lambda path, _: shutil.copy(path.with_name("labels.parquet"), path)),
+        "",
+    ),
+    "no schema of ours": (
+        table_is("spans", lambda path, table: pq.write_table(table.replace_schema_metadata(None), path)),
+        "not a table of results",
+    ),
+    "a column too many": (
+        table_is("spans", lambda p, t: pq.write_table(t.append_column("x", t["text"]), p)),
+        "schema does not know: x",
+    ),
+    "texts that are numbers": (
+        column_is("spans", "text", lambda table: pa.array([1] * len(table))),
+        "columns of other types",
+    ),
+    "a layer of 10^12": (column_is("spans", "layer", lambda t: pa.array([10**12] * len(t))), "column layer"),
+    "a negative layer": (column_is("spans", "layer", lambda t: pa.array([-1] * len(t))), "column layer"),
+    "a rank of 10^12": (column_is("spans", "rank", lambda t: pa.array([10**12] * len(t))), "column rank"),
+    "two million rows": (rows_are("spans", 2_000_000), "is too large: 2,000,000 rows"),
+    "a million equal rows": (rows_are("spans", 1_000_000), "two rows for"),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_spoilt_results_are_left_out_in_a_sentence(tmp_path: Path, kind: str) -> None:
+    spoil, message = SPOILT[kind]
+    folder = tmp_path / "collection"
+    write_model(folder, "good", only=("spans", "labels"))
+    spoil(write_model(folder, "spoilt", only=("spans", "labels")))
+    found = results.load(folder)
+    if message:
+        assert set(found.models) == {"good"}
+        assert len(found.notices) == 1
+        assert message in found.notices[0]
+    assert all(str(tmp_path) not in notice and len(notice) < 500 for notice in found.notices)
+
+
+def test_a_large_cell_in_each_row_is_not_written_out(tmp_path: Path) -> None:
+    folder = write_model(tmp_path, "spoilt", only=("spans",))
+    table_is("spans", a_cell_in_each_row)(folder)
+    assert (folder / "spans.parquet").stat().st_size < 3 * 2**20
+    found = results.load(tmp_path)
+    assert not found.models
+    assert "is too large" in found.notices[0]
