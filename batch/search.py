@@ -15,8 +15,9 @@ from ccs.files import atomic_write
 
 if TYPE_CHECKING:
     from ccs.heads import HeadSet
+    from ccs.measures.stats import Effect, Estimate
     from ccs.plans import Plan
-    from ccs.search import Found, Report, Task
+    from ccs.search import HeldOut, SearchResult, Task
 
 
 def parser() -> argparse.ArgumentParser:
@@ -115,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
         limits=limits,
         heads=found.off,
         seen=(*found.singles, *found.path),
-        unseen=searches.unseen(found),
+        unseen=found.held_out,
         **about,
     )
     if args.out is not None:
@@ -158,37 +159,29 @@ def _task(args: argparse.Namespace, model: Any) -> tuple[Task, dict[str, Any]]:
 def _beside(args: argparse.Namespace, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
     """High, low and random sets from the model's tables, and a notice where there are none."""
     from ccs import plans as pruning
-    from ccs.heads import Head
-    from ccs.texts.score import HeadScore
+    from ccs.results import queries
 
     folder = args.results / results.folder_name(name)
     if not folder.is_dir():
         return [], f"There are no tables of {name} in {args.results}: no high, low or random sets beside."
-    scores = results.read(folder).table("scores")
-    scores = scores[scores["k"] == scores["k"].min()]  # the main K
-    scored = {
-        Head(int(row.layer), int(row.head)): HeadScore(
-            None if row.ccs is None or row.ccs != row.ccs else int(row.ccs), row.label
-        )
-        for row in scores.astype(object).itertuples()
-    }
-    k = int(scores["k"].iloc[0]) if len(scores) else 5
+    found = results.read(folder)
+    scored, k = queries.head_scores(found), queries.main_k(found) or 5
     kinds = ("high", "low", "random")
     notices: list[str] = []
     made = pruning.plans(scored, k, heads, args.seed, 5, kinds=kinds, notice=notices.append)
     return made[1:], " ".join(notices)
 
 
-def page(found: Found) -> str:
+def page(found: SearchResult) -> str:
     """The answer as a person reads it."""
     lines = ["", "On the half that the search did not see (95% intervals; changes are from nothing off):"]
     rows: list[tuple[str, ...]] = [("set", "heads", "MaxSkew", "change", "p", "accuracy", "change", "")]
-    rows += [_row(report, found) for report in found.reports]
+    rows += [_row(one) for one in found.held_out]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines += [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    chance = found.reports[0].bias.max_skew.chance_mean
+    chance = found.held_out[0].chance
     lines.append(
         f"Chance: MaxSkew {chance.value:.3f} ({chance.low:.3f} to {chance.high:.3f}). * no set beats it."
     )
@@ -198,20 +191,22 @@ def page(found: Found) -> str:
     return "\n".join(lines)
 
 
-def _row(report: Report, found: Found) -> tuple[str, ...]:
-    skew, change = report.bias.max_skew.mean, report.max_skew_change
-    right, loss = report.accuracy.top1, report.accuracy_change
-    seed = f" {report.plan.seed}" if report.plan.name == "random" else ""
+def _row(one: HeldOut) -> tuple[str, ...]:
+    seed = f" {one.seed}" if one.plan == "random" else ""
     return (
-        f"{report.plan.name}{seed}",
-        str(len(report.plan.off)),
-        f"{skew.value:.3f} ({skew.low:.3f} to {skew.high:.3f})",
-        f"{change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f})",
-        f"{change.p_value:.3f}",
-        f"{right.value:.3f}",
-        f"{loss.value:+.3f} ({loss.low:+.3f} to {loss.high:+.3f})",
-        "*" if report in found.front else "",
+        f"{one.plan}{seed}",
+        str(len(one.heads)),
+        _figure(one.max_skew),
+        _figure(one.max_skew_change, "+"),
+        f"{one.max_skew_change.p_value:.3f}",
+        _figure(one.accuracy),
+        _figure(one.accuracy_change, "+"),
+        "*" if one.front else "",
     )
+
+
+def _figure(found: Estimate | Effect, sign: str = "") -> str:
+    return f"{found.value:{sign}.3f} ({found.low:{sign}.3f} to {found.high:{sign}.3f})"
 
 
 if __name__ == "__main__":

@@ -4,10 +4,9 @@ Single heads are measured first; those that lower MaxSkew most are candidates. T
 added, always the one after which MaxSkew, computed anew with all chosen heads off in the forward pass, is
 lowest while accuracy stays within its bound; at last heads that are not needed are taken out again.
 
-Whoever searches finds noise too. So pictures of people, prompts and pictures of classes are each cut in
-half at
-random: the search sees one half, and what is reported comes from the other, beside sets that were not
-searched for. The cut-off K is halved too, which keeps its share of the pool.
+A search also finds noise. So images of people, prompts and images of classes are each cut in half at random:
+the search sees one half, and what is reported comes from the other, beside sets that were not searched for.
+The cut-off K is halved too, which keeps its share of the pool.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias
 from ccs.measures.skew import Target
-from ccs.measures.stats import Effect
+from ccs.measures.stats import Effect, Estimate
 from ccs.plans import Plan
 
 Tell = Callable[[str], None]
 
 
 class PrunableModel(Protocol):
-    """What a search needs of a model: its heads, and embeddings [plans, images, d] with heads off."""
+    """A model that can be searched: its heads, and embeddings [plans, images, d] with heads off."""
 
     @property
     def heads(self) -> HeadSet: ...
@@ -41,11 +40,10 @@ class PrunableModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
-    """What is to become fairer and what must not get worse.
+    """The rankings that should become fairer, and the accuracy that must be kept.
 
-    `people`: pictures or pixels, `groups` [people] and `prompts` [prompts, d], text embeddings, with
-    cut-off `k` for all people. `things`: pictures or pixels, their `labels` [things] and `class_weights`
-    [classes, d].
+    `people`: images or pixels, `groups` [people] and `prompts` [prompts, d], text embeddings, with cut-off
+    `k` over all people. `things`: images or pixels, `labels` [things] and `class_weights` [classes, d].
     """
 
     people: Any
@@ -60,9 +58,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Limits:
-    """`max_loss`: accuracy (share of 1) that may be lost. `goal`: a mean MaxSkew at which to stop. `least`:
-    how much a further head must lower the mean MaxSkew. `max_heads`: how many at most. `screen`:
-    candidates.
+    """Bounds of a search.
+
+    `max_loss`: accuracy (share of 1) that may be lost. `goal`: a mean MaxSkew at which to stop. `least`: how
+    much a further head must lower the mean MaxSkew. `max_heads`: heads at most. `screen`: candidates.
     """
 
     max_loss: float = 0.02
@@ -87,30 +86,38 @@ class Point:
     accuracy: float
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Report:
-    """A plan on the other half: full results, and differences from switching nothing off (paired)."""
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """A set of heads on the half that the search did not see.
 
-    plan: Plan
-    bias: bias.BiasResult
-    accuracy: zeroshot.Accuracy
+    Mean MaxSkew over the prompts, its chance level, and top-1 accuracy; changes are from no head off, paired.
+    `front`: no other set beats it in one of the two without being worse in the other.
+    """
+
+    plan: str
+    seed: int | None
+    heads: HeadSet
+    front: bool
+    max_skew: Estimate
     max_skew_change: Effect
+    chance: Estimate
+    accuracy: Estimate
     accuracy_change: Effect
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Found:
-    """What a search found. `singles`: every head alone; `path`: nothing off, then each step; `off`: the
-    answer, empty where no head helps within the limits; `reports`: `none`, `searched`, the steps of the
-    path as `step 1` ..., and the plans it was to be set beside; `front`: the reports that no other
-    beats.
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """The answer of a search and its evidence on either half.
+
+    `off`: the answer, empty where no head helps within the limits. `singles`: every head alone; `path`:
+    nothing off, then each step. `held_out`: `none`, `searched`, the steps of the path as `step 1` ..., then
+    the plans that were given to be set beside them.
     """
 
+    off: HeadSet
     singles: tuple[Point, ...]
     path: tuple[Point, ...]
-    off: HeadSet
-    reports: tuple[Report, ...]
-    front: tuple[Report, ...]
+    held_out: tuple[HeldOut, ...]
 
 
 @dataclass(frozen=True)
@@ -143,12 +150,11 @@ def search(
     seed: int = 0,
     draws: int = 1000,
     tell: Tell = lambda _: None,
-) -> Found:
-    """Search one half of the task, report the other (see this module's head).
+) -> SearchResult:
+    """Search one half of the task, report the other (see the top of this module).
 
-    `beside`: plans to report too (high, low, random). `tell` hears of each step. InputError: too few
-    pictures or prompts to halve, a cut-off that a half cannot hold, plans of heads that cannot be switched
-    off.
+    `beside`: plans to report too (high, low, random). `tell` hears of each step. InputError: too few images
+    or prompts to halve, a cut-off that a half cannot hold, plans of heads that cannot be switched off.
     """
     limits = limits or Limits()
     seen, unseen = (_Half(model, half) for half in halves(task, seed))
@@ -163,8 +169,8 @@ def search(
         for size, point in enumerate(path)
         if size and point.off != off
     ]
-    reports = _report(unseen, [*plans, *beside], seed, draws)
-    return Found(singles=tuple(singles), path=tuple(path), off=off, reports=reports, front=_front(reports))
+    held_out = _held_out(unseen, [*plans, *beside], seed, draws)
+    return SearchResult(off=off, singles=tuple(singles), path=tuple(path), held_out=held_out)
 
 
 def halves(task: Task, seed: int) -> tuple[Task, Task]:
@@ -177,7 +183,7 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
         )
     groups, labels = np.asarray(task.groups), np.asarray(task.labels)
     people = _split(groups, len(task.people), "people", rng)
-    things = _split(labels, len(task.things), "pictures of classes", rng)
+    things = _split(labels, len(task.things), "images of classes", rng)
     mixed = rng.permutation(len(prompts))
 
     def half(side: int) -> Task:
@@ -249,31 +255,26 @@ def _backward(half: _Half, end: Point, start: Point, limits: Limits, tell: Tell)
     return now.off
 
 
-def _report(half: _Half, plans: Sequence[Plan], seed: int, draws: int) -> tuple[Report, ...]:
-    """Every plan on this half, the first (`none`) being the baseline."""
+def _held_out(half: _Half, plans: Sequence[Plan], seed: int, draws: int) -> tuple[HeldOut, ...]:
+    """Every plan on this half; the first (`none`) is the baseline."""
     task, sets = half.task, [plan.off for plan in plans]
     people, things = (half.model.embed_images(images, sets) for images in (task.people, task.things))
     skews = bias.measure_plans(
         people, task.prompts, task.groups, task.k, target=task.target, draws=draws, seed=seed
     )
     rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in things]
+    points = [(a.max_skew.mean.value, -b.top1.value) for a, b in zip(skews, rights, strict=True)]
     return tuple(
-        Report(
-            plan=plan,
-            bias=skew,
-            accuracy=right,
+        HeldOut(
+            plan=plan.name,
+            seed=plan.seed,
+            heads=plan.off,
+            front=not any(other != own and other[0] <= own[0] and other[1] <= own[1] for other in points),
+            max_skew=skew.max_skew.mean,
             max_skew_change=bias.compare(skew, skews[0]),
+            chance=skew.max_skew.chance_mean,
+            accuracy=right.top1,
             accuracy_change=zeroshot.compare(right, rights[0], seed=seed),
         )
-        for plan, skew, right in zip(plans, skews, rights, strict=True)
-    )
-
-
-def _front(reports: Sequence[Report]) -> tuple[Report, ...]:
-    """The reports that no other beats in one of MaxSkew and accuracy without being worse in the other."""
-    points = [(one.bias.max_skew.mean.value, -one.accuracy.top1.value) for one in reports]
-    return tuple(
-        report
-        for report, own in zip(reports, points, strict=True)
-        if not any(other != own and other[0] <= own[0] and other[1] <= own[1] for other in points)
+        for plan, own, skew, right in zip(plans, points, skews, rights, strict=True)
     )

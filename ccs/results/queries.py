@@ -16,6 +16,7 @@ from ccs.measures.stats import Effect, Estimate
 from ccs.plans import PlanName
 from ccs.results.schema import TOP_SHARE
 from ccs.results.store import Results
+from ccs.texts.score import HeadScore
 
 Over = Literal["mean", "sum", "occupation"]
 Mode = Literal["correct", "as-published"]
@@ -38,6 +39,15 @@ def scores_at(results: Results, k: int) -> pd.DataFrame:
 def main_scores(results: Results) -> pd.DataFrame:
     """The scores at the main K."""
     return _where(results.table("scores"), k=main_k(results))
+
+
+def head_scores(results: Results) -> dict[Head, HeadScore]:
+    """Each head's CCS (None where unknown) and label at the main K."""
+    rows = main_scores(results).astype(object).itertuples()
+    return {
+        Head(int(row.layer), int(row.head)): HeadScore(None if pd.isna(row.ccs) else int(row.ccs), row.label)
+        for row in rows
+    }
 
 
 def of_level(scores: pd.DataFrame, level: str) -> pd.DataFrame:

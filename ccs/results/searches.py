@@ -1,7 +1,7 @@
-"""What searches for heads found, kept beside a model's results: `<folder of results>/<model>.search.json`.
+"""Searches for heads, kept beside a model's results in `<folder of results>/<model>.search.json`.
 
-It stands beside the model's folder and not in it, since a new run clears that of all but its tables; a search
-of other weights than the results' is left out with a notice.
+The file lies beside the model's folder, because a new run clears that folder of all but its tables. A search
+of weights other than those of the results is left out with a notice.
 """
 
 from __future__ import annotations
@@ -17,36 +17,17 @@ from ccs.files import atomic_write
 from ccs.heads import HeadSet
 from ccs.measures.stats import Effect, Estimate
 from ccs.results import folder_name
-from ccs.search import Found, Limits, Point, Report
+from ccs.search import HeldOut, Limits, Point
 
 VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unseen:
-    """One set of heads on the half that the search did not see.
-
-    Mean MaxSkew over the prompts and top-1 accuracy; changes are from no head off. `front`: no other set
-    beats it in one of the two without being worse in the other.
-    """
-
-    plan: str
-    seed: int | None
-    heads: HeadSet
-    front: bool
-    max_skew: Estimate
-    max_skew_change: Effect
-    chance: Estimate
-    accuracy: Estimate
-    accuracy_change: Effect
-
-
-@dataclass(frozen=True, kw_only=True)
 class Search:
-    """One search: what was asked of which model, the answer (`heads`), and what either half shows.
+    """One search: the question, the answer (`heads`), and its figures on either half.
 
-    `seen`: every head alone, no head off, then each step, on the half that the search saw. `k`: the
-    cut-off for all pictures of people; either half has half of it.
+    `seen`: every head alone, no head off, then each step, on the half that the search saw; `unseen`: the
+    other half. `k`: the cut-off over all images of people; either half has half of it.
     """
 
     model: str
@@ -61,31 +42,12 @@ class Search:
     limits: Limits
     heads: HeadSet
     seen: tuple[Point, ...]
-    unseen: tuple[Unseen, ...]
+    unseen: tuple[HeldOut, ...]
 
     @property
     def asked(self) -> tuple[str, str, str]:
-        """What tells this search from others of its model."""
+        """The question; a new search of the same question replaces the old one."""
         return self.people, self.attribute, self.things
-
-
-def unseen(found: Found) -> tuple[Unseen, ...]:
-    """The reports of a search as they are kept."""
-    return tuple(_unseen(one, one in found.front) for one in found.reports)
-
-
-def _unseen(report: Report, front: bool) -> Unseen:
-    return Unseen(
-        plan=report.plan.name,
-        seed=report.plan.seed,
-        heads=report.plan.off,
-        front=front,
-        max_skew=report.bias.max_skew.mean,
-        max_skew_change=report.max_skew_change,
-        chance=report.bias.max_skew.chance_mean,
-        accuracy=report.accuracy.top1,
-        accuracy_change=report.accuracy_change,
-    )
 
 
 def place(folder: Path, model: str) -> Path:
@@ -107,19 +69,14 @@ def of_data(data: Mapping[str, Any]) -> Search:
     given |= {name: tuple(str(text) for text in given[name]) for name in ("prompts", "templates")}
     given |= {"limits": Limits(**given["limits"]), "heads": HeadSet.parse(given["heads"])}
     given["seen"] = tuple(Point(**(one | {"off": HeadSet.parse(one["off"])})) for one in given["seen"])
-    given["unseen"] = tuple(_unseen_of(one) for one in given["unseen"])
+    given["unseen"] = tuple(_held_out(one) for one in given["unseen"])
     return Search(**given)
 
 
-def _unseen_of(data: Mapping[str, Any]) -> Unseen:
-    kinds: dict[str, type[Estimate | Effect]] = {
-        "max_skew": Estimate,
-        "chance": Estimate,
-        "accuracy": Estimate,
-    }
-    kinds |= {"max_skew_change": Effect, "accuracy_change": Effect}
-    figures = {name: kind(**data[name]) for name, kind in kinds.items()}
-    return Unseen(**{**data, **figures, "heads": HeadSet.parse(data["heads"])})
+def _held_out(data: Mapping[str, Any]) -> HeldOut:
+    figures: dict[str, Any] = {name: Estimate(**data[name]) for name in ("max_skew", "chance", "accuracy")}
+    figures |= {name: Effect(**data[name]) for name in ("max_skew_change", "accuracy_change")}
+    return HeldOut(**{**data, **figures, "heads": HeadSet.parse(data["heads"])})
 
 
 def keep(folder: Path, search: Search) -> Path:

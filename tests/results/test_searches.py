@@ -35,7 +35,7 @@ def made() -> Search:
         limits=LIMITS,
         heads=found.off,
         seen=(*found.singles, *found.path),
-        unseen=searches.unseen(found),
+        unseen=found.held_out,
     )
 
 

@@ -8,7 +8,8 @@ from batch.report.figures import plane
 from batch.report.page import Block, Chart, Grid, Heading, Text
 from batch.report.wording import change, in_brackets
 from ccs.results import Results
-from ccs.results.searches import Search, Unseen, beside
+from ccs.results.searches import Search, beside
+from ccs.search import HeldOut
 
 
 def found_for(results: Results) -> tuple[tuple[Search, ...], str]:
@@ -66,17 +67,17 @@ def _one(key: str, search: Search) -> Iterator[Block]:
     )
 
 
-def name_of(one: Unseen) -> str:
+def name_of(one: HeldOut) -> str:
     """The set's name; random sets have their seed."""
     return f"{one.plan} {one.seed}" if one.plan == "random" else one.plan
 
 
-def kind_of(one: Unseen) -> str:
+def kind_of(one: HeldOut) -> str:
     """What the set is in the chart: the search's own steps are one kind."""
     return "step of the search" if one.plan.startswith("step") else one.plan
 
 
-def _plan(search: Search, name: str) -> Unseen | None:
+def _plan(search: Search, name: str) -> HeldOut | None:
     return next((one for one in search.unseen if one.plan == name), None)
 
 
@@ -100,7 +101,7 @@ def said(search: Search) -> str:
     return text
 
 
-def _beaten_by(answer: Unseen, others: Sequence[Unseen]) -> str:
+def _beaten_by(answer: HeldOut, others: Sequence[HeldOut]) -> str:
     better = (
         one
         for one in others
