@@ -43,9 +43,11 @@ def main_scores(results: Results) -> pd.DataFrame:
 
 def head_scores(results: Results) -> dict[Head, HeadScore]:
     """Each head's CCS (None where unknown) and label at the main K."""
-    rows = main_scores(results).astype(object).itertuples()
+    rows: list[dict[Any, Any]] = main_scores(results).to_dict("records")
     return {
-        Head(int(row.layer), int(row.head)): HeadScore(None if pd.isna(row.ccs) else int(row.ccs), row.label)
+        Head(int(row["layer"]), int(row["head"])): HeadScore(
+            None if pd.isna(row["ccs"]) else int(row["ccs"]), None if pd.isna(row["label"]) else row["label"]
+        )
         for row in rows
     }
 
