@@ -1,46 +1,44 @@
-"""One repository on the Hub: looked at, and changed in one commit on top of what was looked at.
+"""One repository on the Hub: looked at, then changed in one commit on top of what was looked at.
 
 So nothing is ever half published, and what is there already is not sent again. What the Hub refuses becomes a
-sentence that quotes nothing of the request, for that holds the token.
+sentence that quotes nothing of the request, because the request holds the token.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
-import time
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    LocalTokenNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils._validators import validate_repo_id
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from ccs.errors import InputError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-_PAUSES = (1.0, 2.0, 4.0, 8.0)
-"""Seconds between tries; after the last one it is given up."""
-_LONGEST_PAUSE = 60.0
+_ATTEMPTS = 5
+_BACKOFF = wait_exponential(multiplier=1.0, max=8.0)
+_LONGEST_WAIT = 60.0
 # Connections fail with the exceptions of whichever HTTP library huggingface_hub was built on, and so with
-# the bases of its own; an upload in a thread wraps them in a RuntimeError.
-_TROUBLE: tuple[type[Exception], ...] = (OSError, RuntimeError, *HfHubHTTPError.__bases__)
+# the bases of its own.
+_TROUBLE: tuple[type[Exception], ...] = (OSError, *HfHubHTTPError.__bases__)
+_CONFLICT = "somebody else changed it at the same time; give the command again"
 _MEANING = {
     401: "it does not accept the token, or there is none; log in with `hf auth login` or set HF_TOKEN",
     403: "the token may not write there; use a token with write access to that name",
     404: "it does not exist, or the token may not see it",
-    409: "somebody else changed it at the same time; give the command again",
-    412: "somebody else changed it at the same time; give the command again",
+    409: _CONFLICT,
+    412: _CONFLICT,
     429: "too many requests; wait some minutes and give the command again",
 }
 
@@ -62,118 +60,85 @@ class Change:
 
 @dataclass(frozen=True)
 class Remote:
-    """A repository as it is: its commit and each file's hash; no commit where it does not exist."""
+    """A repository as it stands: its commit and each file's hash; no commit where it does not exist."""
 
     commit: str | None = None
     private: bool = True
     files: Mapping[str, str] = field(default_factory=dict)
 
     def difference(self, wanted: Mapping[str, bytes], owned: Iterable[str] = ()) -> Change:
-        """What to write and remove. `owned`: prefixes of paths that are ours alone; anything else stays."""
-        write = {
-            path: data
-            for path, data in wanted.items()
-            if path not in self.files or _hash(data, self.files[path]) != self.files[path]
-        }
-        prefixes = tuple(owned)
-        stale = [path for path in self.files if path.startswith(prefixes) and path not in wanted]
+        """Return what to write and remove. `owned`: prefixes of paths that are ours alone; all else stays."""
+        write = {path: data for path, data in wanted.items() if not _same(data, self.files.get(path))}
+        stale = {path for path in self.files if path.startswith(tuple(owned))} - wanted.keys()
         return Change(write, tuple(sorted(stale)))
 
 
-Plan = Callable[[Remote], Change]
+def _same(data: bytes, known: str | None) -> bool:
+    """Return whether data has the hash that the Hub gave: SHA-256 of the bytes, or git's hash of a blob."""
+    blob = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False)
+    return known in (hashlib.sha256(data).hexdigest(), blob.hexdigest())
 
 
-def _hash(data: bytes, known: str) -> str:
-    """The hash of `data` of the kind that the Hub told: SHA-256 of the bytes, or git's hash of a blob."""
-    if len(known) == 64:
-        return hashlib.sha256(data).hexdigest()
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+def _patient(method: Callable[Concatenate[Repository, P], T]) -> Callable[Concatenate[Repository, P], T]:
+    """Repeat a method of Repository while trouble may pass; what stays is an InputError."""
+
+    @functools.wraps(method)
+    def patient(self: Repository, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        again, stop = retry_if_exception(_may_pass), stop_after_attempt(_ATTEMPTS)
+        try:
+            return Retrying(retry=again, stop=stop, wait=_wait, reraise=True)(method, self, *args, **kwargs)
+        except Exception as raised:
+            if (error := _of_hub(raised)) is None:
+                raise
+            status = _status(error)
+            meaning = _MEANING.get(status, "the Hub failed; give the command again later")
+            raise InputError(
+                f"The Hub answered {status} for {self.name}: {meaning}."
+                if status
+                else f"The Hub could not be reached for {self.name}: {type(error).__name__}."
+            ) from None
+
+    return patient
 
 
-def wait(error: Exception, attempt: int) -> float | None:
-    """Seconds until it is worth trying again, None if it is not. What the Hub asks for is done, up to a
-    minute.
-    """
-    if attempt >= len(_PAUSES) or isinstance(error, LocalTokenNotFoundError):
-        return None
-    status = _status(error)
-    if status and status not in (409, 412, 429) and status < 500:
-        return None
-    asked = str(error.response.headers.get("Retry-After", "")) if status else ""  # type: ignore[attr-defined]
-    return min(float(asked), _LONGEST_PAUSE) if asked.isdigit() else _PAUSES[attempt]
+def _of_hub(raised: BaseException) -> BaseException | None:
+    """Return the error of the Hub or the connection behind an exception; None if there is none."""
+    error = raised.__cause__ if type(raised) is RuntimeError else raised  # so an upload's thread wraps it
+    return error if isinstance(error, _TROUBLE) else None
 
 
-def _status(error: Exception) -> int:
-    """The status that the Hub answered with, 0 if it did not answer."""
+def _status(error: BaseException | None) -> int:
+    """Return the status that the Hub answered with, 0 if it did not answer."""
     return int(getattr(getattr(error, "response", None), "status_code", 0))
 
 
-class Repository:
-    """A repository to write to. `kind`: dataset, model or space. `sleep` is called between tries."""
+def _may_pass(raised: BaseException) -> bool:
+    error = _of_hub(raised)
+    return error is not None and (_status(error) in (0, 409, 412, 429) or _status(error) >= 500)
 
-    def __init__(self, name: str, kind: str = "dataset", sleep: Callable[[float], None] = time.sleep) -> None:
-        try:
-            validate_repo_id(name)
-        except ValueError:
-            name = ""
-        if name.count("/") != 1:
+
+def _wait(state: RetryCallState) -> float:
+    """Return the seconds until the next attempt: what the Hub asks for, up to a minute, else ever more."""
+    raised = state.outcome.exception() if state.outcome else None
+    headers = getattr(getattr(raised and _of_hub(raised), "response", None), "headers", {})
+    asked = str(headers.get("Retry-After", ""))
+    return min(float(asked), _LONGEST_WAIT) if asked.isdigit() else _BACKOFF(state)
+
+
+class Repository:
+    """A repository to write to. `kind`: dataset, model or space. Trouble that may pass is waited out."""
+
+    def __init__(self, name: str, kind: str = "dataset") -> None:
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise InputError(
                 "A repository is named USER/NAME: letters, digits, '-', '_' and '.' on both sides."
             )
         self.api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
-        self.name, self.kind, self.sleep = name, kind, sleep
+        self.name, self.kind = name, kind
 
+    @_patient
     def state(self, revision: str | None = None) -> Remote:
-        """What is on the Hub now, or at a revision."""
-        return self._try(lambda: self._look(revision))
-
-    def fetch(self, path: str, revision: str) -> bytes:
-        """One small file's bytes."""
-        local = self._try(
-            lambda: self.api.hf_hub_download(self.name, path, repo_type=self.kind, revision=revision)
-        )
-        return Path(local).read_bytes()
-
-    def push(self, plan: Plan, message: str, *, public: bool) -> tuple[str, Change]:
-        """Bring the repository to what `plan` makes of its state, in one commit; return commit and change.
-
-        A commit whose answer was lost, or that another one overtook, is planned anew from what is then there.
-        A new repository is private unless `public`.
-        """
-        attempt = 0
-        while True:
-            remote = self.state()
-            if remote.commit is None:
-                self._try(lambda: self._create(public))
-                remote = self.state()
-            change = plan(remote)
-            if public and remote.private:
-                self._try(
-                    lambda: self.api.update_repo_settings(self.name, repo_type=self.kind, private=False)
-                )
-            if not change:
-                return str(remote.commit), change
-            try:
-                return self._commit(remote, change, message), change
-            except _TROUBLE as error:
-                self._pause(error, attempt)
-            attempt += 1
-
-    def tag(self, name: str, commit: str) -> None:
-        """Name a commit; a tag that is there already stays where it is."""
-        self._try(
-            lambda: self.api.create_tag(
-                self.name, tag=name, revision=commit, repo_type=self.kind, exist_ok=True
-            )
-        )
-
-    def set_variable(self, key: str, value: str) -> None:
-        """Set a Space's variable, which starts it anew, unless it has that value."""
-        known = self._try(lambda: self.api.get_space_variables(self.name))
-        if key not in known or known[key].value != value:
-            self._try(lambda: self.api.add_space_variable(self.name, key, value))
-
-    def _look(self, revision: str | None) -> Remote:
+        """Return what is on the Hub now, or at a revision."""
         try:
             info = self.api.repo_info(self.name, repo_type=self.kind, revision=revision)
         except RevisionNotFoundError:
@@ -188,52 +153,49 @@ class Repository:
         files = {item.path: item.lfs.sha256 if item.lfs else item.blob_id for item in found}
         return Remote(info.sha, bool(info.private), files)
 
-    def _create(self, public: bool) -> None:
-        sdk = "gradio" if self.kind == "space" else None
-        self.api.create_repo(self.name, repo_type=self.kind, private=not public, exist_ok=True, space_sdk=sdk)
+    @_patient
+    def fetch(self, path: str, revision: str) -> bytes:
+        """Return one small file's bytes."""
+        local = self.api.hf_hub_download(self.name, path, repo_type=self.kind, revision=revision)
+        return Path(local).read_bytes()
 
-    def _commit(self, remote: Remote, change: Change, message: str) -> str:
-        operations: list[Any] = [
+    @_patient
+    def push(self, plan: Callable[[Remote], Change], message: str, *, public: bool) -> tuple[str, Change]:
+        """Bring the repository to what `plan` makes of its state, in one commit; return commit and change.
+
+        A commit whose answer was lost, or that another one overtook, is planned anew from what is then there.
+        A new repository is private unless `public`.
+        """
+        api, kind, remote = self.api, self.kind, self.state()
+        if remote.commit is None:
+            sdk = "gradio" if kind == "space" else None
+            api.create_repo(self.name, repo_type=kind, private=not public, exist_ok=True, space_sdk=sdk)
+            remote = self.state()
+        change = plan(remote)
+        if public and remote.private:
+            api.update_repo_settings(self.name, repo_type=kind, private=False)
+        if not change:
+            return str(remote.commit), change
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
             CommitOperationAdd(path, data) for path, data in sorted(change.write.items())
         ]
         operations += [CommitOperationDelete(path) for path in change.remove]
         with warnings.catch_warnings():
             # Tables in a Space are meant: it shows them where no data set is named.
             warnings.filterwarnings("ignore", "It seems that you are about to commit a data file")
-            info = self.api.create_commit(
-                self.name,
-                operations,
-                commit_message=message,
-                repo_type=self.kind,
-                parent_commit=remote.commit,
+            info = api.create_commit(
+                self.name, operations, commit_message=message, repo_type=kind, parent_commit=remote.commit
             )
-        return str(info.oid)
+        return str(info.oid), change
 
-    def _try(self, work: Callable[[], T]) -> T:
-        """Do `work`, again after a pause where that may help."""
-        attempt = 0
-        while True:
-            try:
-                return work()
-            except _TROUBLE as error:
-                self._pause(error, attempt)
-            attempt += 1
+    @_patient
+    def tag(self, name: str, commit: str) -> None:
+        """Name a commit; a tag that is there already stays where it is."""
+        self.api.create_tag(self.name, tag=name, revision=commit, repo_type=self.kind, exist_ok=True)
 
-    def _pause(self, error: Exception, attempt: int) -> None:
-        """Wait for the next try, or raise the InputError that ends them."""
-        if type(error) is RuntimeError:
-            if not isinstance(error.__cause__, _TROUBLE):
-                raise error
-            error = error.__cause__
-        pause = wait(error, attempt)
-        if pause is None:
-            raise InputError(self._sentence(error)) from None
-        self.sleep(pause)
-
-    def _sentence(self, error: Exception) -> str:
-        if isinstance(error, LocalTokenNotFoundError):
-            return f"{self.name}: {_MEANING[401]}."
-        if not (status := _status(error)):
-            return f"The Hub could not be reached for {self.name}: {type(error).__name__}."
-        meaning = _MEANING.get(status, "the Hub failed; give the command again later")
-        return f"The Hub answered {status} for {self.name}: {meaning}."
+    @_patient
+    def set_variable(self, key: str, value: str) -> None:
+        """Set a Space's variable, which restarts it, unless it has that value."""
+        known = self.api.get_space_variables(self.name)
+        if key not in known or known[key].value != value:
+            self.api.add_space_variable(self.name, key, value)

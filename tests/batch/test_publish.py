@@ -8,15 +8,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from huggingface_hub import constants
+from tenacity import Future, RetryCallState, Retrying, wait_none
 
 from batch import hub as hub_module
-from batch.hub import Change, Remote, wait
-from batch.publish import __main__ as publish
-from batch.publish.space import space_files
+from batch import publish
+from batch.hub import Change, Remote
+from batch.publish import space_files
 from ccs import results
 from ccs.errors import InputError
 from tests.support.hub_server import TOKEN, Fault, Hub, Repository, serve
@@ -35,7 +37,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # read from the environment at import
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(hub_module, "_PAUSES", (0.0, 0.0, 0.0, 0.0))
+        monkeypatch.setattr(hub_module, "_BACKOFF", wait_none())
         yield server
 
 
@@ -188,7 +190,7 @@ def test_passing_trouble_is_waited_out(hub: Hub, folder: Path, fault: Fault) -> 
 
 
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(hub: Hub, folder: Path) -> None:
-    repository = hub_module.Repository("user/ccs", sleep=lambda _: None)
+    repository = hub_module.Repository("user/ccs")
     found = publish.results_to_publish(folder, [])
     plan, calls = publish.plan_results(repository, found), []
 
@@ -206,24 +208,19 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(hub: Hub, folder: Path
 
 
 def test_the_wait_follows_retry_after() -> None:
-    class Response:
-        status_code = 429
-        headers = {"Retry-After": "7"}  # noqa: RUF012
-
     error = OSError()
-    error.response = Response()  # type: ignore[attr-defined]
-    assert wait(error, 0) == 7
-    assert wait(error, 4) is None
-    Response.status_code = 403
-    assert wait(error, 0) is None
+    error.response = SimpleNamespace(status_code=429, headers={"Retry-After": "7"})  # type: ignore[attr-defined]
+    state = RetryCallState(Retrying(), None, (), {})
+    state.outcome = Future.construct(1, error, True)
+    assert hub_module._wait(state) == 7
 
 
-def test_a_mistake_of_ours_is_not_taken_for_the_hubs() -> None:
-    def fault() -> None:
+def test_a_mistake_of_ours_is_not_taken_for_the_hubs(hub: Hub) -> None:
+    def fault(remote: Remote) -> Change:
         raise RuntimeError("ours")
 
     with pytest.raises(RuntimeError, match="ours"):
-        hub_module.Repository("user/ccs")._try(fault)
+        hub_module.Repository("user/ccs").push(fault, "message", public=False)
 
 
 def test_a_tag_keeps_its_results(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,7 +228,7 @@ def test_a_tag_keeps_its_results(hub: Hub, folder: Path, capsys: pytest.CaptureF
     commits = len(data_set(hub).commits)
     write_model(folder, "organism", only=("spans",))
     assert push(folder, "--tag", "v1") == 2
-    assert "The tag v1 of user/ccs names other results already" in capsys.readouterr().err
+    assert "The tag v1 of user/ccs already names other results" in capsys.readouterr().err
     assert len(data_set(hub).commits) == commits
     assert push(folder, "--tag", "v2") == 0
 
@@ -241,7 +238,7 @@ def test_a_tag_keeps_its_results(hub: Hub, folder: Path, capsys: pytest.CaptureF
     [
         ({"schema_version": 0}, "holds ViT-B-32--openai in version 0 of the tables"),
         ({"schema_version": []}, "holds ViT-B-32--openai in version [] of the tables"),
-        (None, "ViT-B-32--openai/manifest.json, which is no manifest of results"),
+        (None, "ViT-B-32--openai/manifest.json, which is not a manifest of results"),
     ],
 )
 def test_results_that_cannot_stand_in_one_data_set(
@@ -262,7 +259,7 @@ def test_what_is_not_whole_is_not_published(
 ) -> None:
     (folder / "organism" / "spans.parquet").unlink()
     assert push(folder) == 2
-    assert "the results must be whole" in capsys.readouterr().err
+    assert "the results must be complete" in capsys.readouterr().err
     assert push(folder.parent / "nowhere") == 2
     assert "holds no results" in capsys.readouterr().err
     assert not hub.requests

@@ -13,6 +13,7 @@ import torch
 from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from tenacity import wait_none
 
 import ccs
 from batch import export as command
@@ -178,7 +179,7 @@ def test_the_command_publishes_a_model(
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(hub_module, "_PAUSES", (0.0, 0.0, 0.0, 0.0))
+        monkeypatch.setattr(hub_module, "_BACKOFF", wait_none())
         arguments = ["--model", str(tiny_folder), "--off", str(OFF), "--repo", "user/pruned"]
         assert command.main(arguments) == 0
         repository = hub.repositories["models", "user/pruned"]

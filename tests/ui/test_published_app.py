@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from batch.publish import __main__ as publish
+from batch import publish
 from ccs import results
 from tests.support.hub_server import TOKEN, Hub, serve
 

@@ -1,4 +1,4 @@
-"""Put results on the Hub as a data set: `python -m batch.publish --repo USER/NAME`.
+"""Publish results as a data set on the Hub: `python -m batch.publish --repo USER/NAME`.
 
 Other models' results in it are left alone, what is there already is not sent again, and each run gets a tag
 to pin. With `--space USER/NAME` the app goes to a Space that shows these results.
@@ -11,25 +11,31 @@ import hashlib
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from batch.hub import Change, Plan, Remote, Repository
-from batch.publish.card import card
-from batch.publish.space import space_files
+import open_clip
+from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
+
+from batch.hub import Change, Remote, Repository
 from ccs import results
 from ccs.errors import InputError
 from ccs.results import schema
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
+_CARD = Path(__file__).with_name("card.md")
+_SPACE = ("README.md", "LICENSE", "NOTICE", "app.py", "requirements.txt", "pyproject.toml")
+_SPACE_FOLDERS = ("ccs", "precomputed", "docs")
+
+Manifest = Mapping[str, Any]
 
 
 def results_to_publish(folder: Path, models: Sequence[str]) -> dict[str, results.Results]:
-    """The models' results by folder name, each read and validated. Raises InputError if there is none."""
+    """Return the models' results by folder name, read and validated. Raises InputError if there are none."""
     found = results.read_all(folder, str(folder))
     for notice in found.notices:
-        raise InputError(f"Nothing was published, for the results must be whole: {notice}")
+        raise InputError(f"Nothing was published, because the results must be complete: {notice}")
     if missing := sorted(set(models) - set(found.models)):
         raise InputError(
             f"{folder} has no results of {', '.join(missing)}; it has {', '.join(found.models) or 'none'}."
@@ -41,7 +47,7 @@ def results_to_publish(folder: Path, models: Sequence[str]) -> dict[str, results
 
 
 def result_files(found: Mapping[str, results.Results]) -> dict[str, bytes]:
-    """The files of these results, by their path in the data set."""
+    """Return the files of these results, by their path in the data set."""
     return {
         f"{folder}/{name}": (result.folder / name).read_bytes()
         for folder, result in found.items()
@@ -49,8 +55,8 @@ def result_files(found: Mapping[str, results.Results]) -> dict[str, bytes]:
     }
 
 
-def plan_results(repository: Repository, found: Mapping[str, results.Results]) -> Plan:
-    """How a data set changes when these results are put into it; the card tells of all models in it."""
+def plan_results(repository: Repository, found: Mapping[str, results.Results]) -> Callable[[Remote], Change]:
+    """Return how a data set changes when these results are put into it; its card covers all models in it."""
     files = result_files(found)
 
     def plan(remote: Remote) -> Change:
@@ -62,11 +68,9 @@ def plan_results(repository: Repository, found: Mapping[str, results.Results]) -
     return plan
 
 
-def _others(
-    repository: Repository, remote: Remote, ours: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Mapping[str, Any]]:
-    """Manifests of the models in the data set beside ours. Raises InputError where ours cannot join them."""
-    found: dict[str, Mapping[str, Any]] = {}
+def _others(repository: Repository, remote: Remote, ours: Mapping[str, Manifest]) -> dict[str, Manifest]:
+    """Return the manifests of other models in the data set. Raises InputError where ours cannot join them."""
+    found: dict[str, Manifest] = {}
     for path in remote.files:
         folder, _, name = path.partition("/")
         if name != results.MANIFEST_FILE or folder in ours:
@@ -75,24 +79,82 @@ def _others(
             manifest = json.loads(repository.fetch(path, str(remote.commit)))
             version = manifest["schema_version"]
         except (ValueError, KeyError, TypeError):
-            raise InputError(f"{repository.name} holds {path}, which is no manifest of results.") from None
+            raise InputError(f"{repository.name} holds {path}, which is not a manifest of results.") from None
         if version not in schema.READABLE:
             raise InputError(
                 f"{repository.name} holds {folder} in version {version} of the tables and these results have "
-                f"version {schema.VERSION}: one data set cannot hold both. Publish {folder} anew with them, "
+                f"version {schema.VERSION}: one data set cannot hold both. Publish {folder} again with them, "
                 "or choose another --repo."
             )
         found[folder] = manifest
     return found
 
 
+def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
+    """Return the data set's card: one configuration for each table that any model has."""
+    models = sorted(manifests.values(), key=lambda manifest: str(manifest["model"]["name"]))
+    rows = {
+        name: sum(int(manifest["tables"].get(name, {}).get("rows", 0)) for manifest in models)
+        for name in schema.TABLES
+        if any(name in manifest["tables"] for manifest in models)
+    }
+    configs = [
+        {"config_name": name, "data_files": f"*/{name}.parquet", "default": name == "scores"} for name in rows
+    ]
+    data = DatasetCardData(license="mit", tags=["clip", "interpretability", "fairness"], configs=configs)
+    judged = [each for manifest in models for each in (manifest["labeler"], *manifest["judges"])]
+    made = DatasetCard.from_template(
+        data,
+        template_path=str(_CARD),
+        repository=repository,
+        tables=[{"name": n, "meaning": schema.TABLES[n].meaning, "rows": rows[n]} for n in rows],
+        models=models,
+        stand_in=any(each.get("stand_in") for each in judged),
+    )
+    return str(made)
+
+
 def run_tag(found: Mapping[str, results.Results]) -> str:
-    """A tag for this run: its last day and a hash of what is published."""
+    """Return a tag for this run: its last day and a hash of what is published."""
     content = hashlib.sha256()
     for folder in sorted(found):
         content.update((found[folder].folder / results.MANIFEST_FILE).read_bytes())
     day = max(str(result.manifest["created"])[:10] for result in found.values())
     return f"run-{day}-{content.hexdigest()[:8]}"
+
+
+def space_files(root: Path, models: Iterable[str] = ()) -> dict[str, bytes]:
+    """Return the Space's files by path, without caches and hidden files. Its README.md asks for the weights
+    of `models` (names, each with a tag) to be fetched when it is built. Raises InputError without an app.py.
+    """
+    if not (root / "app.py").is_file():
+        raise InputError(
+            f"{root} holds no app.py, so there is no Space to publish; run this in the repository."
+        )
+    paths = [root / name for name in _SPACE]
+    paths += [path for name in _SPACE_FOLDERS for path in (root / name).rglob("*")]
+    files = {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in paths
+        if path.is_file()
+        and not any(
+            part == "__pycache__" or part.startswith(".") or part.endswith(".tmp")
+            for part in path.relative_to(root).parts
+        )
+    }
+    if preloaded := sorted(filter(None, map(_weights, models))):
+        page = SpaceCard(files["README.md"].decode("utf-8"))
+        page.data["preload_from_hub"] = preloaded
+        files["README.md"] = str(page).encode()
+    return files
+
+
+def _weights(model: str) -> str | None:
+    """Return where the Hub has a model's weights, as a Space names them: repository and file; else None."""
+    name, _, tag = model.partition("/")
+    config = open_clip.get_pretrained_cfg(name, tag) if tag else None
+    repository, _, file = str((config or {}).get("hf_hub") or "").rpartition("/")
+    return f"{repository} {file or 'open_clip_model.safetensors'}" if repository else None
 
 
 def publish_results(repository: Repository, args: argparse.Namespace) -> str:
@@ -101,7 +163,7 @@ def publish_results(repository: Repository, args: argparse.Namespace) -> str:
     plan, tag = plan_results(repository, found), args.tag or run_tag(found)
     tagged = repository.state(tag)
     if tagged.commit and tagged.difference(result_files(found)):
-        raise InputError(f"The tag {tag} of {args.repo} names other results already; give another --tag.")
+        raise InputError(f"The tag {tag} of {args.repo} already names other results; choose another --tag.")
     address = f"hf://datasets/{args.repo}@{tag}"
     if args.dry_run:
         remote = repository.state()
@@ -120,10 +182,9 @@ def publish_space(space: Repository, args: argparse.Namespace, address: str | No
     """Create or update the Space, or say what would change. `address`: the results that it is to show."""
     shown = results_to_publish(args.results, args.model) if address else {}
     files = space_files(ROOT, [result.model for result in shown.values()])
-    folders = sorted({path.split("/")[0] + "/" for path in files if "/" in path})
 
     def plan(remote: Remote) -> Change:
-        return remote.difference(files, folders)
+        return remote.difference(files, [f"{folder}/" for folder in _SPACE_FOLDERS])
 
     if args.dry_run:
         print(f"Space {args.space}:", plan(space.state()), sep="\n")
@@ -142,20 +203,19 @@ def _done(change: Change) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m batch.publish", description=__doc__)
-    parser.add_argument("--repo", help="the data set, USER/NAME")
-    parser.add_argument("--space", help="also create or update the Space USER/NAME with this app")
-    parser.add_argument("--results", type=Path, default=results.PRECOMPUTED, help="folder of results")
-    parser.add_argument("--model", action="append", default=[], help="only this model (repeatable)")
-    parser.add_argument(
-        "--public", action="store_true", help="visible to all; without it a new repository is private"
-    )
-    parser.add_argument("--tag", help="name of this run; a date and a hash if not given")
-    parser.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
+    add = parser.add_argument
+    add("--repo", help="the data set, USER/NAME")
+    add("--space", help="also create or update the Space USER/NAME with this app")
+    add("--results", type=Path, default=results.PRECOMPUTED, help="folder of results")
+    add("--model", action="append", default=[], help="only this model (repeatable)")
+    add("--public", action="store_true", help="visible to all; otherwise a new repository is private")
+    add("--tag", help="name of this run (default: a date and a hash)")
+    add("--dry-run", action="store_true", help="print what would change, and change nothing")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line. Returns 0, or 2 after a sentence on what was wrong."""
+    """Run the command line. Returns 0, or 2 after a sentence on what was wrong."""
     args = _parser().parse_args(argv)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
     try:
@@ -169,7 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("Interrupted; a commit is whole or not there at all.", file=sys.stderr)
+        print("Interrupted; a commit is made completely or not at all.", file=sys.stderr)
         return 130
     return 0
 
