@@ -22,14 +22,14 @@ BATCH = 4096  # images scored at a time: bounds memory whatever the number of im
 
 
 class TextModel(Protocol):
-    """What class weights need of a model: unit-length embeddings [texts, d] of texts."""
+    """A model that gives unit-length embeddings [texts, d] of texts."""
 
     def embed_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Accuracy:
-    """Shares of 1 with 95% intervals from images drawn again with replacement.
+    """Shares of 1 with 95% intervals from resampled images.
 
     `top5` is None with fewer than six classes, where it says nothing. `balanced`: mean of the classes' own
     top-1 accuracies, over the classes that have images. `labels`, `positions`: int64 [n], each scored
@@ -125,9 +125,7 @@ def accuracy(
 
 
 def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
-    """Whether each image [n] is given its own class, and nothing else: for a search, which asks for it
-    often.
-    """
+    """Says for each image [n] whether it is given its own class; for a search, which asks for it often."""
     images = ranking.finite_rows(image_embeddings, "image embeddings")
     scores = ranking.products(images, ranking.unit(class_weights, "class weights"))
     right: NDArray[np.bool_] = scores.argmax(axis=1) == np.asarray(labels)

@@ -1,10 +1,9 @@
-"""How far judges agree with people, and raters with one another.
+"""Agreement of judges with people, and of raters with one another.
 
-Cohen's kappa and the share of equal verdicts compare two verdicts, yes or no, a pair of text and concept;
-Spearman's rho and Kendall's tau-b compare how many of either side say yes, which for one rater a side is a
-verdict too. Krippendorff's alpha is for any number of raters and missing ratings. Where a coefficient is
-not defined (one side never varies) it is NaN. Intervals are 95% percentile bootstrap intervals over the
-pairs.
+Cohen's kappa and the share of equal verdicts compare two yes-or-no verdicts per pair of text and concept.
+Spearman's rho and Kendall's tau-b compare the share of people who say yes with the share of judges who do.
+Krippendorff's alpha takes any number of raters, and missing ratings. A coefficient that is not defined (one
+side never varies) is NaN. Intervals are 95% percentile bootstrap intervals over the pairs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.stats
 from numpy.typing import NDArray
 
 from ccs.errors import InputError
@@ -71,30 +69,14 @@ class PanelSummary:
 
 
 def cohen_kappa(left: Sequence[bool], right: Sequence[bool]) -> float:
-    """Cohen's kappa of two raters (scikit-learn); NaN without pairs or if both only ever say one thing."""
-    if not len(left) or len({*left, *right}) < 2:
+    """Cohen's kappa of two raters; NaN without pairs or if both only ever say one thing."""
+    if not len(left):
         return float("nan")
-    from sklearn.metrics import cohen_kappa_score  # takes a second, which the app's start should not
-
-    return float(cohen_kappa_score(list(left), list(right)))
-
-
-def spearman_rho(left: Sequence[float], right: Sequence[float]) -> float:
-    """Spearman's rank correlation (SciPy); NaN if either side never varies."""
-    if len(set(left)) < 2 or len(set(right)) < 2:
-        return float("nan")
-    return float(scipy.stats.spearmanr(left, right).statistic)
-
-
-def kendall_tau(left: Sequence[float], right: Sequence[float]) -> float:
-    """Kendall's tau-b (SciPy); NaN if either side never varies."""
-    if len(set(left)) < 2 or len(set(right)) < 2:
-        return float("nan")
-    return float(scipy.stats.kendalltau(left, right).statistic)
+    return float(table_kappa(_tables(np.ones((1, len(left))), left, right, levels=(False, True)))[0])
 
 
 def consensus(ratings: Ratings) -> list[Verdict]:
-    """What most of several people say of each pair; who did not answer is not counted, a tie is None."""
+    """The majority of people on each pair; those who did not answer are not counted, a tie is None."""
     decided: list[Verdict] = []
     for votes in zip(*ratings, strict=True):
         yes, no = votes.count(True), votes.count(False)
@@ -103,7 +85,7 @@ def consensus(ratings: Ratings) -> list[Verdict]:
 
 
 def unanimous(ratings: Ratings) -> list[Verdict]:
-    """Whether all judges accept each text, as CCS counts it; None where any verdict is missing."""
+    """The panel's verdict on each text: yes if all judges accept it; None if a verdict is missing."""
     return [None if None in votes else all(votes) for votes in zip(*ratings, strict=True)]
 
 
@@ -114,9 +96,9 @@ def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int =
     `unanimous`; rho and tau compare the share of people with the share of judges that say yes. InputError
     without raters, or if the pairs differ in number.
     """
-    counts = {len(rater) for rater in (*people, *judges)}
-    if not people or not judges or len(counts) != 1:
-        raise InputError(f"People and judges must have judged the same pairs, not {sorted(counts)} of them.")
+    lengths = {len(rater) for rater in (*people, *judges)}
+    if not people or not judges or len(lengths) != 1:
+        raise InputError(f"People and judges must have judged the same pairs, not {sorted(lengths)} of them.")
     said, ruled = consensus(people), unanimous(judges)
     both = [i for i, (p, j) in enumerate(zip(said, ruled, strict=True)) if p is not None and j is not None]
     left, right = [bool(said[i]) for i in both], [bool(ruled[i]) for i in both]
@@ -128,17 +110,17 @@ def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int =
     rows = list(zip(left, right, left_votes, right_votes, strict=True))
     cells = sorted(set(rows))
     observed = [rows.count(cell) for cell in cells]
-    drawn = resampled_cells(observed, draws, np.random.default_rng(seed)).astype(np.float64)
-    verdicts = _tables(drawn, [c[0] for c in cells], [c[1] for c in cells], levels=(False, True))
-    votes = _tables(drawn, [c[2] for c in cells], [c[3] for c in cells])
-    same = float(np.mean(np.equal(left, right)))
+    drawn = resampled_cells(observed, draws, np.random.default_rng(seed))
+    counts = np.concatenate([[observed], drawn]).astype(np.float64)
+    verdicts = _tables(counts, [c[0] for c in cells], [c[1] for c in cells], levels=(False, True))
+    votes = _tables(counts, [c[2] for c in cells], [c[3] for c in cells])
     return Agreement(
         len(both),
         len(said) - len(both),
-        _estimate(same, verdicts.trace(axis1=1, axis2=2) / len(both)),
-        _estimate(cohen_kappa(left, right), table_kappa(verdicts)),
-        _estimate(spearman_rho(left_votes, right_votes), table_spearman(votes)),
-        _estimate(kendall_tau(left_votes, right_votes), table_kendall(votes)),
+        _estimate(verdicts.trace(axis1=1, axis2=2) / len(both)),
+        _estimate(table_kappa(verdicts)),
+        _estimate(table_spearman(votes)),
+        _estimate(table_kendall(votes)),
     )
 
 
@@ -157,7 +139,7 @@ def krippendorff_alpha(
         return Estimate(float("nan"), float("nan"), float("nan"))
     counts = np.array([[unit.count(value) for value in values] for unit in units], dtype=np.float64)
     chosen = np.random.default_rng(seed).integers(len(units), size=(draws, len(units)))
-    return _estimate(float(_alpha(counts[None])[0]), _alpha(counts[chosen]))
+    return _estimate(_alpha(np.concatenate([counts[None], counts[chosen]])))
 
 
 def summarize(
@@ -243,8 +225,12 @@ def _ratio(above: Floats, below: Floats) -> Floats:
     return ratio
 
 
-def _estimate(value: float, draws: Floats) -> Estimate:
-    """A value with its percentile interval over the draws where it is defined; NaN ends if few are."""
+def _estimate(found: Floats) -> Estimate:
+    """The first value with the percentile interval of the others, its draws, where they are defined.
+
+    NaN ends if fewer than half are.
+    """
+    value, draws = float(found[0]), found[1:]
     defined = draws[~np.isnan(draws)]
     if np.isnan(value) or len(defined) < len(draws) / 2:
         return Estimate(value, float("nan"), float("nan"))

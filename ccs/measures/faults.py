@@ -1,16 +1,14 @@
-"""The two faults of the reference study's released bias code, reproduced so that its figures can be
-explained.
+"""The two faults of the study's released bias code, reproduced so that its figures can be explained.
 
 Never a default: a result made with one says "as-published". Its figures measure the code, not the model.
 
 "order" (FairFace, race; the gender columns are free of it): the pool's counts stand in the order in which
 groups first appear in the file, the top K's counts in alphabetical order, and the i-th is divided by the
-i-th. A ranking that knows nothing of race then scores about 56 in sum over 104 occupations instead of about
-10.
+i-th. Random rankings then sum to about 56 over 104 occupations instead of about 10.
 
 "aliased" (SocialCounterfactuals): one list stands for all groups, so each group holds every image and an
-image is ranked once a group, with equal scores. The skew of that ranking is 0 but for remainders of K; what
-is left are ties of different images in float16. A tie at the cut-off gives 3/12 instead of 2/12 (or 3/4
+image is ranked once per group, with equal scores. The skew of that ranking is 0 but for remainders of K; what
+is left is ties of different images in float16. A tie at the cut-off gives 3/12 instead of 2/12 (or 3/4
 instead of 2/4): printed values are multiples of ln 1.5, or ln 2 where four images tie.
 """
 
@@ -28,7 +26,7 @@ Fault = Literal["order", "aliased"]
 
 
 def fault_of(dataset: str, attribute: str) -> Fault | None:
-    """Which fault the study's figures for this data set and attribute have, if any."""
+    """The fault of the study's figures for this data set and attribute, if they have one."""
     name = dataset.lower()
     if "fairface" in name and attribute.lower() == "race":
         return "order"
@@ -42,15 +40,15 @@ def first_appearance(codes: NDArray[np.integer]) -> NDArray[np.intp]:
 
 
 def aliased_top(images: ArrayLike, occupations: ArrayLike, n_groups: int, k: int) -> NDArray[np.int64]:
-    """Counts [occupations, groups] in the top k where every image [n, d] is ranked once a group.
+    """Counts [occupations, groups] in the top k where every image [n, d] is ranked once per group.
 
     Scores are rounded to float16. The sort is stable over a list of all images for the first group, then
     all for the second, and so on: among equal scores every image's first copy comes before any image's
     second one.
     """
-    pictures = ranking.unit(images, "image embeddings").astype(np.float16)
+    rows = ranking.unit(images, "image embeddings").astype(np.float16)
     texts = ranking.unit(occupations, "occupation embeddings").astype(np.float16)
-    scores = ranking.products(texts.astype(np.float64), pictures.astype(np.float64)).astype(np.float16)
+    scores = ranking.products(texts.astype(np.float64), rows.astype(np.float64)).astype(np.float16)
     check_k(k, scores.shape[1] * n_groups)
     needed = -(-k // n_groups)
     counts = np.empty((len(scores), n_groups), dtype=np.int64)

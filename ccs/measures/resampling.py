@@ -1,7 +1,8 @@
-"""The top K of rankings when the pool of images is drawn again with replacement.
+"""The top K of rankings of a resampled pool of images.
 
-An image drawn twice stands twice in the ranking, one not drawn is not there. The ranking itself stays, so
-that a draw is a weight for each image, and its top K ends where the weights along the ranking reach K.
+An image that was drawn twice is in the resampled ranking twice, one that was not drawn is missing from it.
+The order of the images never changes, so a draw is a weight per image, and its top K ends where the sum of
+the weights along the ranking reaches K.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from ccs.measures import ranking, stats
 
 FEW = 32  # draws for what reads every rank of a top K
 BLOCK = 16  # ranks that are summed together
-SIGMAS = 4.5  # how far from K the end of a draw's top K is looked for; further off, it is done the long way
+SIGMAS = 4.5  # half width of the window around K that is searched for the end of a draw's top K
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of n images in g groups: how often each image was drawn [n, draws], the pool [draws, g].
+    """Resampled pools of n images in g groups.
 
-    The weights are whole numbers of as few bits as hold n, the sum of each draw.
+    `weights` [n, draws]: how often each image was drawn, in the smallest integers that hold n. `pool`
+    [draws, g]: images per group.
     """
 
     codes: NDArray[np.uint8]
@@ -33,7 +35,7 @@ class Draws:
 
 
 def draw_images(codes: NDArray[np.uint8], n_groups: int, draws: int, seed: int) -> Draws:
-    """`draws` times n images with replacement; `codes` [n] are their groups."""
+    """Resample n images with replacement `draws` times; `codes` [n] are their groups."""
     stats.check_draws(draws)
     n, rng = len(codes), np.random.default_rng(seed)
     weights = np.empty((n, draws), dtype=np.min_scalar_type(n))
@@ -46,7 +48,7 @@ def draw_images(codes: NDArray[np.uint8], n_groups: int, draws: int, seed: int) 
 
 
 def window(n: int, k: int) -> tuple[int, int]:
-    """(start, depth): ranks before start are in nearly every draw's top k, those from depth on in none."""
+    """(start, depth): nearly every draw's top k holds the ranks before start and none from depth on."""
     margin = int(SIGMAS * np.sqrt(k)) + 4
     return max(0, k - margin), min(n, k + margin)
 
@@ -56,10 +58,10 @@ def top_counts(
 ) -> NDArray[np.float64]:
     """Images of each group in each draw's top k: [rankings, draws, groups].
 
-    `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth that `window` gives. Ranks are
-    summed in blocks, the first as far as the window, the others of BLOCK; only the block in which a draw's
-    top k ends is looked at rank by rank. Counts are exact: a ranking of which some draw's top k ends outside
-    of the window is counted over all images.
+    `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth that `window` gives. Weights are
+    summed in blocks of ranks: one up to the window, then blocks of BLOCK. Only the block in which a draw's
+    top k ends is looked at rank by rank. Counts are exact: a ranking is counted over all images if the top k
+    of any draw ends outside the window.
     """
     (rankings, depth), (n, drawn), groups = order.shape, draws.weights.shape, draws.n_groups
     start, _ = window(n, k)
@@ -106,9 +108,9 @@ def _all_counts(draws: Draws, scores: NDArray[np.float32], k: int) -> NDArray[np
 def first_tops(
     draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
 ) -> NDArray[np.uint8]:
-    """Group codes of the top k of rankings in each of the first draws: [rankings, FEW, k].
+    """Group codes of each ranking's top k in each of the first draws: [rankings, FEW, k].
 
-    `scores` [rankings, n], and `order` [rankings, depth] as for `top_counts`.
+    `scores` [rankings, n] and `order` [rankings, depth] are those of `top_counts`.
     """
     few = draws.weights[:, :FEW]
 
@@ -116,14 +118,14 @@ def first_tops(
         return np.ascontiguousarray(few[ranks].T).cumsum(axis=1, dtype=np.intp)
 
     found = np.empty((len(order), few.shape[1], k), dtype=np.uint8)
-    # Positions of each draw, and one for all that come after the top k.
+    # Each draw has k positions, and one more for everything below its top k.
     offsets = np.arange(0, few.shape[1] * (k + 1), k + 1)
     for row, ranks in enumerate(order):
         ends = sums(ranks)
         if ends[:, -1].min() < k:
             (ranks,) = ranking.top(scores[row : row + 1], scores.shape[1])
             ends = sums(ranks)
-        # At each position stands the rank before whose end as many others have ended.
+        # The rank at a position is the number of ranks whose copies all end at or before it.
         ended = np.bincount(
             (np.minimum(ends, k) + offsets[:, None]).ravel(), minlength=found[row].size + len(offsets)
         )

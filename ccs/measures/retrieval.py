@@ -62,9 +62,7 @@ class Retrieval:
 
 
 def clip_embeddings(frames: Sequence[ArrayLike], variant: Variant = "default") -> NDArray[np.float32]:
-    """Clip embeddings [clips, d] from each clip's frame embeddings [frames, d]; any number of frames a
-    clip.
-    """
+    """Clip embeddings [clips, d] from each clip's frame embeddings [frames, d], any number per clip."""
     check_choice(variant, Variant, "variant of retrieval")
     if not len(frames):
         raise InputError("There are no clips.")
@@ -84,8 +82,9 @@ def measure(
     draws: int = 1000,
     seed: int = 0,
 ) -> tuple[Retrieval, Retrieval]:
-    """(text to clip, clip to text) from clips [c, d], captions [m, d] and the index [m] of each caption's
-    clip.
+    """Both directions (text to clip, clip to text) from clips [c, d] and captions [m, d].
+
+    `clip_of_caption` [m]: the index of each caption's clip.
 
     Clips are taken as they come from `clip_embeddings`: with "as-published" their length counts. Scores are
     computed for `chunk` queries at a time, which bounds memory and changes nothing. InputError: a clip
@@ -176,9 +175,7 @@ def _summary(
 
 
 def _drawn_clips(clips: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.int64]:
-    """How often each query [draws, n] is there when clips are drawn with replacement, all their captions
-    along.
-    """
+    """How often each query counts [draws, n] when clips are resampled with all of their captions."""
     n = int(clips.max()) + 1
     counts = stats.resampled_cells(np.ones(n, dtype=np.int64), draws, np.random.default_rng(seed))
     return counts[:, clips]

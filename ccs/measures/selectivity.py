@@ -1,12 +1,12 @@
-"""How much of the variance of a head's contribution a known factor of the images explains.
+"""Selectivity: the share of the variance of a head's contribution that a known factor of the images explains.
 
 For one factor and one head, with contributions x_i (vectors) and groups of images of equal factor value:
 eta^2 = sum over groups n_g |mean_g - mean|^2 / sum over images |x_i - mean|^2, the between-group share of the
 variance (its trace). Chance alone gives (groups - 1) / (images - 1), so what is reported is
     1 - (1 - eta^2) (n - 1) / (n - groups),
-whose mean is 0 for a factor dealt to the images at random, and which can be slightly negative (adjusted
-R^2, in analysis of variance also epsilon^2). The noise floor is the 95th percentile over random deals of
-the same factor, p the share of deals that reach the value.
+whose mean is 0 for a factor assigned to the images at random, and which can be slightly negative (adjusted
+R^2, in analysis of variance also epsilon^2). The noise floor is the 95th percentile over random permutations
+of the same factor, p the share of permutations that reach the value.
 
 Images without the factor (empty string) are left out, so that the share is one of the variance among images
 that have it. Factors may overlap (a subject decides its kind), so shares of several factors do not add up
@@ -26,16 +26,13 @@ from ccs.heads import Head
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Floats
 
-# Rows of one product: bounds the memory of random deals whatever their number and the factor's values.
-ROWS = 4096
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Selectivity:
     """One factor's share of each head's variance. Arrays are float64 [heads], in the order of `heads`.
 
-    `values` with 95% interval `low`, `high` (images drawn again); `chance`: the noise floor; `p_values`: by
-    random deals; `q_values`: with the false discovery rate controlled over the heads. `n` images had the
+    `values` with 95% interval `low`, `high` (images resampled); `chance`: the noise floor; `p_values`: by
+    permutation; `q_values`: with the false discovery rate controlled over the heads. `n` images had the
     factor, in `groups` values.
     """
 
@@ -65,9 +62,9 @@ def measure(
         contributions: [images, heads, d], or anything of that shape whose distances count.
         heads: their names, in that order.
         factors: name -> str array [images], "" where the factor does not apply.
-        draws: random deals for the noise floor, and as many drawn samples for the interval.
+        draws: permutations for the noise floor, and as many resampled sets of images for the interval.
 
-    A factor that fewer than two values of remain, or that is different for every image, is left out.
+    A factor with fewer than two values, or with a different one for every image, is left out.
     InputError: shapes that do not fit, contributions that are not finite.
     """
     stats.check_draws(draws)
@@ -93,8 +90,9 @@ def measure(
 
 
 class _Space:
-    """Contributions [n, columns] in each head's own subspace, where all distances are kept; `owner`
-    [columns].
+    """Contributions [n, columns] in each head's own subspace, which keeps all distances.
+
+    `owner` [columns]: the head of each column.
     """
 
     def __init__(self, data: NDArray[np.float32]) -> None:
@@ -163,18 +161,18 @@ def _measure(
     n, groups = len(codes), int(codes.max()) + 1
     once = np.ones((draws, n), dtype=np.float32)
     values = _shares(sample, codes[None], groups, once[:1])[0]
-    dealt = _shares(sample, rng.permuted(np.tile(codes, (draws, 1)), axis=1), groups, once)
+    permuted = _shares(sample, rng.permuted(np.tile(codes, (draws, 1)), axis=1), groups, once)
     picked = rng.multinomial(n, np.full(n, 1 / n), size=draws).astype(np.float32)
     drawn = _shares(sample, np.broadcast_to(codes, (draws, n)), groups, picked)
     around = stats.intervals(values, drawn, center=True)
-    p_values = (1 + (dealt >= values - 1e-12).sum(axis=0)) / (1 + draws)
+    p_values = (1 + (permuted >= values - 1e-12).sum(axis=0)) / (1 + draws)
     return Selectivity(
         factor=name,
         heads=heads,
         values=values,
         low=np.array([one.low for one in around]),
         high=np.array([one.high for one in around]),
-        chance=np.quantile(dealt, 0.95, axis=0),
+        chance=np.quantile(permuted, 0.95, axis=0),
         p_values=p_values,
         q_values=stats.benjamini_hochberg(p_values),
         n=n,
@@ -182,41 +180,10 @@ def _measure(
     )
 
 
-def strongest(found: Mapping[str, Selectivity]) -> dict[Head, tuple[str, float]]:
-    """Each head's factor of largest share, and that share: how much of it one thing explains.
-
-    Compare factors of one level: a fine factor (subject) explains at least what a coarse one (kind) does.
-    """
-    best: dict[Head, tuple[str, float]] = {}
-    for factor, one in found.items():
-        for head, value in zip(one.heads, one.values, strict=True):
-            if head not in best or value > best[head][1]:
-                best[head] = (factor, float(value))
-    return best
-
-
-def of_labels(
-    found: Mapping[str, Selectivity],
-    labels: Mapping[Head, str | None],
-    factors_of: Mapping[str, Sequence[str]],
-) -> dict[Head, float]:
-    """Each labeled head's share for what its label names: the largest over `factors_of[label]`.
-
-    Heads without a label, and labels that no measured factor belongs to, are left out.
-    """
-    shares: dict[Head, float] = {}
-    for head, label in labels.items():
-        factors = [found[name] for name in factors_of.get(label or "", ()) if name in found]
-        own = [float(one.values[one.heads.index(head)]) for one in factors if head in one.heads]
-        if own:
-            shares[head] = max(own)
-    return shares
-
-
 def agreement(ccs: Mapping[Head, int | None], shares: Mapping[Head, float], *, seed: int = 0) -> Effect:
-    """Does CCS measure selectivity? Spearman's correlation over the heads that have both, with its interval.
+    """Spearman's correlation of CCS with selectivity over the heads that have both, with its interval.
 
-    The interval draws heads with replacement, p permutes them. InputError with fewer than four such heads.
+    The interval resamples heads, p permutes them. InputError with fewer than four such heads.
     """
     heads = sorted(head for head, score in ccs.items() if score is not None and head in shares)
     return stats.correlation([float(ccs[h] or 0) for h in heads], [shares[h] for h in heads], seed=seed)

@@ -1,4 +1,4 @@
-"""How far the top of a ranking is from the groups' share: Skew@K, MaxSkew@K, MinSkew@K and NDKL.
+"""Skew@K, MaxSkew@K, MinSkew@K and NDKL: how far the top of a ranking is from the groups' target shares.
 
 Source: Geyik, Ambler and Kenthapadi 2019, "Fairness-aware ranking in search and recommendation systems".
 For a group g, skew(g) = ln(share of g in the top K / target share of g), natural logarithm. The target is the
@@ -83,7 +83,7 @@ def min_skew_of(top: ArrayLike, shares: Floats, empty: Empty = "smoothed") -> Fl
 
 @lru_cache(maxsize=8)
 def _depths(k: int) -> tuple[Floats, Floats, float]:
-    """What `ndkl_of` needs of every position: (onwards [k], step [k], constant)."""
+    """The parts of `ndkl_of` that depend on the position alone: (onwards [k], step [k], constant)."""
     position = np.arange(1, k + 1, dtype=np.float64)
     weight = 1 / np.log2(position + 1)
     weight /= weight.sum()

@@ -1,4 +1,4 @@
-"""How sure a figure is: bootstrap, paired differences, many tests at once, random seeds, several models.
+"""Statistics shared by all measures: bootstrap, paired differences, adjusted p-values, correlations.
 
 The resampling unit is the image (or whatever a value belongs to). Everything random takes a seed and gives
 the same answer for it.
@@ -6,7 +6,7 @@ the same answer for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -70,49 +70,43 @@ def check_draws(draws: int) -> None:
 
 
 def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
-    """The percentile interval of bootstrap draws, at 2.5 and 97.5%.
+    """The percentile interval of bootstrap draws [draws], at 2.5 and 97.5%.
 
-    With `center` the draws are first moved so that their mean is the value. Use it where resampling itself
-    raises the statistic: a largest skew grows with noise, and a resampled ranking holds images twice, so that
-    plain percentiles can lie wholly above the value they belong to. What stays is the spread. Fewer than 200
-    draws have no percentiles to speak of; then the interval is the value -+ 1.96 of their standard
-    deviations. Where a draw is infinite there is no center and no deviation: plain percentiles, each a draw.
-    Moved draws that nearly all are one number (a MinSkew at its floor) can leave the value outside of their
+    With `center` the draws are first shifted so that their mean equals the value. Use it where resampling
+    itself raises the statistic: a largest skew grows with noise, and a resampled ranking holds images twice,
+    so that plain percentiles can lie wholly above the value they belong to. The shift keeps the spread.
+    Fewer than 200 draws are too few for percentiles; the interval is then the value -+ 1.96 of their standard
+    deviations. With an infinite draw there is no mean to center on and no deviation: the ends are draws.
+    Shifted draws that are nearly all one number (a MinSkew at its floor) can leave the value outside their
     percentiles; the interval then ends at the value.
     """
-    if np.isinf(draws).any():
-        ends = np.sort(draws)[[round(tail * (len(draws) - 1)) for tail in ((1 - LEVEL) / 2, (1 + LEVEL) / 2)]]
-        return Estimate(float(value), float(ends[0]), float(ends[1]))
-    if len(draws) < FEW:
-        half = DEVIATIONS * float(draws.std(ddof=1))
-        return Estimate(float(value), float(value - half), float(value + half))
-    shift = value - float(draws.mean()) if center else 0.0
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) + shift
-    low, high = (min(low, value), max(high, value)) if center else (low, high)
-    return Estimate(float(value), float(low), float(high))
+    return intervals(np.array([value]), draws[:, None], center=center)[0]
 
 
 def intervals(values: Floats, draws: Floats, *, center: bool = False) -> list[Estimate]:
     """`interval` of each of the values [n] from its column of the draws [draws, n]."""
-    if np.isinf(draws).any():
-        return [interval(v, column, center=center) for v, column in zip(values, draws.T, strict=True)]
+    infinite = np.isinf(draws).any(axis=0)
+    finite = np.where(infinite, 0.0, draws)
+    tails = (1 - LEVEL) / 2, (1 + LEVEL) / 2
     if len(draws) < FEW:
-        half = DEVIATIONS * draws.std(axis=0, ddof=1)
+        half = DEVIATIONS * finite.std(axis=0, ddof=1)
         low, high = values - half, values + half
     else:
-        shift = values - draws.mean(axis=0) if center else 0.0
-        low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0) + shift
+        low, high = np.quantile(finite, tails, axis=0) + (values - finite.mean(axis=0) if center else 0.0)
         if center:
             low, high = np.minimum(low, values), np.maximum(high, values)
+    if infinite.any():
+        ordered = np.sort(draws[:, infinite], axis=0)
+        low[infinite], high[infinite] = (ordered[round(tail * (len(draws) - 1))] for tail in tails)
     return [Estimate(*ends) for ends in zip(values.tolist(), low.tolist(), high.tolist(), strict=True)]
 
 
 def effect(value: float, draws: Floats) -> Effect:
-    """A difference from its bootstrap draws [draws]: centered percentile interval and p-value.
+    """A difference with its centered percentile interval and p-value, from its bootstrap draws [draws].
 
-    p is the share of draws which, moved to a mean of zero, are as far from zero as the value is; one is added
-    to both counts, so the smallest possible p is 1 / (draws + 1). Fewer than 200 draws: normal, as in
-    `interval`.
+    p is the share of draws that, shifted to a mean of zero, are at least as far from zero as the value; one
+    is added to both counts, so the smallest possible p is 1 / (draws + 1). With fewer than 200 draws p is the
+    normal one, as in `interval`.
     """
     around = interval(value, draws, center=True)
     if len(draws) < FEW and draws.std() > 0:
@@ -160,19 +154,18 @@ def over_seeds(values: ArrayLike) -> Estimate:
     """Mean over random seeds with Student's t interval for that mean; one seed has no interval (NaN)."""
     array = vector(values, "values of the seeds")
     mean, count = float(array.mean()), len(array)
-    if count == 1:
-        return Estimate(mean, float("nan"), float("nan"))
-    half = scipy.stats.t.ppf((1 + LEVEL) / 2, count - 1) * array.std(ddof=1) / np.sqrt(count)
-    return Estimate(mean, float(mean - half), float(mean + half))
+    error = array.std(ddof=1) / np.sqrt(count) if count > 1 else float("nan")
+    half = float(scipy.stats.t.ppf((1 + LEVEL) / 2, count - 1) * error)
+    return Estimate(mean, mean - half, mean + half)
 
 
 def against_random(value: float, random_values: ArrayLike) -> Effect:
-    """How far a chosen set of heads is from random sets: its value less their mean.
+    """The value of a chosen set of heads less the mean over random sets.
 
     Random sets differ among themselves, so the question is not whether the value differs from their mean, but
     whether it could be one of them: the interval is Student's prediction interval for one more random set,
-    (value - mean) -+ t * s * sqrt(1 + 1/n), and p its two-sided test. It takes the random sets' values as
-    normal. With a single random set neither exists (NaN); nor does p where all random sets are equal.
+    (value - mean) -+ t * s * sqrt(1 + 1/n), and p its two-sided test. It assumes that the random sets' values
+    are normal. With a single random set neither exists (NaN); nor does p where all random sets are equal.
     """
     array = vector(random_values, "values of the random sets")
     difference, count = float(value - array.mean()), len(array)
@@ -221,7 +214,7 @@ def of_one_sample(effects: Sequence[Effect]) -> Effect:
 
 
 def answer(found: Effect, *, expected: Literal["above", "below"], alpha: float = 0.05) -> Answer:
-    """Is an effect what was expected? "yes" if it is on the expected side of zero.
+    """Says whether an effect is what was expected: "yes" if it is on the expected side of zero.
 
     "not shown" if p is above alpha, or if there is an interval and it holds zero.
     """
@@ -230,33 +223,31 @@ def answer(found: Effect, *, expected: Literal["above", "below"], alpha: float =
     return "yes" if (found.value > 0) == (expected == "above") else "no, the reverse"
 
 
-def _probabilities(p_values: ArrayLike) -> Floats:
-    array = np.asarray(p_values, dtype=np.float64)
-    if array.ndim != 1 or bool(((array < 0) | (array > 1)).any()):
-        raise InputError("p-values must be a list of numbers between 0 and 1 (NaN where there was no test).")
-    return array
-
-
 def holm(p_values: ArrayLike) -> Floats:
     """Holm's adjusted p-values [tests], for the family-wise error; NaN (no test) stays NaN, uncounted."""
-    array = _probabilities(p_values)
-    known = np.flatnonzero(np.isfinite(array))
-    order = known[np.argsort(array[known], kind="stable")]
-    adjusted = np.full(len(array), np.nan)
-    stepped = array[order] * np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
-    return adjusted
+
+    def adjust(known: Floats) -> Floats:
+        order = np.argsort(known, kind="stable")
+        adjusted = np.empty(len(known))
+        adjusted[order] = np.maximum.accumulate(known[order] * np.arange(len(known), 0, -1))
+        return np.minimum(adjusted, 1.0)
+
+    return _adjusted(p_values, adjust)
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> Floats:
     """Benjamini and Hochberg's adjusted p-values [tests], for the false discovery rate; NaN stays NaN."""
-    array = _probabilities(p_values)
-    known = np.flatnonzero(np.isfinite(array))
-    order = known[np.argsort(array[known], kind="stable")]
-    adjusted = np.full(len(array), np.nan)
-    stepped = array[order] * len(order) / np.arange(1, len(order) + 1)
-    adjusted[order] = np.minimum(np.minimum.accumulate(stepped[::-1])[::-1], 1.0)
-    return adjusted
+    return _adjusted(p_values, scipy.stats.false_discovery_control)
+
+
+def _adjusted(p_values: ArrayLike, adjust: Callable[[Floats], Floats]) -> Floats:
+    array = np.array(p_values, dtype=np.float64)
+    if array.ndim != 1 or bool(((array < 0) | (array > 1)).any()):
+        raise InputError("p-values must be a list of numbers between 0 and 1 (NaN where there was no test).")
+    known = np.isfinite(array)
+    if known.any():
+        array[known] = adjust(array[known])
+    return array
 
 
 def per_head(found: Effect, n_heads: int) -> Effect:

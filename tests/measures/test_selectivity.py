@@ -114,15 +114,6 @@ def test_a_head_that_is_always_the_same_has_no_share():
     assert found.values[0] > 0.4
 
 
-def test_strongest_factor_and_that_of_the_label():
-    data, factors = example()
-    found = selectivity.measure(data, HEADS, factors, draws=40)
-    assert selectivity.strongest(found)[HEADS[0]] == ("color", pytest.approx(found["color"].values[0]))
-    labels = {HEADS[0]: "Colors", HEADS[1]: None, HEADS[2]: "Others"}
-    shares = selectivity.of_labels(found, labels, {"Colors": ["color", "absent"], "Weather": ["other"]})
-    assert shares == {HEADS[0]: pytest.approx(found["color"].values[0])}
-
-
 def test_agreement_with_ccs():
     heads = [Head(3, h) for h in range(12)]
     shares = {head: 0.1 * i for i, head in enumerate(heads)}
