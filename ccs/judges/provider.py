@@ -23,6 +23,7 @@ from ccs.judges.settings import JudgeSettings, JudgeSpec
 
 _KEY_PATTERN = re.compile(r"\b(sk-[\w*.-]{6,}|AIza[\w-]{10,})|(?<=Bearer )\S+", re.IGNORECASE)
 _MESSAGE_LENGTH = 300
+_LONGEST_REPLY = 200_000  # characters
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one request; hidden reasoning counts as output."""
+    """Tokens of one request; hidden reasoning counts as output. Raises TypeError for what is no such count:
+    a budget is held by them."""
 
     input_tokens: int = 0
     output_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        for count in (self.input_tokens, self.output_tokens):
+            if type(count) is not int or not 0 <= count < 10**9:
+                raise TypeError(f"{count!r} is no number of tokens")
 
 
 class UnscoredError(Exception):
@@ -130,12 +137,17 @@ class Provider(ABC):
         """
         try:
             response = await self.call(request)
+        except RecursionError:  # Google's SDK parses the answer, however deep it is nested
+            raise UnscoredError("off-schema: not JSON (nested too deep)") from None
         except Exception as error:
             raise self.translate(error) from None
         try:
-            return self.read(response)
+            text, usage = self.read(response)
         except (LookupError, TypeError, AttributeError):
             raise TransientError("broken reply: not what the protocol promises", sent=True) from None
+        if len(text) > _LONGEST_REPLY:
+            raise UnscoredError(f"off-schema: a reply of {len(text):,} characters", usage)
+        return text, usage
 
     @abstractmethod
     def connect(self, key: str) -> Any:
@@ -182,7 +194,11 @@ class GeneratedProvider(Provider):
     def connect(self, key: str) -> Any:
         sdk_client = getattr(self._sdk, self.client)
         timeout = self.settings.timeout
-        return sdk_client(api_key=key, base_url=self.spec.base_url, timeout=timeout, max_retries=0)
+        # A redirect would take the key, which stands in a header, to another host.
+        http = self._sdk.DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout)
+        return sdk_client(
+            api_key=key, base_url=self.spec.base_url, timeout=timeout, max_retries=0, http_client=http
+        )
 
     def translate(self, error: Exception) -> Exception:
         sdk = self._sdk
