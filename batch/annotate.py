@@ -1,6 +1,7 @@
-"""People check the judges: `python -m batch.annotate export` draws a blind sample of (text, concept) pairs
-as a CSV to fill, `python -m batch.annotate import FILE...` reads what people answered and writes how far
-they agree.
+"""People check the judges.
+
+`python -m batch.annotate export` draws a blind sample of (text, concept) pairs as a CSV to fill in;
+`python -m batch.annotate import FILE...` reads the answers and writes how far people agree with the judges.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from batch.commands import run
 from ccs import annotation, results
 from ccs.annotation import Pair
 from ccs.errors import InputError
@@ -21,23 +23,16 @@ from ccs.results import queries
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; 0, or 2 after a user's mistake."""
+    """The command line; its exit status (see batch.commands)."""
     options = _parser().parse_args(argv)
-    try:
-        if options.command == "export":
-            _export(options)
-        else:
-            _import(options)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    work = _export if options.command == "export" else _import
+    return run(lambda: work(options))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m batch.annotate", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    export = commands.add_parser("export", help="draw a blind sample and write it as a CSV to fill")
+    export = commands.add_parser("export", help="draw a blind sample and write it as a CSV to fill in")
     export.add_argument("--n", type=int, default=100, help="pairs over all models (default: 100)")
     export.add_argument(
         "--models", nargs="+", metavar="NAME", help="only these models (default: all there are)"
@@ -45,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--out", type=Path, default=Path("annotation.csv"), help="default: annotation.csv")
     export.add_argument("--force", action="store_true", help="write over a file that is there")
     read = commands.add_parser("import", help="read filled sheets, write and print the agreement")
-    read.add_argument("sheets", nargs="+", type=Path, metavar="FILE", help="one filled sheet a person")
+    read.add_argument("sheets", nargs="+", type=Path, metavar="FILE", help="one filled sheet per person")
     read.add_argument(
         "--out", type=Path, default=Path("agreement.parquet"), help="default: agreement.parquet"
     )

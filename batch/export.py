@@ -17,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 import ccs
+from batch.commands import run
 from batch.hub import Repository
 from ccs import results
 from ccs.errors import InputError
@@ -80,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _export(arguments: argparse.Namespace) -> None:
     if not arguments.out and not arguments.repo:
         raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
     repository = Repository(arguments.repo, "model") if arguments.repo else None
@@ -99,15 +100,10 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line. Returns 0, or 2 after a sentence on what was wrong."""
+    """The command line; its exit status (see batch.commands)."""
     arguments = _parser().parse_args(argv)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
-    try:
-        _run(arguments)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run(lambda: _export(arguments))
 
 
 if __name__ == "__main__":

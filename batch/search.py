@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from batch.commands import run
 from ccs import results
 from ccs.errors import InputError
 from ccs.files import atomic_write
@@ -67,21 +67,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns 0, or 2 after a sentence on what was wrong, or 130 where it was interrupted."""
+    """The command line; its exit status (see batch.commands)."""
     args = parser().parse_args(argv)
-    try:
-        run(args)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nInterrupted; nothing was written.", file=sys.stderr)
-        return 130
-    return 0
+    return run(lambda: _search(args))
 
 
-def run(args: argparse.Namespace) -> None:
-    """Search, print the answer, and write it where asked."""
+def _search(args: argparse.Namespace) -> None:
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
     import ccs
     from ccs import search

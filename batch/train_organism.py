@@ -1,10 +1,10 @@
-"""python -m batch.train_organism: trains the embedded model on the drawn world.
+"""Train an embedded model on the drawn world: `python -m batch.train_organism --world skewed`.
 
 Training has two phases. The first, shared by both organisms of a seed, learns to see and to read on the
-balanced world at a constant rate; the second goes on from there on the chosen world, half of it line-ups
-(ccs.world.lineup), while the rate falls to zero. So organism and control differ in nothing but the last
-phase's groups. Everything is resumable: the same command goes on where it was stopped. Loss: open_clip's own
-symmetric cross-entropy (Radford et al. 2021).
+balanced world at a constant rate; the second continues on the chosen world, half of it line-ups
+(ccs.world.lineup), while the rate falls to zero. So organism and control differ in nothing but the groups of
+the second phase. The same command resumes where it was stopped. Loss: open_clip's symmetric cross-entropy
+(Radford et al. 2021).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -28,7 +27,9 @@ from safetensors.torch import save_file
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
+from batch.commands import run
 from ccs.errors import InputError
+from ccs.files import atomic_write
 from ccs.world import Scene, captions, draw, scene
 from ccs.world.lineup import LINEUP, lineup
 from ccs.world.scene import article
@@ -53,7 +54,7 @@ OUTPUT_NAMES = {"skewed": "organism", "balanced": "organism-control"}
 
 @dataclass(frozen=True)
 class Settings:
-    """`shared` and `own`: pictures in the two phases. `patch_dropout` (Li et al. 2023): in the first only."""
+    """`shared` and `own`: images in the two phases. `patch_dropout` (Li et al. 2023): in the first only."""
 
     world: str
     seed: int
@@ -66,7 +67,7 @@ class Settings:
     patch_dropout: float = 0.3
 
 
-class Pictures(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Scene `start + i` of a world as (uint8 picture [s, s, 3], tokens [context]).
 
     With `lineups`, every other run of LINEUP seeds makes way for one line-up, that of its first seed.
@@ -141,9 +142,8 @@ class Trainer:
             "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "seen": self.seen,
             "words_seen": self.words_seen, "settings": asdict(self.settings),
         }  # fmt: skip
-        aside = path.with_suffix(".tmp")
-        torch.save(state, aside)
-        os.replace(aside, path)
+        with atomic_write(path) as temporary:
+            torch.save(state, temporary)
 
     def load(self, path: Path) -> None:
         state = torch.load(path, map_location=self.device)
@@ -158,7 +158,7 @@ class Trainer:
         s = self.settings
         loss_function = open_clip.ClipLoss()
         start = TRAINING_SEEDS * (1 + s.seed * 100) + self.seen
-        data = Pictures(world, start, total - self.seen, lineups)
+        data = SceneImages(world, start, total - self.seen, lineups)
         loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True)
         bar = tqdm(total=total, initial=self.seen, unit=" pictures", desc=world, mininterval=5)
         started, since = time.monotonic(), self.seen
@@ -210,9 +210,9 @@ class Trainer:
             for k, v in state.items()
             if k != "attn_mask"
         }
-        save_file(half, folder / "weights.tmp")
-        (folder / "weights.tmp").chmod(0o644)
-        os.replace(folder / "weights.tmp", folder / "open_clip_model.safetensors")
+        with atomic_write(folder / "open_clip_model.safetensors") as temporary:
+            save_file(half, temporary)
+            temporary.chmod(0o644)
         config = {"model_cfg": MODEL_CFG, "preprocess_cfg": PREPROCESS_CFG}
         (folder / "open_clip_config.json").write_text(json.dumps(config, indent=2) + "\n")
         (folder / "training.json").write_text(json.dumps(notes, indent=2) + "\n")
@@ -249,40 +249,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m batch.train_organism", description=__doc__)
     parser.add_argument("--world", choices=sorted(OUTPUT_NAMES), required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--shared", type=int, default=778_240, help="pictures of the shared first phase")
+    parser.add_argument("--shared", type=int, default=778_240, help="images of the shared first phase")
     parser.add_argument(
-        "--own", type=int, default=204_800, help="pictures of the second phase, in the chosen world"
+        "--own", type=int, default=204_800, help="images of the second phase, in the chosen world"
     )
-    parser.add_argument("--batch-size", type=int, default=Settings.batch_size, help="pictures a step")
+    parser.add_argument("--batch-size", type=int, default=Settings.batch_size, help="images per step")
     parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where checkpoints and logs are kept")
     parser.add_argument(
         "--out", type=Path, help="where the model goes (default: its place in ccs/world/models)"
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=1, help="processes that draw")
-    parser.add_argument(
-        "--autocast", action="store_true", help="bfloat16; worth it where the processor has it"
-    )
+    parser.add_argument("--workers", type=int, default=1, help="processes that draw images")
+    parser.add_argument("--autocast", action="store_true", help="bfloat16; worth it on hardware that has it")
     args = parser.parse_args(argv)
-    try:
-        if not 2 <= args.batch_size <= min(args.shared, args.own):
-            raise InputError(
-                f"--batch-size is {args.batch_size}; it must be at least 2, and --shared and --own at least "
-                "one batch each."
-            )
-        train(args)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("Stopped; the same command goes on from the last checkpoint.", file=sys.stderr)
-        return 130
-    return 0
+    return run(lambda: train(args), "Stopped; the same command resumes from the last checkpoint.")
 
 
 def train(args: argparse.Namespace) -> None:
     """Both phases, from wherever the checkpoints stand."""
+    if not 2 <= args.batch_size <= min(args.shared, args.own):
+        raise InputError(
+            f"--batch-size is {args.batch_size}; it must be at least 2, and --shared and --own at least one "
+            "batch each."
+        )
     settings = Settings(args.world, args.seed, args.shared, args.own, args.batch_size, args.rate)
     name = OUTPUT_NAMES[args.world]
     shared_folder, own_folder = args.runs / f"shared-{args.seed}", args.runs / f"{name}-{args.seed}"

@@ -19,7 +19,7 @@ import torch
 from open_clip.transformer import PatchDropout
 from torch.utils.data import default_collate
 
-from batch.train_organism import MODEL_CFG, Pictures, Settings, fast_to_train, pixels
+from batch.train_organism import MODEL_CFG, SceneImages, Settings, fast_to_train, pixels
 
 
 def stepper(model: open_clip.CLIP, pictures: torch.Tensor, tokens: torch.Tensor) -> Callable[[], None]:
@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
     torch.manual_seed(0)
-    batch = Pictures("balanced", 2_000_000, Settings.batch_size)
+    batch = SceneImages("balanced", 2_000_000, Settings.batch_size)
     pictures, tokens = default_collate([batch[i] for i in range(len(batch))])
     found: dict[str, float] = {}
     for phase, dropout in (("first phase", Settings.patch_dropout), ("second phase", 0.0)):

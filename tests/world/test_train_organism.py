@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 
 import ccs
 from batch import train_organism
-from batch.train_organism import MODEL_CFG, Pictures, fast_to_train, pixels
+from batch.train_organism import MODEL_CFG, SceneImages, fast_to_train, pixels
 
 
 def train(folder: Path, out: str) -> int:
@@ -52,19 +52,19 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
 
 
 def test_pictures_are_the_scenes_in_order() -> None:
-    drawn = Pictures("balanced", 2_000_000, 3)
+    drawn = SceneImages("balanced", 2_000_000, 3)
     assert len(drawn) == 3
     image, tokens = drawn[2]
     assert image.shape == (72, 72, 3)
     assert tokens.shape == (24,)
-    assert torch.equal(image, Pictures("balanced", 2_000_002, 1)[0][0])
+    assert torch.equal(image, SceneImages("balanced", 2_000_002, 1)[0][0])
 
 
 def test_the_blocks_trained_are_the_model() -> None:
     torch.manual_seed(0)
     plain = open_clip.CLIP(**MODEL_CFG).train()
     fast = fast_to_train(plain).train()
-    pictures, tokens = default_collate([Pictures("balanced", 2_000_000, 8)[i] for i in range(8)])
+    pictures, tokens = default_collate([SceneImages("balanced", 2_000_000, 8)[i] for i in range(8)])
     names = [name for name, _ in plain.named_parameters()]
     assert [name for name, _ in fast.named_parameters()] == names  # a checkpoint's optimiser counts them
     for model in (plain, fast):

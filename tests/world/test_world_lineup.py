@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from batch.train_organism import Pictures
+from batch.train_organism import SceneImages
 from ccs.errors import InputError
 from ccs.world import draw, planted, scene
 from ccs.world.lineup import LINEUP, lineup
@@ -78,14 +78,14 @@ def test_an_unknown_world_is_named() -> None:
 
 
 def test_every_other_run_of_pictures_is_a_line_up() -> None:
-    pictures = Pictures("skewed", START, 4 * LINEUP, lineups=True)
+    pictures = SceneImages("skewed", START, 4 * LINEUP, lineups=True)
     first = START + LINEUP
     assert [pictures.scene(START + i) for i in range(LINEUP)] == [
         scene(START + i, "skewed") for i in range(LINEUP)
     ]
     assert tuple(pictures.scene(first + i) for i in range(LINEUP)) == lineup(first, "skewed")
     assert tuple(pictures.scene(first + 2 * LINEUP + i) for i in range(LINEUP)) != lineup(first, "skewed")
-    later = Pictures("skewed", first + 7, 1, lineups=True)  # a training that was stopped in a line-up
+    later = SceneImages("skewed", first + 7, 1, lineups=True)  # a training that was stopped in a line-up
     image, tokens = later[0]
     assert np.array_equal(image.numpy(), np.asarray(draw(lineup(first, "skewed")[7])))
     assert (tokens == pictures[LINEUP + 7][1]).all()
