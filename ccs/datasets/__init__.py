@@ -1,19 +1,16 @@
-"""Evaluation sets: what they are (sets), which exist (source, registry), how they are read (readers, folder,
-hub, video).
-"""
+"""Evaluation sets: what they are (sets), which are known (registry), and how they are read (the rest)."""
 
 from ccs.datasets.opening import names, open_images, open_set
-from ccs.datasets.registry import SOURCES
+from ccs.datasets.registry import SOURCES, DatasetRecord
 from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
-from ccs.datasets.source import Source
 
 __all__ = [
     "SOURCES",
     "BiasSet",
     "ClassificationSet",
+    "DatasetRecord",
     "ImageSet",
     "RetrievalSet",
-    "Source",
     "names",
     "open_images",
     "open_set",

@@ -1,4 +1,4 @@
-"""Sets from the reader's own disk: a folder of pictures, class folders, parquet files."""
+"""Sets from the reader's own disk: a folder of images, class folders, parquet files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ccs.datasets.pictures import Scan, scan, spread, with_labels
-from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet
-from ccs.datasets.table import Table, open_parquet
+from ccs.datasets.images import Scan, scan, spread, with_labels
+from ccs.datasets.sets import ClassificationSet, ImageSet
+from ccs.datasets.table import ImageTable, open_parquet
 from ccs.errors import InputError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -27,13 +27,13 @@ def files(folder: Path, suffixes: frozenset[str] = SUFFIXES) -> list[Path]:
 def _existing(path: str | Path) -> Path:
     found = Path(path).expanduser()
     if not found.exists():
-        raise InputError(f"{str(path)!r} does not exist; give a folder of pictures or a parquet file.")
+        raise InputError(f"{str(path)!r} does not exist; give a folder of images or a parquet file.")
     return found
 
 
 def image_set(path: str | Path, max_images: int | None = None) -> ImageSet:
-    """The pictures of a folder (at any depth), or of a parquet file or folder of them with a column of
-    pictures.
+    """The images of a folder (at any depth), or of a parquet file or folder of them with a column of
+    images.
 
     Of more than `max_images`, evenly spaced ones are taken. InputError if there are none.
     """
@@ -44,38 +44,38 @@ def image_set(path: str | Path, max_images: int | None = None) -> ImageSet:
     if not paths and files(folder, frozenset({".parquet"})):
         return table_images(open_parquet(folder), max_images, source=str(path))
     if not paths:
-        raise InputError(
-            f"There are no pictures in {str(path)!r} (looked for {', '.join(sorted(SUFFIXES))})."
-        )
-    chosen = [paths[index] for index in spread(len(paths), max_images)]
-
-    def read(entry: int) -> bytes:
-        return chosen[entry].read_bytes()
-
-    def name(entry: int) -> str:
-        return chosen[entry].relative_to(folder).as_posix()
-
-    found = scan(read, range(len(chosen)), name, str(path))
+        raise InputError(f"There are no images in {str(path)!r} (looked for {', '.join(sorted(SUFFIXES))}).")
+    found = scan_files([paths[index] for index in spread(len(paths), max_images)], folder, str(path))
     return ImageSet(
         name=folder.resolve().name,
-        images=found.pictures,
+        images=found.images,
         fingerprint=found.fingerprint,
         source=str(path),
         skipped=found.skipped,
     )
 
 
-def table_pictures(table: Table, column: str, max_images: int | None, source: str) -> Scan:
-    """The pictures of one column, checked; evenly spaced rows of more than `max_images`."""
-    return scan(table.pictures(column), spread(len(table), max_images), table.row_name, source)
+def scan_files(paths: Sequence[Path], folder: Path, source: str) -> Scan:
+    """The image files below `folder`, checked."""
+    return scan(
+        lambda entry: paths[entry].read_bytes(),
+        range(len(paths)),
+        lambda entry: paths[entry].relative_to(folder).as_posix(),
+        source,
+    )
 
 
-def table_images(table: Table, max_images: int | None = None, *, source: str) -> ImageSet:
-    """The pictures of a table's first column that holds any, as `image_set`."""
-    found = table_pictures(table, table.picture_column(), max_images, source)
+def scan_column(table: ImageTable, column: str, max_images: int | None, source: str) -> Scan:
+    """The images of one column, checked; evenly spaced rows of more than `max_images`."""
+    return scan(table.encoded(column), spread(len(table), max_images), table.row_name, source)
+
+
+def table_images(table: ImageTable, max_images: int | None = None, *, source: str) -> ImageSet:
+    """The images of a table's first column that holds any, as `image_set`."""
+    found = scan_column(table, table.image_column(), max_images, source)
     return ImageSet(
         name=table.name,
-        images=found.pictures,
+        images=found.images,
         fingerprint=found.fingerprint,
         source=source,
         skipped=found.skipped,
@@ -91,7 +91,7 @@ def classification_set(
     subsets: Mapping[str, Sequence[str]] | None = None,
     max_images: int | None = None,
 ) -> ClassificationSet:
-    """Pictures in one folder a class. `class_names` renames folders; else "_" and "-" become spaces.
+    """Images in one folder a class. `class_names` renames folders; else "_" and "-" become spaces.
 
     Folders `test` or `val` are entered if there is one. `subsets`: name -> classes, by the folders' names.
     """
@@ -102,23 +102,17 @@ def classification_set(
             break
     paths = [path for path in files(folder) if path.parent != folder]
     if not paths:
-        raise InputError(f"{str(path)!r} has no class folders with pictures in them.")
+        raise InputError(f"{str(path)!r} has no class folders with images in them.")
     folders = sorted({path.relative_to(folder).parts[0] for path in paths})
     chosen = [paths[index] for index in spread(len(paths), max_images)]
-
-    def read(entry: int) -> bytes:
-        return chosen[entry].read_bytes()
-
-    found = scan(
-        read, range(len(chosen)), lambda entry: chosen[entry].relative_to(folder).as_posix(), str(path)
-    )
+    found = scan_files(chosen, folder, str(path))
     index = {label: number for number, label in enumerate(folders)}
     labels = np.array([index[chosen[entry].relative_to(folder).parts[0]] for entry in found.kept], np.int64)
     renamed = class_names or {}
     classes = tuple(renamed.get(label, label.replace("_", " ").replace("-", " ")) for label in folders)
     return ClassificationSet(
         name=name,
-        images=found.pictures,
+        images=found.images,
         fingerprint=with_labels(found.fingerprint, labels.tolist(), classes),
         source=str(path),
         skipped=found.skipped,
@@ -126,34 +120,4 @@ def classification_set(
         classes=classes,
         templates=tuple(templates),
         subsets={key: tuple(index[label] for label in members) for key, members in (subsets or {}).items()},
-    )
-
-
-def bias_set(
-    path: str | Path,
-    *,
-    name: str,
-    attributes: Mapping[str, str],
-    k: Mapping[str, int],
-    occupations: Sequence[str],
-    templates: Sequence[str],
-    max_images: int | None = None,
-) -> BiasSet:
-    """Pictures of people from a parquet file with one column an attribute. `attributes`: attribute ->
-    column.
-    """
-    table = open_parquet(_existing(path))
-    found = table_pictures(table, table.picture_column(), max_images, str(path))
-    kept = list(found.kept)
-    groups = {attribute: np.array(table.strings(column))[kept] for attribute, column in attributes.items()}
-    return BiasSet(
-        name=name,
-        images=found.pictures,
-        fingerprint=with_labels(found.fingerprint, {key: value.tolist() for key, value in groups.items()}),
-        source=str(path),
-        skipped=found.skipped,
-        groups=groups,
-        k=dict(k),
-        occupations=tuple(occupations),
-        templates=tuple(templates),
     )

@@ -1,4 +1,4 @@
-"""Getting a set's rows and files from the Hub, with one clear sentence where that cannot be."""
+"""A set's rows and files from the Hub; every way that can fail ends in one clear sentence."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ccs.datasets.source import Source
-from ccs.datasets.table import Table
+from ccs.datasets.registry import DatasetRecord
+from ccs.datasets.table import ImageTable
 from ccs.errors import InputError
 
 STREAM_SEED = 0
@@ -23,16 +23,17 @@ STREAM_SEED = 0
 
 
 @cache
-def _look_for_it() -> None:
-    """Ask once whether the Hub answers at all. If not, its libraries are left with what they have cached:
-    they try each file for half a minute before they give up.
+def _check_connection() -> None:
+    """Ask once whether the Hub answers. If it does not, switch its libraries to what they have cached.
+
+    By themselves they try each file for half a minute before they give up.
     """
     import datasets
     from huggingface_hub import constants
 
-    asked = urllib.request.Request(constants.ENDPOINT, method="HEAD")
+    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
     try:
-        urllib.request.urlopen(asked, timeout=10).close()
+        urllib.request.urlopen(request, timeout=10).close()
     except urllib.error.HTTPError:
         pass  # an answer
     except OSError as error:
@@ -43,70 +44,70 @@ def _look_for_it() -> None:
 
 @contextmanager
 def _explained(name: str, hub: str) -> Iterator[None]:
-    """Turns what `datasets` and huggingface_hub raise into an InputError that says what to do."""
+    """Turn what `datasets` and huggingface_hub raise into an InputError that says what to do."""
     import datasets
     import huggingface_hub.errors as hub_errors
 
-    local = f"or put a local copy in $CCS_DATA/{name} (docs/datasets.md says how)"
-    unreachable = f"{name!r} cannot be fetched from the Hub ({hub}): no connection; {local[3:]}."
+    def explain(error: Exception) -> str:
+        said = " ".join(str(error).split())
+        unreachable = f"cannot be fetched from the Hub ({hub}): no connection"
+        missing = (datasets.exceptions.DatasetNotFoundError, hub_errors.RepositoryNotFoundError)
+        # What huggingface_hub says of any missing repository has the word "gated" in it too.
+        if isinstance(error, hub_errors.GatedRepoError) or (
+            isinstance(error, missing) and "is a gated dataset" in said
+        ):
+            return f"is gated on the Hub: accept its terms at {hub!r} and log in with `hf auth login`"
+        # `datasets` says that a revision is gone by the error for a missing set.
+        if isinstance(error, missing) and not said.startswith("Revision"):
+            return (
+                f"was not found on the Hub as {hub!r}: it may have been renamed, removed or made private; "
+                "look it up there"
+            )
+        if isinstance(
+            error, ConnectionError | hub_errors.OfflineModeIsEnabled | hub_errors.LocalEntryNotFoundError
+        ):
+            return unreachable
+        if isinstance(error, (*missing, hub_errors.RevisionNotFoundError, hub_errors.EntryNotFoundError)):
+            return f"needs a file or revision that {hub!r} no longer has"
+        if isinstance(error, hub_errors.HfHubHTTPError):
+            return f"was refused by the Hub ({hub}, status {error.response.status_code})"
+        if datasets.config.HF_HUB_OFFLINE and not Path(hub).is_dir():
+            return unreachable
+        return f"could not be read from {hub!r} ({said[:300]})"
+
     try:
         yield
-    except hub_errors.GatedRepoError as error:
-        raise InputError(_gated(name, hub, local)) from error
-    except (datasets.exceptions.DatasetNotFoundError, hub_errors.RepositoryNotFoundError) as error:
-        # What huggingface_hub says of any missing repository has the word "gated" in it too.
-        if "is a gated dataset" in str(error):
-            raise InputError(_gated(name, hub, local)) from error
-        if str(error).startswith("Revision"):  # of datasets; huggingface_hub has an error of its own for it
-            raise InputError(_gone(name, hub, local)) from error
+    except InputError:
+        raise
+    except (
+        ConnectionError,
+        FileNotFoundError,
+        ValueError,
+        datasets.exceptions.DatasetsError,
+        hub_errors.EntryNotFoundError,
+        hub_errors.HfHubHTTPError,
+        hub_errors.OfflineModeIsEnabled,
+        hub_errors.LocalEntryNotFoundError,
+    ) as error:
         raise InputError(
-            f"{name!r} was not found on the Hub as {hub!r}: it may have been renamed, removed or made "
-            f"private; look it up there, {local}."
+            f"{name!r} {explain(error)}, or put a local copy in $CCS_DATA/{name} (docs/datasets.md says how)."
         ) from error
-    except (ConnectionError, hub_errors.OfflineModeIsEnabled, hub_errors.LocalEntryNotFoundError) as error:
-        raise InputError(unreachable) from error
-    except (hub_errors.RevisionNotFoundError, hub_errors.EntryNotFoundError) as error:
-        raise InputError(_gone(name, hub, local)) from error
-    except hub_errors.HfHubHTTPError as error:
+
+
+def rows(record: DatasetRecord, max_rows: int | None = None) -> ImageTable:
+    """The rows of a set. Part of a large one is streamed, in a fixed shuffled order, not downloaded whole."""
+    if record.hub is None:
         raise InputError(
-            f"{name!r}: the Hub refused {hub!r} ({error.response.status_code}); {local[3:]}."
-        ) from error
-    except (ValueError, FileNotFoundError, datasets.exceptions.DatasetsError) as error:
-        if isinstance(error, InputError):
-            raise
-        if datasets.config.HF_HUB_OFFLINE and not Path(hub).is_dir():
-            raise InputError(unreachable) from error
-        why = " ".join(str(error).split())[:300]
-        raise InputError(f"{name!r} could not be read from {hub!r} ({why}); {local[3:]}.") from error
-
-
-def _gated(name: str, hub: str, local: str) -> str:
-    return (
-        f"{name!r} is gated on the Hub: accept its terms on the page of {hub!r} and log in with "
-        f"`hf auth login`, {local}."
-    )
-
-
-def _gone(name: str, hub: str, local: str) -> str:
-    return f"{hub!r} no longer has the file or revision that {name!r} needs; {local[3:]}."
-
-
-def rows(source: Source, max_rows: int | None = None) -> Table:
-    """The rows of a set. Part of a large set is streamed in a fixed shuffled order instead of downloading
-    it all.
-    """
-    if source.hub is None:
-        raise InputError(
-            f"{source.name!r} is not on the Hub; put a local copy in $CCS_DATA/{source.name} "
-            f"({source.verified})."
+            f"{record.name!r} is not on the Hub; put a local copy in $CCS_DATA/{record.name} "
+            f"({record.verified})."
         )
     return any_rows(
-        source.hub,
-        name=source.name,
-        config=source.config,
-        split=source.split,
-        revision=source.revision,
-        max_streamed=max_rows if source.large else None,
+        record.hub,
+        name=record.name,
+        config=record.config,
+        split=record.split,
+        revision=record.revision,
+        max_streamed=max_rows if record.large else None,
     )
 
 
@@ -118,15 +119,15 @@ def any_rows(
     split: str,
     revision: str | None = None,
     max_streamed: int | None = None,
-) -> Table:
+) -> ImageTable:
     """The rows of any data set of the Hub, or of a local folder laid out like one."""
     import datasets
 
     if not Path(hub).is_dir():
-        _look_for_it()
+        _check_connection()
     with _explained(name, hub):
         if max_streamed is None:
-            return Table(_whole_split(hub, config, split, revision), name)
+            return ImageTable(_whole_split(hub, config, split, revision), name)
         stream = datasets.load_dataset(hub, config, split=split, revision=revision, streaming=True)
         features = stream.features
         for column, feature in (features or {}).items():
@@ -136,7 +137,7 @@ def any_rows(
         taken = datasets.Dataset.from_list(part)
         if features is not None:
             taken = taken.cast(features)
-        return Table(taken, name)
+        return ImageTable(taken, name)
 
 
 def _whole_split(hub: str, config: str | None, split: str, revision: str | None) -> Any:
@@ -165,32 +166,32 @@ def _whole_split(hub: str, config: str | None, split: str, revision: str | None)
     return rows
 
 
-def text_file(source: Source, name: str) -> str:
+def text_file(record: DatasetRecord, name: str) -> str:
     """A small text file of the set's repository."""
     from huggingface_hub import hf_hub_download
 
-    assert source.hub is not None
-    _look_for_it()
-    with _explained(source.name, source.hub):
-        path = hf_hub_download(source.hub, name, repo_type="dataset", revision=source.revision)
+    assert record.hub is not None
+    _check_connection()
+    with _explained(record.name, record.hub):
+        path = hf_hub_download(record.hub, name, repo_type="dataset", revision=record.revision)
     return Path(path).read_text(encoding="utf-8")
 
 
-def video_folder(source: Source) -> Path:
+def video_folder(record: DatasetRecord) -> Path:
     """The annotations and the unpacked videos of a set, downloaded once."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HOME
 
-    assert source.hub is not None
-    _look_for_it()
-    with _explained(source.name, source.hub):
+    assert record.hub is not None
+    _check_connection()
+    with _explained(record.name, record.hub):
         snapshot = Path(
             snapshot_download(
-                source.hub,
+                record.hub,
                 repo_type="dataset",
-                revision=source.revision,
+                revision=record.revision,
                 allow_patterns=[
-                    source.annotations,
+                    record.annotations,
                     "*.zip",
                     "*.tar",
                     "*.tar.gz",
@@ -200,11 +201,11 @@ def video_folder(source: Source) -> Path:
                 ignore_patterns=["*train*", "*raw_data/*"],
             )
         )
-    target = Path(HF_HOME) / "clip-ccs" / source.name / snapshot.name
-    if not (target / source.annotations).exists():
+    target = Path(HF_HOME) / "clip-ccs" / record.name / snapshot.name
+    if not (target / record.annotations).exists():
         for archive in sorted(snapshot.rglob("*")):
             unpack(archive, target)
-        shutil.copy(snapshot / source.annotations, target / source.annotations)
+        shutil.copy(snapshot / record.annotations, target / record.annotations)
     return target
 
 

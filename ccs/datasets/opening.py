@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 from ccs.datasets import folder, hub, readers
-from ccs.datasets.registry import SOURCES, source
+from ccs.datasets.registry import ALIASES, SOURCES, source
 from ccs.datasets.sets import ImageSet, RetrievalSet
 from ccs.errors import InputError
 
 WORLD_IMAGES = 5000
-"""How many scenes of the drawn world are taken where nothing else is said."""
+"""Scenes of the drawn world by default."""
 
 WORLD_SETS = (
     "subjects",
@@ -39,11 +39,11 @@ def names() -> tuple[str, ...]:
 
 
 def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> ImageSet:
-    """Pictures without labels, for the moments.
+    """Images without labels, for the moments.
 
-    `spec`: a folder of pictures, a parquet file (or a folder of them), "world" (scenes drawn from `seed`), a
-    registered name ("imagenet-val"), or a Hub id, with its split if that is not the first
-    ("owner/name:validation"). InputError says which of these a bad one could be.
+    `spec`: a folder of images, a parquet file (or a folder of them), "world" (scenes drawn from `seed`), a
+    registered name ("imagenet-val", or "imagenet" for short), or a Hub id, with its split if that is not the
+    first ("owner/name:validation"). InputError says which of these a bad one could be.
     """
     if spec in ("world", "world/images"):
         from ccs.world import sets as world
@@ -51,9 +51,9 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
         return world.image_set(max_images or WORLD_IMAGES, seed)
     if Path(spec).expanduser().exists():
         return folder.image_set(spec, max_images)
-    if spec in SOURCES:
+    if spec in SOURCES or spec in ALIASES:
         if source(spec).kind in ("captions", "videos"):
-            raise InputError(f"{spec!r} is a set of clips; pictures are needed here.")
+            raise InputError(f"{spec!r} is a set of clips; images are needed here.")
         found = open_set(spec, max_images=max_images)
         assert isinstance(found, ImageSet)
         return found
@@ -62,8 +62,8 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
         table = hub.any_rows(hub_id, name=hub_id, split=split or "train", max_streamed=max_images)
         return folder.table_images(table, max_images, source=spec)
     raise InputError(
-        f'{spec!r} is no folder or parquet file, no known set ({", ".join(SOURCES)}), not "world", and no id '
-        "on the Hub (owner/name)."
+        f'{spec!r} is neither a folder nor a parquet file, a known set ({", ".join(SOURCES)}), "world" nor an '
+        "id on the Hub (owner/name)."
     )
 
 
@@ -73,17 +73,17 @@ def open_set(
     """An evaluation set: a ClassificationSet, RetrievalSet or BiasSet (an ImageSet for "imagenet-val").
 
     `root`: a local copy: the set's own folder or file, or a folder that holds it under its name. Without
-    it the set comes from the folder that the environment variable CCS_DATA names, where it is there, or
-    the Hub. Names that begin with "world/" are drawn. `max_images`: at most so many pictures or clips, evenly
+    it the set comes from the folder that the environment variable CCS_DATA names, if it is there, else from
+    the Hub. Names that begin with "world/" are drawn. `max_images`: at most so many images or clips, evenly
     spaced ones of a set on disk; drawn people are always all of them, as the cut-off of their ranking belongs
     to their number.
     """
     if max_images is not None and max_images < 1:
-        raise InputError(f"At least one picture is needed, not {max_images}.")
+        raise InputError(f"At least one image is needed, not {max_images}.")
     if name.startswith("world/"):
         return _world(name.removeprefix("world/"), max_images)
     found = source(name)
-    if root is None and (own := _own_copy(name)) is not None:
+    if root is None and (own := _own_copy(found.name)) is not None:
         root = own
     return readers.open_source(found, Path(root) if root is not None else None, max_images)
 

@@ -1,28 +1,75 @@
-"""Which evaluation sets there are, where each comes from and how its columns are read.
-
-`verified` says how the Hub id and the columns were checked (a repository's card, its file list, or
-published code that reads it), in stored copies and not by a download: no set was fetched from here.
-`study` says what the reference study did differently, as far as its text and code tell.
-"""
+"""The evaluation sets known by name (sets.toml): where each comes from and how its columns are read."""
 
 from __future__ import annotations
 
-from ccs.datasets.captioned import CAPTIONED
-from ccs.datasets.people import PEOPLE
-from ccs.datasets.photographs import PHOTOGRAPHS
-from ccs.datasets.source import Source
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+
 from ccs.errors import InputError
 
-SOURCES: dict[str, Source] = {found.name: found for found in (*PHOTOGRAPHS, *CAPTIONED, *PEOPLE)}
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetRecord:
+    """What is known of an evaluation set before it is opened.
+
+    kind: "classification", "captions" (images with captions), "videos", "bias" or "images".
+    hub, config, split, revision: where it is on the Hub; without `hub` a local copy is needed.
+    image, label: its columns. names: where class names come from: "column" (the table's own), "wordnet", or
+    a file of the repository with one name per line. first_word: classes are the first words of these names.
+    renames: class or group -> its name here. templates: a name that `ccs.datasets.templates` knows.
+    captions: columns of captions. annotations, frames: the file with captions of videos, frames per video.
+    groups: attribute -> column. k: attribute -> cut-off. rows: how many there should be.
+    large: streamed when only part of it is asked for. verified: how the id and the columns were checked.
+    study: what the reference study did differently.
+    """
+
+    name: str
+    title: str
+    kind: str
+    hub: str | None = None
+    config: str | None = None
+    split: str
+    revision: str | None = None
+    image: str = "image"
+    label: str = "label"
+    names: str = "column"
+    first_word: bool = False
+    renames: Mapping[str, str] = field(default_factory=dict)
+    templates: str = "plain"
+    subsets: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    captions: Sequence[str] = ()
+    annotations: str = ""
+    frames: int = 0
+    groups: Mapping[str, str] = field(default_factory=dict)
+    k: Mapping[str, int] = field(default_factory=dict)
+    rows: int
+    large: bool = False
+    licence: str
+    study: str = ""
+    verified: str
+
+    @property
+    def address(self) -> str:
+        """Where it is on the Hub: id, configuration, split and revision."""
+        return " ".join(filter(None, (self.hub or "local copy", self.config, self.split, self.revision)))
 
 
-def source(name: str) -> Source:
-    """The set of that name; InputError names those there are."""
-    if name not in SOURCES:
+SOURCES: dict[str, DatasetRecord] = {
+    name: DatasetRecord(name=name, **fields)
+    for name, fields in tomllib.loads(files("ccs.datasets").joinpath("sets.toml").read_text("utf-8")).items()
+}
+ALIASES = {"imagenet": "imagenet-val", "fairface": "fairface-1.25"}
+
+
+def source(name: str) -> DatasetRecord:
+    """The record of the set of that name or alias; InputError names those there are."""
+    if ALIASES.get(name, name) not in SOURCES:
         raise InputError(
             f"There is no set {name!r}; there are {', '.join(SOURCES)} and the drawn world/... ones."
         )
-    return SOURCES[name]
+    return SOURCES[ALIASES.get(name, name)]
 
 
 def as_markdown() -> str:
@@ -31,18 +78,10 @@ def as_markdown() -> str:
         "| name | set | on the Hub | split | rows | licence | how it was verified |",
         "|---|---|---|---|---|---|---|",
     ]
-    for found in SOURCES.values():
-        where = " ".join(part for part in (found.hub or "local only", found.config) if part)
-        cells = (
-            found.name,
-            found.title,
-            where,
-            found.split,
-            f"{found.rows:,}",
-            found.licence,
-            found.verified,
-        )
-        lines.append("| " + " | ".join(cells) + " |")
+    for record in SOURCES.values():
+        where = " ".join(filter(None, (record.hub or "local only", record.config)))
+        cells = (record.name, record.title, where, record.split, f"{record.rows:,}")
+        lines.append("| " + " | ".join((*cells, record.licence, record.verified)) + " |")
     return "\n".join(lines)
 
 

@@ -56,7 +56,7 @@ class RetrievalSet:
 
 @dataclass(frozen=True, kw_only=True)
 class BiasSet(ImageSet):
-    """Pictures of people, each with its group in one or more attributes, and the prompts that rank them.
+    """Images of people, each with its group in one or more attributes, and the prompts that rank them.
 
     `groups`: attribute -> str array [images]. `k`: attribute -> cut-off of the ranking.
     A template holds `{}` where the occupation goes.

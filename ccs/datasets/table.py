@@ -1,4 +1,4 @@
-"""Rows with encoded pictures in them: what `datasets` gives, from the Hub or from parquet files,
+"""Rows with encoded images in them: what `datasets` gives, from the Hub or from parquet files,
 undecoded.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 from ccs.errors import InputError
 
 
-class Table:
-    """A `datasets.Dataset` seen as columns of strings, class labels and encoded pictures. Rows stay on
+class ImageTable:
+    """A `datasets.Dataset` seen as columns of strings, class labels and encoded images. Rows stay on
     disk.
     """
 
@@ -41,8 +41,8 @@ class Table:
                     f"{self.name!r} has no column {column!r}; its columns are {', '.join(self._features)}."
                 )
 
-    def picture_column(self) -> str:
-        """The first column of pictures; bytes under a usual name will do."""
+    def image_column(self) -> str:
+        """The first column of images; bytes under a usual name will do."""
         import datasets
 
         for column, feature in self._features.items():
@@ -53,11 +53,11 @@ class Table:
             if name in self._features:
                 return name
         raise InputError(
-            f"{self.name!r} has no column of pictures; its columns are {', '.join(self._features)}."
+            f"{self.name!r} has no column of images; its columns are {', '.join(self._features)}."
         )
 
-    def pictures(self, column: str) -> Callable[[int], bytes]:
-        """A function from row to encoded picture. It raises OSError where a row holds none."""
+    def encoded(self, column: str) -> Callable[[int], bytes]:
+        """A function from row to encoded image. It raises OSError where a row holds none."""
         self.require(column)
         values = self._rows.select_columns([column])
 
@@ -71,7 +71,7 @@ class Table:
                     return Path(path).read_bytes()
             elif isinstance(cell, bytes):
                 return cell
-            raise OSError("no picture in this row")
+            raise OSError("no image in this row")
 
         return read
 
@@ -112,15 +112,15 @@ class Table:
         self.require(column)
         return list(self._rows[column])
 
-    def where(self, keep: Callable[[dict[str, Any]], bool], *columns: str) -> Table:
+    def where(self, keep: Callable[[dict[str, Any]], bool], *columns: str) -> ImageTable:
         """The rows for which `keep` says yes, given these columns alone."""
         self.require(*columns)
         flags = zip(*(self._rows[column] for column in columns), strict=True)
         rows = [row for row, cells in enumerate(flags) if keep(dict(zip(columns, cells, strict=True)))]
-        return Table(self._rows.select(rows), self.name)
+        return ImageTable(self._rows.select(rows), self.name)
 
 
-def open_parquet(path: Path) -> Table:
+def open_parquet(path: Path) -> ImageTable:
     """The table in a parquet file, or in all parquet files below a folder (only those of a test split, if
     named so).
     """
@@ -145,4 +145,4 @@ def open_parquet(path: Path) -> Table:
     finally:
         if shown:
             datasets.enable_progress_bars()
-    return Table(rows, path.stem)
+    return ImageTable(rows, path.stem)

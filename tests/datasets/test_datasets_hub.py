@@ -16,7 +16,8 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from ccs import datasets, paper
-from ccs.datasets import hub, people, registry, video, wordnet
+from ccs.datasets import hub, readers, registry, video
+from ccs.datasets.templates import templates
 from ccs.errors import InputError
 from tests.support.datasets_sample import number_of, png, repository, schemas
 from tests.support.shared import SHARED
@@ -135,8 +136,9 @@ def test_fairface_as_its_authors_give_it(tmp_path: Path) -> None:
 def test_fairface_labels_have_six_races_after_merging() -> None:
     rows = (SHARED / "data/fairface_label_val.csv").read_text().splitlines()[1:]
     races = {row.split(",")[3] for row in rows}
-    merged = {people.FAIRFACE.renames.get(race, race) for race in races}
-    assert (len(rows), len(races), len(merged)) == (people.FAIRFACE.rows, 7, 6)
+    fairface = registry.source("fairface")
+    merged = {fairface.renames[race] for race in races}
+    assert (len(rows), len(races), len(merged)) == (fairface.rows, 7, 6)
 
 
 def test_socialcounterfactuals_keeps_what_varies_race_and_gender(clone: Any) -> None:
@@ -255,7 +257,7 @@ def test_without_an_answer_the_hubs_libraries_are_left_with_their_caches(
         monkeypatch.setattr(constants, "ENDPOINT", url)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(hf.config, "HF_HUB_OFFLINE", False)
-        hub._look_for_it.__wrapped__()
+        hub._check_connection.__wrapped__()
         assert constants.is_offline_mode() == hf.config.HF_HUB_OFFLINE
         return bool(hf.config.HF_HUB_OFFLINE)
 
@@ -312,7 +314,7 @@ def test_the_registry_is_whole() -> None:
         assert source.licence, source.name
         assert source.hub or source.name == "cifar10-jpeg"
         if source.kind == "classification":
-            assert source.templates()
+            assert templates(source.templates)
     # Every set the study reports is registered, under the name that the comparison looks for.
     from ccs.paper import comparison
 
@@ -328,9 +330,9 @@ def test_the_registry_is_whole() -> None:
 
 
 def test_wordnet_ids() -> None:
-    assert wordnet.class_names(["n01440764", "n03888257"]) == ("tench", "parachute")
+    assert readers.wordnet_names(["n01440764", "n03888257"]) == ["tench", "parachute"]
     with pytest.raises(InputError, match="'n99999999' is not the WordNet id"):
-        wordnet.class_names(["n99999999"])
+        readers.wordnet_names(["n99999999"])
 
 
 def test_local_copies_are_found_where_the_environment_says(

@@ -148,11 +148,11 @@ def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(
     assert answers["flickr8k"]["captions"][0] == ["a.0", "a.1", "a.2", "a.3", "a.4"]
     assert answers["cifar10"]["count"] == 3
     expected = {
-        "imagenet-val": "is gated on the Hub: accept its terms on the page of 'ILSVRC/imagenet-1k'",
+        "imagenet-val": "is gated on the Hub: accept its terms at 'ILSVRC/imagenet-1k'",
         "cifar100": "'cifar100' has no column 'label'; its columns are img, klass.",
         "oxford-pets": "could not be read from 'timm/oxford-iiit-pet'",
         "imagenet-a": "could not be read from 'barkermrl/imagenet-a'",
-        "country211": "no longer has the file or revision",
+        "country211": "needs a file or revision that 'clip-benchmark/wds_country211' no longer has",
         "imagenet-r": "was not found on the Hub as 'axiong/imagenet-r'",
     }
     for name, words in expected.items():
@@ -195,11 +195,38 @@ def test_a_server_that_is_not_there_is_a_sentence(ask: Callable[..., Any]) -> No
     assert "cannot be fetched from the Hub (uoft-cs/cifar10): no connection" in said
 
 
+SHORT_NAMES = """
+import json, sys
+from ccs.datasets import open_images
+from ccs.datasets.gallery import open_gallery
+from ccs.errors import InputError
+
+json.load(sys.stdin)
+found = []
+for open_it, name in ((open_images, "imagenet"), (open_gallery, "fairface")):
+    try:
+        data = open_it(name)
+        found.append([data.name, len(data.images)])
+    except InputError as error:
+        found.append(str(error))
+json.dump(found, sys.stdout)
+"""
+
+
+def test_short_names_of_readme_and_app(hub: Hub, ask: Callable[..., Any], tmp_path: Path) -> None:
+    serve_set(hub, "imagenet-val", tmp_path)
+    serve_set(hub, "fairface-1.25", tmp_path)
+    assert ask(SHORT_NAMES, None) == [["imagenet-val", 3], ["fairface-1.25", 4]]
+    images, gallery = ask(SHORT_NAMES, None, HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "no"))
+    assert "'imagenet-val' cannot be fetched from the Hub (ILSVRC/imagenet-1k): no connection" in images
+    assert "'fairface-1.25' cannot be fetched from the Hub" in gallery
+
+
 SUITE = """
 import json, sys
 from pathlib import Path
-from batch.inputs import open_sets
-from batch.options import Settings
+from batch.compute.inputs import open_sets
+from batch.compute.settings import Settings
 
 json.load(sys.stdin)
 told = []

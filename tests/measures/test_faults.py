@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from ccs import InputError
-from ccs.datasets.people import RACES_SIX, merge_groups
+from ccs.datasets import SOURCES
+from ccs.datasets.readers import merge_groups
 from ccs.measures import bias, faults, ranking
 from tests.support.bias_sample import example
 from tests.support.shared import SHARED
 
 FAIRFACE = "data/fairface_label_val.csv"
+
+RACES_SIX = SOURCES["fairface-1.25"].renames
 
 
 def test_order_fault_divides_by_another_groups_share():

@@ -23,7 +23,7 @@ def number_of(image: Image.Image) -> int:
 
 
 def repository(
-    folder: Path, source: datasets.Source, features: dict[str, Any], rows: dict[str, list[Any]]
+    folder: Path, source: datasets.DatasetRecord, features: dict[str, Any], rows: dict[str, list[Any]]
 ) -> Path:
     """A data set as a clone of its Hub repository: a card with configurations and splits, and parquet files.
 

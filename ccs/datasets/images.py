@@ -1,4 +1,4 @@
-"""Encoded pictures: how one is decoded, and how a long row of them is checked without keeping any in
+"""Encoded images: how one is decoded, and how a long row of them is checked without keeping any in
 memory.
 """
 
@@ -15,15 +15,15 @@ from PIL import Image, ImageOps
 
 from ccs.errors import InputError
 
-# What Pillow raises for a file that is cut off, corrupt, not a picture, or absurdly large.
+# What Pillow raises for a file that is cut off, corrupt, not a image, or absurdly large.
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
 
 
 def decode(data: bytes) -> Image.Image:
-    """The picture as RGB, upright and opaque.
+    """The image as RGB, upright and opaque.
 
     Rotation noted in EXIF is applied, transparency is laid over white, 16-bit gray is scaled to 8 bits.
-    Raises one of `UNREADABLE` for what is no complete picture.
+    Raises one of `UNREADABLE` for what is no complete image.
     """
     image: Image.Image = Image.open(io.BytesIO(data))
     image.load()
@@ -37,7 +37,7 @@ def decode(data: bytes) -> Image.Image:
 
 
 def problem(data: bytes) -> str:
-    """Why the bytes are no complete picture, or "".
+    """Why the bytes are no complete image, or "".
 
     JPEG is read at an eighth of its size, which walks through all of its data and still costs little.
     """
@@ -52,8 +52,8 @@ def problem(data: bytes) -> str:
     return ""
 
 
-class Pictures(Sequence[Image.Image]):
-    """Pictures decoded one at a time, when asked for. `read(i)` gives the encoded bytes of entry `i`."""
+class EncodedImages(Sequence[Image.Image]):
+    """Images decoded one at a time, when asked for. `read(i)` gives the encoded bytes of entry `i`."""
 
     def __init__(self, read: Callable[[int], bytes], entries: Sequence[int]) -> None:
         self._read = read
@@ -65,16 +65,16 @@ class Pictures(Sequence[Image.Image]):
     @overload
     def __getitem__(self, index: int) -> Image.Image: ...
     @overload
-    def __getitem__(self, index: slice) -> Pictures: ...
-    def __getitem__(self, index: int | slice) -> Image.Image | Pictures:
+    def __getitem__(self, index: slice) -> EncodedImages: ...
+    def __getitem__(self, index: int | slice) -> Image.Image | EncodedImages:
         if isinstance(index, slice):
-            return Pictures(self._read, self._entries[index])
+            return EncodedImages(self._read, self._entries[index])
         return decode(self._read(self._entries[index]))
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What a pass over encoded pictures found: which are good, what they are together, what is wrong with
+    """What a pass over encoded images found: which are good, what they are together, what is wrong with
     the rest.
     """
 
@@ -84,9 +84,9 @@ class Scan:
     skipped: tuple[str, ...]
 
     @property
-    def pictures(self) -> Pictures:
+    def images(self) -> EncodedImages:
         """The good entries, decoded when asked for."""
-        return Pictures(self.read, self.kept)
+        return EncodedImages(self.read, self.kept)
 
 
 def scan(
@@ -113,9 +113,9 @@ def scan(
     if not kept:
         example = f" (for example {skipped[0]})" if skipped else ""
         raise InputError(
-            f"None of the {len(skipped)} pictures of {source!r} can be read{example}."
+            f"None of the {len(skipped)} images of {source!r} can be read{example}."
             if skipped
-            else f"There are no pictures in {source!r}."
+            else f"There are no images in {source!r}."
         )
     return Scan(read, tuple(kept), total.hexdigest(), tuple(skipped))
 
@@ -125,10 +125,10 @@ def spread(count: int, wanted: int | None) -> range | list[int]:
     if wanted is None or wanted >= count:
         return range(count)
     if wanted < 1:
-        raise InputError(f"At least one picture is needed, not {wanted}.")
+        raise InputError(f"At least one image is needed, not {wanted}.")
     return [position * count // wanted for position in range(wanted)]
 
 
 def with_labels(fingerprint: str, *extras: object) -> str:
-    """The fingerprint of pictures together with what stands beside them (labels, groups, captions)."""
+    """The fingerprint of images together with what stands beside them (labels, groups, captions)."""
     return hashlib.sha256("\x00".join([fingerprint, *map(repr, extras)]).encode()).hexdigest()
