@@ -62,8 +62,8 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
         table = hub.any_rows(hub_id, name=hub_id, split=split or "train", max_streamed=max_images)
         return folder.table_images(table, max_images, source=spec)
     raise InputError(
-        f"{spec!r} is neither a folder nor a parquet file, a known set ({', '.join(SOURCES)}), 'world' nor an id "
-        "on the Hub (owner/name)."
+        f"{spec!r} is neither a folder nor a parquet file, a known set ({', '.join(SOURCES)}), 'world' nor "
+        "an id on the Hub (owner/name)."
     )
 
 

@@ -187,7 +187,7 @@ class TestParquet:
         data = [noisy(seed) for seed in range(2)]
         prints = []
         for number, labels in enumerate((["a", "b"], ["b", "a"])):
-            rows = {"image": list(data), "race": labels, "gender": labels}
+            rows: dict[str, list[Any]] = {"image": list(data), "race": labels, "gender": labels}
             import datasets as hf
 
             path = self.make(
