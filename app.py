@@ -48,11 +48,11 @@ def serve(results: str | None, host: str, port: int | None) -> None:
     # What is imported stays: looking for garbage in it, again and again, takes a sixth of the start.
     gc.disable()
     from ccs import results as tables
-    from ccs.ui.server import Later, blocks, launch_settings
+    from ccs.ui.server import LazyApp, blocks, launch_settings
 
     found = tables.load(results)
     print(f"Results: {found.source}", *found.notices, sep="\n")
-    app = Later(lambda: make(found))
+    app = LazyApp(lambda: make(found))
     demo = blocks(app)
     try:
         _, url, _ = demo.launch(
@@ -68,8 +68,10 @@ def serve(results: str | None, host: str, port: int | None) -> None:
 
 def warm(app: Callable[[], App]) -> None:
     """Make the app and load its first model; garbage is collected again from then on."""
+    from ccs.ui.page import opening
+
     try:
-        app().warm()
+        opening.warm(app())
     finally:
         gc.freeze()
         gc.enable()

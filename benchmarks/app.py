@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -99,10 +98,9 @@ def timed(run: Callable[[], object]) -> float:
 
 def act(app: Any, session: Any, do: str, head: str) -> None:
     """All that the server does for one click."""
-    from ccs.ui import loop
+    from ccs.ui.page import page
 
-    event: Any = SimpleNamespace(_data={"do": do, "head": head})
-    for _ in loop.act(app, session, event):
+    for _ in page.act(app, session, {"do": do, "head": head}):
         pass
 
 
@@ -111,15 +109,15 @@ def server_clicks(name: str, clicks: int) -> dict[str, float]:
     import torch
 
     from ccs import results
-    from ccs.ui import opening
     from ccs.ui.app import App
+    from ccs.ui.page import opening
 
     class One(App):
         models = (name,)
 
     with tempfile.TemporaryDirectory() as folder:
         app = One(results.load(), Path(folder))
-        model = app.shelf.get(name)
+        model = app.model_cache.get(name)
         found: dict[str, float] = {}
         heads = (list(model.heads) * clicks)[: clicks + 2]
         for tab, do in (("classify", "toggle"), ("heads", "inspect")):

@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from ccs import results
     from ccs.errors import InputError
     from ccs.ui.app import App
+    from ccs.ui.page import opening
     from ccs.ui.server import blocks, launch_settings
 
     with tempfile.TemporaryDirectory() as cache:
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         demo = blocks(lambda: app)
         _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
-        app.warm()  # so that the example is one that the whole model gets right
+        opening.warm(app)  # so that the example is one that the whole model gets right
         shoot(chromium, f"{url}?{args.query}&__theme=light", args)
         demo.close(verbose=False)
     print(f"{args.out} is written.")

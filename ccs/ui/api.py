@@ -1,29 +1,25 @@
 """Each view as a function with typed inputs: on Gradio's API page, in gradio_client, and as MCP tools.
 
-Functions take what they need and keep nothing between calls. A mistake comes back as a sentence. What needs
-PyTorch is imported when a function runs: the page is served before that.
+Functions take what they need and keep nothing between calls; an answer is figures by name, each with its
+title, unit and rows. A mistake comes back as a sentence. What needs PyTorch is imported when a function runs:
+the page is served before that.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
-import numpy as np
 from gradio.events import api as endpoint
 
 from ccs.errors import InputError
-from ccs.heads import Head
-from ccs.ui.fields import among
-from ccs.ui.service import uploads
-from ccs.ui.session import Session
-from ccs.ui.state import FAULTS, line, texts
 
 if TYPE_CHECKING:
     from ccs.ui.app import App
+    from ccs.ui.session import Session
 
 Json = dict[str, Any]
 AT_ONCE = 2  # visitors who are answered at the same time
@@ -35,74 +31,29 @@ class Endpoints:
     def __init__(self, source: Callable[[], App]) -> None:
         self._source = source
 
-    @property
-    def app(self) -> App:
-        return self._source()
-
-    def _session(self, model: str, off: str = "") -> Session:
-        """A session of one call; InputError for a model or a head that is not there."""
-        from ccs.ui import actions, opening
-
-        app = self.app
-        if model not in app.models:
-            raise InputError(f"There is no model {model!r}; there are {', '.join(app.models)}.")
-        session = opening.open_link(app, {"model": model, "tab": "classify"})
-        actions.update(app, session, "off", {"off": off})
-        return session
-
     def models(self) -> list[str]:
         """Names of the models that can be asked, the embedded ones first."""
-        return list(self.app.models)
+        return list(self._source().models)
 
     def heads(self, model: str = "organism") -> list[Json]:
-        """All heads of a model: name, concept, CCS (null where unknown), K, level, explained share.
+        """All heads of a model: name, concept, CCS (null where unknown), K, level, explained share, variance.
 
         model: one of `models`.
         """
-        self._session(model)
-        sheet = self.app.sheet(model)
-        return [
-            {"head": str(h), "concept": c.label, "ccs": c.ccs, "k": c.k, "level": c.level, "share": c.share}
-            for h in self.app.heads(model)
-            for c in (sheet.card(h),)
-        ]
+        from ccs.ui.page import left
+
+        app, state = self._source(), self._session(model).state
+        rows: list[Json] = left.table(app.records(model), app.heads(model), state.off).json()["rows"]
+        return rows
 
     def head(self, head: str, model: str = "organism") -> Json:
-        """One head: its texts with share and every judge's verdict, and its rows in the table of heads.
+        """One head: texts with share and every judge's verdict, effects, and what it is selective for.
 
         head: such as L7.H2. model: one of `models`.
         """
-        self._session(model, head)
-        sheet = self.app.sheet(model)
-        card = sheet.card(Head.parse(head))
-        told = [
-            {
-                "text": t.text,
-                "concept": t.concept,
-                "share": t.share,
-                "verdicts": {v.judge: {"verdict": v.verdict, "reason": v.why} for v in t.verdicts},
-            }
-            for t in card.texts
-        ]
-        table = sheet.table("heads")
-        rows = (
-            table[(table["layer"] == card.head.layer) & (table["head"] == card.head.head)]
-            if len(table)
-            else table
-        )
-        effects = [
-            {k: _json(v) for k, v in row.items() if k not in ("model", "weights")}
-            for row in rows.to_dict("records")
-        ]
-        return {
-            "head": head,
-            "concept": card.label,
-            "ccs": card.ccs,
-            "k": card.k,
-            "level": card.level,
-            "texts": told,
-            "effects": effects,
-        }
+        session = self._session(model)
+        self._update(session, "inspect", head=head)
+        return self._figures(session, "heads")
 
     def classify(
         self,
@@ -119,29 +70,14 @@ class Endpoints:
         commas; empty means the example's own. off: heads such as "L7.H2 L6.H1". template: with {} where the
         class goes.
         """
-        from ccs.ui import actions
-        from ccs.ui.service.pictures import pictures as shown_pictures
-        from ccs.ui.views import classify as view
+        from ccs.ui.service import uploads
 
         session = self._session(model, off)
-        template = view.check_template(line(template))
-        actions.update(self.app, session, "example", {"value": example})
-        session.state = replace(session.state, classes=texts(classes), template=template)
-        session.uploads = tuple(uploads.read(Path(path)) for path in (pictures or [])[: uploads.MAX_PICTURES])
-        loaded = self.app.shelf.get(model)
-        names, found, moved = view.measure(session, loaded)
-        shown = shown_pictures(session)
-        return {
-            "classes": list(names),
-            "pictures": [p.name for p in shown],
-            "before": found.before.round(6).tolist(),
-            "after": found.after.round(6).tolist(),
-            "answers": [
-                [names[int(a)], names[int(b)]]
-                for a, b in zip(found.before.argmax(1), found.after.argmax(1), strict=True)
-            ],
-            "similarity": np.asarray(moved).round(6).tolist(),
-        }
+        self._update(session, "example", value=example)
+        self._update(session, "classify", classes=classes, template=template)
+        files = (pictures or [])[: uploads.MAX_PICTURES]
+        session.uploads = tuple(uploads.read(Path(path)) for path in files)
+        return self._figures(session, "classify")
 
     def bias(
         self,
@@ -160,118 +96,70 @@ class Endpoints:
         the gallery's own. target: pool or uniform. fault: empty, or order or aliased, to reproduce a fault of
         the study's code (then MaxSkew alone). Intervals are 95%.
         """
-        from ccs.measures import bias as measures
-        from ccs.ui.views import bias as view
+        from ccs.ui.state import FAULTS, one_of, texts
 
-        session = self._session(model, off)
-        groups = self.app.galleries.get(gallery).groups
-        session.state = replace(
-            session.state,
+        app, session = self._source(), self._session(model, off)
+        groups = app.galleries.get(gallery).groups
+        return self._figures(
+            session,
+            "bias",
             occupations=texts(occupations),
             gallery=gallery,
-            attribute=among(attribute, tuple(groups), "attribute"),
+            attribute=one_of(attribute, tuple(groups), "attribute"),
             k=max(0, int(k)),
-            target=among(target, ("pool", "uniform"), "target"),
-            fault=among(fault, FAULTS, "fault"),
+            target=one_of(target, ("pool", "uniform"), "target"),
+            fault=one_of(fault, FAULTS, "fault"),
         )
-        what = view.asked(self.app, session)
-        loaded = self.app.shelf.get(model)
-        before = self.app.galleries.base(loaded, gallery)
-        after = self.app.galleries.embeddings(loaded, gallery, session.state.off)
-        first, second = view.measure(before, after, view.texts(session, loaded, what), what)
-        change = measures.compare(second, first)
-        return {
-            "occupations": list(what.occupations),
-            "attribute": what.attribute,
-            "k": what.k,
-            "target": what.target,
-            "metrics": {
-                name: {
-                    "before": _three(one.mean),
-                    "after": _three(second.metrics[name].mean),
-                    "chance": _three(one.chance_mean),
-                    "each before": one.values.tolist(),
-                    "each after": second.metrics[name].values.tolist(),
-                }
-                for name, one in first.metrics.items()
-            },
-            "change of MaxSkew": {
-                "value": change.value,
-                "low": change.low,
-                "high": change.high,
-                "p": change.p_value,
-            },
-            "groups": {
-                group: {
-                    "pool": int(first.pool[g]),
-                    "top before": first.top[:, g].tolist(),
-                    "top after": second.top[:, g].tolist(),
-                }
-                for g, group in enumerate(first.groups)
-            },
-        }
 
     def paradox(self, quality: str = "", fairness: str = "") -> Json:
         """Every measured set of heads: change of accuracy and of mean MaxSkew, with 95% intervals.
 
-        quality, fairness: keys of the quantities, as the answer lists them; empty means the first of each.
+        quality, fairness: the measures, as the page's address holds them; empty means the first of each.
         """
-        from ccs.ui.views import plans
-
-        left, right = plans.quality_rows(self.app), plans.fairness_rows(self.app)
-        if not len(left) or not len(right):
-            raise InputError("There are no tables pruning and bias yet.")
-        first = [c.key for c in plans.choices(left, "quality")]
-        second = [c.key for c in plans.choices(right, "fairness")]
-        rows = plans.measured(left, right, quality or first[0], fairness or second[0])
-        return {
-            "quality": first,
-            "fairness": second,
-            "points": [{k: _json(v) for k, v in vars(row).items()} for row in rows],
-        }
+        session = self._session(self.models()[0])
+        return self._figures(
+            session, "paradox", quality=quality, fairness=fairness, published="no", sets="all"
+        )
 
     def judges(self, model: str = "organism") -> Json:
         """The judges of a model's run: share of yes, share unscored, kappa of each two.
 
         model: one of `models`.
         """
-        from ccs.measures import agreement
-        from ccs.ui.views import judges
-
-        self._session(model)
-        table = self.app.sheet(model).judgments()
-        if not len(table):
-            raise InputError(f"There are no judgments of {model}.")
-        found = agreement.summarize(judges.verdicts(table), draws=judges.DRAWS)
-        return {
-            "judges": [{k: _json(v) for k, v in vars(rate).items()} for rate in found.judges],
-            "pairs": [{k: _json(v) for k, v in vars(pair).items()} for pair in found.pairs],
-            "krippendorff alpha": _json(found.krippendorff_alpha.value),
-        }
+        return self._figures(self._session(model), "judges")
 
     def about(self, model: str = "organism") -> Json:
         """The manifest of a model's run: texts, images, seeds, versions, largest error.
 
         model: one of `models`.
         """
-        self._session(model)
-        return dict(self.app.sheet(model).manifest)
+        return self._figures(self._session(model), "about")
 
+    def _session(self, model: str, off: str = "") -> Session:
+        """A session of one call; InputError for a model or a head that is not there."""
+        from ccs.ui.page.opening import open_link
 
-def _three(estimate: Any) -> Json:
-    return {"value": _json(estimate.value), "low": _json(estimate.low), "high": _json(estimate.high)}
+        app = self._source()
+        session = open_link(app, {"model": app.known_model(model), "off": "none"})
+        self._update(session, "off", off=off)
+        return session
 
+    def _update(self, session: Session, do: str, **fields: str) -> None:
+        from ccs.ui.page.page import update
 
-def _json(value: Any) -> Any:
-    """A cell for JSON: what is not a number there is null."""
-    if value is None or value != value or type(value).__name__ == "NAType":
-        return None
-    return value.item() if isinstance(value, np.generic) else value
+        update(self._source(), session, do, fields)
+
+    def _figures(self, session: Session, view: str, **state: Any) -> Json:
+        """The figures of a view by name."""
+        from ccs.ui.actions import change
+        from ccs.ui.views import VIEWS
+
+        change(session, tab=view, **state)
+        return {figure.name: figure.json() for figure in VIEWS[view].figures(self._source(), session)}
 
 
 def _told(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with a visitor's mistake as an error that Gradio shows; signature and docstring stay."""
-    import functools
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

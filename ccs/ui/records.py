@@ -1,9 +1,9 @@
-"""What the tables say, in the shape the views need: a record a head, and the plans that were measured."""
+"""A model's tables in the shape that the views need: one record per head."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,8 +15,8 @@ from ccs.results import Results, queries
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What one judge said of one text. `verdict` None is unscored, and `cause` says why."""
+class JudgeVerdict:
+    """One judge's verdict of one text. `verdict` None is unscored, and `cause` says why."""
 
     judge: str
     verdict: bool | None
@@ -25,7 +25,7 @@ class Verdict:
 
     @property
     def why(self) -> str:
-        """What the judge gave as its reason, after the cause where there is no verdict."""
+        """The judge's reason, after the cause where there is no verdict."""
         return ": ".join(filter(None, (self.cause, self.reason)))
 
 
@@ -36,7 +36,7 @@ class Text:
     text: str
     concept: str
     share: float
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[JudgeVerdict, ...]
 
     @property
     def accepted(self) -> bool | None:
@@ -48,8 +48,8 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Card:
-    """All the tables know of one head. `ccs` None is unknown; `k` 0 means that it was never scored.
+class HeadRecord:
+    """All that the tables know of one head. `ccs` None is unknown; `k` 0 means that it was never scored.
 
     `texts` are the k that the score counts. A run may count more: `further` are the texts after these, and
     `others` holds (k, CCS at that k), known ones only.
@@ -76,6 +76,7 @@ class Card:
 
     @property
     def level_name(self) -> str:
+        """The level in words."""
         if self.k == 0:
             return "not scored"
         return {"": "between the levels", "unknown": "unknown, a verdict is missing"}.get(
@@ -83,7 +84,7 @@ class Card:
         )
 
     def matches(self, concept: str, level: str, find: str) -> bool:
-        """Whether a filter keeps the head; an empty part of the filter keeps all."""
+        """True if a filter keeps the head; an empty part of the filter keeps all."""
         if concept and self.label != concept:
             return False
         if level and (self.level or "between") != level:
@@ -93,34 +94,39 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ModelRecords:
     """One model's results for the views. `results` None: there are no tables for this model."""
 
     model: str
     results: Results | None = None
-    cards: Mapping[Head, Card] = field(default_factory=dict)
+    heads: Mapping[Head, HeadRecord] = field(default_factory=dict)
 
-    @property
-    def heads(self) -> HeadSet:
-        return HeadSet(self.cards)
+    @classmethod
+    def read(cls, model: str, results: Results | None) -> ModelRecords:
+        """The tables of one model, read into records once."""
+        return cls(model) if results is None else cls(model, results, _heads(results))
 
-    def card(self, head: Head) -> Card:
-        return self.cards.get(head, Card(head))
+    def head(self, head: Head) -> HeadRecord:
+        """The head's record; an empty one where the tables do not know it."""
+        return self.heads.get(head, HeadRecord(head))
 
     @cached_property
     def concepts(self) -> tuple[str, ...]:
         """The concepts that label a head, sorted."""
-        return tuple(sorted({card.label for card in self.cards.values() if card.label}))
+        return tuple(sorted({record.label for record in self.heads.values() if record.label}))
 
     @cached_property
     def k(self) -> int:
-        return max((card.k for card in self.cards.values()), default=0)
+        """The number of texts that a score counts; 0 where no head has one."""
+        return max((record.k for record in self.heads.values()), default=0)
 
     def level(self, level: str) -> HeadSet:
-        return HeadSet(head for head, card in self.cards.items() if card.level == level)
+        """The heads of a CCS level."""
+        return HeadSet(head for head, record in self.heads.items() if record.level == level)
 
     def concept(self, concept: str) -> HeadSet:
-        return HeadSet(head for head, card in self.cards.items() if card.label == concept)
+        """The heads that a concept labels."""
+        return HeadSet(head for head, record in self.heads.items() if record.label == concept)
 
     def table(self, name: str) -> pd.DataFrame:
         """A table's rows; without results, none."""
@@ -132,51 +138,53 @@ class Sheet:
 
     @property
     def manifest(self) -> Mapping[str, Any]:
+        """The run's manifest; without results, an empty one."""
         return {} if self.results is None else self.results.manifest
 
 
-def sheet(model: str, results: Results | None) -> Sheet:
-    """The tables of one model, read into records once."""
-    if results is None:
-        return Sheet(model)
-    verdicts: dict[tuple[Head, int], list[Verdict]] = defaultdict(list)
-    for row in results.table("judgments").itertuples():
+def _heads(results: Results) -> dict[Head, HeadRecord]:
+    verdicts: dict[tuple[Head, int], list[JudgeVerdict]] = defaultdict(list)
+    for head, row in _rows(results.table("judgments")):
         verdict = None if pd.isna(row.verdict) else bool(row.verdict)
-        said = Verdict(str(row.judge), verdict, str(row.reason or ""), str(row.cause or ""))
-        verdicts[Head(int(row.layer), int(row.head)), int(row.rank)].append(said)
+        verdicts[head, row.rank].append(JudgeVerdict(row.judge, verdict, row.reason or "", row.cause or ""))
     texts: dict[Head, list[Text]] = defaultdict(list)
-    for row in results.table("spans").sort_values(["layer", "head", "rank"]).itertuples():
-        head = Head(int(row.layer), int(row.head))
-        texts[head].append(
-            Text(str(row.text), _text(row.concept), float(row.share), tuple(verdicts[head, int(row.rank)]))
-        )
-    labels = {Head(int(r.layer), int(r.head)): r for r in results.table("labels").itertuples()}
-    scores = results.table("scores")
+    for head, row in _rows(results.table("spans").sort_values("rank")):
+        said = tuple(verdicts[head, row.rank])
+        texts[head].append(Text(row.text, _text(row.concept), float(row.share), said))
+    labels = dict(_rows(results.table("labels")))
     # With several K the smallest is the main one: labels and levels are its, and so are the texts shown.
-    main = scores["k"].min()
+    main = queries.main_k(results)
     best, others = {}, defaultdict(list)
-    for r in scores.sort_values("k").itertuples():
-        if r.k == main:
-            best[Head(int(r.layer), int(r.head))] = r
-        elif not pd.isna(r.ccs):
-            others[Head(int(r.layer), int(r.head))].append((int(r.k), int(r.ccs)))
-    cards = {}
+    for head, row in _rows(results.table("scores").sort_values("k")):
+        if row.k == main:
+            best[head] = row
+        elif not pd.isna(row.ccs):
+            others[head].append((int(row.k), int(row.ccs)))
+    records = {}
     for head in sorted({*texts, *labels, *best}):
         label, score = labels.get(head), best.get(head)
-        cards[head] = Card(
+        k = int(score.k) if score else 0
+        records[head] = HeadRecord(
             head,
             label=_text(label.label) if label else _text(score.label) if score else "",
-            labeler=str(label.labeler) if label else "",
+            labeler=label.labeler if label else "",
             ccs=None if score is None or pd.isna(score.ccs) else int(score.ccs),
-            k=int(score.k) if score else 0,
-            level=str(score.level) if score else "",
+            k=k,
+            level=score.level if score else "",
             share=float(score.share) if score else None,
             variance=float(score.variance) if score else None,
-            texts=tuple(texts[head][: int(score.k) if score else None]),
-            further=tuple(texts[head][int(score.k) :]) if score else (),
+            texts=tuple(texts[head][: k or None]),
+            further=tuple(texts[head][k:]) if score else (),
             others=tuple(others[head]),
         )
-    return Sheet(model, results, cards)
+    return records
+
+
+def _rows(table: pd.DataFrame) -> Iterator[tuple[Head, Any]]:
+    """The rows of a table with the head that each is of."""
+    row: Any
+    for row in table.itertuples():
+        yield Head(int(row.layer), int(row.head)), row
 
 
 def _text(value: object) -> str:

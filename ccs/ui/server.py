@@ -1,34 +1,33 @@
 """The Gradio side: three regions of HTML, a listener for what visitors do, one for a page that opens.
 
-Nothing here needs PyTorch: the page is served first; what computes (`loop`) comes with the app itself.
+Nothing here needs PyTorch: the page is served first; what computes (`page`) comes with the app itself.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from ccs.ui import api
-from ccs.ui.page.parts import status
-from ccs.ui.session import Session
+from ccs.ui.html import render
 
 if TYPE_CHECKING:
     from ccs.ui.app import App
+    from ccs.ui.session import Session
 
 ASSETS = Path(__file__).parent / "page" / "assets"
-REGIONS = ("top", "left", "main")
+REGIONS = ("top", "left", "main", "status")
 SESSION_SECONDS = 3600
 SESSIONS = 200
 AT_ONCE = api.AT_ONCE
-Update = list[Any]
 
 
-class Later:
+class LazyApp:
     """An app that is made once, when it is first asked for; others who ask meanwhile wait for it."""
 
     def __init__(self, make: Callable[[], App]) -> None:
@@ -46,87 +45,58 @@ class Later:
 def blocks(source: Callable[[], App]) -> gr.Blocks:
     """The page. Two visitors are answered at a time, the others in the order asked: a short answer need not
     wait for a long one, and two cores gain nothing from more."""
+
+    def open_page(session: Any, request: gr.Request) -> Iterator[list[Any]]:
+        from ccs.ui.page import page
+
+        query = {key: str(value) for key, value in dict(request.query_params).items()}
+        yield from map(_outputs, page.open_page(source(), query))
+
+    def act(session: Any, event: gr.EventData) -> Iterator[list[Any]]:
+        from ccs.ui.page import page
+
+        data = getattr(event, "_data", None)
+        yield from map(_outputs, page.act(source(), session, data if isinstance(data, Mapping) else {}))
+
+    def cancel(session: Any) -> list[Any]:
+        from ccs.ui.page import page
+
+        return _outputs(page.cancel(source(), session))
+
     script = (ASSETS / "region.js").read_text("utf-8")
     demo: gr.Blocks = gr.Blocks(
         title="CLIP heads", analytics_enabled=False, fill_width=True, delete_cache=(600, 3600)
     )
+
+    def region(name: str, html: str) -> gr.HTML:
+        return gr.HTML(html, js_on_load=script, elem_id=f"region-{name}", apply_default_css=False)
+
     with demo:
         session = gr.State(None, time_to_live=SESSION_SECONDS)
-        parts: dict[str, gr.HTML] = {}
-        parts["top"] = gr.HTML(
-            _waiting("top"), js_on_load=script, elem_id="region-top", apply_default_css=False
-        )
-        parts["status"] = gr.HTML(
-            status(0, "working"), js_on_load=script, elem_id="region-status", apply_default_css=False
-        )
+        opening = '<div class="opening">{}</div>'
+        top = region("top", opening.format("<h1>CLIP heads</h1><p>Opening …</p>"))
+        state = region("status", render("status.html", turn=0, state="working", query="", doing=""))
         with gr.Row(elem_id="columns"):
-            for name in ("left", "main"):
-                parts[name] = gr.HTML(
-                    _waiting(name), js_on_load=script, elem_id=f"region-{name}", apply_default_css=False
-                )
-        outputs = [session, *(parts[name] for name in (*REGIONS, "status"))]
-        quiet: dict[str, Any] = {
-            "show_progress": "hidden",
-            "api_visibility": "private",
-            "concurrency_id": "model",
-            "concurrency_limit": AT_ONCE,
-        }
-        events = [demo.load(opener(source), [session], outputs, **quiet)]
-        for name in REGIONS:
-            # Gradio makes an event of any name that the script quotes.
-            listener = getattr(parts[name], "act")  # noqa: B009
-            events.append(listener(actor(source), [session], outputs, trigger_mode="multiple", **quiet))
-        cancel = getattr(parts["status"], "cancel")  # noqa: B009
-        cancel(
-            canceller(source),
-            [session],
-            outputs,
-            cancels=events[1:],
-            show_progress="hidden",
-            api_visibility="private",
-            queue=False,
-        )
+            left, main = (region(name, opening.format("")) for name in ("left", "main"))
+        outputs = [session, top, left, main, state]
+        quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        queued: dict[str, Any] = {**quiet, "concurrency_id": "model", "concurrency_limit": AT_ONCE}
+        demo.load(open_page, [session], outputs, **queued)
+        # Gradio makes an event of any name that the script quotes.
+        acts = [
+            getattr(part, "act")(act, [session], outputs, trigger_mode="multiple", **queued)  # noqa: B009
+            for part in (top, left, main)
+        ]
+        getattr(state, "cancel")(cancel, [session], outputs, cancels=acts, queue=False, **quiet)  # noqa: B009
         api.expose(source)
     demo.queue(default_concurrency_limit=AT_ONCE, max_size=100)
     return demo
 
 
-def opener(source: Callable[[], App]) -> Any:
-    """The listener for a page that opens."""
-
-    def open_page(session: Session | None, request: gr.Request) -> Iterator[Update]:
-        from ccs.ui import loop
-
-        yield from loop.open_page(source(), request)
-
-    return open_page
-
-
-def actor(source: Callable[[], App]) -> Any:
-    """The listener for everything that a visitor does."""
-
-    def act(session: Session | None, event: gr.EventData) -> Iterator[Update]:
-        from ccs.ui import loop
-
-        yield from loop.act(source(), session, event)
-
-    return act
-
-
-def canceller(source: Callable[[], App]) -> Any:
-    """The listener for Cancel."""
-
-    def cancel(session: Session | None) -> Update:
-        from ccs.ui import loop
-
-        return loop.cancel(source(), session)
-
-    return cancel
-
-
-def _waiting(region: str) -> str:
-    words = {"top": "<h1>CLIP heads</h1><p>Opening …</p>", "left": "", "main": ""}[region]
-    return f'<div class="opening">{words}</div>'
+def _outputs(update: tuple[Session | None, Mapping[str, str]]) -> list[Any]:
+    """The values of Gradio's outputs: the session, and each region where it changed."""
+    session, html = update
+    return [session, *(html.get(name, gr.skip()) for name in REGIONS)]
 
 
 def theme() -> gr.themes.Base:

@@ -1,9 +1,9 @@
-"""What is on the screen, as one frozen value: it is what the URL holds, and what undo and redo go through."""
+"""The screen as one frozen value, which the URL holds; the way back; checks of what comes from outside."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 
-VIEWS = ("heads", "classify", "bias", "paradox", "judges", "about")
 NONE_OFF = HeadSet()
 NOTHING = "none"  # what a link says where no head is off
 LOOKS = ("", "head", "none")
@@ -29,13 +28,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufef
 
 @dataclass(frozen=True)
 class State:
-    """One screen. Every field but the pictures a visitor uploads; those never leave the session.
+    """One screen, all of it but the images a visitor uploads; those never leave the session.
 
-    `classes` and `occupations` are texts, one an entry. `template` is a template with `{}`, or the name of a
-    list of templates. `k` 0 is the gallery's own cut-off. `example` names the drawn pictures shown. `look`:
-    whose attention lies over the pictures, "" for the last layer's. `row`: the occupation whose pictures are
-    shown. `fault`: of the study's code, "" for none. `published`: "" shows the study's points, "no" hides
-    them. `sets`: "" shows the plans of the main K, "all" those of every K.
+    tab: the view. classes, occupations: texts. template: with `{}` where the class goes. bias_template: the
+    same, or "study" for the study's four. k: 0 for the gallery's own cut-off. example: the drawn images
+    shown. look: whose attention lies over the images, "" for the last layer's. row: the occupation whose
+    images are shown. fault: of the study's code, "" for none. published: "" shows the study's points, "no"
+    hides them. sets: "" shows the plans of the main K, "all" those of every K.
     """
 
     tab: str = "heads"
@@ -90,7 +89,10 @@ def _written(state: State) -> dict[str, str]:
 
 
 def from_query(query: Mapping[str, str]) -> tuple[State, tuple[str, ...]]:
-    """The state a URL asks for, and a sentence for each part of it that could not be used."""
+    """The state that a URL asks for, and a sentence for each part of it that could not be used.
+
+    Whether there is such a view, model or head is not known here.
+    """
     state, problems = State(), []
     for name, text in query.items():
         if name not in _DEFAULT.__dataclass_fields__:
@@ -115,13 +117,35 @@ def _read(name: str, text: str) -> Any:
     if name in _MANY:
         return texts(text)
     if name in ("k", "text", "row"):
-        if not re.fullmatch(r"\d{1,7}", text):
-            raise InputError(f"{text[:20]!r} is not a whole number.")
-        return int(text)
-    allowed = {"tab": VIEWS, "look": LOOKS, "fault": FAULTS, "sets": SETS, "published": PUBLISHED}.get(name)
-    if allowed is not None and text not in allowed:
-        raise InputError(f"{text[:20]!r} is none of {', '.join(filter(None, allowed))}.")
+        return parse_int(text, name)
+    if allowed := {"look": LOOKS, "fault": FAULTS, "sets": SETS, "published": PUBLISHED}.get(name):
+        return one_of(text, allowed, name)
     return line(text)
+
+
+def parse_int(value: object, name: str) -> int:
+    """A whole number from 0; InputError for anything else."""
+    text = str(value).strip()
+    if not text.isascii() or not text.isdigit() or len(text) > 7:
+        raise InputError(f"The {name} must be a whole number of at most seven digits, not {text[:20]!r}.")
+    return int(text)
+
+
+def one_of(value: object, allowed: Sequence[str], name: str) -> str:
+    """One of the words allowed; InputError for any other."""
+    if value not in allowed:
+        raise InputError(
+            f"There is no {name} {str(value)[:20]!r}; there are {', '.join(filter(None, allowed))}."
+        )
+    return str(value)
+
+
+def template(text: str) -> str:
+    """A template on one line; InputError unless it is empty or holds {} once, where the class goes."""
+    clean = line(text)
+    if clean and clean.count("{}") != 1:
+        raise InputError(f"The template {clean!r} must hold {{}} once, where the class goes.")
+    return clean
 
 
 def line(text: str) -> str:

@@ -63,7 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, str]]:
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
         patch.setattr(socket.socket, "connect", watched)
         app = App(results.load(folder), cache, small_gallery())
-        app.shelf._models["organism"] = model
+        app.model_cache._models["organism"] = model
         demo = blocks(lambda: app)
         _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
         yield app, url

@@ -13,12 +13,10 @@ import ccs
 from ccs import results
 from ccs.datasets.sets import BiasSet
 from ccs.model.model import Model
-from ccs.ui import (
-    opening,
-)
 from ccs.ui.app import App
+from ccs.ui.page import opening
 from ccs.ui.service.galleries import Galleries
-from ccs.ui.service.models import Shelf
+from ccs.ui.service.models import ModelCache
 from ccs.ui.session import Session
 from ccs.world import sets
 from tests.support import ui_sample
@@ -52,8 +50,8 @@ def app(model: Model, tmp_path_factory: pytest.TempPathFactory) -> App:
     ui_sample.write(folder, "organism", model.weights_hash)
     ui_sample.write(folder, "organism-control", "f" * 64, seed=1)
     found = App(results.load(folder), tmp_path_factory.mktemp("uploads"), Galleries([small_gallery()]))
-    found.shelf = Shelf()
-    found.shelf._models["organism"] = model
+    found.model_cache = ModelCache()
+    found.model_cache._models["organism"] = model
     return found
 
 

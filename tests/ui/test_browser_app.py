@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ccs import results
-from ccs.ui import opening
 from ccs.ui.app import App
+from ccs.ui.page import opening
 from ccs.ui.server import blocks, launch_settings
 from ccs.ui.views import classify
 from tests.support.browser_page import GALLERY, MARKS, Page, browser, done, go, made, off, visit
@@ -30,7 +30,7 @@ def test_a_first_visit_shows_a_worked_example(visit: Callable[..., Page]) -> Non
     assert page.locator(".grid .cell b").all_inner_texts()[:6] == ["0", "1", "2", "3", "4", "5"]
     assert page.locator(".body > .texts tbody tr").count() == 5
     assert off(page) == HIGH
-    assert page.locator("[data-name^=driving] img").count() == 12
+    assert page.locator("[data-name^=top-activating] img").count() == 12
     assert page.locator("[data-name^=attention] img").count() == 4
     done(page, lambda: page.click('[data-head="L5.H3"]'))
     assert "L5.H3 Professions" in page.inner_text(".card-title h2")
@@ -92,7 +92,7 @@ def test_classify_shows_what_the_model_answers(visit: Callable[..., Page], made:
     session = opening.open_link(
         app, {"tab": "classify", "off": off(page), "classes": "a judge\na cook\na <b>pilot</b>"}
     )
-    _, found, _ = classify.measure(session, app.shelf.get("organism"))
+    _, found, _ = classify.measure(session, app.model_cache.get("organism"))
     shown = page.locator(".answer").first.locator(".bar.after b").all_inner_texts()
     assert shown == [f"{100 * share:.1f}%" for share in np.sort(found.after[0])[::-1]]
     assert page.locator(".answer >> text=a <b>pilot</b>").count() >= 1  # shown as typed
@@ -236,7 +236,7 @@ def test_two_visitors_at_once(visit: Callable[..., Page]) -> None:
 
 def test_results_that_are_missing(visit: Callable[..., Page], made: tuple[App, str], tmp_path: Path) -> None:
     app = App(results.load(tmp_path), made[0].uploads, made[0].galleries)
-    app.shelf = made[0].shelf
+    app.model_cache = made[0].model_cache
     demo = blocks(lambda: app)
     _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
     try:

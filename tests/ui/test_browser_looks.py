@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccs.ui.state import VIEWS
+from ccs.ui.views import VIEWS
 from tests.support.browser_page import GALLERY, MARKS, Page, browser, done, go, made, off, saved, visit
 
 __all__ = ["browser", "made", "visit"]  # fixtures

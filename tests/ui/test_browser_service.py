@@ -14,11 +14,12 @@ import pytest
 from PIL import Image
 
 from ccs.heads import HeadSet
-from ccs.ui import opening
 from ccs.ui.api import AT_ONCE
 from ccs.ui.app import App
-from ccs.ui.service import galleries
-from ccs.ui.views import classify, driving
+from ccs.ui.page import opening
+from ccs.ui.service import galleries, top_activating
+from ccs.ui.service.cache import Cache, one
+from ccs.ui.views import classify
 from tests.support.browser_page import GALLERY, MARKS, Page, browser, done, made, off, visit
 
 __all__ = ["browser", "made", "visit"]  # fixtures
@@ -37,12 +38,13 @@ def test_the_documented_client_calls(made: tuple[App, str], tmp_path: Path) -> N
         off="L7.H2",
         api_name="/classify",
     )
-    assert answer["classes"] == ["judge", "cook"]
-    assert sum(answer["after"][0]) == pytest.approx(1, abs=1e-5)
+    rows = answer["classify"]["rows"]
+    assert [row["class"] for row in rows] == ["judge", "cook"]
+    assert sum(row["after"] for row in rows) == pytest.approx(1, abs=1e-5)
     heads = client.predict(model="organism", api_name="/heads")
     assert HeadSet.parse(" ".join(row["head"] for row in heads)) == made[0].heads("organism")
     skew = client.predict(occupations="judge, artist", off="L7.H2", gallery=GALLERY, api_name="/bias")
-    assert skew["occupations"] == ["judge", "artist"]
+    assert [row["occupation"] for row in skew["maxskew"]["rows"]][:3] == ["judge", "artist", "(mean)"]
     for name, wrong, words in (
         ("/heads", {"model": "none"}, "There is no model 'none'"),
         ("/bias", {"attribute": "height", "gallery": GALLERY}, "There is no attribute 'height'"),
@@ -73,8 +75,9 @@ def test_every_view_is_a_tool_for_agents(made: tuple[App, str]) -> None:
     found = ast.literal_eval(answer.content[0].text)
     app = made[0]
     session = opening.open_link(app, {"off": "L7.H2", "classes": "judge\ncook", "example": "occupations:0"})
-    _, slow, _ = classify.measure(session, app.shelf.get("organism"))
-    assert found["after"] == pytest.approx(slow.after.round(6), abs=2e-6)
+    _, slow, _ = classify.measure(session, app.model_cache.get("organism"))
+    after = [row["after"] for row in found["classify"]["rows"]]
+    assert after == pytest.approx(slow.after.ravel(), abs=2e-6)
     assert refused.isError
     assert "There is no model 'none'" in refused.content[0].text
 
@@ -83,19 +86,19 @@ def test_ten_users_at_once_get_their_own_answers(made: tuple[App, str]) -> None:
     from gradio_client import Client
 
     app, url = made
-    model, order = app.shelf.get("organism"), list(app.heads("organism"))
+    model, order = app.model_cache.get("organism"), list(app.heads("organism"))
 
-    def expected(user: int, call: int) -> tuple[str, str, list[list[float]]]:
+    def expected(user: int, call: int) -> tuple[str, str, list[float]]:
         heads, example = HeadSet(order[user : user + 1 + call]), f"digits:{user}"
         session = opening.open_link(app, {"off": str(heads), "example": example})
-        return str(heads), example, classify.measure(session, model)[1].after.round(6).tolist()
+        return str(heads), example, classify.measure(session, model)[1].after.ravel().tolist()
 
     def use(user: int) -> list[tuple[Any, Any]]:
         client, found = Client(url, verbose=False), []
         for call in range(CALLS):
             heads, example, right = expected(user, call)
             answer = client.predict(off=heads, example=example, api_name="/classify")
-            found.append((answer["after"], right))
+            found.append(([row["after"] for row in answer["classify"]["rows"]], right))
         client.close()
         return found
 
@@ -106,8 +109,7 @@ def test_ten_users_at_once_get_their_own_answers(made: tuple[App, str]) -> None:
     tracemalloc.stop()
     assert len(answers) == USERS * CALLS
     for answer, right in answers:
-        for row, slow in zip(answer, right, strict=True):
-            assert row == pytest.approx(slow, abs=2e-6)
+        assert answer == pytest.approx(right, abs=2e-6)
     assert peak < 200 * 2**20
 
 
@@ -138,7 +140,7 @@ def test_cancel_stops_the_work(visit: Callable[..., Page], monkeypatch: pytest.M
 
 
 @pytest.fixture
-def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def endless(made: tuple[App, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Makes the view Heads work without end, until something is put into the list."""
     stop: list[int] = []
 
@@ -148,8 +150,8 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
                 return
             yield 0.0
 
-    monkeypatch.setattr(driving, "known", lambda *args: None)
-    monkeypatch.setattr(driving, "collect", collect)
+    monkeypatch.setattr(made[0], "top_activating", Cache(1, one))
+    monkeypatch.setattr(top_activating, "collect", collect)
     yield stop
     stop.append(1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 from urllib.parse import parse_qsl
 
 import pytest
@@ -12,14 +11,13 @@ from PIL import Image
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
-from ccs.ui import actions, opening
-from ccs.ui import app as core
 from ccs.ui.app import App
-from ccs.ui.page import left
-from ccs.ui.server import actor
+from ccs.ui.page import opening, page
+from ccs.ui.page.page import act, regions, update
+from ccs.ui.presets import random_heads
 from ccs.ui.service.pictures import load_example
 from ccs.ui.session import Session
-from ccs.ui.views import classify, task
+from ccs.ui.views import VIEWS, annotate
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
@@ -28,20 +26,20 @@ __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 def test_the_first_visit_shows_an_effect(app: App) -> None:
     session = opening.open_link(app, {})
     assert session.state.tab == "heads"
-    assert session.state.off == app.sheet("organism").level("high")
+    assert session.state.off == app.records("organism").level("high")
     assert session.state.head in session.state.off
     # The tables say on which drawn pictures the high heads matter most; a link that says more is obeyed.
-    table = app.sheet("organism").table("pruning")
+    table = app.records("organism").table("pruning")
     rows = table[(table["plan"] == "high") & (table["metric"] == "top1")].sort_values("difference")
     name, _, _ = session.state.example.partition(":")
     assert f"world/{name}" == rows.iloc[0]["dataset"]
     # Four pictures that the whole model gets right, so that what changes is the heads' doing.
-    example, model = load_example(session.state.example), app.shelf.get("organism")
+    example, model = load_example(session.state.example), app.model_cache.get("organism")
     weights = class_weights(model, example.classes, example.templates)
     found = (model.embed_images([p.image for p in example.pictures]) @ weights.T).argmax(axis=1)
     assert tuple(example.classes[i] for i in found) == example.answers
     # And the attribute whose MaxSkew in the first gallery changed most.
-    table = app.sheet("organism").table("bias")
+    table = app.records("organism").table("bias")
     rows = table[(table["plan"] == "high") & (table["metric"] == "MaxSkew mean")]
     assert session.state.attribute == rows.loc[rows["difference"].abs().idxmax(), "attribute"]
     assert not opening.open_link(app, {"off": "none"}).state.off
@@ -52,39 +50,40 @@ def test_the_first_visit_shows_an_effect(app: App) -> None:
 
 def test_a_link_opens_its_screen_and_names_what_it_cannot(app: App) -> None:
     session = opening.open_link(
-        app, {"model": "organism", "off": "L6.H1 L30.H2", "tab": "bias", "example": "nothing:9"}
+        app, {"model": "organism", "off": "L6.H1 L30.H2", "tab": "admin", "example": "nothing:9"}
     )
     assert session.state.off == HeadSet.parse("L6.H1")
-    assert any("L30.H2" in notice for notice in session.notices)
-    assert any("nothing:9" in notice for notice in session.notices)
+    assert session.state.tab == "heads"
+    for wrong in ("L30.H2", "admin", "nothing:9"):
+        assert any(wrong in notice for notice in session.notices)
     assert opening.open_link(app, {"model": "gone"}).state.model == "organism"
 
 
 def test_heads_go_off_and_on(app: App, session: Session) -> None:
     start = session.state.off
-    actions.update(app, session, "toggle", {"head": "L4.H0"})
+    update(app, session, "toggle", {"head": "L4.H0"})
     assert session.state.off == start | HeadSet([Head(4, 0)])
-    actions.update(app, session, "preset", {"value": "high"})
-    assert session.state.off == app.sheet("organism").level("high")
-    actions.update(app, session, "undo", {})
-    actions.update(app, session, "undo", {})
+    update(app, session, "preset", {"value": "high"})
+    assert session.state.off == app.records("organism").level("high")
+    update(app, session, "undo", {})
+    update(app, session, "undo", {})
     assert session.state.off == start
-    actions.update(app, session, "redo", {})
+    update(app, session, "redo", {})
     assert Head(4, 0) in session.state.off
-    actions.update(app, session, "preset", {"value": "none"})
+    update(app, session, "preset", {"value": "none"})
     assert not session.state.off
 
 
 def test_random_heads_are_seeded_and_outside_the_high_ones(app: App, session: Session) -> None:
-    actions.update(app, session, "random", {"n": "5", "seed": "3"})
+    update(app, session, "random", {"n": "5", "seed": "3"})
     first = session.state.off
     assert len(first) == 5
-    assert not first & app.sheet("organism").level("high")
-    actions.update(app, session, "random", {"n": "5", "seed": "4"})
+    assert not first & app.records("organism").level("high")
+    update(app, session, "random", {"n": "5", "seed": "4"})
     assert session.state.off != first
-    actions.update(app, session, "random", {"n": "5", "seed": "3"})
+    update(app, session, "random", {"n": "5", "seed": "3"})
     assert session.state.off == first
-    assert len(left.random_heads(app.heads("organism"), 24, 0, app.sheet("organism").level("high"))) == 24
+    assert len(random_heads(app.heads("organism"), 24, 0, app.records("organism").level("high"))) == 24
 
 
 @pytest.mark.parametrize(
@@ -115,21 +114,21 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(
     session = opening.open_link(app, {"tab": "classify", "gallery": SMALL})
     before = session.state
     with pytest.raises(InputError):
-        actions.update(app, session, do, fields)
+        update(app, session, do, fields)
     assert session.state == before
 
 
 def test_an_action_that_breaks_half_way_changes_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(app: App, session: Session, fields: object) -> None:
-        actions.ACTIONS["off"](app, session, {"off": "L7.H1"})
+        update(app, session, "off", {"off": "L7.H1"})
         session.click = "switch"
         raise RuntimeError("a fault of ours")
 
     session = opening.open_link(app, {"off": "L6.H2"})
     before = session.state, session.history, session.click
-    monkeypatch.setitem(actions.ACTIONS, "reset", broken)
+    monkeypatch.setitem(page._ACTIONS, "reset", broken)
     with pytest.raises(RuntimeError):
-        actions.update(app, session, "reset", {})
+        update(app, session, "reset", {})
     assert (session.state, session.history, session.click) == before
 
 
@@ -138,85 +137,85 @@ def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session)
     Image.new("RGB", (30, 30), "red").save(good)
     bad.write_bytes(b"no picture")
     files = [{"path": str(good), "name": "good.png"}, {"path": str(bad), "name": "<b>bad.png"}]
-    actions.update(app, session, "upload", {"files": [*files, {"path": "/etc/passwd", "name": "x"}]})
+    update(app, session, "upload", {"files": [*files, {"path": "/etc/passwd", "name": "x"}]})
     assert [p.name for p in session.uploads] == ["good.png"]
     assert len(session.notices) == 2
     assert not good.exists()
     assert not bad.exists()
-    assert "<b>bad" not in core.regions(app, session)["top"]
-    actions.update(app, session, "remove", {"index": "0"})
+    assert "<b>bad" not in regions(app, session)["top"]
+    update(app, session, "remove", {"index": "0"})
     assert session.uploads == ()
 
 
 def test_typed_html_is_shown_as_text(app: App, session: Session) -> None:
     evil = '<img src=x onerror="alert(1)">'
-    actions.update(app, session, "classify", {"classes": f"{evil}\na cat", "template": f"{evil} {{}}"})
-    actions.update(app, session, "filter", {"find": evil})
-    page = "".join(core.regions(app, session).values())
+    update(app, session, "classify", {"classes": f"{evil}\na cat", "template": f"{evil} {{}}"})
+    update(app, session, "filter", {"find": evil})
+    page = "".join(regions(app, session).values())
     assert "<img src=x" not in page
     assert "&lt;img src=x" in page
 
 
 def test_sessions_do_not_touch_each_other(app: App) -> None:
     one, two = (opening.open_link(app, {"tab": "classify", "off": off}) for off in ("L7.H1", ""))
-    alone = core.regions(app, two)["main"]
-    core.regions(app, one)
-    actions.update(app, one, "preset", {"value": "high"})
-    core.regions(app, one)
+    alone = regions(app, two)["main"]
+    regions(app, one)
+    update(app, one, "preset", {"value": "high"})
+    regions(app, one)
     two.shown.clear()
-    assert core.regions(app, two)["main"] == alone
+    assert regions(app, two)["main"] == alone
     assert not two.state.off
 
 
 def test_the_filter_dims_the_others(app: App, session: Session) -> None:
-    actions.update(app, session, "filter", {"concept": "Colors", "level": "", "find": ""})
-    html = core.regions(app, session)["left"]
+    update(app, session, "filter", {"concept": "Colors", "level": "", "find": ""})
+    html = regions(app, session)["left"]
     assert "4 of 24 heads fit" in html
     assert html.count(' dim"') == 20
-    actions.update(app, session, "filter", {"concept": "", "level": "unknown", "find": "TEXT 4 of L5.H3"})
-    assert "1 of 24 heads fit" in core.regions(app, session)["left"]
+    update(app, session, "filter", {"concept": "", "level": "unknown", "find": "TEXT 4 of L5.H3"})
+    assert "1 of 24 heads fit" in regions(app, session)["left"]
 
 
 def test_a_click_on_a_point_loads_its_heads(app: App) -> None:
     session = opening.open_link(app, {"tab": "paradox"})
-    html = core.regions(app, session)["main"]
+    html = regions(app, session)["main"]
     model, off = re.findall(r'data-do="plan" data-model="([^"]+)" data-heads="([^"]+)"', html)[-1]
-    actions.update(app, session, "plan", {"model": model, "heads": off})
+    update(app, session, "plan", {"model": model, "heads": off})
     assert (session.state.model, str(session.state.off)) == (model, off)
 
 
 def test_annotation_is_blind_and_counts(app: App) -> None:
     session = opening.open_link(app, {"tab": "judges"})
-    actions.update(app, session, "begin", {"seed": "1"})
+    update(app, session, "begin", {"seed": "1"})
     assert session.task is not None
-    panel = core.regions(app, session)["main"].split('data-name="judges"')[0]
+    panel = regions(app, session)["main"].split('data-name="judges"')[0]
     shown = re.sub(r'data-csv="[^"]*"', "", panel).replace(session.task.items[0].text.split(" of ")[1], "")
     assert not re.search(r"L\d\.H\d", shown)
     for pair in session.task.items:
         answer = "yes" if all(v for _, v in pair.verdicts) else "no"
-        actions.update(app, session, "annotate", {"value": answer})
-    found = task.agreed(session.task)
+        update(app, session, "annotate", {"value": answer})
+    found = annotate.agreed(session.task)
     assert found is not None
     assert found.cohen_kappa.value == 1.0
-    actions.update(app, session, "annotate", {"value": "back"})
-    actions.update(app, session, "annotate", {"value": "unsure"})
-    again = task.agreed(session.task)
+    update(app, session, "annotate", {"value": "back"})
+    update(app, session, "annotate", {"value": "unsure"})
+    again = annotate.agreed(session.task)
     assert again is not None
     assert again.n == found.n - 1
-    check(core.regions(app, session)["main"])
+    check(regions(app, session)["main"])
 
 
 def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     session = opening.open_link(app, {"tab": "classify"})
-    monkeypatch.setattr(classify, "render", lambda *_: 1 / 0)
-    *_, last = actor(lambda: app)(session, SimpleNamespace(_data={"do": "off", "off": "L7.H1"}))
-    assert "This view cannot be shown" in last[3]
-    assert "1 of 24 switched off" in last[2]
+    monkeypatch.setattr(VIEWS["classify"], "render", lambda *_: 1 / 0)
+    *_, (_, last) = act(app, session, {"do": "off", "off": "L7.H1"})
+    assert "This view cannot be shown" in last["main"]
+    assert "1 of 24 switched off" in last["left"]
     monkeypatch.undo()
-    *_, last = actor(lambda: app)(session, SimpleNamespace(_data={"do": "off", "off": ""}))
-    assert "before and after agree" in last[3]
-    updates = list(actor(lambda: app)(None, SimpleNamespace(_data={"do": "off", "off": ""})))
-    assert any("idle for long" in str(update[1]) for update in updates)
+    *_, (_, last) = act(app, session, {"do": "off", "off": ""})
+    assert "before and after agree" in last["main"]
+    updates = [html for _, html in act(app, None, {"do": "off", "off": ""})]
+    assert any("idle for long" in html.get("top", "") for html in updates)
 
 
 @pytest.mark.parametrize(
@@ -235,14 +234,12 @@ def test_too_much_text_is_refused_in_a_sentence(
 ) -> None:
     session = opening.open_link(app, {"tab": "classify", "gallery": SMALL})
     with pytest.raises(InputError, match=words) as error:
-        actions.update(app, session, do, {"gallery": SMALL, "k": "5", "attribute": "gender", field: typed})
+        update(app, session, do, {"gallery": SMALL, "k": "5", "attribute": "gender", field: typed})
     assert len(str(error.value)) < 200
 
 
 def test_control_characters_become_spaces(app: App, session: Session) -> None:
-    actions.update(
-        app, session, "classify", {"classes": "a\x00b\x1b[31m\na\u202ebc\ud83d", "template": "\ta {}\x07"}
-    )
+    update(app, session, "classify", {"classes": "a\x00b\x1b[31m\na\u202ebc\ud83d", "template": "\ta {}\x07"})
     assert session.state.classes == ("a b [31m", "a bc")
     assert session.state.template == "a {}"
-    core.regions(app, session)["main"].encode()
+    regions(app, session)["main"].encode()

@@ -15,14 +15,16 @@ from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.measures.skew import max_skew
 from ccs.model.model import Model
-from ccs.ui import app as core
-from ccs.ui import opening
 from ccs.ui.app import App
-from ccs.ui.page.parts import csv_text
+from ccs.ui.page import opening
+from ccs.ui.page.page import regions
+from ccs.ui.service import top_activating
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.pictures import load_example
 from ccs.ui.session import Session
-from ccs.ui.views import bias, classify, driving, paradox, plans, snippet
+from ccs.ui.views import VIEWS, classify, paradox, points
+from ccs.ui.views.base import Figure
+from ccs.ui.views.bias_query import BiasQuery
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
@@ -52,7 +54,7 @@ def test_ranks_and_margins() -> None:
 def test_extremes_are_the_ends_of_the_ranking() -> None:
     rng = np.random.default_rng(0)
     direct, text = rng.normal(size=(30, 8)), rng.normal(size=8)
-    found = driving.extremes(direct, text, 4)
+    found = top_activating.extremes(direct, text, 4)
     scores = [float((row - direct.mean(0)) @ text) for row in direct]
     order = sorted(range(30), key=lambda i: -scores[i])
     assert [i for i, _ in found.most] == order[:4]
@@ -80,15 +82,14 @@ def test_bias_figures_are_those_of_the_library(app: App, model: Model) -> None:
     session = opening.open_link(
         app, {"tab": "bias", "off": "L6.H1", "gallery": SMALL, "occupations": "judge\npoet"}
     )
-    what = bias.asked(app, session)
+    what = BiasQuery.of(app, session.state)
     assert (what.k, what.attribute, what.occupations) == (10, "gender", ("judge", "poet"))
     rows = class_weights(model, what.occupations, what.gallery.templates)
     images = [app.galleries.image(SMALL, i) for i in range(40)]
-    first, second = bias.measure(
+    first, second = what.measure(
         app.galleries.base(model, SMALL),
         app.galleries.embeddings(model, SMALL, session.state.off),
         rows,
-        what,
     )
     groups = what.gallery.groups["gender"]
     pool = {group: int((groups == group).sum()) for group in sorted(set(groups))}
@@ -102,7 +103,7 @@ def test_the_snippet_gives_the_same_figures(app: App, session: Session, model: M
     classes, found, _ = classify.measure(session, model)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(snippet.snippet(app, session), "snippet", "exec"), {})
+        exec(compile(snippet(app, session), "snippet", "exec"), {})
     rows = out.getvalue().splitlines()
     assert len(rows) == 8
     for row, name, shares in zip(
@@ -114,19 +115,21 @@ def test_the_snippet_gives_the_same_figures(app: App, session: Session, model: M
 
 def test_the_snippet_of_bias_gives_the_same_figures(app: App, model: Model) -> None:
     session = opening.open_link(app, {"tab": "bias", "off": "L6.H1", "gallery": SMALL})
-    assert "a ccs.datasets.BiasSet" in snippet.snippet(
-        app, session
-    )  # a gallery of one's own is named, not made up
-    code = snippet.snippet(app, opening.open_link(app, {"tab": "bias", "off": "L6.H1"}))
+    assert "a ccs.datasets.BiasSet" in snippet(app, session)  # a gallery of one's own is named, not made up
+    code = snippet(app, opening.open_link(app, {"tab": "bias", "off": "L6.H1"}))
     compile(code, "snippet", "exec")
     assert "sets.bias_set('faces')" in code
 
 
 def test_csv_cells_do_not_run_in_a_spreadsheet() -> None:
-    assert (
-        csv_text(["a", "b"], [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]])
-        == "a,b\n'=cmd(),\n'-1,\n-1.5,\n\"plain, quoted\",x\n"
+    figure = Figure(
+        "x", "", "", ["a", "b"], [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]]
     )
+    assert figure.csv() == "a,b\n'=cmd(),\n'-1,\n-1.5,\n\"plain, quoted\",x\n"
+
+
+def snippet(app: App, session: Session) -> str:
+    return VIEWS[session.state.tab].snippet(app, session)
 
 
 def printed(code: str) -> list[str]:
@@ -138,20 +141,20 @@ def printed(code: str) -> list[str]:
 
 def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:
     session = opening.open_link(app, {"head": "L5.H3", "off": "none"})
-    rows = printed(snippet.snippet(app, session))
-    card = app.sheet("organism").card(Head(5, 3))
+    rows = printed(snippet(app, session))
+    card = app.records("organism").head(Head(5, 3))
     assert rows[:5] == [f"{i} {t.text} {t.share:.1%}" for i, t in enumerate(card.texts, 1)]
     assert sum(row.startswith("after") for row in rows) == 4
     session = opening.open_link(app, {"tab": "paradox"})
-    chosen = paradox.axes(app, session)
-    assert chosen is not None
-    points = plans.measured(plans.quality_rows(app), plans.fairness_rows(app), *(axis.key for axis in chosen))
+    found = points.measured(app, *(axis.key for axis in paradox.axes(app, session.state)))
     ours = {
-        (p.plan, -1 if p.seed is None else p.seed, round(p.x, 5)) for p in points if p.model == "organism"
+        (str(p.plan), -1 if p.seed is None else p.seed, round(p.x.value, 5))
+        for p in found
+        if p.model == "organism"
     }
-    rows = printed(snippet.snippet(app, session))[1:]
+    rows = printed(snippet(app, session))[1:]
     assert {(r.split()[0], int(float(r.split()[1])), round(float(r.split()[2]), 5)) for r in rows} == ours
-    rows = printed(snippet.snippet(app, opening.open_link(app, {"tab": "judges"})))
+    rows = printed(snippet(app, opening.open_link(app, {"tab": "judges"})))
     assert [row.split()[:2] for row in rows[:2]] == [["second", "168"], ["tags", "168"]]
 
 
@@ -162,13 +165,13 @@ def test_the_program_of_bias_prints_what_is_shown(app: App, model: Model, tmp_pa
         drawn.images[i].save(tmp_path / group / f"{i}.png")
     gallery = open_gallery(str(tmp_path))
     own = App(app.collection, app.uploads, Galleries([gallery], {gallery.name: str(tmp_path)}))
-    own.shelf = app.shelf
+    own.model_cache = app.model_cache
     query = {"tab": "bias", "off": "L6.H1", "occupations": "judge\npoet", "k": "9", "target": "uniform"}
     session = opening.open_link(own, {**query, "gallery": gallery.name})
-    what, name = bias.asked(own, session), gallery.name
+    what, name = BiasQuery.of(own, session.state), gallery.name
     before, after = own.galleries.base(model, name), own.galleries.embeddings(model, name, session.state.off)
-    both = bias.measure(before, after, bias.texts(session, model, what), what)
-    rows = printed(snippet.snippet(own, session))
+    both = what.measure(before, after, what.texts(session, model))
+    rows = printed(snippet(own, session))
     wanted = [
         f"{when} {occupation} {value:.4f}"
         for when, result in zip(("before", "after"), both, strict=True)
@@ -180,11 +183,11 @@ def test_the_program_of_bias_prints_what_is_shown(app: App, model: Model, tmp_pa
 @pytest.mark.parametrize("fault", ["order", "aliased"])
 def test_a_fault_of_the_published_code_is_reproduced_and_named(app: App, fault: str) -> None:
     session = opening.open_link(app, {"tab": "bias", "gallery": SMALL, "off": "L6.H1", "fault": fault})
-    what = bias.asked(app, session)
-    model = app.shelf.get("organism")
+    what = BiasQuery.of(app, session.state)
+    model = app.model_cache.get("organism")
     before = app.galleries.base(model, SMALL)
-    first, _ = bias.measure(before, before, bias.texts(session, model, what), what)
+    first, _ = what.measure(before, before, what.texts(session, model))
     assert (first.mode, first.fault, set(first.metrics)) == ("as-published", fault, {"MaxSkew"})
-    page = core.regions(app, session)["main"]
+    page = regions(app, session)["main"]
     assert "reproduce the fault" in page
     check(page)

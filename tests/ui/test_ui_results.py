@@ -15,9 +15,9 @@ from ccs import results
 from ccs.datasets.gallery import open_gallery
 from ccs.errors import InputError
 from ccs.model.model import Model
-from ccs.ui import app as core
-from ccs.ui import opening
 from ccs.ui.app import App
+from ccs.ui.page import opening
+from ccs.ui.page.page import regions
 from ccs.ui.service.galleries import Galleries
 from tests.support import ui_sample
 from tests.support.shared import SHARED
@@ -29,9 +29,9 @@ __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 @pytest.mark.parametrize("tab", ["heads", "classify", "bias", "paradox", "judges", "about"])
 def test_views_without_results(model: Model, tmp_path: Path, tab: str) -> None:
     empty = App(results.load(tmp_path), tmp_path, Galleries([small_gallery()]))
-    empty.shelf._models["organism"] = model
+    empty.model_cache._models["organism"] = model
     session = opening.open_link(empty, {"tab": tab, "gallery": SMALL})
-    page = core.regions(empty, session)
+    page = regions(empty, session)
     assert "There are no tables for organism" in page["top"]
     assert page["left"].count('class="cell') == 24
     check(page["main"])
@@ -42,8 +42,8 @@ def test_half_written_results_are_left_out_and_named(model: Model, tmp_path: Pat
     ui_sample.write(tmp_path, "organism-control", "f" * 64)
     (folder / "scores.parquet").write_bytes((folder / "scores.parquet").read_bytes()[:100])
     broken = App(results.load(tmp_path), tmp_path)
-    broken.shelf._models["organism"] = model
-    page = core.regions(broken, opening.open_link(broken, {"model": "organism"}))
+    broken.model_cache._models["organism"] = model
+    page = regions(broken, opening.open_link(broken, {"model": "organism"}))
     assert "scores.parquet" in page["top"]
     assert "There are no tables for organism" in page["top"]
 
@@ -51,16 +51,16 @@ def test_half_written_results_are_left_out_and_named(model: Model, tmp_path: Pat
 def test_tables_of_other_weights_are_told(app: App, model: Model, tmp_path: Path) -> None:
     ui_sample.write(tmp_path, "organism", "0" * 64)
     other = App(results.load(tmp_path), tmp_path)
-    other.shelf._models["organism"] = model
-    assert "computed from other weights" in core.regions(other, opening.open_link(other, {}))["top"]
-    assert "other weights" not in core.regions(app, opening.open_link(app, {}))["top"]
+    other.model_cache._models["organism"] = model
+    assert "computed from other weights" in regions(other, opening.open_link(other, {}))["top"]
+    assert "other weights" not in regions(app, opening.open_link(app, {}))["top"]
 
 
 def test_a_model_that_cannot_be_had_keeps_its_tables(app: App, tmp_path: Path) -> None:
     ui_sample.write(tmp_path, "ViT-B-32/nowhere", "0" * 64)
     found = App(results.load(tmp_path), tmp_path)
     for tab in ("heads", "classify", "bias"):
-        page = core.regions(
+        page = regions(
             found,
             opening.open_link(found, {"model": "ViT-B-32/nowhere", "tab": tab, "gallery": "world/faces"}),
         )
@@ -109,8 +109,8 @@ def test_a_labelled_folder_is_a_gallery(tmp_path: Path, model: Model) -> None:
     assert len(found.skipped) == 1
     assert np.asarray(found.images[3])[0, 0, 0] == 60  # the CSV's order, not the folders'
     own = App(results.load(tmp_path), tmp_path, Galleries([found]))
-    own.shelf._models["organism"] = model
-    page = core.regions(own, opening.open_link(own, {"tab": "bias", "gallery": found.name, "off": "none"}))
+    own.model_cache._models["organism"] = model
+    page = regions(own, opening.open_link(own, {"tab": "bias", "gallery": found.name, "off": "none"}))
     assert "by gender" in page["main"]
     check(page["main"])
 
@@ -139,11 +139,11 @@ def test_the_hub_being_down_is_told_and_the_shipped_results_work(
     ui_sample.write(shipped, "organism", model.weights_hash)
     found = results.load("hf://datasets/user/name", precomputed=shipped, cache=tmp_path / "cache")
     down = App(found, tmp_path)
-    down.shelf._models["organism"] = model
-    page = core.regions(down, opening.open_link(down, {"tab": "classify"}))
+    down.model_cache._models["organism"] = model
+    page = regions(down, opening.open_link(down, {"tab": "classify"}))
     assert "hf://datasets/user/name could not be loaded" in page["top"]
     assert page["main"].count('class="answer"') == 4
-    about = core.regions(down, opening.open_link(down, {"tab": "about"}))["main"]
+    about = regions(down, opening.open_link(down, {"tab": "about"}))["main"]
     assert "the results shipped with the program" in about
 
 

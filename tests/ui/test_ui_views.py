@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,15 +12,12 @@ import pytest
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.model.model import Model
-from ccs.ui import app as core
-from ccs.ui import opening
 from ccs.ui.api import Endpoints
 from ccs.ui.app import App
-from ccs.ui.page import charts
-from ccs.ui.server import actor
+from ccs.ui.page import opening
+from ccs.ui.page.page import act, regions
 from ccs.ui.service.pictures import load_example
-from ccs.ui.state import VIEWS
-from ccs.ui.views import classify, plans
+from ccs.ui.views import VIEWS, charts, classify, points
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
@@ -38,7 +34,7 @@ def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
         "other_model": "organism-control",
     }
     session = opening.open_link(app, query)
-    for html in core.regions(app, session).values():
+    for html in regions(app, session).values():
         check(html)
         for figure in re.findall(r'<section class="fig.*?</header>(.{0,60})', html, re.S):
             assert '<details class="what">' in figure
@@ -46,33 +42,31 @@ def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
 
 
 def test_paradox_joins_plans_with_themselves(app: App) -> None:
-    quality, fairness = plans.quality_rows(app), plans.fairness_rows(app)
-    x, y = "world/subjects||top1", "world/faces|gender|pool|correct"
-    found = plans.measured(quality, fairness, x, y)
+    found = points.measured(app, "world/subjects||top1", "world/faces|gender|pool|correct")
     assert len(found) == 2 * (3 + 3 + 6)
-    pruning = app.sheet("organism").table("pruning")
-    bias_rows = app.sheet("organism").table("bias")
+    pruning = app.records("organism").table("pruning")
+    bias_rows = app.records("organism").table("bias")
     for one in found:
         if one.model != "organism":
             continue
         seed = pruning["seed"].isna() if one.seed is None else pruning["seed"] == one.seed
-        row = pruning[(pruning["plan"] == one.plan) & seed & (pruning["dataset"] == "world/subjects")]
-        assert one.x == float(row["difference"].item())
+        row = pruning[(pruning["plan"] == str(one.plan)) & seed & (pruning["dataset"] == "world/subjects")]
+        assert one.x.value == float(row["difference"].item())
         same = bias_rows["heads"] == one.heads
-        row = bias_rows[same & (bias_rows["plan"] == one.plan) & (bias_rows["metric"] == "MaxSkew mean")]
-        assert one.y in set(row[row["attribute"] == "gender"]["difference"])
+        row = bias_rows[same & (bias_rows["plan"] == str(one.plan)) & (bias_rows["metric"] == "MaxSkew mean")]
+        assert one.y.value in set(row[row["attribute"] == "gender"]["difference"])
 
 
 def test_published_points_are_the_printed_differences() -> None:
-    found = {(one.model, one.plan): one for one in plans.published("gender")}
+    found = {(one.model, str(one.plan)): one for one in points.published("gender")}
     one = found["ViT-B-32-OpenAI (published)", "high"]
-    assert one.x == pytest.approx(
+    assert one.x.value == pytest.approx(
         (ccs_table("table5", "cifar100/high") - ccs_table("table5", "cifar100/original")) / 100
     )
-    assert one.y == pytest.approx(
+    assert one.y.value == pytest.approx(
         (ccs_table("table8", "gender/high") - ccs_table("table8", "gender/original")) / 104
     )
-    assert plans.published("skin tone") == []
+    assert points.published("skin tone") == []
 
 
 def ccs_table(key: str, column: str) -> float:
@@ -97,18 +91,19 @@ def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) 
     assert ends.models()[0] == "organism"
     table = {row["head"]: row for row in ends.heads()}
     assert len(table) == 24
-    assert table["L5.H3"]["ccs"] is None
+    assert table["L5.H3"]["CCS"] is None
     card = ends.head("L7.H5")
-    assert len(card["texts"]) == 5
+    assert len(card["texts"]["rows"]) == 7
     answer = ends.classify(None, off="L6.H1 L7.H2")
     session = opening.open_link(app, {"off": "L6.H1 L7.H2"})
-    np.testing.assert_allclose(answer["after"], classify.measure(session, model)[1].after, atol=2e-6)
+    after = [row["after"] for row in answer["classify"]["rows"]]
+    np.testing.assert_allclose(after, classify.measure(session, model)[1].after.ravel(), atol=2e-6)
     file = tmp_path / "a.png"
     load_example("").pictures[0].image.save(file)
     own = ends.classify([str(file)], classes="judge, cook", template="a {}")
-    assert (len(own["before"]), own["classes"]) == (1, ["judge", "cook"])
+    assert [row["class"] for row in own["classify"]["rows"]] == ["judge", "cook"]
     skew = ends.bias("judge, poet", off="L6.H1", gallery=SMALL)
-    assert set(skew["metrics"]) == {"MaxSkew", "MinSkew", "NDKL"}
+    assert {row["metric"] for row in skew["maxskew"]["rows"]} == {"MaxSkew", "MinSkew", "NDKL"}
     for value in (card, answer, skew, ends.paradox(), ends.judges(), ends.about()):
         json.dumps(value, allow_nan=False)
     with pytest.raises(InputError):
@@ -121,40 +116,38 @@ def test_an_estimate_comes_first_and_is_named(app: App, model: Model) -> None:
     session = opening.open_link(app, {"tab": "bias", "gallery": SMALL, "off": "L4.H2"})
     for _ in app.galleries.collect(model, SMALL):
         pass
-    event = SimpleNamespace(_data={"do": "off", "off": "L4.H2 L5.H4"})
-    updates = list(actor(lambda: app)(session, event))
-    pages = [update[3] for update in updates if isinstance(update[3], str)]
+    updates = [html for _, html in act(app, session, {"do": "off", "off": "L4.H2 L5.H4"})]
+    pages = [html["main"] for html in updates if "main" in html]
     assert len(pages) == 2
     assert 'data-exact="0"' in pages[0]
     assert "an instant estimate from direct effects" in pages[0]
     assert 'data-exact="1"' in pages[1]
-    states = [re.findall('data-state="([a-z]+)"', update[4])[0] for update in updates]
+    states = [re.findall('data-state="([a-z]+)"', html["status"])[0] for html in updates]
     assert set(states[:-1]) == {"working"}
     assert states[-1] == "done"
 
 
 def test_several_k_are_named_and_the_main_one_decides(app: App) -> None:
-    sheet = app.sheet("organism")
-    card = sheet.card(Head(7, 5))
+    records = app.records("organism")
+    card = records.head(Head(7, 5))
     assert (card.k, card.ccs, card.level, card.others) == (5, 5, "high", ((7, 5),))
-    assert sheet.k == 5
-    page = core.regions(app, opening.open_link(app, {"head": "L7.H5"}))["main"]
+    assert records.k == 5
+    page = regions(app, opening.open_link(app, {"head": "L7.H5"}))["main"]
     assert "2 further texts; CCS with them: 5 of 7" in page
     assert (len(card.texts), len(card.further)) == (5, 2)
     plots = [
-        core.regions(app, opening.open_link(app, {"tab": "paradox", "sets": sets}))["main"]
-        for sets in ("", "all")
+        regions(app, opening.open_link(app, {"tab": "paradox", "sets": sets}))["main"] for sets in ("", "all")
     ]
     assert ["high-CCS heads at K = 7" in plot for plot in plots] == [False, True]
 
 
 def test_direct_effects_stand_beside_total_ones(app: App) -> None:
-    page = core.regions(app, opening.open_link(app, {"tab": "paradox"}))["main"]
+    page = regions(app, opening.open_link(app, {"tab": "paradox"}))["main"]
     assert "Direct and total effect, organism" in page
     assert "top1 on world/subjects <b>0.90</b>" in page
 
 
 def test_fields_that_a_link_leaves_open_are_worked_examples(app: App) -> None:
     for tab in VIEWS:
-        page = core.regions(app, opening.open_link(app, {"tab": tab, "gallery": SMALL}))["main"]
+        page = regions(app, opening.open_link(app, {"tab": tab, "gallery": SMALL}))["main"]
         assert 'class="empty"' not in page, tab

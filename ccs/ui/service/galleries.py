@@ -1,4 +1,4 @@
-"""Pictures of people to be ranked: which galleries there are, and what a model makes of them."""
+"""Galleries, images of people to be ranked: which there are, and what a model makes of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
-from ccs.ui.service.cache import Budget, Memory
+from ccs.ui.service.cache import Cache, one
 
 DRAWN = {"world/faces": "faces", "world/counterfactuals": "counterfactuals"}
 MOST, STEP = 120, 10**11
@@ -26,33 +26,37 @@ PRUNED_BYTES = 512 * 2**20
 @dataclass
 class Seen:
     """A gallery through one model: activations below the first prunable layer (None where too large),
-    embeddings with nothing off [n, d], direct effects of each head [n, heads, d] (float16) once asked for."""
+    embeddings with nothing off [n, d], direct effects per head [n, heads, d] (float16) once asked for."""
 
     trunk: Trunk | None
     base: np.ndarray
-    pruned: Memory
     direct: np.ndarray | None = None
 
 
-def chunk(model: Model) -> int:
-    """Pictures between two reports of progress: about a second's work, for Cancel takes effect there."""
+def chunks(
+    model: Model, images: Sequence[Image.Image] | Trunk
+) -> Iterator[tuple[float, Sequence[Image.Image] | Trunk]]:
+    """Parts of about a second's work, for Cancel takes effect between two: (share done with it, part)."""
     passes = 24 * model.n_layers * model.tower.n_tokens * model.tower.width**2  # floating point operations
-    return int(min(MOST, max(4, STEP // passes)))
+    n, step = len(images), int(min(MOST, max(4, STEP // passes)))
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        part = images[start:stop] if isinstance(images, Trunk) else [images[i] for i in range(start, stop)]
+        yield stop / n, part
 
 
 class Galleries:
     """All galleries, each read once. Drawn faces always; others are added. Threads may share it.
 
-    `specs`: gallery -> what `ccs.ui.labelled.open_gallery` opens it by, for programs that open it too.
+    specs: gallery -> what `ccs.datasets.gallery.open_gallery` opens it by, for programs that open it too.
     """
 
     def __init__(self, others: Sequence[BiasSet] = (), specs: Mapping[str, str] | None = None) -> None:
         self.specs = dict(specs or {})
         self._sets: dict[str, BiasSet] = {one.name: one for one in others}
         self._names = (*DRAWN, *self._sets)
-        self._images: dict[str, tuple[Image.Image, ...]] = {}
-        self._seen = Memory(3)
-        self._budget = Budget(PRUNED_BYTES)
+        self._seen = Cache(3, one)
+        self._pruned = Cache(PRUNED_BYTES)
         self._lock = threading.Lock()
 
     @property
@@ -80,17 +84,15 @@ class Galleries:
             return
         images = self.get(name).images
         size = len(images) * model.tower.n_tokens * model.tower.width * 4
-        trunks, rows, step = [], [], chunk(model)
-        for start in range(0, len(images), step):
-            part = [images[i] for i in range(start, min(start + step, len(images)))]
+        trunks, rows = [], []
+        for share, part in chunks(model, images):
             trunk = model.trunk(part)
             rows.append(model.embed_images(trunk))
             if size <= TRUNK_BYTES:
                 trunks.append(trunk)
-            yield (start + len(part)) / len(images)
+            yield share
         whole = _joined(trunks) if trunks else None
-        found = Seen(whole, np.concatenate(rows), Memory(16, self._budget))
-        self._seen.get(key, lambda: found)
+        self._seen.get(key, lambda: Seen(whole, np.concatenate(rows)))
 
     def _of(self, model: Model, name: str) -> Seen:
         for _ in self.seen(model, name):
@@ -101,17 +103,17 @@ class Galleries:
 
     def known(self, model: Model, name: str) -> Seen | None:
         """What the model has made of the gallery so far; None before `seen` has run."""
-        key = (model.weights_hash, name)
-        return self._of(model, name) if key in self._seen else None
+        found: Seen | None = self._seen.find((model.weights_hash, name))
+        return found
 
     def base(self, model: Model, name: str) -> np.ndarray:
         """Embeddings [n, d] of the gallery with no head off."""
         return self._of(model, name).base
 
     def ready(self, model: Model, name: str, off: HeadSet) -> bool:
-        """Whether `pruned` is an instant away."""
+        """True if `embeddings` has the answer at once."""
         key = (model.weights_hash, name)
-        return key in self._seen and (not off or off in self._of(model, name).pruned)
+        return key in self._seen and (not off or (*key, off) in self._pruned)
 
     def estimate(self, model: Model, name: str, off: HeadSet) -> np.ndarray | None:
         """Embeddings [n, d] with the direct effects of the heads subtracted: instant once they are known.
@@ -130,16 +132,13 @@ class Galleries:
     def collect(self, model: Model, name: str) -> Iterator[float]:
         """Collect the direct effects that `estimate` needs, where they fit the memory set aside for them."""
         seen, images = self._of(model, name), self.get(name).images
-        heads = model.heads
-        if seen.direct is not None or len(images) * len(heads) * model.dim * 2 > DIRECT_BYTES:
+        if seen.direct is not None or len(images) * len(model.heads) * model.dim * 2 > DIRECT_BYTES:
             return
-        direct, step = np.empty((len(images), len(heads), model.dim), np.float16), chunk(model)
-        for start in range(0, len(images), step):
-            stop = min(start + step, len(images))
-            part = [images[i] for i in range(start, stop)] if seen.trunk is None else seen.trunk[start:stop]
-            direct[start:stop] = model.contributions(part, model.heads).direct
-            yield stop / len(images)
-        seen.direct = direct
+        rows = []
+        for share, part in chunks(model, images if seen.trunk is None else seen.trunk):
+            rows.append(model.contributions(part, model.heads).direct.astype(np.float16))
+            yield share
+        seen.direct = np.concatenate(rows)
 
     def pruned(self, model: Model, name: str, off: HeadSet) -> Iterator[float]:
         """Embed the gallery with the heads off, in the forward pass: yields the share that is done.
@@ -147,25 +146,22 @@ class Galleries:
         `embeddings` then has the answer.
         """
         yield from self.seen(model, name)
-        seen = self._of(model, name)
-        if not off or off in seen.pruned:
+        if self.ready(model, name, off):
             return
-        images, rows, step = self.get(name).images, [], chunk(model)
-        for start in range(0, len(images), step):
-            stop = min(start + step, len(images))
-            if seen.trunk is not None:
-                rows.append(model.embed_images(seen.trunk[start:stop], off))
-            else:
-                rows.append(model.embed_images([images[i] for i in range(start, stop)], off))
-            yield stop / len(images)
-        seen.pruned.get(off, lambda: np.concatenate(rows))
+        seen, rows = self._of(model, name), []
+        for share, part in chunks(model, self.get(name).images if seen.trunk is None else seen.trunk):
+            rows.append(model.embed_images(part, off))
+            yield share
+        self._pruned.get((model.weights_hash, name, off), lambda: np.concatenate(rows))
 
     def embeddings(self, model: Model, name: str, off: HeadSet) -> np.ndarray:
         """Embeddings [n, d] of the gallery with the heads at zero in the forward pass."""
         for _ in self.pruned(model, name, off):
             pass
-        seen = self._of(model, name)
-        return seen.base if not off else seen.pruned.get(off, lambda: seen.base)
+        if not off:
+            return self.base(model, name)
+        found: np.ndarray = self._pruned.find((model.weights_hash, name, off))
+        return found
 
 
 def _joined(trunks: Sequence[Trunk]) -> Trunk:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections.abc import Callable
+
+from cachetools import LRUCache, TTLCache
 
 import ccs
 from ccs.errors import InputError
@@ -14,35 +16,32 @@ KEPT = 2
 RETRY = 60.0  # seconds after which a model that could not be loaded is tried again
 
 
-class Shelf:
+class ModelCache:
     """Models by name, the least recently used one let go when a third is asked for. Threads may share it."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
-        self._models: OrderedDict[str, Model] = OrderedDict()
-        self._failed: dict[str, tuple[float, str]] = {}
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._models: LRUCache[str, Model] = LRUCache(KEPT)
+        self._failed: TTLCache[str, str] = TTLCache(100, RETRY, clock)
         self._lock = threading.Lock()
 
     def get(self, name: str) -> Model:
         """The model of that name; InputError where it cannot be had, for a minute without trying again."""
         with self._lock:
+            if name in self._failed:
+                raise InputError(self._failed[name])
             if name not in self._models:
-                when, words = self._failed.get(name, (-RETRY, ""))
-                if time.monotonic() - when < RETRY:
-                    raise InputError(words)
                 # Before the new one is there: three models at once may be more than the machine holds.
-                while len(self._models) >= self._kept:
-                    self._models.popitem(last=False)
+                while len(self._models) >= KEPT:
+                    self._models.popitem()
                 try:
                     self._models[name] = ccs.load(name)
                 except InputError as error:
-                    self._failed[name] = (time.monotonic(), str(error))
+                    self._failed[name] = str(error)
                     raise
-            self._models.move_to_end(name)
             return self._models[name]
 
     def loaded(self) -> tuple[str, ...]:
-        """Names of the models in memory, the most recently used one last."""
+        """Names of the models in memory."""
         return tuple(self._models)
 
 

@@ -1,42 +1,32 @@
-"""The view Classify: what the model answers to the visitor's pictures, before and after."""
+"""The view Classify: what the model answers to the visitor's images, before and after."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
+from markupsafe import Markup
+from PIL import Image
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
-from ccs.ui.page.parts import (
-    button,
-    csv_text,
-    empty,
-    esc,
-    figure,
-    number,
-    options,
-    percent,
-    points,
-    select,
-    waiting,
-)
-from ccs.ui.records import Sheet
+from ccs.ui.actions import Action, Fields, change
+from ccs.ui.app import App
+from ccs.ui.html import render
 from ccs.ui.service import attention
-from ccs.ui.service.pictures import embed, load_example, looks, pictures, seen
+from ccs.ui.service.pictures import SHOWN, embed, load_example, looks, parse_example, pictures, seen
 from ccs.ui.service.uploads import Picture, data_url
 from ccs.ui.session import Session
+from ccs.ui.state import LOOKS, State, one_of, template, texts
+from ccs.ui.views.base import Empty, Figure, View, model_lines, waiting
 
-if TYPE_CHECKING:
-    from ccs.ui.app import App
-
-SHOWN = 5
+LISTED = 5  # classes per image, before and after
 SIDE = 128  # pixels of an attention overlay
 TEMPLATES = ("a photo of a {}", "a picture of a {}", "{}")
-OWN = "the set’s own"
 
 
 @dataclass(frozen=True)
@@ -69,17 +59,15 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
 
 
-def asked(session: Session) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def asked(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(classes, templates) in force: what was typed, else those of the example's set."""
-    example = load_example(session.state.example)
-    classes = session.state.classes or example.classes
-    template = session.state.template
-    return classes, (template,) if template else example.templates
+    example = load_example(state.example)
+    return state.classes or example.classes, (state.template,) if state.template else example.templates
 
 
 def class_matrix(session: Session, model: Model) -> tuple[tuple[str, ...], np.ndarray]:
     """The classes in force and their unit weights [classes, d], kept for the next click."""
-    classes, templates = asked(session)
+    classes, templates = asked(session.state)
     key = ("classes", model.weights_hash, classes, templates)
     return classes, session.memory.get(key, lambda: class_weights(model, classes, templates))
 
@@ -89,13 +77,6 @@ def measure(session: Session, model: Model) -> tuple[tuple[str, ...], Comparison
     classes, weights = class_matrix(session, model)
     before, after = embed(session, model, [HeadSet(), session.state.off])
     return classes, compare(before, after, weights, model.logit_scale), (before * after).sum(axis=1)
-
-
-def check_template(template: str) -> str:
-    """The template, if it says where the class goes; empty means the set's own."""
-    if template and template.count("{}") != 1:
-        raise InputError(f"The template {template!r} must hold {{}} once, where the class goes.")
-    return template
 
 
 @dataclass(frozen=True)
@@ -126,156 +107,161 @@ def look(session: Session, model: Model) -> Look | None:
     )
 
 
-def render(app: App, session: Session, sheet: Sheet, whole: bool = True) -> str:
-    """The view as HTML. With `whole` False, without the answers of a model that is yet to be loaded."""
-    form = _form(session)
-    if not whole and session.state.model not in app.shelf.loaded():
-        return form + waiting(session.state.model)
-    try:
-        model = app.shelf.get(session.state.model)
-    except InputError as error:
-        return form + empty("This model cannot answer here", str(error))
-    classes, found, moved = measure(session, model)
-    looked = look(session, model)
-    small = seen(session, model)
-    cards = "".join(
-        _picture(p, classes, found, i, _pair(p, small[i], model, looked, i))
-        for i, p in enumerate(pictures(session))
-    )
-    _, templates = asked(session)
-    many = "the template" if len(templates) == 1 else f"{len(templates)} templates"
-    what = (
-        f"Zero-shot classification among {len(classes)} classes. Each class is written into {many} "
-        f"({esc(', '.join(templates))}); the picture’s probability for a class is the softmax of "
-        f"{model.logit_scale:.1f} times the cosine. <b>Before</b>: the whole model. <b>After</b>: the "
-        "outputs of the heads switched off are zero in the forward pass. <b>Margin</b>: first probability "
-        "less the second. Probabilities are among these classes only: even a picture of none of them gets "
-        "100% in sum. <b>Looks</b>: the attention of the CLS token, lit where there is much of it."
-    )
-    return (
-        form
-        + _lead(session, sheet, found, moved)
-        + figure(
-            "Before and after",
-            f'<div class="answers">{cards}</div>',
-            what=what,
-            unit="probability, %",
-            name="classify",
-            table=_saved(session, classes, found),
+def _classify(app: App, session: Session, fields: Fields) -> None:
+    classes = texts(str(fields.get("classes", "")))
+    chosen = template(str(fields.get("own") or fields.get("template") or ""))
+    # The set's own classes, untouched, stay its own: another example then brings its own.
+    if classes == asked(replace(session.state, classes=()))[0]:
+        classes = ()
+    change(session, classes=classes, template=chosen)
+
+
+def _own_classes(app: App, session: Session, fields: Fields) -> None:
+    change(session, classes=())
+
+
+def _look(app: App, session: Session, fields: Fields) -> None:
+    change(session, look=one_of(fields.get("value"), LOOKS, "attention"))
+
+
+class Classify(View):
+    """Zero-shot answers with all heads on and with some off."""
+
+    name = "classify"
+    title = "Classify"
+    purpose = "What the model answers to pictures, with all heads and without some."
+    actions: ClassVar[Mapping[str, Action]] = {
+        "classify": _classify,
+        "own-classes": _own_classes,
+        "look": _look,
+    }
+
+    def models(self, state: State) -> tuple[str, ...]:
+        return (state.model,)
+
+    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
+        state, name = session.state, session.state.model
+        templates = [
+            ("", "the set’s own"),
+            *((t, t) for t in dict.fromkeys((*TEMPLATES, state.template)) if t),
+        ]
+        whose = [("", "of the last layer"), ("head", f"of {state.head}"), ("none", "not shown")]
+        answer: Empty | Figure
+        if not complete and name not in app.model_cache.loaded():
+            answer = waiting(name)
+        else:
+            try:
+                answer = _answers(session, app.model_cache.get(name))
+            except InputError as error:
+                answer = Empty("This model cannot answer here", str(error))
+        return render(
+            "views/classify.html",
+            state=state,
+            classes=asked(state)[0],
+            templates=templates,
+            looks=[one for one in whose if state.head or one[0] != "head"],
+            answer=answer,
+            has_high=bool(app.records(name).level("high")),
         )
-    )
+
+    def figures(self, app: App, session: Session) -> list[Figure]:
+        return [_answers(session, app.model_cache.get(session.state.model))]
+
+    def snippet(self, app: App, session: Session) -> str:
+        return model_lines(session.state.model, session.state.off) + lines(session)
 
 
-def _lead(session: Session, sheet: Sheet, found: Comparison, moved: np.ndarray) -> str:
-    off, n = session.state.off, len(moved)
-    flips = int((found.before.argmax(1) != found.after.argmax(1)).sum())
-    if off:
-        return (
-            f"<p class=lead><b>{flips} of {n}</b> pictures get another answer with {len(off)} "
-            f"{'head' if len(off) == 1 else 'heads'} off. The embeddings keep a mean similarity of "
-            f"<b>{number(float(moved.mean()), 3)}</b> (1 is no change).</p>"
-        )
-    high = button("switch off the high-CCS heads", "preset", css="link", value="high")
-    return (
-        "<p class=lead>No head is switched off, so before and after agree. Click heads in the grid"
-        f"{', or ' + high if sheet.level('high') else ''}.</p>"
-    )
+@dataclass(frozen=True)
+class Answer:
+    """One picture on the page: its images by caption (None where no head is left to look), its first answers
+    and margins before and after, and (class, shares, ranks) of the classes listed."""
+
+    picture: Picture
+    images: tuple[tuple[str, str | None], ...]
+    first: tuple[str, str]
+    margins: tuple[float, float]
+    listed: Sequence[tuple[str, float, float, int, int]]
+
+    @property
+    def turned(self) -> bool:
+        """True if the first answer changes."""
+        return self.first[0] != self.first[1]
 
 
-def _saved(session: Session, classes: tuple[str, ...], found: Comparison) -> str:
-    return csv_text(
+def _answers(session: Session, model: Model) -> Figure:
+    classes, found, similarity = measure(session, model)
+    looked, small, shown = look(session, model), seen(session, model), pictures(session)
+    ranks, margins = (found.ranks(False), found.ranks(True)), (found.margin(False), found.margin(True))
+    rows, answers = [], []
+    for i, picture in enumerate(shown):
+        shares, places = (found.before[i], found.after[i]), (ranks[0][i], ranks[1][i])
+        table = [
+            (name, float(shares[0][j]), float(shares[1][j]), int(places[0][j]), int(places[1][j]))
+            for j, name in enumerate(classes)
+        ]
+        rows += [
+            [picture.name, name, round(b, 6), round(a, 6), *places, session.state.off]
+            for name, b, a, *places in table
+        ]
+        first = classes[int(shares[0].argmax())], classes[int(shares[1].argmax())]
+        listed = sorted((one for one in table if min(one[3:]) <= LISTED), key=lambda one: (one[4], one[3]))
+        change = float(margins[0][i]), float(margins[1][i])
+        answers.append(Answer(picture, _lit(model, small[i], looked, i), first, change, listed))
+    return Figure(
+        "classify",
+        "Before and after",
+        "probability, %",
         ["picture", "class", "before", "after", "rank before", "rank after", "heads off"],
-        [
-            [
-                p.name,
-                c,
-                f"{found.before[i, j]:.6f}",
-                f"{found.after[i, j]:.6f}",
-                found.ranks(False)[i, j],
-                found.ranks(True)[i, j],
-                session.state.off,
-            ]
-            for i, p in enumerate(pictures(session))
-            for j, c in enumerate(classes)
-        ],
+        rows,
+        {
+            "answers": answers,
+            "n": len(classes),
+            "templates": asked(session.state)[1],
+            "scale": model.logit_scale,
+            "words": "" if looked is None else looked.words,
+            "similarity": float(similarity.mean()),
+        },
     )
 
 
-def _form(session: Session) -> str:
-    state = session.state
-    classes, _ = asked(session)
-    choices = [("", OWN), *((t, t) for t in TEMPLATES)]
-    if state.template and state.template not in TEMPLATES:
-        choices.append((state.template, state.template))
-    own = button("Classes of the example’s set", "own-classes") if state.classes else ""
-    whose = [("", "of the last layer"), ("head", f"of {state.head}"), ("none", "not shown")]
-    looks = select("Attention", "look", [one for one in whose if state.head or one[0] != "head"], state.look)
-    return (
-        '<form class="panel ask" data-do="classify"><div class="row"><label class="field grow"><span>'
-        "Classes, one a line or "
-        'between commas</span><textarea name="classes" rows="3" maxlength="20000">'
-        f"{esc(', '.join(classes))}</textarea></label>"
-        '<div class="stack"><label class="field"><span>Template</span><select name="template">'
-        f"{options(choices, state.template)}</select></label>"
-        '<label class="field"><span>or one of your own</span><input name="own" maxlength="200" '
-        'placeholder="a drawing of a {}"></label></div></div>'
-        f'<div class="row"><button type="submit" class="primary">Classify</button>{own}{looks}</div></form>'
-    )
-
-
-def _pair(picture: Picture, small: object, model: Model, looked: Look | None, index: int) -> str:
-    """The picture, and beside it where the model looks, before and after."""
-    from PIL import Image
-
-    assert isinstance(small, Image.Image)
-    shown = f'<figure><img src="{picture.thumb}" alt="{esc(picture.name)}"></figure>'
+def _lit(
+    model: Model, image: Image.Image, looked: Look | None, index: int
+) -> tuple[tuple[str, str | None], ...]:
+    """Where the model looks in a picture, before and after: captions with `data:` URLs."""
     if looked is None:
-        return shown
-    for title, maps in (("before", looked.before), ("after", looked.after)):
-        if maps is None:
-            shown += '<figure class="gone"><div>off</div><figcaption>after</figcaption></figure>'
-            continue
-        lit = data_url(attention.overlay(model, small, maps[index], SIDE))
-        words = f"{esc(picture.name)}, lit where {esc(looked.words)}, {title}"
-        shown += f'<figure><img src="{lit}" alt="{words}"><figcaption>{title}</figcaption></figure>'
-    return shown
+        return ()
+    both = (("before", looked.before), ("after", looked.after))
+    return tuple(
+        (title, None if maps is None else data_url(attention.overlay(model, image, maps[index], SIDE)))
+        for title, maps in both
+    )
 
 
-def _picture(picture: Picture, classes: tuple[str, ...], found: Comparison, index: int, images: str) -> str:
-    before, after = found.before[index], found.after[index]
-    ranks = found.ranks(False)[index], found.ranks(True)[index]
-    listed = [j for j in np.argsort(ranks[0]) if ranks[0][j] <= SHOWN or ranks[1][j] <= SHOWN]
-    listed.sort(key=lambda j: (ranks[1][j], ranks[0][j]))
-    rows = "".join(
-        f'<tr{" class=first" if ranks[1][j] == 1 else ""}><th scope="row">{esc(classes[j])}</th>'
-        f'<td><span class="pair"><span class="bar before"><span style="width:{100 * before[j]:.2f}%"></span>'
-        f"<b>{percent(before[j])}</b></span>"
-        f'<span class="bar after"><span style="width:{100 * after[j]:.2f}%"></span><b>{percent(after[j])}</b>'
-        "</span></span></td>"
-        f'<td class="num">{_moved(int(ranks[0][j]), int(ranks[1][j]))}</td></tr>'
-        for j in listed
-    )
-    first, new = classes[int(before.argmax())], classes[int(after.argmax())]
-    verdict = (
-        f'{esc(first)} <b class="flip">→ {esc(new)}</b>'
-        if first != new
-        else f'{esc(first)} <small class="muted">before and after</small>'
-    )
-    margins = float(found.margin(False)[index]), float(found.margin(True)[index])
-    source = "drawn as" if picture.drawn else "file"
+def lines(session: Session) -> str:
+    """Lines of a program that classify the visitor's images with `model`, before and after `off`."""
+    classes, templates = asked(session.state)
+    if session.uploads:
+        names = [picture.name for picture in session.uploads]
+        images = (
+            "from pathlib import Path\n\nfrom ccs.ui.service.uploads import read  # turns, scales and crops "
+            f"as the page does\n\nimages = [read(Path(name)).image for name in {names!r}]\n"
+        )
+    else:
+        name, page = parse_example(session.state.example)
+        images = (
+            f"from ccs.world import sets\n\ndrawn = sets.classification_set({name!r})\n"
+            f"images = [drawn.images[i * 7 % len(drawn.images)] for i in range({page * SHOWN}, "
+            f"{(page + 1) * SHOWN})]\n"
+        )
     return (
-        f'<article class="answer"><div class="looks">{images}</div><div class="subject"><h4>{verdict}</h4>'
-        f'<p class="muted">{source} <b>{esc(picture.name)}</b> · margin {percent(margins[0])} → '
-        f"{percent(margins[1])} ({points(margins[1] - margins[0])})</p></div>"
-        '<table><thead><tr><th scope="col">class</th><th scope="col"><i class="key before"></i>before '
-        '<i class="key after"></i>after</th><th scope="col" class="num">rank</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></article>"
+        "\nimport numpy as np\nfrom ccs.measures.accuracy import class_weights\n"
+        f"{images}classes = {list(classes)!r}\n"
+        f"weights = class_weights(model, classes, {list(templates)!r})\n"
+        'for name, heads in (("before", ccs.HeadSet()), ("after", off)):\n'
+        "    logits = model.logit_scale * model.embed_images(images, heads) @ weights.T\n"
+        "    shares = np.exp(logits - logits.max(axis=1, keepdims=True))\n"
+        "    shares /= shares.sum(axis=1, keepdims=True)\n"
+        "    for row in shares:\n"
+        "        best = row.argsort()[::-1][:5]\n"
+        '        print(name, ", ".join(f"{classes[i]} {row[i]:.4f}" for i in best))\n'
     )
-
-
-def _moved(before: int, after: int) -> str:
-    """A rank and how it changed, in words for a screen reader and a sign for the eye."""
-    if before == after:
-        return f"{after}"
-    sign = "▲" if after < before else "▼"
-    return f'{after} <span class="moved" title="was {before}">{sign}{abs(before - after)}</span>'

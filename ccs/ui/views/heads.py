@@ -1,223 +1,282 @@
-"""The view Heads: what one head has learned, by its texts, its pictures, and what its absence does."""
+"""The view Heads: what one head has learned, by its texts, its images, and what its absence does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
-from ccs.ui.page.parts import button, csv_text, empty, esc, figure, head_row, percent, waiting
-from ccs.ui.records import Card, Sheet, Text
-from ccs.ui.service import attention
+from ccs.ui.actions import Action, Fields, change, parse_heads, set_model
+from ccs.ui.app import App
+from ccs.ui.html import percent, render
+from ccs.ui.presets import LEVELS
+from ccs.ui.records import HeadRecord, JudgeVerdict
+from ccs.ui.service import attention, top_activating
 from ccs.ui.service.pictures import looks, pictures, seen
 from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session
-from ccs.ui.views import comparison, driving, effects
+from ccs.ui.state import State, parse_int
+from ccs.ui.views import classify, effects
+from ccs.ui.views.base import Empty, Figure, View, model_lines, run_lines, waiting
 
-if TYPE_CHECKING:
-    from ccs.ui.app import App
-
-
-def prepare(app: App, session: Session) -> Iterator[tuple[float, str]]:
-    """The long work before the view is whole: yields (share done, what is being done)."""
-    for model in shown(app, session):
-        for share in driving.collect(app, model):
-            yield share, f"Looking at {driving.DRAWN} drawn pictures"
+Part = Figure | Empty | None
 
 
-def shown(app: App, session: Session) -> list[Model]:
-    """The models of the heads on the page that have texts for pictures to be ranked by."""
+@dataclass(frozen=True)
+class Card:
+    """One head on the page. off: the heads switched off, None where the card has no buttons."""
+
+    record: HeadRecord
+    model: str
+    parts: tuple[Part, ...]
+    off: HeadSet | None
+
+
+def _inspect(app: App, session: Session, fields: Fields) -> None:
+    (head,) = parse_heads(app, session, str(fields.get("head", "")))
+    change(session, head=head, text=0, tab=Heads.name)
+    session.click = Heads.click
+
+
+def _text(app: App, session: Session, fields: Fields) -> None:
+    change(session, text=parse_int(fields.get("index"), "text’s number"))
+
+
+def _swap(app: App, session: Session, fields: Fields) -> None:
+    """The other head becomes the first, and the first the other."""
+    state = session.state
+    if state.other_head is None:
+        raise InputError("There is no other head to swap with.")
+    if state.other_model:
+        set_model(app, session, {"value": state.other_model})
+    other = state.model if state.other_model else ""
+    change(session, head=state.other_head, other_head=state.head, other_model=other, text=0)
+
+
+def _other_model(app: App, session: Session, fields: Fields) -> None:
+    name = app.known_model(fields.get("value"))
+    if name == session.state.model:
+        change(session, other_model="", other_head=None)
+    else:
+        change(session, other_model=name, other_head=app.best_head(name))
+
+
+def _other_head(app: App, session: Session, fields: Fields) -> None:
+    text, model = str(fields.get("value", "")), session.state.other_model or session.state.model
+    if not text:
+        change(session, other_head=None, other_model="")
+        return
+    head = Head.parse(text)
+    if head not in app.heads(model):
+        raise InputError(f"{head} is not in {model}.")
+    change(session, other_head=head)
+
+
+class Heads(View):
+    """The card of one head, or of two side by side."""
+
+    name = "heads"
+    title = "Heads"
+    purpose = "What each attention head writes about, by the texts that describe it."
+    click = "inspect"
+    actions: ClassVar[Mapping[str, Action]] = {
+        "inspect": _inspect,
+        "text": _text,
+        "swap": _swap,
+        "other-model": _other_model,
+        "other-head": _other_head,
+    }
+
+    def models(self, state: State) -> tuple[str, ...]:
+        other = state.other_model if state.other_head is not None else ""
+        return tuple(filter(None, (other, state.model)))
+
+    def pending(self, app: App, session: Session) -> bool:
+        return any(model.weights_hash not in app.top_activating for model in _described(app, session))
+
+    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
+        for model in _described(app, session):
+            for share in top_activating.collect(app.top_activating, model):
+                yield share, f"Looking at {top_activating.DRAWN} drawn pictures"
+
+    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
+        state = session.state
+        if state.head is None:
+            return render("views/heads.html", cards=[])
+        cards = [_card(app, session, state.model, state.head, complete)]
+        other = state.other_model or state.model
+        if state.other_head is not None:
+            cards.append(_card(app, session, other, state.other_head, complete))
+        records = app.records(other)
+        heads = [(str(h), f"{h} · {r.label or 'no concept'} · {r.score}")
+                 for h in app.heads(other) for r in (records.head(h),)]  # fmt: skip
+        return render(
+            "views/heads.html",
+            cards=cards,
+            alone=_alone(app, session, state.head, complete),
+            models=_two_models(app, state),
+            choices=[(n, n if n != state.model else f"{n} (this one)") for n in app.models],
+            heads=[("", "no other head"), *heads],
+            other=other,
+            state=state,
+        )
+
+    def figures(self, app: App, session: Session) -> list[Figure]:
+        """The figures of the head's tables: they need no model."""
+        state = session.state
+        if state.head is None:
+            raise InputError(f"{state.model} has no head to show.")
+        records = app.records(state.model)
+        found = [_texts(records.head(state.head), -1), *effects.tables(records, state.head)]
+        return [figure for figure in found if isinstance(figure, Figure)]
+
+    def snippet(self, app: App, session: Session) -> str:
+        head, state = session.state.head, session.state
+        if head is None:
+            return model_lines(state.model, state.off) + classify.lines(session)
+        texts = (
+            f'texts = run.table("spans").query("layer == {head.layer} and head == {head.head}")\n'
+            'for row in texts.itertuples():\n    print(row.rank + 1, row.text, f"{row.share:.1%}")\n\n'
+        )
+        return run_lines(app, state.model) + texts + model_lines(state.model, head) + classify.lines(session)
+
+
+def _described(app: App, session: Session) -> list[Model]:
+    """The models of the heads on the page that have texts for images to be ranked by."""
     state, names = session.state, []
     for name, head in ((state.model, state.head), (state.other_model or state.model, state.other_head)):
-        if head is not None and app.sheet(name).card(head).texts and name not in names:
+        if head is not None and app.records(name).head(head).texts and name not in names:
             names.append(name)
-    return [app.shelf.get(name) for name in names]
+    return [app.model_cache.get(name) for name in names]
 
 
-def render(app: App, session: Session, sheet: Sheet, whole: bool = True) -> str:
-    """The view as HTML. With `whole` False, what stands in the tables and what is known already."""
-    state = session.state
-    if state.head is None:
-        return empty(
-            "Choose a head",
-            "Each cell of the grid is one attention head. Click one to see what it has learned.",
-        )
-    form = comparison.form(app, session)
-    card = sheet.card(state.head)
-    parts = _parts(app, session, sheet, card, whole)
-    title, rest = _title(card, sheet.model, state.off), _alone(app, session, card, whole)
-    if state.other_head is None:
-        return title + form + "".join([*parts[:3], rest, *parts[3:]])
-    other = app.sheet(state.other_model or state.model)
-    beside = other.card(state.other_head)
-    cells = [title, _title(beside, other.model)]
-    for one, two in zip(parts, _parts(app, session, other, beside, whole), strict=True):
-        cells += [one, two] if one or two else []
-    pairs = "".join(f'<div class="card">{cell}</div>' for cell in cells)
-    return f'{form}<div class="two">{pairs}</div>{rest}{comparison.models(app, session)}'
+def _card(app: App, session: Session, name: str, head: Head, complete: bool) -> Card:
+    """Texts, attention, top activating images, effects, selectivity; None for a part that there is not."""
+    state, records = session.state, app.records(name)
+    record, first = records.head(head), (name, head) == (state.model, state.head)
+    effect, selectivity = effects.tables(records, head)
+    live: tuple[Part, Part] = (waiting(name), None)
+    if complete or name in app.model_cache.loaded():
+        try:
+            model = app.model_cache.get(name)
+            images = _top_activating(app, model, record, complete, state.text if first else 0)
+            live = _attention(session, model, head), images
+        except InputError as error:
+            live = (
+                Empty("The model itself is not here", f"{error} What stands here is from its tables."),
+                None,
+            )
+    texts = _texts(record, state.text if first else -1)
+    return Card(record, name, (texts, *live, effect, selectivity), state.off if first else None)
 
 
-def _parts(app: App, session: Session, sheet: Sheet, card: Card, whole: bool) -> list[str]:
-    """What is shown of a head: texts, looks, driving pictures, effects, selectivity; "" for none."""
-    first = (sheet.model, card.head) == (session.state.model, session.state.head)
-    texts = _texts(card, session.state.text if first else -1)
-    effect, selectivity = effects.tables(sheet, card.head)
-    if not whole and sheet.model not in app.shelf.loaded():
-        return [texts, waiting(sheet.model), "", effect, selectivity]
-    try:
-        model = app.shelf.get(sheet.model)
-        looks = _looks(session, model, card)
-        drive = driving.render(app, session, model, card, whole, text=None if first else 0)
-    except InputError as error:
-        told = f"{error} What stands here is from its tables."
-        return [texts, empty("The model itself is not here", told), "", effect, selectivity]
-    return [texts, looks, drive, effect, selectivity]
-
-
-def _alone(app: App, session: Session, card: Card, whole: bool) -> str:
-    """What the head's absence does to the visitor's pictures, where the model is here."""
+def _alone(app: App, session: Session, head: Head, complete: bool) -> Figure | None:
+    """What the head's absence does to the visitor's images, where the model is here."""
     name = session.state.model
-    if not whole and name not in app.shelf.loaded():
-        return ""
+    if not complete and name not in app.model_cache.loaded():
+        return None
     try:
-        return effects.alone(session, app.shelf.get(name), card.head)
+        return effects.alone(session, app.model_cache.get(name), head)
     except InputError:
-        return ""  # said above
+        return None  # said above
 
 
-def _title(card: Card, model: str, off: HeadSet | None = None) -> str:
-    """The card's head; with `off`, the heads switched off, buttons that switch this one."""
-    score = f"{card.score} of {card.k}" if card.k else "not scored"
-    facts = [f"<b>CCS {score}</b> ({esc(card.level_name)})"] if card.k else ["<b>not scored</b>"]
-    if card.share is not None:
-        facts.append(f"its texts explain {percent(card.share, 0)} of its variance")
-    if card.labeler:
-        facts.append(f"concept named by <code>{esc(card.labeler)}</code>")
-    switch = ""
-    if off is not None:
-        is_off = card.head in off
-        words = "Switch it on again" if is_off else "Switch it off"
-        switch = button(words, "toggle", css="primary", head=card.head)
-        if off != HeadSet([card.head]):
-            switch += button("Switch off this one alone", "off", off=card.head)
-    return (
-        f'<div class="card-title"><div><p class="over">{esc(model)} · layer {card.head.layer}, head '
-        f"{card.head.head}</p>"
-        f'<h2>{card.head} <span class="concept">{esc(card.label or "no concept")}</span></h2>'
-        f'<p>{" · ".join(facts)}</p></div><div class="buttons">{switch}</div></div>'
+def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:
+    """The head's texts. chosen: the number of the text that images are ranked by; below 0 for no buttons."""
+    if not record.texts:
+        return Empty("No texts", "There are no tables for this head, so what it writes about is not known.")
+    judges = [v.judge for v in record.texts[0].verdicts]
+    rows = [
+        [record.head, i, t.text, t.concept, round(t.share, 6),
+         *(cell for v in t.verdicts for cell in (verdict_word(v), v.why))]
+        for i, t in enumerate((*record.texts, *record.further), 1)
+    ]  # fmt: skip
+    said = [f"{judge} {part}" for judge in judges for part in ("verdict", "reason")]
+    return Figure(
+        "texts",
+        f"Texts that describe {record.head}",
+        "share of the head’s variance, %",
+        ["head", "rank", "text", "concept", "share", *said],
+        rows,
+        {"record": record, "judges": judges, "chosen": chosen, "word": verdict_word},
+        of=str(record.head),
     )
 
 
-def _texts(card: Card, chosen: int) -> str:
-    if not card.texts:
-        return empty("No texts", "There are no tables for this head, so what it writes about is not known.")
-    judges = [v.judge for v in card.texts[0].verdicts]
-    rows = "".join(_text_row(rank, text, chosen) for rank, text in enumerate(card.texts))
-    more = "".join(_text_row(rank, text, -1) for rank, text in enumerate(card.further, len(card.texts)))
-    header = head_row("", "text", "share", *judges)
-    if more:
-        counted = ", ".join(f"{n} of {k}" for k, n in card.others) or "unknown"
-        more = (
-            f'<details class="more"><summary>{len(card.further)} further texts; CCS with them: {counted}'
-            f'</summary><table class="texts">{header}<tbody>{more}</tbody></table></details>'
-        )
-    saved = csv_text(
-        ["head", "rank", "text", "concept", "share", *(f"{j} {part}" for j in judges for part in _SAID)],
-        [
-            [
-                card.head,
-                i + 1,
-                t.text,
-                t.concept,
-                f"{t.share:.6f}",
-                *(cell for v in t.verdicts for cell in (_word(v.verdict), v.why)),
-            ]
-            for i, t in enumerate((*card.texts, *card.further))
-        ],
-    )
-    what = (
-        "TEXTSPAN picks, one after another, the texts whose directions explain most of what this head writes "
-        "into the image embedding. <b>Share</b>: of the head’s variance, by the text and not by those before "
-        "it. Each judge says whether a text fits the head’s concept. The <b>CCS</b> counts the texts that "
-        f"all judges accept: here {card.score} of {card.k}. A missing verdict makes it unknown, never lower. "
-        "Judges named <code>tags</code> are stand-ins that compare the texts’ own tags; they are not "
-        "language models."
-    )
-    return figure(
-        f"Texts that describe {card.head}",
-        f'<table class="texts">{header}<tbody>{rows}</tbody></table>{more}',
-        what=what,
-        unit="share of the head’s variance, %",
-        name=f"texts-{card.head}",
-        table=saved,
-    )
+def verdict_word(said: JudgeVerdict) -> str:
+    """A verdict as a word: yes, no or unscored."""
+    return "unscored" if said.verdict is None else "yes" if said.verdict else "no"
 
 
-_SAID = ("verdict", "reason")
-
-
-def _text_row(rank: int, text: Text, chosen: int) -> str:
-    verdicts = "".join(
-        f'<td><span class="verdict {_word(v.verdict)}">{_mark(v.verdict)}</span>'
-        + (f"<small>{esc(v.why)}</small>" if v.why else "")
-        + "</td>"
-        for v in text.verdicts
-    )
-    words = esc(text.text)
-    if chosen >= 0:
-        pressed = str(rank == chosen).lower()
-        words = (
-            f'<button type="button" class="link" data-do="text" data-index="{rank}" '
-            f'aria-pressed="{pressed}">{words}</button>'
-        )
-    tag = f"<small>{esc(text.concept)}</small>" if text.concept else ""
-    return (
-        f"<tr><td>{rank + 1}</td><td>{words}{tag}</td>"
-        f'<td class="num"><span class="bar plain"><span style="width:{min(100.0, 100 * text.share):.1f}%">'
-        "</span>"
-        f"<b>{percent(text.share)}</b></span></td>{verdicts}</tr>"
-    )
-
-
-def _word(verdict: bool | None) -> str:
-    return "unscored" if verdict is None else "yes" if verdict else "no"
-
-
-def _mark(verdict: bool | None) -> str:
-    return "? unscored" if verdict is None else "✓ yes" if verdict else "✗ no"
-
-
-def _looks(session: Session, model: Model, card: Card) -> str:
-    """Where the head looks in the visitor's pictures."""
+def _attention(session: Session, model: Model, head: Head) -> Figure:
+    """Where the head looks in the visitor's images."""
     shown, small = pictures(session), seen(session, model)
-    maps = looks(session, model, card.head.layer, session.state.off)[:, card.head.head]
-    figures = "".join(
-        f'<figure><img src="{data_url(attention.overlay(model, image, row))}" alt="{esc(p.name)}, lit '
-        f'where {card.head} looks">'
-        f"<figcaption>{esc(p.name)}<br><small>{percent(1 - float(row[0]), 0)} on the picture</small>"
-        "</figcaption></figure>"
-        for p, image, row in zip(shown, small, maps, strict=True)
-    )
-    saved = csv_text(
-        ["picture", "row", "column", "attention"],
-        [
-            [p.name, y, x, f"{value:.5f}"]
-            for p, row in zip(shown, maps, strict=True)
-            for (y, x), value in np.ndenumerate(attention.patches(model, row))
-        ],
-    )
-    return figure(
+    maps = looks(session, model, head.layer, session.state.off)[:, head.head]
+    rows = [
+        [picture.name, y, x, round(float(value), 5)]
+        for picture, row in zip(shown, maps, strict=True)
+        for (y, x), value in np.ndenumerate(attention.patches(model, row))
+    ]
+    lit = [
+        (picture.name, data_url(attention.overlay(model, image, row)), percent(1 - float(row[0]), 0))
+        for picture, image, row in zip(shown, small, maps, strict=True)
+    ]
+    return Figure(
+        "attention",
         "Where it looks",
-        f'<div class="strip">{figures}</div>',
-        what="The attention of the CLS token, which becomes the image embedding, over the patches of each "
-        "picture. Lit: much attention; dark: little, from the least to the most attended patch of that "
-        "picture. The rest of the attention, up to 100%, stays on the CLS token itself. Attention says where "
-        "a head reads, not what it writes.",
-        unit="attention, share of 1",
-        name=f"attention-{card.head}",
-        table=saved,
+        "attention, share of 1",
+        ["picture", "row", "column", "attention"],
+        rows,
+        {"head": head, "lit": lit},
+        of=str(head),
     )
+
+
+def _top_activating(app: App, model: Model, record: HeadRecord, complete: bool, text: int) -> Part:
+    """Drawn images by the head's text of that number; as long as `complete` is False only if seen already."""
+    if not record.texts:
+        return None
+    chosen = record.texts[min(text, len(record.texts) - 1)].text
+    if complete:
+        for _ in top_activating.collect(app.top_activating, model):
+            pass
+    found = top_activating.top_activating(app.top_activating, model, record.head, chosen)
+    if found is None:
+        return Empty(
+            f"Pictures that move {record.head} along “{chosen}”",
+            f"They are looked for among {top_activating.DRAWN} drawn pictures, which takes this model a "
+            "while.",
+            again="Look for them",
+        )
+    names = top_activating.drawn()[0]
+    ends = [
+        (title, [(names[i], top_activating.thumb(i), z) for i, z in part])
+        for title, part in (("most towards", found.most), ("most away from", found.least))
+    ]
+    return Figure(
+        "top-activating",
+        f"Pictures that move it along “{chosen}”",
+        "standard deviations",
+        ["picture", "text", "standard deviations"],
+        [[names[i], chosen, round(z, 4)] for i, z in (*found.most, *found.least)],
+        {"ends": ends, "drawn": top_activating.DRAWN},
+        of=str(record.head),
+    )
+
+
+def _two_models(app: App, state: State) -> Figure | None:
+    """How many heads of two models stand at each level and for each concept."""
+    mine, other = app.records(state.model), app.records(state.other_model)
+    if not state.other_model or state.other_head is None or not (mine.heads and other.heads):
+        return None
+    rows: list[tuple[str, int, int]] = [("heads", len(mine.heads), len(other.heads))]
+    rows += [(f"{level} CCS", len(mine.level(level)), len(other.level(level))) for level in LEVELS]
+    concepts = sorted({*mine.concepts, *other.concepts})
+    rows += [(concept, len(mine.concept(concept)), len(other.concept(concept))) for concept in concepts]
+    return Figure("two-models", "Two models by concept", "heads", ["", mine.model, other.model], rows)

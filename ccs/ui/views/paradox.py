@@ -2,120 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-import pandas as pd
+from markupsafe import Markup, escape
 
-from ccs.ui.page.charts import Point, scatter
-from ccs.ui.page.parts import button, csv_text, empty, esc, figure, head_row, interval, options, scroll
+from ccs.errors import InputError
+from ccs.plans import PlanName
+from ccs.results import queries
+from ccs.ui.actions import Action, Fields, change, parse_heads, set_model, set_off
+from ccs.ui.app import App
+from ccs.ui.html import render
 from ccs.ui.session import Session
-from ccs.ui.state import State
-from ccs.ui.views import directs
-from ccs.ui.views.plans import (
-    PUBLISHED_SET,
-    Choice,
-    Measured,
-    choices,
-    fairness_rows,
-    measured,
-    published,
-    quality_rows,
-)
-
-if TYPE_CHECKING:
-    from ccs.ui.app import App
+from ccs.ui.state import SETS, State, line, one_of
+from ccs.ui.views.base import Empty, Figure, View, run_lines
+from ccs.ui.views.charts import SHAPES, Point, scatter
+from ccs.ui.views.effects import nan
+from ccs.ui.views.points import PUBLISHED_SET, Choice, Measured, fairnesses, measured, published, qualities
 
 SHOWN_ROWS = 24
+DIRECT = ("high", "moderate", "low", "concept")  # plans whose direct effects are shown
+COLUMNS = (
+    *("model", "plan", "seed", "heads", "n heads"),
+    *(f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in ("", " low", " high")),
+)
+DIRECT_COLUMNS = (
+    *("plan", "seed", "heads", "n_heads", "dataset", "metric", "factor"),
+    *("direct", "direct_low", "direct_high", "direct_p_value"),
+    *("total", "total_low", "total_high", "total_p_value"),
+)
 
 
-def axes(app: App, session: Session) -> tuple[Choice, Choice] | None:
-    """The quantities across and up that are shown; None where there is nothing to show."""
-    quality, fairness = quality_rows(app), fairness_rows(app)
-    if not len(quality) or not len(fairness):
-        return None
-    first, second = choices(quality, "quality"), choices(fairness, "fairness")
-    x = next((c for c in first if c.key == session.state.quality), first[0])
-    y = next((c for c in second if c.key == session.state.fairness), second[0])
+def axes(app: App, state: State) -> tuple[Choice, Choice]:
+    """The quantities across and up that are shown; InputError where there is nothing to show."""
+    first, second = qualities(app), fairnesses(app)
+    if not first or not second:
+        raise InputError("There are no tables pruning and bias yet.")
+    x = next((c for c in first if c.key == state.quality), first[0])
+    y = next((c for c in second if c.key == state.fairness), second[0])
     return x, y
 
 
-def render(app: App, session: Session) -> str:
-    """The view as HTML."""
-    chosen = axes(app, session)
-    if chosen is None:
-        return empty(
-            "Nothing measured yet",
-            "This view needs the tables pruning and bias of at least one model. Compute them with: python -m "
-            "batch.compute",
+def _points(app: App, session: Session, fields: Fields) -> None:
+    change(
+        session,
+        quality=line(str(fields.get("quality", ""))),
+        fairness=line(str(fields.get("fairness", ""))),
+        published="" if fields.get("published") else "no",
+        sets=one_of(fields.get("sets", ""), SETS, "sets"),
+    )
+
+
+def _plan(app: App, session: Session, fields: Fields) -> None:
+    model = str(fields.get("model", ""))
+    if model != session.state.model:
+        set_model(app, session, {"value": model})
+    set_off(session, parse_heads(app, session, str(fields.get("heads", ""))))
+
+
+class Paradox(View):
+    """All measured plans in one plot."""
+
+    name = "paradox"
+    title = "Paradox"
+    purpose = "Every measured set of heads: what it costs in accuracy, what it does to bias."
+    actions: ClassVar[Mapping[str, Action]] = {"points": _points, "plan": _plan}
+
+    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
+        state = session.state
+        try:
+            x, y = axes(app, state)
+        except InputError:
+            words = "This view needs the tables pruning and bias of at least one model. Compute them with: "
+            return escape(Empty("Nothing measured yet", words + "python -m batch.compute"))
+        every, ours, printed = _measured(app, state, x, y)
+        return render(
+            "views/paradox.html",
+            x=x,
+            y=y,
+            state=state,
+            qualities=[(c.key, c.words) for c in qualities(app)],
+            fairnesses=[(c.key, c.words) for c in fairnesses(app)],
+            any_k=any(one.plan.k for one in every),
+            printed=printed,
+            high=next((one for one in ours if one.plan == PlanName("high")), None),
+            figures=self.figures(app, session),
         )
-    (x, y), state = chosen, session.state
-    quality, fairness = quality_rows(app), fairness_rows(app)
-    every = measured(quality, fairness, x.key, y.key)
-    ours = every if state.sets == "all" else [one for one in every if not one.at_k]
-    printed = published(y.key.split("|")[1]) if y.key.endswith("|correct") else []
-    shown = [] if state.published == "no" else printed
-    more = ""
-    if any(one.at_k for one in every):
-        more += _select("Sets", "sets", [("", "of the main K"), ("all", "of every K")], state.sets)
-    if printed:
-        checked = " checked" if shown else ""
-        more += (
-            f'<label class="check"><input type="checkbox" name="published" value="1"{checked}><span>the '
-            "study’s points</span></label>"
+
+    def figures(self, app: App, session: Session) -> list[Figure]:
+        state = session.state
+        x, y = axes(app, state)
+        _, ours, printed = _measured(app, state, x, y)
+        if state.published == "no":
+            printed = []
+        found = [_plot(ours, printed, x, y, state), _table(ours, printed, state), _direct(app, state, y)]
+        return [figure for figure in found if figure is not None]
+
+    def snippet(self, app: App, session: Session) -> str:
+        x, y = axes(app, session.state)
+        dataset, extra, metric = x.columns
+        shown, attribute, target, mode = y.columns
+        table, column = ("pruning", "subset") if metric == "top1" else ("retrieval", "direction")
+        quality = {"dataset": dataset, column: extra, "metric": metric}
+        fairness = {"dataset": shown, "attribute": attribute, "target": target, "mode": mode}
+        return (
+            run_lines(app, session.state.model)
+            + _rows("quality", table, quality)
+            + _rows("fairness", "bias", {**fairness, "occupation": "", "metric": "MaxSkew mean"})
+            + 'both = quality.merge(fairness, on=["plan", "seed", "heads"], suffixes=("", " of MaxSkew"))\n'
+            'both = both[both["plan"] != "none"]\n'
+            'print(both[["plan", "seed", "difference", "difference of MaxSkew"]].to_string(index=False))\n'
         )
-    else:
-        more += '<input type="hidden" name="published" value="1">'
-    form = (
-        '<form class="panel ask" data-do="points" data-live="1"><div class="row">'
-        f"{_select('Across: change of', 'quality', _listed(quality, 'quality'), x.key)}"
-        f"{_select('Up: change of MaxSkew by', 'fairness', _listed(fairness, 'fairness'), y.key)}"
-        f"{more}</div></form>"
-    )
-    return (
-        form
-        + _lead(ours, x, y)
-        + _plot(ours, shown, x, y, state)
-        + _table(ours, shown, state)
-        + directs.render(app, session, y.key)
-    )
 
 
-def _listed(rows: pd.DataFrame, kind: str) -> list[tuple[str, str]]:
-    return [(one.key, one.words) for one in choices(rows, kind)]
+def _rows(name: str, table: str, wanted: Mapping[str, str]) -> str:
+    """Lines that choose the rows of a table; an empty seed, of a mean over seeds, becomes -1 to join on."""
+    lines = [f'{name} = run.table({table!r})\n{name} = {name}.assign(seed={name}["seed"].fillna(-1))\n']
+    lines += [f"{name} = {name}[{name}[{key!r}].fillna('') == {value!r}]\n" for key, value in wanted.items()]
+    return "".join(lines)
 
 
-def _select(label: str, name: str, listed: list[tuple[str, str]], chosen: str) -> str:
-    return (
-        f'<label class="field grow"><span>{label}</span><select name="{name}">{options(listed, chosen)}'
-        "</select></label>"
-    )
+def _measured(
+    app: App, state: State, x: Choice, y: Choice
+) -> tuple[list[Measured], list[Measured], list[Measured]]:
+    """All plans on these axes, those that are shown, and the study's points."""
+    every = measured(app, x.key, y.key)
+    ours = every if state.sets == "all" else [one for one in every if one.plan.k is None]
+    _, attribute, _, mode = y.columns
+    return every, ours, published(attribute) if mode == "correct" else []
 
 
-def _lead(ours: Sequence[Measured], x: Choice, y: Choice) -> str:
-    """What the high-CCS heads of the first model come to, in a sentence."""
-    high = next((one for one in ours if one.plan == "high"), None)
-    if high is None:
-        return ""
-    across = interval(100 * high.x, 100 * high.x_low, 100 * high.x_high, 1)
-    up = interval(high.y, high.y_low, high.y_high, 3)
-    return (
-        f'<p class="lead">Without its {high.n_heads} high-CCS heads, {esc(high.model)} changes by '
-        f"<b>{across}</b> points of {esc(x.words)}, and by <b>{up}</b> in mean MaxSkew by {esc(y.words)}.</p>"
-    )
+def _is_off(one: Measured, state: State) -> bool:
+    return bool(one.heads) and one.model == state.model and one.heads == str(state.off)
 
 
-def _plot(ours: Sequence[Measured], printed: Sequence[Measured], x: Choice, y: Choice, state: State) -> str:
+def _cells(ours: Sequence[Measured], printed: Sequence[Measured]) -> list[list[Any]]:
+    return [
+        [
+            r.model,
+            str(r.plan),
+            r.seed,
+            r.heads,
+            r.n_heads,
+            *(v for e in (r.x, r.y) for v in (e.value, e.low, e.high)),
+        ]
+        for r in (*ours, *printed)
+    ]
+
+
+def _plot(
+    ours: Sequence[Measured], printed: Sequence[Measured], x: Choice, y: Choice, state: State
+) -> Figure:
     models = list(dict.fromkeys(one.model for one in ours))
     points = [
         Point(
-            one.x * 100,
-            one.x_low * 100,
-            one.x_high * 100,
-            one.y,
-            one.y_low,
-            one.y_high,
-            one.kind,
+            *(one.x.value * 100, one.x.low * 100, one.x.high * 100),
+            *(one.y.value, one.y.low, one.y.high),
+            one.plan.kind,
             "printed" if one in printed else "hollow" if models.index(one.model) else "solid",
             one.words,
             one.heads,
@@ -124,85 +167,75 @@ def _plot(ours: Sequence[Measured], printed: Sequence[Measured], x: Choice, y: C
         )
         for one in (*printed, *ours)
     ]
-    chart, kinds = scatter(
-        points, across=f"change of {x.words}, points", up=f"change of mean MaxSkew, {y.words}"
-    )
-    filled = " · ".join(
-        f"{'filled' if i == 0 else 'hollow'}: {esc(name)}" for i, name in enumerate(models[:2])
-    )
-    more = f" · also hollow: {esc(', '.join(models[2:]))}" if len(models) > 2 else ""
-    note = f" · diamonds: the study’s, {PUBLISHED_SET} and FairFace" if printed else ""
-    ring = " · ringed: switched off now" if any(point.chosen for point in points) else ""
-    what = (
-        "One mark a set of heads switched off together. <b>Across</b>: change of accuracy to the whole "
-        "model, in percentage points. <b>Up</b>: change of MaxSkew, the mean over occupations; below 0 is "
-        "less skewed. The lines are 95% intervals (paired bootstrap; over seeds for random sets). The "
-        "paradox the study reports would be marks on the left and low: high-CCS heads carry accuracy and "
-        "bias together. Marks whose lines cross 0 show no change. The page opens with the quantity that the "
-        "high-CCS heads matter most for. Click a mark to switch its heads off here."
-    )
-    return figure(
+    kinds = {p.kind for p in points if p.look != "printed"}
+    return Figure(
+        "paradox",
         "What switching off costs, and what it does to bias",
-        f'<p class="keys-line">{kinds}</p><p class="muted small">{filled}{more}{note}{ring}</p>{chart}',
-        what=what,
-        unit="points; natural log",
-        name="paradox",
-        table=_csv([*ours, *printed]),
+        "points; natural log",
+        COLUMNS,
+        _cells(ours, printed),
+        {
+            "chart": scatter(
+                points, across=f"change of {x.words}, points", up=f"change of mean MaxSkew, {y.words}"
+            ),
+            "kinds": [(kind, shape) for kind, shape in SHAPES.items() if kind in kinds],
+            "models": models,
+            "published": PUBLISHED_SET if printed else "",
+            "ring": any(point.chosen for point in points),
+        },
     )
 
 
-def _is_off(one: Measured, state: State) -> bool:
-    return bool(one.heads) and one.model == state.model and one.heads == str(state.off)
-
-
-def _csv(rows: Sequence[Measured]) -> str:
-    header = ["model", "plan", "seed", "heads", "n heads"]
-    axes = [f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in ("", " low", " high")]
-    return csv_text(
-        [*header, *axes],
-        [
-            [r.model, r.plan, "" if r.seed is None else r.seed, r.heads, r.n_heads,
-             r.x, r.x_low, r.x_high, r.y, r.y_low, r.y_high]
-            for r in rows
-        ],
-    )  # fmt: skip
-
-
-def _table(ours: Sequence[Measured], printed: Sequence[Measured], state: State) -> str:
+def _table(ours: Sequence[Measured], printed: Sequence[Measured], state: State) -> Figure:
     """The same in words; a plan with heads has a button, for those who do not click on dots."""
     order = sorted(
-        ours, key=lambda one: (one.kind == "single", one.kind == "random" and one.seed is not None, one.model)
+        ours, key=lambda p: (p.plan.kind == "single", p.plan.kind == "random" and p.seed is not None, p.model)
     )
-    rows = []
-    for one in [*order[:SHOWN_ROWS], *printed]:
-        load = ""
-        if one.heads:
-            is_off = _is_off(one, state)
-            load = button(
-                "Off now" if is_off else "Switch off",
-                "plan",
-                css="quiet",
-                disabled=is_off,
-                model=one.model,
-                heads=one.heads,
-            )
-        rows.append(
-            f'<tr{" class=total" if _is_off(one, state) else ""}><th scope="row">{esc(one.words)}</th>'
-            f"<td class=num>{one.n_heads or '–'}</td>"
-            f"<td class=num>{interval(100 * one.x, 100 * one.x_low, 100 * one.x_high, 1)}</td>"
-            f"<td class=num>{interval(one.y, one.y_low, one.y_high, 3)}</td><td>{load}</td></tr>"
-        )
-    header = head_row("model and set", "#heads off", "#accuracy change (95%)", "#MaxSkew change (95%)", "")
-    rest = (
-        f'<p class="muted small">and {len(order) - SHOWN_ROWS} more in the CSV</p>'
-        if len(order) > SHOWN_ROWS
-        else ""
-    )
-    return figure(
+    return Figure(
+        "paradox-table",
         "The same in numbers",
-        scroll(f'<table class="nums">{header}<tbody>{"".join(rows)}</tbody></table>') + rest,
-        what="The marks above, one a row. p-values and everything else stand in the tables pruning and bias.",
-        unit="points; natural log",
-        name="paradox-table",
-        table=_csv([*ours, *printed]),
+        "points; natural log",
+        COLUMNS,
+        _cells(ours, printed),
+        {
+            "listed": [(one, _is_off(one, state)) for one in (*order[:SHOWN_ROWS], *printed)],
+            "more": max(0, len(order) - SHOWN_ROWS),
+        },
     )
+
+
+def _direct(app: App, state: State, y: Choice) -> Figure | None:
+    """Direct beside total effects: what changes when later layers cannot react.
+
+    Of accuracy on every set and of the measure of bias that is shown; None where there are no such tables.
+    """
+    results = app.records(state.model).results
+    if results is None or not len(rows := results.table("effects")):
+        return None
+    dataset, attribute, *_ = y.columns
+    named = queries.of_kinds(rows, DIRECT)
+    asked = (named["dataset"] == dataset) & (named["factor"] == attribute)
+    named = named[(named["metric"] == "top1") | asked].sort_values(
+        ["dataset", "metric", "factor"], kind="stable"
+    )
+    found = queries.correlations(results)
+    return Figure(
+        "direct-and-total",
+        f"Direct and total effect, {state.model}",
+        "points for accuracy, natural log for MaxSkew",
+        DIRECT_COLUMNS,
+        list(rows[list(DIRECT_COLUMNS)].itertuples(index=False, name=None)),
+        {
+            "correlations": [(r.metric, r.factor, r.dataset, nan(r.value)) for r in found.itertuples()],
+            "measured": [_effect(row) for row in named.itertuples()],
+        },
+    )
+
+
+def _effect(row: Any) -> dict[str, Any]:
+    scale, digits = (1, 3) if "MaxSkew" in row.metric else (100, 1)
+    both = [
+        [scale * nan(getattr(row, kind + end)) for end in ("", "_low", "_high")] + [digits]
+        for kind in ("direct", "total")
+    ]
+    return {"row": row, "words": PlanName.parse(row.plan).words(), "both": both}

@@ -1,0 +1,61 @@
+"""HTML from templates that escape whatever they are given, and how numbers are written on the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+TEMPLATES = Path(__file__).parent / "page" / "templates"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share of 1 in percent; a dash where it is unknown."""
+    return "–" if value is None or value != value else f"{100 * value:.{digits}f}%"
+
+
+def points(value: float) -> str:
+    """A difference of shares, in percentage points."""
+    return f"{signed(100 * value, 1)} points"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A number with its sign."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number; a dash where it is unknown."""
+    return "–" if value != value else f"{value:.{digits}f}".replace("-", "−")
+
+
+def interval(value: float, low: float, high: float, digits: int = 2) -> Markup:
+    """A value and its 95% interval, in words that a screen reader can say."""
+    if low != low or high != high:
+        return Markup(number(value, digits))
+    words = '{} <span class="ci">({} to {})</span>'
+    return Markup(words).format(number(value, digits), number(low, digits), number(high, digits))
+
+
+def _environment() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
+    parts = found.get_template("parts.html").module
+    found.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}
+    return found
+
+
+_ENVIRONMENT = _environment()
+
+
+def render(template: str, **values: Any) -> Markup:
+    """A template of `page/templates` with these values; the macros of parts.html need no import there."""
+    return Markup(_ENVIRONMENT.get_template(template).render(values))

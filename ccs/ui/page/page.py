@@ -1,0 +1,204 @@
+"""The page: an action of a visitor, the session after it, and the regions of HTML that changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+from markupsafe import Markup
+
+from ccs.errors import InputError
+from ccs.ui.actions import ACTIONS, Action, Fields, change
+from ccs.ui.app import App
+from ccs.ui.html import render
+from ccs.ui.page import left
+from ccs.ui.page.opening import open_link
+from ccs.ui.service.models import shipped
+from ccs.ui.session import Session
+from ccs.ui.state import one_of
+from ccs.ui.views import VIEWS
+from ccs.ui.views.base import Empty
+
+log = logging.getLogger(__name__)
+
+REGIONS = ("top", "left", "main")
+Update = tuple[Session | None, dict[str, str]]  # the session, and the HTML of what changed: regions or status
+
+
+def _tab(app: App, session: Session, fields: Fields) -> None:
+    view = VIEWS[one_of(fields.get("value"), tuple(VIEWS), "view")]
+    change(session, tab=view.name)
+    session.click = view.click
+
+
+_ACTIONS: dict[str, Action] = {**ACTIONS, "tab": _tab}
+for _view in VIEWS.values():
+    _ACTIONS |= _view.actions
+
+
+def update(app: App, session: Session, do: str, fields: Fields) -> None:
+    """Apply one action to the session; InputError where it cannot be applied.
+
+    Where that fails, the session is as it was.
+    """
+    if do not in _ACTIONS:
+        raise InputError(f"There is no action {do!r}.")
+    before = dict(vars(session))
+    try:
+        _ACTIONS[do](app, session, fields)
+    except Exception:
+        vars(session).update(before)
+        raise
+
+
+def open_page(app: App, query: Mapping[str, str]) -> Iterator[Update]:
+    """A page that opens: its session from the link."""
+    yield from _answer(app, open_link(app, query))
+
+
+def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
+    """Everything that a visitor does: `fields` has the action's name as `do`."""
+    do = str(fields.get("do", ""))
+    if session is None:  # the page outlived the session that it had here
+        session = open_link(app, {})
+        session.notices = ["This page had been idle for long, so it starts from the beginning."]
+    elif do != "dismiss":
+        session.notices = []
+    try:
+        update(app, session, do, fields)
+    except InputError as error:
+        session.notices = [*session.notices, str(error)]
+    except Exception:
+        log.exception("the action %r failed", do)
+        words = "Something went wrong with that; the error has been logged. Nothing was changed."
+        session.notices = [*session.notices, words]
+    yield from _answer(app, session)
+
+
+def cancel(app: App, session: Session | None) -> Update:
+    """What was shown stays, with a notice."""
+    if session is None:
+        return None, {"status": status(0, "done")}
+    session.notices = ["Cancelled. What is shown may not be what is chosen now; any click computes it."]
+    session.turn += 1
+    session.shown["top"] = _top(app, session)
+    return session, {"top": session.shown["top"], "status": _status(session, "done")}
+
+
+def regions(app: App, session: Session, complete: bool = True) -> dict[str, str]:
+    """The page as HTML, by region; with `complete` False, what can be shown at once."""
+    return _page(app, session, VIEWS[session.state.tab].render(app, session, complete))
+
+
+def _answer(app: App, session: Session) -> Iterator[Update]:
+    """The regions that changed; before long work an estimate, where there is one, and its progress."""
+    session.turn += 1
+    try:
+        if _pending(app, session):
+            first = _changed(session, regions(app, session, complete=False))
+            yield session, {**first, "status": _status(session, "working", 0.0, "Computing")}
+        for share, doing in _work(app, session):
+            yield session, {"status": _status(session, "working", share, doing)}
+        new = regions(app, session)
+    except InputError as error:
+        new = _failed(app, session, str(error))
+    except Exception:
+        log.exception("the view %r failed", session.state.tab)
+        new = _failed(app, session, "Something went wrong; the error has been logged.")
+    yield session, {**_changed(session, new), "status": _status(session, "done")}
+
+
+def _missing(app: App, session: Session) -> list[str]:
+    """The models that the view computes with and that are not in memory."""
+    names = VIEWS[session.state.tab].models(session.state)
+    return [name for name in names if name not in app.model_cache.loaded()]
+
+
+def _pending(app: App, session: Session) -> bool:
+    """True if a part of the view, or an estimate, should be shown while `_work` goes on."""
+    try:
+        return bool(_missing(app, session)) or VIEWS[session.state.tab].pending(app, session)
+    except InputError:
+        return False
+
+
+def _work(app: App, session: Session) -> Iterator[tuple[float, str]]:
+    """The long part of showing this screen: yields (share done, what is being done)."""
+    try:
+        for name in _missing(app, session):
+            yield 0.0, f"Loading {name}"
+            app.model_cache.get(name)
+        yield from VIEWS[session.state.tab].prepare(app, session)
+    except InputError:
+        return  # the view says it, beside what can be shown all the same
+
+
+def _changed(session: Session, new: Mapping[str, str]) -> dict[str, str]:
+    """The regions whose HTML is not what the visitor sees."""
+    found = {name: html for name, html in new.items() if session.shown.get(name) != html}
+    session.shown.update(found)
+    return found
+
+
+def _failed(app: App, session: Session, words: str) -> dict[str, str]:
+    """The page where the view itself could not be made: the rest of it still works."""
+    return _page(app, session, Markup("{}").format(Empty("This view cannot be shown", words)))
+
+
+def _page(app: App, session: Session, body: Markup) -> dict[str, str]:
+    view = VIEWS[session.state.tab]
+    main = Markup('<div class="view view-{}"><h2 class="sr">{}</h2>{}</div>').format(
+        view.name, view.title, body
+    )
+    return {"top": _top(app, session), "left": left.render(app, session), "main": main}
+
+
+def status(turn: int, state: str, share: float = 0.0, doing: str = "", query: str = "") -> str:
+    """What the page's script reads: the turn, whether it is over, and the link to this screen."""
+    return render("status.html", turn=turn, state=state, share=share, doing=doing, query=query)
+
+
+def _status(session: Session, state: str, share: float = 0.0, doing: str = "") -> str:
+    return status(session.turn, state, share, doing, session.state.query())
+
+
+def _top(app: App, session: Session) -> str:
+    """The head of the page: which model, which view, what to know first, and how to take the screen along."""
+    state = session.state
+    try:
+        code = VIEWS[state.tab].snippet(app, session)
+    except InputError as error:
+        code = f"# {error}\n"
+    known = app.collection.models
+    return render(
+        "top.html",
+        model=state.model,
+        models=[(name, name if name in known else f"{name} (no tables)") for name in app.models],
+        views=VIEWS.values(),
+        view=VIEWS[state.tab],
+        code=code,
+        notices=session.notices,
+        standing=[*app.collection.notices, *_standing(app, state.model)],
+    )
+
+
+def _standing(app: App, name: str) -> list[str]:
+    """What holds as long as this model is shown."""
+    results = app.collection.models.get(name)
+    if results is None:
+        return [
+            f"There are no tables for {name}, so its heads have no texts and no scores. They can be switched "
+            "off all the same. Compute the tables with: python -m batch.compute"
+        ]
+    if name not in shipped() or name not in app.model_cache.loaded():
+        return []
+    try:
+        actual = app.model_cache.get(name).weights_hash
+    except InputError as error:
+        return [str(error)]
+    if actual == str(results.manifest["model"]["weights_hash"]):
+        return []
+    return [
+        f"The tables of {name} were computed from other weights than those loaded here; texts and scores may "
+        "not fit what the live model does. Compute them again with: python -m batch.compute --force"
+    ]

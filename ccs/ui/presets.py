@@ -1,0 +1,61 @@
+"""Sets of heads that can be switched off at once: by level, concept or layer, published or random."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.ui.records import ModelRecords
+
+LEVELS = ("high", "moderate", "low")
+NONE = "none"
+
+
+def presets(records: ModelRecords, heads: HeadSet) -> dict[str, HeadSet]:
+    """The sets by name; empty ones are left out, but for the first, with no head off."""
+    found = {level: records.level(level) for level in LEVELS}
+    # As in the study and the tables, a concept's plan is its high heads; all it names are another choice.
+    named = {concept: records.concept(concept) for concept in records.concepts}
+    found |= {f"concept:{concept}": HeadSet(off & found["high"]) for concept, off in named.items()}
+    found |= {f"named:{concept}": off for concept, off in named.items() if off - found["high"]}
+    found |= published(records.model)
+    layers = sorted({head.layer for head in heads})
+    found |= {f"layer:{layer}": HeadSet(h for h in heads if h.layer == layer) for layer in layers}
+    return {NONE: HeadSet(), **{name: HeadSet(off & heads) for name, off in found.items() if off & heads}}
+
+
+def published(model: str) -> dict[str, HeadSet]:
+    """The heads that the study prints for this model, by level; none for a model that is not in it."""
+    from ccs import paper
+
+    try:
+        return {f"published-{level}": off for level, off in paper.head_sets(model).items()}
+    except InputError:
+        return {}
+
+
+def preset_words(name: str, off: HeadSet) -> str:
+    """A set as it is listed."""
+    kind, _, rest = name.partition(":")
+    words = {
+        NONE: "none: all heads on",
+        "concept": f"concept {rest}, high CCS",
+        "named": f"concept {rest}, all its heads",
+        "layer": f"all of layer {rest}",
+    }.get(kind, f"{kind.replace('-', ' ')} CCS")
+    return f"{words} ({len(off)})" if off else words
+
+
+def random_heads(heads: HeadSet, n: int, seed: int, outside: HeadSet) -> HeadSet:
+    """`n` heads drawn without replacement; outside of `outside` where enough are left, as the study does.
+
+    InputError unless 1 <= n <= the number of heads.
+    """
+    if not 1 <= n <= len(heads):
+        raise InputError(f"{n} random heads cannot be drawn; this model has 1 to {len(heads)}.")
+    pool = list(heads - outside)
+    if len(pool) < n:
+        pool = list(heads)
+    drawn = np.random.default_rng(seed).choice(len(pool), n, replace=False)
+    return HeadSet(pool[i] for i in drawn)

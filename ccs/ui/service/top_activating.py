@@ -1,0 +1,79 @@
+"""The top activating images of a head: of some drawn images, those it moves farthest along a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image
+
+from ccs.heads import Head
+from ccs.model.model import Model
+from ccs.ui.service.cache import Cache
+from ccs.ui.service.galleries import chunks
+from ccs.ui.service.uploads import data_url
+
+DRAWN = 300  # drawn images that are ranked
+SEED = 4
+SIDE = 96
+EXTREMES = 6
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """Images by how far they move a head along a text: (index, standard deviations from the mean)."""
+
+    most: tuple[tuple[int, float], ...]
+    least: tuple[tuple[int, float], ...]
+
+
+def extremes(direct: np.ndarray, text: np.ndarray, n: int = EXTREMES) -> Extremes:
+    """Images whose contribution `direct` [images, d] lies farthest along `text` [d], and against it.
+
+    Contributions are centered, so the score is the deviation from the mean image, in standard deviations.
+    """
+    along = (direct - direct.mean(axis=0)) @ text
+    scores = along / (float(along.std()) or 1.0)
+    order = [(int(i), float(scores[i])) for i in np.argsort(-along, kind="stable")]
+    return Extremes(tuple(order[:n]), tuple(order[::-1][:n]))
+
+
+@lru_cache(maxsize=1)
+def drawn() -> tuple[tuple[str, ...], tuple[Image.Image, ...]]:
+    """The drawn images with their captions, the same for every model and head."""
+    from ccs.world import captions, sets
+
+    whole = sets.image_set(DRAWN, seed=SEED)
+    assert isinstance(whole.images, sets.Drawn)
+    names = tuple(captions(scene)[0] for scene in whole.images.scenes)
+    return names, tuple(whole.images[i] for i in range(DRAWN))
+
+
+@lru_cache(maxsize=DRAWN)
+def thumb(index: int) -> str:
+    """One of the drawn images, small, as a `data:` URL."""
+    return data_url(drawn()[1][index], SIDE)
+
+
+def collect(kept: Cache, model: Model) -> Iterator[float]:
+    """Keep the direct effects of the model's heads on the drawn images, where they are not kept yet.
+
+    Yields the share that is done.
+    """
+    if model.weights_hash in kept:
+        return
+    rows = []
+    for share, part in chunks(model, drawn()[1]):
+        rows.append(model.contributions(part, model.heads).direct)
+        yield share
+    kept.get(model.weights_hash, lambda: np.concatenate(rows))
+
+
+def top_activating(kept: Cache, model: Model, head: Head, text: str) -> Extremes | None:
+    """The drawn images that move the head farthest along the text, and against it; None before `collect`."""
+    direct = kept.find(model.weights_hash)
+    if direct is None:
+        return None
+    return extremes(direct[:, list(model.heads).index(head)], model.embed_texts([text])[0])

@@ -1,0 +1,141 @@
+"""`View`, which a screen is written as, and `Figure`, which it is made of."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from ccs import results
+from ccs.errors import InputError
+from ccs.ui.actions import Action
+from ccs.ui.app import App
+from ccs.ui.html import render
+from ccs.ui.session import Session
+from ccs.ui.state import State
+
+_ADDRESS = r"hf://datasets/[\w.-]+/[\w.-]+(@[\w./-]+)?"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Data with a title and a unit: HTML where a template prints it, CSV for its button, JSON for the API.
+
+    name: also of the template below figures/ that says what the figure is and draws it. of: the head that it
+    is of, part of its name on the page. rows: one value per column each, all that the figure tells. shown:
+    what the template needs besides.
+    """
+
+    name: str
+    title: str
+    unit: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    of: str = ""
+
+    def __html__(self) -> str:
+        return render(f"figures/{self.name}.html", figure=self, **self.shown)
+
+    def csv(self) -> str:
+        """The rows as CSV. A text that a spreadsheet would run as a formula is quoted with an apostrophe."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([[_inert(value) for value in row] for row in self.rows])
+        return out.getvalue()
+
+    def json(self) -> dict[str, Any]:
+        """Title, unit and rows by column; what is not a number there is null."""
+        rows = [{c: _json(v) for c, v in zip(self.columns, row, strict=True)} for row in self.rows]
+        return {"title": self.title, "unit": self.unit, "rows": rows}
+
+
+def _inert(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value
+
+
+def _json(value: Any) -> Any:
+    if value is None or value is pd.NA or value != value:
+        return None
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
+@dataclass(frozen=True)
+class Empty:
+    """The place of a figure that cannot be shown yet. again: the words of a button that asks for it."""
+
+    title: str
+    text: str
+    again: str = ""
+
+    def __html__(self) -> str:
+        return render("empty.html", **vars(self))
+
+
+def waiting(model: str) -> Empty:
+    """What stands where the answer of a model that is being loaded will stand."""
+    return Empty(f"{model} is being loaded", "What it does to images follows in a moment.")
+
+
+class View(ABC):
+    """One screen. `name` is what links, actions and the API call it, `click` what a click on a head does."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    purpose: ClassVar[str]
+    more: ClassVar[str] = ""  # of the title, where the page is wide
+    click: ClassVar[str] = "switch"
+    actions: ClassVar[Mapping[str, Action]] = {}
+
+    def models(self, state: State) -> tuple[str, ...]:
+        """Names of the models that compute for this screen."""
+        return ()
+
+    def pending(self, app: App, session: Session) -> bool:
+        """True if a part of the screen, or an estimate, should be shown while `prepare` goes on."""
+        return False
+
+    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
+        """The long work before the screen is complete: yields (share done, what is being done)."""
+        yield from ()
+
+    @abstractmethod
+    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
+        """The screen as HTML. complete: False for what can be shown at once, without long work."""
+
+    @abstractmethod
+    def figures(self, app: App, session: Session) -> list[Figure]:
+        """The figures that the API answers with; InputError where there is nothing to show."""
+
+    @abstractmethod
+    def snippet(self, app: App, session: Session) -> str:
+        """A program that prints what the screen shows; InputError where there is nothing to print."""
+
+
+def model_lines(model: str, off: object) -> str:
+    """Lines of a program that load a model as `model` and heads as `off`."""
+    return f"import ccs\n\nmodel = ccs.load({model!r})\noff = ccs.HeadSet.parse({str(off)!r})\n"
+
+
+def run_lines(app: App, model: str) -> str:
+    """Lines of a program that read the tables of a model as `run`; InputError where there are none."""
+    found = app.collection.models.get(model)
+    if found is None:
+        raise InputError(f"There are no tables for {model}.")
+    if hub := re.search(_ADDRESS, app.collection.source):
+        return f"from ccs import results\n\nrun = results.load({hub[0]!r}).models[{model!r}]\n"
+    if found.folder.parent == results.PRECOMPUTED:
+        return f"from ccs import results\n\nrun = results.load().models[{model!r}]\n"
+    read = f"run = results.read(Path({str(found.folder)!r}))\n"
+    return f"from pathlib import Path\n\nfrom ccs import results\n\n{read}"

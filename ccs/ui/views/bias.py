@@ -1,0 +1,292 @@
+"""The view Bias: who comes first when images of people are ranked for an occupation, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from markupsafe import Markup
+
+from ccs import paper
+from ccs.errors import InputError
+from ccs.measures import bias
+from ccs.measures.bias import BiasResult
+from ccs.ui.actions import Action
+from ccs.ui.app import App
+from ccs.ui.html import render
+from ccs.ui.service.galleries import DRAWN
+from ccs.ui.session import Session
+from ccs.ui.state import State
+from ccs.ui.views.base import Empty, Figure, View, model_lines, waiting
+from ccs.ui.views.bias_query import (
+    DRAWS,
+    TARGETS,
+    TEMPLATES,
+    WAYS,
+    BiasQuery,
+    all_occupations,
+    ask,
+    show_row,
+    top,
+)
+from ccs.ui.views.charts import Line, Mark, strip
+
+LARGE = 200  # images from which on an instant estimate is worth having
+FACES = 12
+LINES = 30
+COLUMNS = (
+    *("occupation", "attribute", "metric", "k", "target", "mode"),
+    *("before", "before low", "before high", "after", "after low", "after high"),
+    *("chance", "chance low", "chance high"),
+)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The answer to a query: results and embeddings before and after, and the occupations' embeddings.
+
+    exact: False where later layers do not react, an estimate.
+    """
+
+    query: BiasQuery
+    first: BiasResult
+    second: BiasResult
+    before: np.ndarray
+    after: np.ndarray
+    texts: np.ndarray
+    exact: bool
+
+
+class Bias(View):
+    """Rankings of a gallery for occupations."""
+
+    name = "bias"
+    title = "Bias"
+    purpose = "Whom the model puts first when it ranks people for an occupation."
+    actions: ClassVar[Mapping[str, Action]] = {"bias": ask, "occupations": all_occupations, "row": show_row}
+
+    def models(self, state: State) -> tuple[str, ...]:
+        return (state.model,)
+
+    def pending(self, app: App, session: Session) -> bool:
+        model, name = app.model_cache.get(session.state.model), BiasQuery.of(app, session.state).gallery.name
+        if app.galleries.ready(model, name, session.state.off):
+            return False
+        seen = app.galleries.known(model, name)
+        # Where there is no estimate, the figures before stay until the new ones are there.
+        return (seen is not None and seen.direct is not None) or "view-bias" not in session.shown.get(
+            "main", ""
+        )
+
+    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
+        model, off = app.model_cache.get(session.state.model), session.state.off
+        gallery = BiasQuery.of(app, session.state).gallery
+        name, n = gallery.name, len(gallery.images)
+        for share in app.galleries.seen(model, name):
+            yield share, f"Looking at {n} pictures"
+        if n >= LARGE and off:
+            for share in app.galleries.collect(model, name):
+                yield share, "Collecting direct effects, for instant estimates from now on"
+        for share in app.galleries.pruned(model, name, off):
+            yield share, f"Computing the exact answer for {n} pictures with {len(off)} heads off"
+
+    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
+        query, state = BiasQuery.of(app, session.state), session.state
+        try:
+            found = measure(app, session, complete)
+        except InputError as error:
+            found = Empty("Nothing to measure", str(error))
+        shown: dict[str, Any] = {"missing": found} if isinstance(found, Empty) else _shown(app, found)
+        own, known = set(query.gallery.occupations) != set(paper.occupations()), dict(TEMPLATES)
+        return render(
+            "views/bias.html",
+            query=query,
+            state=state,
+            templates={
+                **known,
+                state.bias_template: known.get(state.bias_template, state.bias_template),
+            }.items(),
+            attributes=[(a, a) for a in query.gallery.groups],
+            numbered=list(enumerate(query.occupations)),
+            targets=TARGETS,
+            ways=WAYS,
+            listed=[(o, o) for o in sorted({*query.gallery.occupations, *paper.occupations()})],
+            galleries=[
+                (n, f"{n} ({len(app.galleries.get(n).images)} pictures)") for n in app.galleries.names
+            ],
+            n_study=len(paper.occupations()),
+            n_own=len(query.gallery.occupations) if own else 0,
+            **shown,
+        )
+
+    def figures(self, app: App, session: Session) -> list[Figure]:
+        found = measure(app, session)
+        assert isinstance(found, Measurement)
+        figures: list[Figure] = _shown(app, found)["figures"]
+        return figures
+
+    def snippet(self, app: App, session: Session) -> str:
+        query = BiasQuery.of(app, session.state)
+        name = query.gallery.name
+        if spec := app.galleries.specs.get(name):
+            gallery = f"from ccs.datasets.gallery import open_gallery\n\ngallery = open_gallery({spec!r})\n"
+        elif name in DRAWN:
+            gallery = f"from ccs.world import sets\n\ngallery = sets.bias_set({DRAWN[name]!r})\n"
+        else:
+            gallery = f"gallery = ...  # the labeled images of {name}, a ccs.datasets.BiasSet\n"
+        fault = f", fault={query.fault!r}" if query.fault else ""
+        return model_lines(session.state.model, session.state.off) + (
+            "\nfrom ccs.measures import bias\nfrom ccs.measures.accuracy import class_weights\n"
+            f"{gallery}occupations = {list(query.occupations)!r}\n"
+            f"texts = class_weights(model, occupations, {list(query.templates)!r})\n"
+            "images = [gallery.images[i] for i in range(len(gallery.images))]\n"
+            "plans = model.embed_images(images, [ccs.HeadSet(), off])\n"
+            f"before, after = bias.measure_plans(plans, texts, gallery.groups[{query.attribute!r}], "
+            f"{query.k}, target={query.target!r}{fault}, draws={DRAWS})\n"
+            'for name, result in (("before", before), ("after", after)):\n'
+            '    print(name, result.max_skew.mean, "chance", result.max_skew.chance_mean)\n'
+            "    for occupation, value in zip(occupations, result.max_skew.values):\n"
+            '        print(name, f"{occupation} {value:.4f}")\n'
+        )
+
+
+def measure(app: App, session: Session, complete: bool = True) -> Measurement | Empty:
+    """The answer to what is asked. With `complete` False an estimate from what is known, or nothing."""
+    query, off, galleries = BiasQuery.of(app, session.state), session.state.off, app.galleries
+    if not complete and session.state.model not in app.model_cache.loaded():
+        return waiting(session.state.model)
+    model, name = app.model_cache.get(session.state.model), query.gallery.name
+    if not complete and galleries.known(model, name) is None:
+        return Empty("The pictures are being looked at", "The measurement follows.")
+    exact = complete or galleries.ready(model, name, off)
+    before = galleries.base(model, name)
+    after = galleries.embeddings(model, name, off) if exact else galleries.estimate(model, name, off)
+    if after is None:
+        return Empty("The measurement is under way", "Its figures follow.")
+    texts = query.texts(session, model)
+    return Measurement(query, *query.measure(before, after, texts), before, after, texts, exact)
+
+
+def _shown(app: App, found: Measurement) -> dict[str, Any]:
+    """What the template prints of a measurement."""
+    one, two = found.first.max_skew, found.second.max_skew
+    return {
+        "one": one,
+        "two": two,
+        "inside": two.chance_mean.low <= two.mean.value <= two.chance_mean.high,
+        "change": bias.compare(found.second, found.first),
+        "exact": found.exact,
+        "figures": [_skews(found), _faces(app, found), _groups(found), _table(found)],
+    }
+
+
+def _skews(found: Measurement) -> Figure:
+    """MaxSkew per occupation and their mean, before and after, over what chance gives."""
+    one, two, query = found.first.max_skew, found.second.max_skew, found.query
+    both, n = ((one, "before"), (two, "after")), len(query.occupations)
+    order = list(range(n))
+    if n > LINES:
+        order = sorted(order, key=lambda i: -float(one.values[i]))[:LINES]
+    chance = one.chance.low, one.chance.value, one.chance.high
+    lines = [
+        Line(
+            query.occupations[i],
+            tuple(Mark(float(m.values[i]), float(m.low[i]), float(m.high[i]), css) for m, css in both),
+            chance,
+        )
+        for i in order
+    ]
+    if n > 1:
+        level = one.chance_mean
+        means = tuple(Mark(m.mean.value, m.mean.low, m.mean.high, css) for m, css in both)
+        lines.append(Line("mean", means, (level.low, level.value, level.high)))
+    label = f"MaxSkew at {query.k} by {query.attribute}, before and after"
+    return Figure(
+        "maxskew",
+        f"MaxSkew@{query.k} by {query.attribute}",
+        "natural log of a ratio of shares",
+        COLUMNS,
+        _rows(found),
+        {"query": query, "chart": strip(lines, label=label), "left_out": n > LINES, "most": LINES},
+    )
+
+
+def _faces(app: App, found: Measurement) -> Figure:
+    """Who comes first for one occupation, before and after."""
+    query, occupation = found.query, found.texts[found.query.row]
+    labels, name = query.gallery.groups[query.attribute], query.gallery.name
+    n = min(FACES, len(labels))
+    old, new = top(found.before, occupation, n), top(found.after, occupation, n)
+    strips = [
+        (title, [(app.face(name, int(i)), labels[i], i not in others) for i in order])
+        for title, order, others in (("before", old, new), ("after", new, old))
+    ]
+    rows = [
+        [title, rank, int(i), labels[i]]
+        for title, order in (("before", old), ("after", new))
+        for rank, i in enumerate(order, 1)
+    ]
+    return Figure(
+        "first-pictures",
+        f"First {n} pictures for “{query.occupations[query.row]}”",
+        "rank",
+        ["ranking", "rank", "picture", query.attribute],
+        rows,
+        {"strips": strips, "n": n, "pool": len(labels), "drawn": name == "world/faces"},
+    )
+
+
+def _groups(found: Measurement) -> Figure:
+    """Each group's share of the top for one occupation, beside its share of the pool."""
+    first, second, row, query = found.first, found.second, found.query.row, found.query
+    pool = first.pool / first.pool.sum()
+    rows = [
+        [group, float(first.top[row, g] / first.k), float(second.top[row, g] / second.k), float(pool[g])]
+        for g, group in enumerate(first.groups)
+    ]
+    return Figure(
+        "groups",
+        f"Who is in the top {query.k} for “{query.occupations[row]}”",
+        "share of the top, %",
+        ["group", "before", "after", "pool"],
+        rows,
+        {"k": query.k},
+    )
+
+
+def _table(found: Measurement) -> Figure:
+    """All metrics per occupation and over all, beside chance; a click on an occupation shows its images."""
+    first, second = found.first, found.second
+    names = [name for name in bias.METRICS if name in first.metrics]
+    return Figure(
+        "by-occupation",
+        "By occupation",
+        "nats",
+        COLUMNS,
+        _rows(found),
+        {
+            "names": names,
+            "occupations": found.query.occupations,
+            "both": [result.metrics[name] for name in names for result in (first, second)],
+            "ties": int(max(first.ties.max(), second.ties.max())),
+        },
+    )
+
+
+def _rows(found: Measurement) -> list[list[Any]]:
+    """All metrics: a row per occupation, and one for their mean."""
+    rows, query = [], found.query
+    for name, one in found.first.metrics.items():
+        two, fixed = (
+            found.second.metrics[name],
+            (query.attribute, name, query.k, query.target, found.first.mode),
+        )
+        chance, level = one.chance, one.chance_mean
+        for i, occupation in enumerate(query.occupations):
+            cells = [float(m[i]) for metric in (one, two) for m in (metric.values, metric.low, metric.high)]
+            rows.append([occupation, *fixed, *cells, chance.value, chance.low, chance.high])
+        means = [cell for e in (one.mean, two.mean, level) for cell in (e.value, e.low, e.high)]
+        rows.append(["(mean)", *fixed, *means])
+    return rows

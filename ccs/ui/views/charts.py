@@ -1,0 +1,141 @@
+"""Charts that fill the width they are given: positions in percent, text at its own size on every screen.
+
+No script; colors come from the page's own variables, shapes differ too, and titles say what is shown. What is
+measured here is where things lie; charts.html draws them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from ccs.ui.html import render
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A value with its interval; `css` is "before" or "after"."""
+
+    value: float
+    low: float
+    high: float
+    css: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a strip chart: its name, its marks, and (low, mean, high) of what chance gives."""
+
+    name: str
+    marks: tuple[Mark, ...]
+    chance: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Values from `low` to `high` as percent of the chart's width, or of its height from above."""
+
+    low: float
+    high: float
+
+    def share(self, value: float) -> float:
+        """Where the value lies between the two ends, 0 to 1."""
+        return (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+
+    def across(self, value: float) -> str:
+        """From the left."""
+        return f"{100 * self.share(value):.2f}%"
+
+    def down(self, value: float) -> str:
+        """From above."""
+        return f"{100 * (1 - self.share(value)):.2f}%"
+
+    def width(self, left: float, right: float) -> str:
+        """From one value to the other, never too narrow to be seen."""
+        return f"{100 * max(self.share(right) - self.share(left), 0.002):.2f}%"
+
+
+def ticks(low: float, high: float, n: int = 5) -> list[float]:
+    """About `n` round numbers from low to high."""
+    span = (high - low) or 1.0
+    step = 10 ** math.floor(math.log10(span / n))
+    for factor in (1, 2, 5, 10):
+        if span / (step * factor) <= n:
+            step *= factor
+            break
+    first = math.ceil(low / step - 1e-9)
+    return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def strip(lines: Sequence[Line], *, label: str, low: float = 0.0) -> Markup:
+    """A chart of lines: on each a chance band, then a mark with whiskers each for before and after."""
+    marks = [m for line in lines for m in line.marks]
+    high = max([*(v for m in marks for v in (m.high, m.value) if v == v), *(c.chance[2] for c in lines), 0.1])
+    low = min([low, *(m.low for m in marks if m.low == m.low)])
+    return render("strip.html", lines=lines, label=label, scale=Scale(low, high), ticks=ticks(low, high))
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mark of a scatter plot, with 95% intervals (NaN if none).
+
+    `kind` sets its shape; `look` is "solid", "hollow" or "printed" (the study's); `chosen` rings it. With
+    `heads` it can be clicked, and reached by Tab.
+    """
+
+    x: float
+    x_low: float
+    x_high: float
+    y: float
+    y_low: float
+    y_high: float
+    kind: str
+    look: str
+    words: str
+    heads: str
+    model: str
+    chosen: bool = False
+
+
+SHAPES = {
+    "high": "M0-6A6 6 0 1 1 0 6A6 6 0 1 1 0-6Z",
+    "low": "M-5.5-5.5H5.5V5.5H-5.5Z",
+    "moderate": "M0-6.5L6 5H-6Z",
+    "random": "M-5-3L-3-5L0-2L3-5L5-3L2 0L5 3L3 5L0 2L-3 5L-5 3L-2 0Z",
+    "concept": "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
+    "equal-high": "M0-7L6.5 0L0 7L-6.5 0Z",
+    "equal-low": "M0 6.5L6-5H-6Z",
+    "single": "M0-2.6A2.6 2.6 0 1 1 0 2.6A2.6 2.6 0 1 1 0-2.6Z",
+}
+DIAMOND = "M0-5L5 0L0 5L-5 0Z"
+LEAST = 0.02  # the shortest margin of an axis
+
+
+def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
+    """The plot. Small and many marks come first, so that named sets lie on top, the chosen one above all."""
+    x = _scale([v for p in points for v in (p.x, p.x_low, p.x_high) if v == v])
+    y = _scale([v for p in points for v in (p.y, p.y_low, p.y_high) if v == v])
+    order = sorted(
+        points, key=lambda p: (p.chosen, p.kind != "single", p.kind != "random", p.look != "printed")
+    )
+    return render(
+        "scatter.html",
+        points=order,
+        x=x,
+        y=y,
+        x_ticks=[0.0 if abs(t) < 1e-12 else t for t in ticks(x.low, x.high, 6)],
+        y_ticks=[0.0 if abs(t) < 1e-12 else t for t in ticks(y.low, y.high, 7)],
+        across=across,
+        up=up,
+        shapes=SHAPES,
+        diamond=DIAMOND,
+    )
+
+
+def _scale(values: Sequence[float]) -> Scale:
+    low, high = min([0.0, *values]), max([0.0, *values])
+    pad = (high - low) * 0.05 or LEAST
+    return Scale(low - pad, high + pad)

@@ -1,0 +1,108 @@
+"""What is kept of slow calls, and that all of it together stays within its limits."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import ccs
+from ccs.errors import InputError
+from ccs.model.tower import Trunk
+from ccs.ui.service.cache import Cache, Memory, one, size_of
+from ccs.ui.service.models import RETRY, ModelCache
+
+
+def test_a_cache_is_bounded_and_a_failure_leaves_nothing() -> None:
+    cache = Cache(2, one)
+    assert [cache.get(key, lambda key=key: key) for key in (1, 2, 1, 3)] == [1, 2, 1, 3]
+    assert (1 in cache, 2 in cache, 3 in cache) == (True, False, True)
+    with pytest.raises(ZeroDivisionError):
+        cache.get(9, lambda: 1 // 0)
+    assert 9 not in cache
+
+
+def test_all_visitors_share_the_bytes() -> None:
+    cache = Cache(1000)
+    first, second = Memory(cache), Memory(cache)
+    for key in range(4):
+        first.get(key, lambda: np.zeros(200, np.int8))
+    second.get(0, lambda: np.ones(200, np.int8))  # the same key of another visitor is another value
+    assert first.get(0, lambda: None).sum() == 0
+    assert cache.total == 1000
+    second.get("b", lambda: np.zeros(300, np.int8))
+    assert [first.get(key, lambda: None) is None for key in range(4)] == [False, True, True, False]
+    huge = second.get("huge", lambda: np.zeros(5000, np.int8))  # is used, and not kept
+    assert (len(huge), cache.total) == (5000, 900)
+
+
+def test_what_a_visitor_had_goes_with_the_visitor() -> None:
+    cache = Cache(1000)
+    memory, other = Memory(cache), Memory(cache)
+    memory.get(1, lambda: np.zeros(100, np.int8))
+    other.get(1, lambda: np.zeros(10, np.int8))
+    del memory
+    gc.collect()
+    assert cache.total == 10
+
+
+def test_threads_may_share_a_cache() -> None:
+    cache, wrong = Cache(5_000), []
+
+    def use(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for key in rng.integers(0, 40, 400).tolist():
+            value = cache.get(key, lambda key=key: np.full(200, key, np.uint8))
+            wrong.extend([key] * int((value != key).sum()))
+
+    threads = [threading.Thread(target=use, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert cache.total <= 5_000
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (np.zeros((3, 4), np.float32), 48),
+        (torch.zeros(5), 20),
+        (Trunk(torch.zeros(2, 3), 1), 24),
+        ((Image.new("RGB", (4, 5)), "abc"), 63),
+        (None, 0),
+    ],
+)
+def test_sizes_are_those_of_the_data(value: object, size: int) -> None:
+    assert size_of(value) == size
+
+
+def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(ccs, "load", lambda name: loaded.append(name) or name)
+    models = ModelCache()
+    for name in ("a", "b", "a", "c", "b"):
+        models.get(name)
+    assert loaded == ["a", "b", "c", "b"]
+    assert set(models.loaded()) == {"b", "c"}
+
+
+def test_a_model_that_cannot_be_had_is_not_tried_at_every_click(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, tried = [0.0], []
+
+    def load(name: str) -> str:
+        tried.append(name)
+        raise InputError(f"{name} cannot be had.")
+
+    monkeypatch.setattr(ccs, "load", load)
+    models = ModelCache(clock=lambda: clock[0])
+    for seconds in (0.0, 1.0, RETRY - 1, RETRY + 1):
+        clock[0] = seconds
+        with pytest.raises(InputError, match="gone cannot be had"):
+            models.get("gone")
+    assert tried == ["gone", "gone"]
