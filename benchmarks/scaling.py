@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +122,8 @@ def cost(photographs: Path) -> list[dict[str, Any]]:
 def _predicted(arguments: Sequence[str]) -> dict[str, Any]:
     """The estimate, made in a process of its own as the user's is."""
     code = (
-        "import json, sys; from batch import cost, options, processes, run\n"
-        "chosen = options.parse(sys.argv[1:])\n"
+        "import json, sys; from batch.compute import cost, processes, run, settings\n"
+        "chosen = settings.parse(sys.argv[1:])\n"
         "made = run.Run(chosen.for_model(chosen.models[0]), processes.start(), lambda text: None)\n"
         "found = cost.estimate(made)\n"
         "print(json.dumps({'seconds': {p.name: p.seconds for p in found.parts}, 'memory': found.memory}))"
@@ -138,23 +139,27 @@ def _predicted(arguments: Sequence[str]) -> dict[str, Any]:
 
 def computed() -> None:
     """Time of the moments of a billion images and of an evaluation on 8 GPUs, by the assumed rates."""
+    import torch
+
     import ccs
-    from batch.compute.cost import plain_operations, plan_operations
+    from batch.compute.cost import operations
     from ccs import HeadSet
 
-    columns = ("model", "GFLOP an image", "moments, images/s a GPU", "1e6 images, 8 GPUs")
+    columns = ("model", "GFLOP per image", "moments, images/s per GPU", "1e6 images, 8 GPUs")
     columns += ("1e9 images, 8 GPUs", "cores that decode for 8", "50,000 images under 60 plans, 8 GPUs")
     print("|", " | ".join(columns), "|")
     print("|---" * len(columns) + "|")
     for name in ("ViT-B-32", "ViT-B-16", "ViT-L-14"):
         model = ccs.load(f"{name}/random")
-        operations = plain_operations(model)
+        image = torch.zeros(1, 3, model.image_size, model.image_size)
+        plain = operations(partial(ccs.collect_moments, model, [image]))
         singles = [HeadSet(), *(HeadSet([head]) for head in model.heads)]
         plans = [*singles, *(HeadSet(list(model.heads)[i::11]) for i in range(11))][:60]
-        rate = FLOAT32 / operations
-        evaluation = 50_000 * plan_operations(model, plans) / BF16 / 8
+        rate = FLOAT32 / plain
+        pruned = operations(partial(model.embed_images, image, plans))
+        evaluation = 50_000 * pruned / BF16 / 8
         print(
-            f"| {name} | {operations / 1e9:.1f} | {rate:,.0f} | {1e6 / rate / 8 / 60:.1f} min "
+            f"| {name} | {plain / 1e9:.1f} | {rate:,.0f} | {1e6 / rate / 8 / 60:.1f} min "
             f"| {1e9 / rate / 8 / 86400:.1f} days | {8 * rate / DECODED:,.0f} | {evaluation:.0f} s |"
         )
 

@@ -6,17 +6,22 @@ hold is put together in their order, so that the same figures come out however t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import copy
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
+from safetensors import safe_open
 from torch import Tensor
+from torch.nn import functional as F
 from tqdm import tqdm
 
-from batch.compute.inputs import count
-from batch.compute.loading import Batch, Clock, Fitting, Shards, batch_size, load
+from batch.compute.inputs import Batch, Clock, Shards, items, load
 from batch.compute.settings import Settings
 from batch.compute.stages import Stage, Store
 from ccs.datasets.sets import ImageSet, RetrievalSet
@@ -29,66 +34,79 @@ from ccs.texts.pools import Pool
 _TEXTS = 1024
 
 
+@dataclass
+class Backoff:
+    """Runs work on batches, and on smaller ones from the first time that memory is short."""
+
+    largest: int
+    lowered: list[int] = field(default_factory=list)
+
+    def run(self, work: Callable[[Tensor], Any], pixels: Tensor) -> list[Any]:
+        """`work` on the pixels in pieces that fit, in order. An error on a single image is raised."""
+        out: list[Any] = []
+        start = 0
+        while start < len(pixels):
+            piece = pixels[start : start + self.largest]
+            try:
+                out.append(work(piece))
+                start += len(piece)
+            except (RuntimeError, MemoryError) as error:
+                if not _out_of_memory(error) or self.largest == 1:
+                    raise
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
+                self.largest = max(1, min(self.largest, len(piece)) // 2)
+                self.lowered.append(self.largest)
+        return out
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        "DefaultCPUAllocator: can't allocate memory" in text or "not enough memory" in text
+    )
+
+
 class Embedder:
-    """Runs one model over texts and images, each stage once."""
+    """Runs one model over texts and images, each stage once. `batch`: images at a time."""
 
     def __init__(self, model: Model, store: Store, settings: Settings) -> None:
         self.model, self.store, self.settings = model, store, settings
-        self.fitting = Fitting(batch_size(model, settings.batch_size))
-
-    @property
-    def weights(self) -> str:
-        """What every stage of this model depends on."""
-        return self.model.weights_hash
+        # As many as keep the arithmetic units busy and memory small.
+        tokens = 8_192 if model.tower.device.type == "cpu" else 131_072
+        fitting = int(np.clip(tokens // model.tower.n_tokens, 1, 1024))
+        self.backoff = Backoff(settings.batch_size or fitting)
 
     def texts(self, pool: Pool) -> Stage:
         """Unit embeddings of the pool: `texts` [n, D] in shards."""
         shards = Shards(len(pool.texts), _TEXTS)
-        inputs = {"weights": self.weights, "texts": pool.fingerprint}
+        inputs = {"weights": self.model.weights_hash, "texts": pool.fingerprint}
         stage = self.store.stage("texts", inputs, shards=len(shards), suffix="safetensors")
-        if stage.done:
-            return stage
 
         def work() -> None:
-            for shard in self._progress(stage, "texts"):
+            for shard in tqdm(stage.mine(), desc="texts", unit="shard", disable=self._quiet):
                 rows = shards.range(shard)
-                stage.write_arrays(
-                    shard, {"texts": self.model.embed_texts(pool.texts[rows.start : rows.stop])}
-                )
+                embedded = self.model.embed_texts(pool.texts[rows.start : rows.stop])
+                stage.write_arrays(shard, {"texts": embedded})
 
-        self.store.processes.together(work)
-        stage.finish()
+        if not stage.done:
+            self.store.processes.together(work)
+            stage.finish()
         return stage
 
     def moments(self, images: ImageSet) -> Stage:
         """Moments of the model's heads over the images, sums of each shard."""
-        shards = Shards.of(len(images.images), self.settings.shard)
-        inputs = {"weights": self.weights, "images": images.fingerprint, "count": len(images.images)}
-        stage = self.store.stage("moments", inputs, shards=len(shards), suffix="safetensors")
-        if stage.done:
-            return stage
-        clock = Clock()
+        about = {"weights": self.model.weights_hash, "images": images.fingerprint}
 
-        def work() -> None:
-            shard_sum = Moments.empty(self.model)
-            for batch in self._batches(stage, images.images, shards, clock, "moments"):
-                for part in self.fitting.run(
-                    lambda piece: collect_moments(self.model, [piece]), batch.pixels
-                ):
-                    shard_sum = shard_sum + part
-                if batch.ends_shard:
-                    if not (np.isfinite(shard_sum.total).all() and np.isfinite(shard_sum.products).all()):
-                        raise InputError(
-                            f"{self.model.name} gives values that are not finite for {images.name}."
-                        )
-                    arrays = {"total": shard_sum.total, "products": shard_sum.products}
-                    stage.write_arrays(batch.shard, arrays | {"count": np.array([shard_sum.count])})
-                    shard_sum = Moments.empty(self.model)
+        def work(batch: Batch, parts: list[Moments]) -> None:
+            found = self.backoff.run(lambda piece: collect_moments(self.model, [piece]), batch.pixels)
+            parts[:] = [functools.reduce(operator.add, parts + found)]
 
-        self.store.processes.together(work)
-        stage.finish()
-        self._note(stage, clock)
-        return stage
+        def arrays(parts: list[Moments]) -> dict[str, np.ndarray]:
+            (whole,) = parts
+            return {"total": whole.total, "products": whole.products, "count": np.array([whole.count])}
+
+        return self._over_images("moments", images, {**about, "count": len(images.images)}, work, arrays)
 
     def read_moments(self, stage: Stage) -> Moments:
         """The shards' moments, added up in their order."""
@@ -105,110 +123,108 @@ class Embedder:
 
         direct: heads whose contributions are kept as well, `direct` [heads, n, D].
         """
-        clips = isinstance(data, RetrievalSet)
-        items: Sequence[Any] = data.clips if isinstance(data, RetrievalSet) else data.images
-        shards = Shards.of(count(data), self.settings.shard)
+
+        def work(batch: Batch, parts: list[dict[str, np.ndarray]]) -> None:
+            pieces = self.backoff.run(lambda pixels: self.embed(pixels, offs, direct), batch.pixels)
+            ends = np.cumsum(batch.sizes)[:-1]
+            whole = _joined(pieces)
+            if len(ends) + 1 < len(batch.pixels):  # clips
+                for name, array in whole.items():
+                    clips = [clip.mean(axis=1) for clip in np.split(array, ends, axis=1)]
+                    whole[name] = np.stack(clips, axis=1)
+            parts.append(whole)
+
         inputs = self.plans_inputs(data, offs, direct)
-        stage = self.store.stage(f"embed/{data.name}", inputs, shards=len(shards), suffix="safetensors")
-        if stage.done:
-            return stage
-        clock = Clock()
-
-        def work() -> None:
-            parts: list[dict[str, np.ndarray]] = []
-            for batch in self._batches(stage, items, shards, clock, data.name, clips):
-                parts.append(self._embed(batch, offs, direct))
-                if batch.ends_shard:
-                    whole = {
-                        name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]
-                    }
-                    if not np.isfinite(whole["plans"]).all():
-                        raise InputError(
-                            f"{self.model.name} gives values that are not finite for {data.name}."
-                        )
-                    stage.write_arrays(batch.shard, whole)
-                    parts = []
-
-        self.store.processes.together(work)
-        stage.finish()
-        self._note(stage, clock)
-        return stage
+        return self._over_images(f"embed/{data.name}", data, inputs, work, _joined)
 
     def plans_inputs(
         self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet
     ) -> dict[str, Any]:
         """What the embeddings of a set depend on."""
         return {
-            "weights": self.weights,
+            "weights": self.model.weights_hash,
             "images": data.fingerprint,
-            "count": count(data),
+            "count": len(items(data)),
             "plans": [str(off) for off in offs],
             "direct": str(direct),
             "precision": self.settings.precision,
         }
 
-    def _embed(self, batch: Batch, offs: Sequence[HeadSet], direct: HeadSet) -> dict[str, np.ndarray]:
-        def run(pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
-            size = len(pixels)
-            if not direct:
-                embedded = self.model.embed_images(pixels, list(offs), batch_size=size)
-                return embedded, np.empty((0, size, self.model.dim), np.float32)
-            embedded, parts = self.model.embed_with_contributions(pixels, list(offs), direct, size)
-            return embedded, parts.direct.transpose(1, 0, 2)
+    def embed(self, pixels: Tensor, offs: Sequence[HeadSet], direct: HeadSet) -> dict[str, np.ndarray]:
+        """`plans` [plans, n, D] and, with heads in `direct`, their contributions `direct` [heads, n, D]."""
+        if not direct:
+            return {"plans": self.model.embed_images(pixels, list(offs), len(pixels))}
+        embedded, parts = self.model.embed_with_contributions(pixels, list(offs), direct, len(pixels))
+        return {"plans": embedded, "direct": parts.direct.transpose(1, 0, 2)}
 
-        pieces = self.fitting.run(run, batch.pixels)
-        found = {"plans": np.concatenate([plans for plans, _ in pieces], axis=1)}
-        if direct:
-            found["direct"] = np.concatenate([heads for _, heads in pieces], axis=1)
-        if any(size != 1 for size in batch.sizes):
-            ends = np.cumsum(batch.sizes)[:-1]
-            found = {
-                name: np.stack([part.mean(axis=1) for part in np.split(array, ends, axis=1)], axis=1)
-                for name, array in found.items()
-            }
-        return found
+    @property
+    def _quiet(self) -> bool | None:
+        # The first process speaks for all: shards are dealt out evenly.
+        return not self.store.processes.first or None
+
+    def _over_images(
+        self,
+        name: str,
+        data: ImageSet | RetrievalSet,
+        inputs: dict[str, Any],
+        work: Callable[[Batch, list[Any]], None],
+        arrays: Callable[[list[Any]], dict[str, np.ndarray]],
+    ) -> Stage:
+        """A stage that reads images. `work` adds what a batch gives to its shard's parts, which `arrays`
+        turns into what the shard holds.
+        """
+        shards = Shards.of(len(items(data)), self.settings.shard)
+        stage = self.store.stage(name, inputs, shards=len(shards), suffix="safetensors")
+        if stage.done:
+            return stage
+        clock = Clock()
+
+        def write() -> None:
+            parts: list[Any] = []
+            for batch in self._batches(stage, data, shards, clock):
+                work(batch, parts)
+                if batch.ends_shard:
+                    whole = arrays(parts)
+                    if not all(np.isfinite(array).all() for array in whole.values()):
+                        raise InputError(
+                            f"{self.model.name} gives values that are not finite for {data.name}."
+                        )
+                    stage.write_arrays(batch.shard, whole)
+                    parts = []
+
+        self.store.processes.together(write)
+        stage.finish()
+        everyone = self.store.processes.gather((clock.waiting, clock.total, clock.images))
+        waiting, total, images = (sum(column) for column in zip(*everyone, strict=True))
+        stage.note(
+            waiting_share=round(waiting / total, 4) if total else 0.0,
+            images=images,
+            processes=len(everyone),
+            batch_size=self.backoff.largest,
+        )
+        return stage
 
     def _batches(
-        self, stage: Stage, items: Sequence[Any], shards: Shards, clock: Clock, what: str, clips: bool = False
-    ) -> Any:
+        self, stage: Stage, data: ImageSet | RetrievalSet, shards: Shards, clock: Clock
+    ) -> Iterator[Batch]:
         """This process's batches of a stage, with its progress shown."""
-        mine = stage.mine()
-        size = self.fitting.largest
+        mine, size = stage.mine(), self.backoff.largest
         total = sum(len(shards.range(shard)) for shard in mine)
-        if clips and total:
-            size = max(1, size // max(1, len(items[0])))
-        # The first process speaks for all: shards are dealt out evenly.
-        with tqdm(total=total, desc=what, unit="item", disable=not self.store.processes.first or None) as bar:
-            batches = load(
-                self.model,
-                items,
-                shards,
-                mine,
-                batch=size,
-                workers=self.settings.workers,
-                clock=clock,
-                clips=clips,
-            )
-            for batch in batches:
+        if isinstance(data, RetrievalSet) and total:
+            size = max(1, size // max(1, len(data.clips[0])))
+        with tqdm(total=total, desc=stage.name, unit="item", disable=self._quiet) as bar:
+            workers = self.settings.workers
+            for batch in load(self.model, data, shards, mine, batch=size, workers=workers, clock=clock):
                 yield batch
                 bar.update(batch.last - batch.first)
 
-    def _progress(self, stage: Stage, what: str) -> Any:
-        return tqdm(stage.mine(), desc=what, unit="shard", disable=not self.store.processes.first or None)
 
-    def _note(self, stage: Stage, clock: Clock) -> None:
-        everyone = self.store.processes.gather((clock.waiting, clock.total, clock.images))
-        waiting, total = sum(w for w, _, _ in everyone), sum(t for _, t, _ in everyone)
-        stage.note(
-            waiting_share=round(waiting / total, 4) if total else 0.0,
-            images=sum(images for _, _, images in everyone),
-            processes=len(everyone),
-            batch_size=self.fitting.largest,
-        )
+def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
 
 def distinct(offs: Sequence[HeadSet]) -> tuple[list[HeadSet], list[int]]:
-    """Each set of heads once, and where each of the given ones is among them."""
+    """Each set of heads once, and the place there of each of the given ones."""
     place: dict[HeadSet, int] = {}
     where = [place.setdefault(off, len(place)) for off in offs]
     return list(place), where
@@ -216,8 +232,6 @@ def distinct(offs: Sequence[HeadSet]) -> tuple[list[HeadSet], list[int]]:
 
 def read_plan(stage: Stage, index: int, name: str = "plans") -> np.ndarray:
     """One plan's embeddings [n, D] over all shards, without reading the others'."""
-    from safetensors import safe_open
-
     parts = []
     for shard in range(stage.shards):
         with safe_open(stage.paths[shard], "np") as file:
@@ -225,17 +239,42 @@ def read_plan(stage: Stage, index: int, name: str = "plans") -> np.ndarray:
     return np.concatenate(parts)
 
 
-def peak_memory() -> int:
-    """The most memory this process has held, in bytes, and its largest worker's."""
-    import resource
-    import sys
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return int((own + workers) * unit)
+# Checks -------------------------------------------------------------------------------------------------
 
 
-def device_memory() -> int:
-    """The most memory of the GPU that tensors have held, in bytes; 0 without one."""
-    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else 0
+def largest_errors(model: Model, images: Sequence[Image.Image], plans: Sequence[HeadSet]) -> dict[str, float]:
+    """Largest absolute difference of a coordinate of the unit embedding, for each fast path.
+
+    `forward`: against open_clip's own encode_image. `plans`: heads off, against a deep copy of the model
+    whose output projections have those heads' columns at zero. `contributions`: their sum against the
+    embedding.
+    """
+    pixels = model.preprocess(images)
+    fast = model.embed_images(pixels, [HeadSet(), *plans])
+    parts = model.contributions(pixels)
+    slow = [_unit(zeroed(model, off), pixels, model) for off in (HeadSet(), *plans)]
+    errors = [float(np.abs(a - b).max()) for a, b in zip(fast, slow, strict=True)]
+    total = parts.direct.sum((1, 2)) + parts.remainder
+    return {
+        "forward": errors[0],
+        "plans": max(errors[1:], default=0.0),
+        "contributions": float(np.abs(total - fast[0]).max()),
+    }
+
+
+def zeroed(model: Model, off: HeadSet) -> Any:
+    """A deep copy of the model whose output projections have these heads' columns at zero."""
+    clip = copy.deepcopy(model.clip)
+    width = model.head_dim
+    with torch.no_grad():
+        for head in off:
+            weight = clip.visual.transformer.resblocks[head.layer].attn.out_proj.weight
+            weight[:, head.head * width : (head.head + 1) * width] = 0
+    return clip
+
+
+@torch.no_grad()
+def _unit(clip: Any, pixels: Tensor, model: Model) -> np.ndarray:
+    clip.eval()
+    embedded: np.ndarray = F.normalize(clip.encode_image(pixels.to(model.tower.device)), dim=-1).cpu().numpy()
+    return embedded

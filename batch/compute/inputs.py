@@ -1,18 +1,24 @@
-"""What a run computes on: its images, its texts and its evaluation sets, opened and described."""
+"""What a run computes on: its images and evaluation sets, opened, described and decoded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
 
 from batch.compute.settings import Settings
 from batch.compute.stages import digest
 from ccs.datasets import SOURCES, open_images, open_set
 from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 from ccs.errors import InputError
+from ccs.model.model import Model
 
 WORLD_SETS = (
     "world/subjects",
@@ -26,21 +32,15 @@ WORLD_SETS = (
     "world/faces",
     "world/counterfactuals",
 )
-SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces", "world/counterfactuals"}
-"""Drawn sets on which every head is also switched off alone; it doubles a set's cost."""
-
-FURTHER_K_SETS = {"cifar10", "cifar10-jpeg", "cifar100", "world/subjects", "world/colors"}
-"""Sets with plans at further K: those of the study's table 3, and two drawn ones in their place."""
-
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
 
+_LEAST_FOR_WORKERS = 256
+"""Below so many images worker processes take longer to start than they save."""
+_MOST_WORKERS = 16
+"""More only cost memory: they decode some thousands of photographs a second, and start for every stage."""
 
-@dataclass(frozen=True)
-class Absent:
-    """Something asked for that could not be had."""
 
-    name: str
-    reason: str
+# Sets ---------------------------------------------------------------------------------------------------
 
 
 def open_moment_images(settings: Settings) -> ImageSet:
@@ -54,88 +54,61 @@ def open_moment_images(settings: Settings) -> ImageSet:
     return images
 
 
-def open_sets(settings: Settings, tell: Callable[[str], None]) -> tuple[list[EvaluationSet], list[Absent]]:
-    """The evaluation sets asked for, and those that could not be had, each with a sentence that says why."""
-    names = (
-        settings.sets or {"world": WORLD_SETS, "paper": tuple(SOURCES), "none": ()}[settings.suite or "none"]
-    )
+def open_sets(
+    settings: Settings, tell: Callable[[str], None]
+) -> tuple[list[EvaluationSet], list[dict[str, str]]]:
+    """The evaluation sets asked for, and the name and reason of each that could not be had.
+
+    Raises InputError for a set that was asked for by name.
+    """
+    suites = {"world": WORLD_SETS, "paper": tuple(SOURCES), "none": ()}
     found: list[EvaluationSet] = []
-    absent: list[Absent] = []
-    for name in names:
+    absent: list[dict[str, str]] = []
+    for name in settings.sets or suites[settings.suite or "none"]:
         try:
             opened = _open(name, settings)
-            if isinstance(opened, ClassificationSet | BiasSet | RetrievalSet):
-                found.append(opened)
         except InputError as error:
             if settings.sets:
                 raise
-            absent.append(Absent(name, str(error)))
+            absent.append({"name": name, "reason": str(error)})
             tell(f"{name} is left out: {error}")
+            continue
+        if isinstance(opened, EvaluationSet):
+            found.append(opened)
     return found, absent
 
 
 def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
-    if name == "world/clips":
+    if name == "world/clips" and settings.eval_images is not None:  # a clip is several images
         from ccs.world import sets as world
 
-        limit = settings.eval_images
-        return (
-            world.retrieval_set("clips")
-            if limit is None
-            else world.retrieval_set("clips", n=max(10, limit // 4))
-        )
+        return world.retrieval_set("clips", n=max(10, settings.eval_images // 4))
     return open_set(name, max_images=settings.eval_images, seed=settings.seed)
 
 
-def kind(data: EvaluationSet) -> str:
-    """classification, bias or retrieval."""
-    kinds: Mapping[type, str] = {
-        ClassificationSet: "classification",
-        BiasSet: "bias",
-        RetrievalSet: "retrieval",
-    }
-    return kinds[type(data)]
-
-
-def singles_on(data: EvaluationSet) -> bool:
-    """Whether every head is also switched off alone on this set."""
-    return not data.name.startswith("world/") or data.name in SINGLE_HEADS
-
-
-def further_k_on(data: EvaluationSet, settings: Settings) -> bool:
-    """Whether plans at further K are measured on this set: a set that was asked for by name has them all."""
-    return data.name in FURTHER_K_SETS or data.name in settings.sets
-
-
-def count(data: ImageSet | RetrievalSet) -> int:
-    """How many images, or clips."""
-    return len(data.clips) if isinstance(data, RetrievalSet) else len(data.images)
-
-
-def count_texts(data: EvaluationSet) -> int:
-    """How many texts its figures ask for."""
-    if isinstance(data, ClassificationSet):
-        return len(data.classes) * len(data.templates)
-    if isinstance(data, BiasSet):
-        return len(data.occupations) * len(data.templates)
-    return sum(map(len, data.captions))
+def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:
+    """The set's images, or its clips of several images each."""
+    return data.clips if isinstance(data, RetrievalSet) else data.images
 
 
 def described(data: EvaluationSet) -> dict[str, Any]:
     """A set's entry in the manifest."""
     entry: dict[str, Any] = {
         "name": data.name,
-        "kind": kind(data),
-        "count": count(data),
+        "kind": "retrieval",
+        "count": len(items(data)),
         "fingerprint": data.fingerprint,
         "source": data.source,
         "skipped": list(data.skipped),
     }
     if isinstance(data, ClassificationSet):
-        entry |= {"classes": len(data.classes), "templates": list(data.templates)}
+        about = {"kind": "classification", "classes": len(data.classes), "templates": list(data.templates)}
     elif isinstance(data, BiasSet):
-        entry |= {"occupations": len(data.occupations), "templates": list(data.templates), "k": dict(data.k)}
-    return entry
+        about = {"kind": "bias", "occupations": len(data.occupations), "templates": list(data.templates)}
+        about["k"] = dict(data.k)
+    else:
+        about = {}
+    return entry | about
 
 
 def question(data: EvaluationSet) -> str:
@@ -150,3 +123,133 @@ def question(data: EvaluationSet) -> str:
     else:
         parts["captions"] = data.captions
     return digest(parts)
+
+
+# Pixels -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Clock:
+    """Seconds of a stage spent waiting for images, and in all."""
+
+    waiting: float = 0.0
+    total: float = 0.0
+    images: int = 0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pixels [n, 3, s, s] of items `first` to `last` of a shard; an item (a clip) may be several images."""
+
+    shard: int
+    first: int
+    last: int
+    pixels: Tensor
+    sizes: tuple[int, ...]
+    ends_shard: bool
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Items cut into shards of `size`: the same for any number of processes and any batch size."""
+
+    items: int
+    size: int
+
+    @classmethod
+    def of(cls, items: int, size: int | None = None) -> Shards:
+        """Shards small enough to lose little when killed, and few enough for a folder to hold."""
+        return cls(items, size or min(65_536, max(128, -(-items // 1000))))
+
+    def __len__(self) -> int:
+        return max(1, -(-self.items // self.size))
+
+    def range(self, shard: int) -> range:
+        """The items of a shard; the only shard of no items is empty."""
+        return range(shard * self.size, min(self.items, (shard + 1) * self.size))
+
+
+@dataclass(frozen=True)
+class _Items(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    """The pixels of each item and how many images it is."""
+
+    preprocess: Callable[[Sequence[Image.Image]], Tensor]
+    items: Sequence[Any]
+    clips: bool
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        item = self.items[index]
+        frames = list(item) if self.clips else [item]
+        return self.preprocess(frames), len(frames)
+
+
+def load(
+    model: Model,
+    data: ImageSet | RetrievalSet,
+    shards: Shards,
+    wanted: Sequence[int],
+    *,
+    batch: int,
+    workers: int | None,
+    clock: Clock,
+) -> Iterator[Batch]:
+    """The pixels of the wanted shards, in order, in batches that never cross a shard's end."""
+    n = sum(len(shards.range(shard)) for shard in wanted)
+    if not n:
+        return
+    processes = workers if workers is not None else decoding(n, model.tower.device.type)
+    loader = torch.utils.data.DataLoader(
+        _Items(model.preprocess, items(data), isinstance(data, RetrievalSet)),
+        batch_sampler=(list(rows) for _, rows in _batches(shards, wanted, batch)),
+        collate_fn=_join,
+        num_workers=processes,
+        prefetch_factor=2 if processes else None,
+        pin_memory=model.tower.device.type == "cuda",
+        multiprocessing_context="fork" if processes and hasattr(os, "fork") else None,
+        worker_init_fn=_one_thread if processes else None,
+    )
+    began = time.perf_counter()
+    loaded = iter(loader)
+    for shard, rows in _batches(shards, wanted, batch):
+        asked = time.perf_counter()
+        pixels, sizes = next(loaded)
+        clock.waiting += time.perf_counter() - asked
+        clock.images += len(pixels)
+        yield Batch(shard, rows.start, rows.stop, pixels, sizes, rows.stop == shards.range(shard).stop)
+    clock.total += time.perf_counter() - began
+
+
+def _batches(shards: Shards, wanted: Sequence[int], size: int) -> Iterator[tuple[int, range]]:
+    """Shard and items of each batch; one at a time, for a billion items make many."""
+    for shard in wanted:
+        rows = shards.range(shard)
+        for start in range(rows.start, rows.stop, size):
+            yield shard, range(start, min(start + size, rows.stop))
+
+
+def _join(loaded: list[tuple[Tensor, int]]) -> tuple[Tensor, tuple[int, ...]]:
+    return torch.cat([pixels for pixels, _ in loaded]), tuple(count for _, count in loaded)
+
+
+def _one_thread(_: int) -> None:
+    torch.set_num_threads(1)
+
+
+def cores_per_process() -> int:
+    """The cores that this process has for itself, where it shares the machine with others of the run."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def decoding(images: int, device: str) -> int:
+    """The number of worker processes that decode for this one.
+
+    None for a short job; on a CPU, which computes itself, half of this process's cores, else all but one.
+    """
+    if images < _LEAST_FOR_WORKERS or not hasattr(os, "fork"):
+        return 0
+    cores = cores_per_process()
+    return min(_MOST_WORKERS, cores // 2 if device == "cpu" else cores - 1)

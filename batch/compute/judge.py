@@ -1,13 +1,12 @@
-"""The stages that name and judge: by tags, or by language models, asked by the first process alone."""
+"""The stages that name, judge and score: by tags, or by language models, asked by the first process alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from batch.compute.processes import Processes
 from batch.compute.settings import Settings
-from batch.compute.stages import STAGES, Stage, Store, digest
+from batch.compute.stages import STAGES, Store, digest
 from ccs.heads import Head
 from ccs.judges.labeler import open_labeler
 from ccs.judges.panel import check_refresh, open_panel
@@ -15,9 +14,10 @@ from ccs.judges.prices import Spending, estimate_table
 from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
 from ccs.judges.tags import TagsJudge
-from ccs.texts import concepts
+from ccs.texts import concepts, score
 from ccs.texts.labels import TAGS, Label, chance_by_tags, label_by_tags
 from ccs.texts.pools import Pool
+from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
 
 Row = dict[str, Any]
@@ -25,18 +25,13 @@ Spans = Mapping[Head, Sequence[Span]]
 
 
 class Judging:
-    """Labels and judgments of one model's heads."""
+    """Labels and judgments of one model's heads.
 
-    def __init__(
-        self, settings: Settings, store: Store, processes: Processes, pool: Pool, tell: Callable[[str], None]
-    ) -> None:
-        self.settings, self.store, self.processes, self.pool, self.tell = (
-            settings,
-            store,
-            processes,
-            pool,
-            tell,
-        )
+    labeler, judges: their descriptions for the manifest.
+    """
+
+    def __init__(self, settings: Settings, store: Store, pool: Pool) -> None:
+        self.settings, self.store, self.pool = settings, store, pool
         self.tree = concepts.tree()
         self.limits = JudgeSettings(
             cache=settings.out / STAGES / "judges.sqlite",
@@ -47,75 +42,60 @@ class Judging:
             timeout=settings.timeout,
             prices=settings.prices,
         )
-        self.spending = Spending(settings.budget)
+        spending = Spending(settings.budget)
         self.panel = open_panel(
-            settings.judges, self.limits, stand_ins={TAGS: TagsJudge(pool, self.tree)}, spending=self.spending
+            settings.judges, self.limits, stand_ins={TAGS: TagsJudge(pool, self.tree)}, spending=spending
         )
         self.by_model = None
-        if settings.labeler != TAGS:
-            self.by_model = open_labeler(
-                settings.labeler, self.limits, tree=self.tree, spending=self.spending
-            )
         self.labeler: dict[str, Any] = {"name": TAGS, "stand_in": True}
-        if self.by_model is not None:
+        if settings.labeler != TAGS:
+            self.by_model = open_labeler(settings.labeler, self.limits, tree=self.tree, spending=spending)
             self.labeler = self.by_model.describe()
         self.judges: list[dict[str, Any]] = list(self.panel.describe()["judges"])
-        self.stages: dict[str, Stage] = {}
-
-    @property
-    def _concepts(self) -> str:
-        return digest([self.tree.concepts, [self.tree.parent(concept) for concept in self.tree.concepts]])
+        parents = [self.tree.parent(concept) for concept in self.tree.concepts]
+        self._tags = {"concepts": digest([self.tree.concepts, parents]), "tags": pool.fingerprint}
 
     def labels(self, spans: Spans) -> dict[Head, Label]:
         """A concept for each head, None where there is none. What got no answer is asked again next time.
 
         The labeler is shown the main K texts alone, whatever further K there are: a head has one concept.
         """
-        spans = self._named_by(spans)
+        spans = {head: chosen[: self.settings.k] for head, chosen in spans.items()}
         texts = {str(head): [span.text for span in chosen] for head, chosen in spans.items()}
         shares = {str(head): [round(span.share, 9) for span in chosen] for head, chosen in spans.items()}
-        inputs = {"spans": digest([texts, shares]), "labeler": self.labeler, "concepts": self._concepts}
-        inputs["tags"] = self.pool.fingerprint
-        stage = self.stages["labels"] = self.store.stage("labels", inputs)
+        inputs = {"spans": digest([texts, shares]), "labeler": self.labeler, **self._tags}
+        stage = self.store.stage("labels", inputs)
         rows = stage.read_json() if stage.done else []
         if not stage.done or any(cause for *_, cause in rows) or (self.by_model and self.settings.refresh):
-            rows = self.processes.once(lambda: self._label(spans))
-            if self.processes.first:
+            rows = self.store.processes.once(lambda: self._label(spans))
+            if self.store.processes.first:
                 stage.replace_json(0, rows)
             stage.finish()
         if unanswered := sum(bool(cause) for *_, cause in rows):
-            self.tell(
+            self.store.tell(
                 f"{unanswered} heads have no label yet, the labeler did not answer; a later run asks again."
             )
         return {Head.parse(name): Label(concept, by) for name, concept, by, _ in rows}
 
     def _label(self, spans: Spans) -> list[list[str | None]]:
         """Head, concept, labeler and why there was no answer, if there was none."""
+        causes: Mapping[Head, str] = {}
         if self.by_model is None:
-            found, causes = label_by_tags(spans, self.pool, self.tree), dict[Head, str]()
+            found = label_by_tags(spans, self.pool, self.tree)
         else:
-            found = self.by_model.label(
-                {head: [span.text for span in chosen] for head, chosen in spans.items()}
-            )
+            found = self.by_model.label({head: [span.text for span in spans[head]] for head in spans})
             causes = self.by_model.causes
         return [
             [str(head), label.concept, label.labeler, causes.get(head, "")] for head, label in found.items()
         ]
 
-    def _named_by(self, spans: Spans) -> Spans:
-        return {head: chosen[: self.settings.k] for head, chosen in spans.items()}
-
     def chance(self, k: int) -> list[float]:
         """CCS@0 ... CCS@k of random texts where label and verdicts are by tags, else empty."""
         if self.by_model is not None or any(judge["name"] != TAGS for judge in self.judges):
             return []
-        stage = self.stages["chance"] = self.store.stage(
-            "chance", {"tags": self.pool.fingerprint, "concepts": self._concepts, "k": k}
+        found: list[float] = self.store.json(
+            "chance", {**self._tags, "k": k}, lambda: chance_by_tags(self.pool, k, tree=self.tree)
         )
-        if not stage.done:
-            self.processes.once(lambda: stage.write_json(0, chance_by_tags(self.pool, k, tree=self.tree)))
-            stage.finish()
-        found: list[float] = stage.read_json()
         return found
 
     def estimate(self, spans: Spans) -> str:
@@ -133,36 +113,72 @@ class Judging:
         return "\n".join(lines) or "No language model would be asked: labels and verdicts are by `tags`."
 
     def judgments(self, spans: Spans, labeled: Mapping[Head, Label]) -> list[Row]:
-        """One row a head, judge and text. What is unscored is asked again by the next run.
+        """A row per head, judge and text. What is unscored is asked again by the next run.
 
         One question holds a head's texts of the largest K, so that each text is judged once for every K.
         """
-        asked = [
-            (head, Question(str(head), label.concept, tuple(span.text for span in spans[head])))
+        asked = {
+            head: Question(str(head), label.concept, tuple(span.text for span in spans[head]))
             for head, label in sorted(labeled.items())
             if label.concept is not None
-        ]
-        questions = [question for _, question in asked]
+        }
         check_refresh(self.limits, self.panel.names, [str(head) for head in spans])
+        questions = list(asked.values())
         inputs = {
             "questions": digest([[q.head_key, q.label, list(q.texts)] for q in questions]),
             "judges": self.panel.describe(),
-            "concepts": self._concepts,
-            "tags": self.pool.fingerprint,
+            **self._tags,
         }
-        stage = self.stages["judgments"] = self.store.stage("judgments", inputs)
+        stage = self.store.stage("judgments", inputs)
         rows: list[Row] = stage.read_json() if stage.done else []
         llm = any(not judge["stand_in"] for judge in self.judges)
         if not stage.done or self.settings.refresh or (llm and any(row["verdict"] is None for row in rows)):
-            answers = self.processes.once(lambda: self.panel.judge(questions))
+            answers = self.store.processes.once(lambda: self.panel.judge(questions))
             rows = [
                 {"layer": head.layer, "head": head.head, "rank": rank, "text": text, "label": question.label}
                 | {"judge": said.judge, "verdict": said.verdict, "reason": said.reason, "cause": said.cause}
-                for (head, question), by_judge in zip(asked, answers, strict=True)
+                for (head, question), by_judge in zip(asked.items(), answers, strict=True)
                 for judgments in by_judge
                 for rank, (text, said) in enumerate(zip(question.texts, judgments, strict=True))
             ]
-            if self.processes.first:
+            if self.store.processes.first:
                 stage.replace_json(0, rows)
             stage.finish()
         return rows
+
+
+def score_heads(
+    spans: Spans,
+    labels: Mapping[Head, Label],
+    judged: Sequence[Row],
+    variance: Mapping[Head, float],
+    ks: Sequence[int],
+) -> tuple[dict[int, dict[Head, HeadScore]], list[Row]]:
+    """Each head's score at each K, and the rows of the table scores, the main K's first.
+
+    The texts of a smaller K are the first of a larger one, and each was judged once against the one concept
+    that the head's main K texts name (see `ccs.texts.score`).
+
+    spans: as many texts per head as the largest K. judged: rows of the table judgments, each judge's in the
+    order of the texts.
+    """
+    verdicts: dict[Head, dict[str, list[bool | None]]] = {head: {} for head in spans}
+    for row in judged:
+        verdicts[Head(row["layer"], row["head"])].setdefault(row["judge"], []).append(row["verdict"])
+    scores: dict[int, dict[Head, HeadScore]] = {k: {} for k in ks}
+    rows = []
+    for head, chosen in spans.items():
+        by_judge = list(verdicts[head].values())
+        label = labels[head].concept
+        # A head without a concept was not judged: its score is unknown, not zero.
+        unanimous, majority = (
+            score.ccs_of_first(by_judge, ks, rule) if by_judge else dict.fromkeys(ks) for rule in score.RULES
+        )
+        for k in ks:
+            scores[k][head] = HeadScore(unanimous[k], label)
+            rows.append(
+                {"layer": head.layer, "head": head.head, "label": label, "k": k, "ccs": unanimous[k]}
+                | {"level": score.level(unanimous[k], k), "majority": majority[k]}
+                | {"share": min(1.0, sum(span.share for span in chosen[:k])), "variance": variance[head]}
+            )
+    return scores, sorted(rows, key=lambda row: row["k"])

@@ -1,27 +1,69 @@
-"""What a run leaves besides its tables: the manifest, and a page for a person to read."""
+"""What a run leaves: its tables, written first, the manifest, written last, and a page for a person."""
 
 from __future__ import annotations
 
+import math
 import platform
+import resource
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import torch
+
 from batch.compute import inputs
-from batch.compute.embed import device_memory, peak_memory
-from batch.compute.outcome import Outcome
-from batch.compute.processes import Processes
-from ccs.results import schema
+from batch.compute.run import Run
+from batch.compute.stages import disk_errors
+from ccs import results
+from ccs.errors import InputError
+from ccs.results import Results, queries, schema
 from ccs.texts import score
 
-_PACKAGES = ("torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
-_SHOWN = ("none", "high", "low", "random")
+_PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
+_SHOWN = ("high", "low", "random")
+
+Row = Mapping[str, Any]
 
 
-def manifest(outcome: Outcome, tables: Mapping[str, Any], processes: Processes) -> dict[str, Any]:
+def write(run: Run) -> None:
+    """Write a model's tables and, last, its manifest. What else lies in the folder goes to the quarantine."""
+    folder = run.folder
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        ours = {f"{name}.parquet" for name in schema.TABLES} | {results.MANIFEST_FILE}
+        for path in sorted(folder.iterdir()):
+            if path.name.endswith(".tmp") and path.is_file():
+                path.unlink()
+            elif path.name not in ours:
+                run.store.quarantine(path, "is not a table of results")
+            elif path.suffix == ".parquet" and not _readable(path):
+                run.store.quarantine(path, "is corrupt")
+            elif path.suffix == ".parquet" and path.stem not in run.tables:
+                run.store.quarantine(path, "is of an earlier run that had more stages")
+        about = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
+        entries = {
+            name: results.write_table(folder, name, [about | row for row in run.tables[name]])
+            for name in schema.TABLES
+            if name in run.tables
+        }
+        results.write_manifest(folder, manifest(run, entries))
+
+
+def _readable(path: Path) -> bool:
+    try:
+        results.read_table(path)
+    except InputError:
+        return False
+    return True
+
+
+def manifest(run: Run, tables: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a model's results; its keys are those of `ccs.results.schema.MANIFEST`."""
-    model, images, pool, settings = outcome.model, outcome.images, outcome.pool, outcome.settings
+    model, images, pool, settings = run.model, run.images, run.pool, run.settings
     return {
         "schema_version": schema.VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -50,20 +92,19 @@ def manifest(outcome: Outcome, tables: Mapping[str, Any], processes: Processes) 
             "source": images.source,
             "skipped": list(images.skipped),
         },
-        "sets": [inputs.described(data) for data in outcome.sets],
-        "labeler": outcome.labeler or {"name": settings.labeler, "stand_in": settings.labeler == "tags"},
-        "judges": outcome.judges,
-        "chance_ccs": outcome.chance,
+        "sets": [inputs.described(data) for data in run.sets],
+        "labeler": run.judging.labeler,
+        "judges": run.judging.judges if "judgments" in run.tables else [],
+        "chance_ccs": run.chance,
         "settings": settings.described(),
         "seeds": {
             "seed": settings.seed,
             "random plans": list(range(settings.seed, settings.seed + settings.seeds)),
         },
         "versions": versions(),
-        "largest_error": outcome.errors,
-        "measured": measured(outcome, processes),
-        "absent": [{"name": one.name, "reason": one.reason} for one in outcome.absent]
-        + [{"name": "plans", "reason": notice} for notice in outcome.notices],
+        "largest_error": run.errors,
+        "measured": measured(run),
+        "absent": run.absent + [{"name": "plans", "reason": notice} for notice in run.notices],
         "tables": dict(tables),
     }
 
@@ -71,7 +112,7 @@ def manifest(outcome: Outcome, tables: Mapping[str, Any], processes: Processes) 
 def versions() -> dict[str, str]:
     """This project's version and those of the packages that figures depend on."""
     found = {"python": platform.python_version()}
-    for name in ("clip-ccs", *_PACKAGES):
+    for name in _PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -79,141 +120,125 @@ def versions() -> dict[str, str]:
     return found
 
 
-def measured(outcome: Outcome, processes: Processes) -> dict[str, Any]:
+def measured(run: Run) -> dict[str, Any]:
     """Time, waiting and memory. Stages that were done before keep the time they took then."""
-    notes = {name: stage.notes() for name, stage in outcome.stages.items()}
-    images = {name: note["images"] for name, note in notes.items() if note.get("images")}
-    waiting = [(note["waiting_share"], note["images"]) for note in notes.values() if note.get("images")]
-    seen = sum(count for _, count in waiting)
+    notes = {name: stage.notes() for name, stage in _stages(run).items()}
+    read = {name: note for name, note in notes.items() if note.get("images")}
+    seen = sum(note["images"] for note in read.values())
+    waiting = sum(note["waiting_share"] * note["images"] for note in read.values())
     return {
-        "seconds": _seconds(outcome),
-        "images": images,
-        "waiting_share": round(sum(share * count for share, count in waiting) / seen, 4) if seen else 0.0,
+        "seconds": seconds(run),
+        "images": {name: note["images"] for name, note in read.items()},
+        "waiting_share": round(waiting / seen, 4) if seen else 0.0,
         "peak_memory_bytes": peak_memory(),
-        "peak_device_memory_bytes": device_memory(),
-        "processes": processes.size,
-        "device": processes.device,
+        "peak_device_memory_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0,
+        "processes": run.processes.size,
+        "device": run.processes.device,
         "batch_sizes": {name: note["batch_size"] for name, note in notes.items() if "batch_size" in note},
     }
 
 
-def _seconds(outcome: Outcome) -> dict[str, float]:
+def seconds(run: Run) -> dict[str, float]:
     """Seconds of every stage, also of those done before; a set's embedding apart from its figures."""
     found = {}
-    for name, stage in outcome.stages.items():
+    for name, stage in _stages(run).items():
         if "embed_seconds" in (notes := stage.notes()):
             found[name.replace("measure/", "embed/")] = round(float(notes["embed_seconds"]), 2)
         found[name] = round(stage.seconds(), 2)
     return found
 
 
-def page(outcome: Outcome) -> str:
-    """A model's run in a screenful."""
-    model, tables = outcome.model, outcome.tables
+def _stages(run: Run) -> dict[str, Any]:
+    """The stages of a run. A set's embeddings may be gone; what was noted of them is with its figures."""
+    return {name: stage for name, stage in run.store.opened.items() if not name.startswith("embed/")}
+
+
+def peak_memory() -> int:
+    """The most memory this process has held, in bytes, and its largest worker's."""
+    own, workers = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return int(own.ru_maxrss + workers.ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+
+
+# The page -----------------------------------------------------------------------------------------------
+
+
+def page(run: Run) -> str:
+    """What a model's run wrote, in a screenful."""
+    model, found = run.model, results.read(run.folder)
     lines = ["", f"{model.name} ({model.architecture}, weights {model.weights_hash[:12]})"]
-    seconds = sum(_seconds(outcome).values())
-    lines.append(
-        f"  {len(outcome.images.images)} images, {len(outcome.pool.texts)} texts, {seconds:.0f} s of stages"
-    )
-    if "scores" in tables:
-        lines += _scores(tables["scores"], outcome.settings.all_ks, outcome.chance)
-    if "pruning" in tables:
-        lines += _plans(
-            "accuracy (top-1)", tables["pruning"], {"metric": "top1", "subset": ""}, "dataset", 100, "%"
-        )
-    if "retrieval" in tables:
-        chosen = {"metric": "R@1", "direction": "text-to-clip"}
-        lines += _plans("retrieval (R@1, text to clip)", tables["retrieval"], chosen, "dataset", 100, "%")
-    if "bias" in tables:
-        for attribute in sorted({row["attribute"] for row in tables["bias"]}):
-            chosen = {"metric": "MaxSkew mean", "attribute": attribute, "mode": "correct", "occupation": ""}
-            lines += _plans(f"MaxSkew an occupation, {attribute}", tables["bias"], chosen, "dataset", 1, "")
-    lines += _effects(tables.get("effects", ()), tables.get("correlations", ()))
-    lines += [f"  note: {notice}" for notice in outcome.notices]
-    stand_ins = [one["name"] for one in [outcome.labeler, *outcome.judges] if one.get("stand_in")]
-    if stand_ins and "scores" in tables:
+    taken = sum(seconds(run).values())
+    lines.append(f"  {len(run.images.images)} images, {len(run.pool.texts)} texts, {taken:.0f} s of stages")
+    if "scores" in run.tables:
+        lines += _scores(run.tables["scores"], run.settings.all_ks, run.chance)
+    lines += _plans("accuracy (top-1)", queries.top1(found), "%")
+    recall = queries.recall(found, direction="text-to-clip")
+    lines += _plans("retrieval (R@1, text to clip)", recall, "%")
+    for attribute, rows in queries.max_skew(found, target=None).groupby("attribute"):
+        lines += _plans(f"mean MaxSkew over occupations, {attribute}", rows, "")
+    lines += _effects(found)
+    lines += [f"  note: {notice}" for notice in run.notices]
+    if "scores" in run.tables and any(one["stand_in"] for one in [run.judging.labeler, *run.judging.judges]):
         lines.append("  Labels and verdicts are by `tags`, a stand-in that reads the pool's own concepts;")
         lines.append("  no language model was asked.")
-    lines.append(f"  tables in {outcome.folder}")
+    lines.append(f"  tables in {run.folder}")
     return "\n".join(lines)
 
 
-def _scores(all_rows: Sequence[Mapping[str, Any]], ks: Sequence[int], chance: Sequence[float]) -> list[str]:
+def _scores(all_rows: Sequence[Row], ks: Sequence[int], chance: Sequence[float]) -> list[str]:
     by_k = {k: [row for row in all_rows if row["k"] == k] for k in ks}
     k, rows = ks[0], by_k[ks[0]]
     known = [row["ccs"] for row in rows if row["ccs"] is not None]
-    shares = score.ccs_at_k(known, k)
-    counts = "  ".join(f"{value}: {sum(1 for one in known if one == value)}" for value in range(k + 1))
-    high = [row for row in rows if row["level"] == "high"]
-    named = ", ".join(f"L{row['layer']}.H{row['head']} {row['label']}" for row in high[:8])
-    lines = [
-        f"  heads with CCS  {counts}" + (f"  unknown: {len(rows) - len(known)}" * (len(known) < len(rows)))
-    ]
+    counts = "  ".join(f"{value}: {known.count(value)}" for value in range(k + 1))
+    unknown = f"  unknown: {len(rows) - len(known)}" if len(known) < len(rows) else ""
+    lines = [f"  heads with CCS  {counts}{unknown}"]
     if chance:
         expected = "  ".join(f"{value}: {len(rows) * share:.1f}" for value, share in enumerate(chance))
         lines.append(f"  with random texts    {expected}")
     if known:
-        lines.append(f"  CCS@{k} (all texts agree): {shares[k]:.0%}" + (f"; {named}" if named else ""))
+        high = [f"L{row['layer']}.H{row['head']} {row['label']}" for row in rows if row["level"] == "high"]
+        share = f"  CCS@{k} (all texts agree): {score.ccs_at_k(known, k)[k]:.0%}"
+        lines.append("; ".join(filter(None, [share, ", ".join(high[:8])])))
     further = [f"{sum(row['level'] == 'high' for row in by_k[k])} of CCS {k} at K = {k}" for k in ks[1:]]
     if further:
         lines.append(f"  heads all of whose texts agree at further K: {', '.join(further)}")
     return lines
 
 
-def _plans(
-    title: str,
-    rows: Sequence[Mapping[str, Any]],
-    chosen: Mapping[str, Any],
-    by: str,
-    factor: float,
-    unit: str,
-) -> list[str]:
-    """A line a data set: the value without pruning, and the change under high, low and random plans."""
-    picked = [row for row in rows if all(row[key] == value for key, value in chosen.items())]
-    if not picked:
-        return []
+def _plans(title: str, rows: pd.DataFrame, unit: str) -> list[str]:
+    """A line per data set: the value without pruning, and the change under high, low and random plans."""
+    factor = 100 if unit else 1
     lines = [f"  {title}, with no head off and as changed by switching off high, low and random heads [95%]"]
-    for dataset in dict.fromkeys(row[by] for row in picked):
-        here = {row["plan"]: row for row in picked if row[by] == dataset and row["seed"] is None}
-        if "none" not in here:
-            continue
-        cells = [f"{here['none']['value'] * factor:7.2f}{unit}"]
-        if (chance := here["none"].get("chance")) is not None:
-            low, high = here["none"]["chance_low"], here["none"]["chance_high"]
-            cells.append(f"(chance {chance:.2f}, {low:.2f} to {high:.2f})")
-        for plan in _SHOWN[1:]:
-            if (row := here.get(plan)) is not None:
-                low, high = row["difference_low"], row["difference_high"]
-                between = (
-                    f" [{low * factor:+.2f}, {high * factor:+.2f}]" if low is not None and low == low else ""
-                )
-                cells.append(f"{plan} {row['difference'] * factor:+.2f}{between}")
+    for dataset in rows["dataset"].unique():
+        none = queries.of_plan(rows, "none", dataset).iloc[0]
+        cells = [f"{none['value'] * factor:7.2f}{unit}"]
+        if "chance" in none:
+            chance = queries.chance(none)
+            cells.append(f"(chance {chance.value:.2f}, {chance.low:.2f} to {chance.high:.2f})")
+        for plan in _SHOWN:
+            for _, row in queries.of_plan(rows, plan, dataset).iterrows():
+                change = queries.difference(row)
+                between = f" [{change.low * factor:+.2f}, {change.high * factor:+.2f}]"
+                known = not math.isnan(change.low)
+                cells.append(f"{plan} {change.value * factor:+.2f}{between * known}")
         lines.append(f"    {dataset:24s} " + "  ".join(cells))
-    return lines
+    return lines if len(rows) else []
 
 
-def _effects(rows: Sequence[Mapping[str, Any]], correlations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line a set and metric: direct beside total effect of the main plans, and how single heads' agree."""
-    lines = []
-    for one in correlations:
-        if one["method"] != "spearman":
-            continue
-        where = (one["dataset"], one["metric"], one["factor"])
-        here = {
-            row["plan"]: row
-            for row in rows
-            if (row["dataset"], row["metric"], row["factor"]) == where and row["seed"] is None
-        }
+def _effects(found: Results) -> list[str]:
+    """A line per set and metric: direct beside total effects of the main plans, and their correlation."""
+    lines, named = [], ["dataset", "metric", "factor"]
+    by_figure = dict(list(found.table("effects").groupby(named)))
+    for _, one in queries.correlations(found).iterrows():
         factor, unit = (100, "%") if one["metric"] == "top1" else (1, "")
-        known = [(name, here[name]) for name in _SHOWN if name in here]
         cells = [
-            f"{name} {row['direct'] * factor:+.2f}{unit} / {row['total'] * factor:+.2f}{unit}"
-            for name, row in known
+            f"{plan} {row['direct'] * factor:+.2f}{unit} / {row['total'] * factor:+.2f}{unit}"
+            for plan in _SHOWN
+            for _, row in queries.of_plan(by_figure[tuple(one[named])], plan).iterrows()
         ]
-        rho = "all heads alike"
-        if one["value"] == one["value"]:
-            rho = f"rho {one['value']:+.2f} [{one['low']:+.2f}, {one['high']:+.2f}], {one['n']} heads"
-        lines.append(f"    {' '.join(part for part in where if part):44s} " + "  ".join([*cells, rho]))
+        rho, about = queries.effect(one), "all heads alike"
+        if not math.isnan(rho.value):
+            about = f"rho {rho.value:+.2f} [{rho.low:+.2f}, {rho.high:+.2f}], {one['n']} heads"
+        lines.append(f"    {' '.join(filter(None, one[named])):44s} " + "  ".join([*cells, about]))
     if lines:
         title = "direct effect (contributions subtracted) / total effect (heads at zero in the forward pass)"
         lines.insert(0, f"  {title}, and their rank correlation over single heads [95%]")

@@ -1,91 +1,318 @@
-"""The stages that measure: every set under all its plans, once for what the figures depend on."""
+"""Figures of an evaluation set under every plan, as rows of the tables pruning, retrieval and bias."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
-from batch.compute import effecttable, evaluate, headtable, inputs
-from batch.compute.embed import Embedder, distinct, read_plan
+import numpy as np
+from threadpoolctl import threadpool_limits
+
 from batch.compute.inputs import EvaluationSet
-from batch.compute.outcome import Outcome
-from batch.compute.plans import Plans
-from batch.compute.stages import Stage, Store, digest
-from ccs.heads import HeadSet
-from ccs.plans import Plan
+from batch.compute.settings import Settings
+from ccs import plans as pruning
+from ccs.datasets.sets import BiasSet, ClassificationSet, RetrievalSet
+from ccs.heads import Head, HeadSet
+from ccs.measures import accuracy as zeroshot
+from ccs.measures import bias, retrieval, stats
+from ccs.measures.faults import fault_of
+from ccs.measures.stats import Effect, Estimate
+from ccs.model.model import Model
+from ccs.paper import figures
+from ccs.plans import Plan, PlanName
 from ccs.results import schema
+from ccs.texts.score import HeadScore
 
 Row = dict[str, Any]
+Embeddings = Callable[[int], np.ndarray]
+"""Embeddings [n, D] of the images under the plan of that index."""
+
+DRAWS = 2000
+SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces", "world/counterfactuals"}
+"""Drawn sets on which every head is also switched off alone; it doubles a set's cost."""
+FURTHER_K_SETS = {"cifar10", "cifar10-jpeg", "cifar100", "world/subjects", "world/colors"}
+"""Sets with plans at further K: those of the study's table 3, and two drawn ones in their place."""
+FURTHER_KINDS = ("high", "low", "random")
+"""Plans at a further K: what the study prints (high), and what to hold it against."""
 
 
-class Measuring:
-    """Fills an outcome's tables pruning, retrieval, bias, effects, heads and correlations."""
+# Plans --------------------------------------------------------------------------------------------------
 
-    def __init__(self, outcome: Outcome, store: Store, embedder: Embedder) -> None:
-        self.outcome, self.store, self.embedder = outcome, store, embedder
-        self.settings = outcome.settings
-        self.direct: list[Row] = []
 
-    def sets(self, plans: Plans) -> None:
-        """Measure every set."""
-        for data in self.outcome.sets:
-            mine, kept = plans.on(data, self.settings), plans.kept(data, self.settings)
-            found = self._measure(data, mine, kept).read_json()
-            self.outcome.tables.setdefault(found["table"], []).extend(found["rows"])
-            self.direct += found["direct"]
+@dataclass(frozen=True)
+class Plans:
+    """`main`: of every set, `none` first. `further`: at further K. `singles`: each head alone."""
 
-    def heads(self) -> None:
-        """Direct beside total effects, of plans and of single heads, and what each head is selective for."""
-        tables = self.outcome.tables
-        total = [row for table in ("pruning", "bias") for row in tables.get(table, [])]
-        rows = headtable.effects_of(self.direct, "direct effect")
-        rows += headtable.effects_of(total, "total effect")
-        made = {
-            "effects": effecttable.plan_effects(self.direct, total),
-            "correlations": effecttable.correlations(rows, self.settings.seed),
-        }
-        images = self.outcome.images
-        made["heads"] = rows + headtable.selectivity(self.store, self.embedder, images, self.settings)
-        tables |= {name: found for name, found in made.items() if found}
+    main: tuple[Plan, ...]
+    further: tuple[Plan, ...]
+    singles: tuple[Plan, ...]
 
-    def _measure(self, data: EvaluationSet, plans: Sequence[Plan], kept: HeadSet) -> Stage:
-        settings = self.settings
-        offs, where = distinct([plan.off for plan in plans])
-        name = f"measure/{data.name}"
-        about = {
-            "schema": schema.VERSION,
-            "embeddings": digest(self.embedder.plans_inputs(data, offs, kept)),
-            "plans": [[plan.name, plan.seed, str(plan.off)] for plan in plans],
-            "question": inputs.question(data),
-            "seed": settings.seed,
-            "as_published": settings.as_published,
-            "draws": evaluate.DRAWS,
-        }
-        stage = self.outcome.stages[name] = self.store.stage(name, about)
-        if stage.done:
-            return stage
-        embedded = self.embedder.plans(data, offs, kept)
-        stage.begin()
+    def on(self, data: EvaluationSet, settings: Settings) -> list[Plan]:
+        """The plans measured on a set. A set that was asked for by name has those at further K too."""
+        more = data.name in FURTHER_K_SETS or data.name in settings.sets
+        return [*self.main, *(self.further if more else ()), *(self.singles if _singles_on(data) else ())]
 
-        def measure() -> None:
-            model = evaluate.ReadOnce(self.outcome.model)
-            table, rows = evaluate.rows(
-                model,
-                data,
-                plans,
-                lambda index: read_plan(embedded, where[index]),
-                settings.seed,
-                settings.as_published,
+    def kept(self, data: EvaluationSet, settings: Settings) -> HeadSet:
+        """The heads whose contributions are kept on a set, for direct effects: all that a plan has, or none.
+
+        They are kept where single heads are measured too, so that the two kinds of effect can be compared; of
+        a clip, whose embedding is a mean over frames, they are not.
+        """
+        wanted = "heads" in settings.stages and _singles_on(data) and not isinstance(data, RetrievalSet)
+        return HeadSet(head for plan in self.on(data, settings) for head in plan.off) if wanted else HeadSet()
+
+
+def _singles_on(data: EvaluationSet) -> bool:
+    return not data.name.startswith("world/") or data.name in SINGLE_HEADS
+
+
+def make_plans(
+    model: Model,
+    settings: Settings,
+    scores: Mapping[int, Mapping[Head, HeadScore]],
+    notice: Callable[[str], None],
+) -> Plans:
+    """All plans of a model from its heads' scores at each K. `notice` is told of each that is left out."""
+    # For this one model the study drew its random heads from all layers.
+    everywhere = settings.suite == "paper" and model.name == "ViT-B-32/openai"
+    layers = range(0 if everywhere else model.tower.first_prunable_layer, model.n_layers)
+    source = HeadSet(Head(layer, head) for layer in layers for head in range(model.n_heads))
+    made: dict[int, list[Plan]] = {}
+    for k in settings.all_ks:
+        main = k == settings.k
+        made[k] = pruning.plans(
+            scores[k], k, model.heads, settings.seed, settings.seeds,
+            kinds=set(pruning.KINDS) - {"single"} if main else FURTHER_KINDS, random_from=source,
+            at_k=None if main else k, notice=notice,
+        )  # fmt: skip
+    further = [plan for k in settings.all_ks[1:] for plan in made[k][1:]]  # each begins with `none`
+    return Plans((*made[settings.k], *_published(model)), tuple(further), tuple(pruning.singles(model.heads)))
+
+
+def _published(model: Model) -> list[Plan]:
+    """The heads that the study lists and draws for this model, if it is one of the study's."""
+    if model.name not in {one.name for one in figures.models()}:
+        return []
+    labels = set(figures.head_labels(model.name)["high"].values())
+    by_concept = {name: figures.concept_heads(model.name, name) for name in sorted(labels)}
+    sets = figures.head_sets(model.name) | figures.drawn_sets(model.name)
+    return pruning.published(sets, by_concept, "the study's tables 12 to 14, and the draws of its code")
+
+
+# Rows ---------------------------------------------------------------------------------------------------
+
+
+def texts_of(data: EvaluationSet) -> tuple[Sequence[str], Sequence[str]]:
+    """The names (or captions) that a set's images are compared with, and the templates they stand in."""
+    if isinstance(data, RetrievalSet):
+        return [caption for said in data.captions for caption in said], ("{}",)
+    return data.classes if isinstance(data, ClassificationSet) else data.occupations, data.templates
+
+
+def embed_texts(model: zeroshot.TextModel, data: EvaluationSet) -> np.ndarray:
+    """Unit embeddings [names, D] of `texts_of` a set, means over the templates."""
+    names, templates = texts_of(data)
+    if isinstance(data, RetrievalSet):
+        return model.embed_texts(names)
+    return zeroshot.class_weights(model, names, templates)
+
+
+def rows(
+    texts: np.ndarray,
+    data: EvaluationSet,
+    plans: Sequence[Plan],
+    embeddings: Embeddings,
+    seed: int,
+    *,
+    as_published: bool = False,
+    few: bool = False,
+) -> tuple[str, list[Row]]:
+    """The table that a set's figures belong to, and its rows. `plans[0]` is the baseline, no head off.
+
+    texts: from `embed_texts`. Plans with the same heads are measured once. few: of classification and bias
+    sets only top-1 over all classes and the mean MaxSkew over the occupations.
+    """
+    first = {plan.off: index for index, plan in reversed(list(enumerate(plans)))}
+    measured = sorted(first.values())
+    once = [plans[index] for index in measured]
+
+    def shown(index: int) -> np.ndarray:
+        return embeddings(measured[index])
+
+    if isinstance(data, ClassificationSet):
+        table, found = "pruning", list(_classification(texts, data, once, shown, seed, few))
+    elif isinstance(data, BiasSet):
+        table, found = "bias", list(_bias(texts, data, once, shown, seed, False, few))
+        if as_published:
+            found += _bias(texts, data, once, shown, seed, True, few)
+    else:
+        table, found = "retrieval", list(_retrieval(texts, data, once, shown, seed, as_published))
+    by_heads: dict[HeadSet, list[Row]] = {plan.off: [] for plan in once}
+    for off, row in found:
+        by_heads[off].append(row)
+    named = [
+        {"plan": plan.name, "seed": plan.seed, "heads": str(plan.off), "n_heads": len(plan.off)} | row
+        for plan in plans
+        for row in by_heads[plan.off]
+        # Single heads have no shares of groups, also where another plan of the same head has them.
+        if not (plan.kind == "single" and row["metric"].startswith(schema.TOP_SHARE))
+    ]
+    return table, named + over_seeds(named, table)
+
+
+def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> Row:
+    """difference: None for the baseline itself."""
+    change = (
+        (0.0, None, None, None)
+        if difference is None
+        else (difference.value, difference.low, difference.high, difference.p_value)
+    )
+    names = ("difference", "difference_low", "difference_high", "p_value")
+    return {
+        "value": estimate.value, "low": estimate.low, "high": estimate.high, "baseline": baseline,
+        **dict(zip(names, change, strict=True)),
+    }  # fmt: skip
+
+
+def _classification(
+    texts: np.ndarray,
+    data: ClassificationSet,
+    plans: Sequence[Plan],
+    embeddings: Embeddings,
+    seed: int,
+    few: bool,
+) -> Iterator[tuple[HeadSet, Row]]:
+    subsets: dict[str, Sequence[int] | None] = {"": None, **({} if few else data.subsets)}
+    metrics: tuple[zeroshot.MetricName, ...] = ("top1",) if few else ("top1", "top5", "balanced")
+    baselines: dict[str, zeroshot.Accuracy] = {}
+    for index, plan in enumerate(plans):
+        images = embeddings(index)
+        for subset, classes in subsets.items():
+            ours = zeroshot.accuracy(images, texts, data.labels, seed, subset=classes, draws=DRAWS)
+            theirs = baselines.setdefault(subset, ours)
+            for metric in metrics:
+                estimate = getattr(ours, metric)
+                if estimate is None:
+                    continue
+                effect = zeroshot.compare(ours, theirs, metric, draws=DRAWS, seed=seed) if plan.off else None
+                about = {"dataset": data.name, "subset": subset, "metric": metric, "n": ours.n}
+                yield plan.off, about | _figures(estimate, getattr(theirs, metric).value, effect)
+
+
+def _retrieval(
+    texts: np.ndarray,
+    data: RetrievalSet,
+    plans: Sequence[Plan],
+    embeddings: Embeddings,
+    seed: int,
+    as_published: bool,
+) -> Iterator[tuple[HeadSet, Row]]:
+    owner = np.array([clip for clip, said in enumerate(data.captions) for _ in said])
+    variants: list[retrieval.Variant] = ["default", "as-published"] if as_published else ["default"]
+    for variant in variants:
+        name = data.name if variant == "default" else f"{data.name} (as-published)"
+        baselines: dict[str, retrieval.Retrieval] = {}
+        for index, plan in enumerate(plans):
+            for ours in retrieval.measure(embeddings(index), texts, owner, variant=variant, seed=seed):
+                theirs = baselines.setdefault(ours.direction, ours)
+                for metric, estimate in ours.metrics.items():
+                    effect = retrieval.compare(ours, theirs, metric, seed=seed) if plan.off else None
+                    about = {"dataset": name, "direction": ours.direction, "metric": metric, "n": ours.n}
+                    yield plan.off, about | _figures(estimate, theirs.metrics[metric].value, effect)
+
+
+def _bias(
+    texts: np.ndarray,
+    data: BiasSet,
+    plans: Sequence[Plan],
+    embeddings: Embeddings,
+    seed: int,
+    as_published: bool,
+    few: bool,
+) -> Iterator[tuple[HeadSet, Row]]:
+    """as_published: with the faults of the study's code, for the attributes that have one."""
+    for attribute, groups in data.groups.items():
+        fault = fault_of(data.name, attribute) if as_published else None
+        if as_published and fault is None:
+            continue
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
+            measured = bias.measure_plans(
+                (embeddings(index) for index in range(len(plans))),
+                texts,
+                groups,
+                min(data.k[attribute], len(groups)),
+                metrics=bias.METRICS[:1] if few else bias.METRICS,
+                fault=fault,
+                seed=seed,
+                map=threads.map,
             )
-            direct: list[Row] = []
-            if kept:
-                shown = effecttable.direct_embeddings(embedded, kept, plans, where[0])
-                _, direct = evaluate.rows(model, data, plans, shown, settings.seed, False, few=True)
-            stage.write_json(0, {"table": table, "rows": rows, "direct": direct})
+        for plan, ours in zip(plans, measured, strict=True):
+            about: Row = {"dataset": data.name, "attribute": attribute, "k": ours.k, "n": ours.n}
+            about |= {"target": ours.target, "mode": ours.mode}
+            for name in ours.metrics:
+                for row in _bias_rows(ours, measured[0], name, data.occupations, bool(plan.off), few):
+                    yield plan.off, about | row
+            if fault is None and not few:
+                for row in _share_rows(ours, measured[0], data.occupations):
+                    yield plan.off, about | row
 
-        self.store.processes.once(measure)
-        stage.finish()
-        stage.note(embed_seconds=embedded.seconds(), **embedded.notes())
-        if sum(path.stat().st_size for path in embedded.paths.values()) > settings.cache:
-            embedded.discard()
-        return stage
+
+def _bias_rows(
+    ours: bias.BiasResult,
+    base: bias.BiasResult,
+    name: bias.MetricName,
+    occupations: Sequence[str],
+    differs: bool,
+    few: bool,
+) -> Iterator[Row]:
+    """One metric: its mean and sum over the occupations, then each occupation."""
+    metric, before = ours.metrics[name], base.metrics[name]
+    mean = bias.compare(ours, base, name) if differs else None
+    figures = _figures(metric.mean, before.mean.value, mean)
+    yield {"occupation": "", "metric": f"{name} mean"} | _chance(metric.chance_mean) | figures
+    if few:
+        return
+    figures = _figures(metric.sum, before.sum.value, mean and mean.times(len(occupations)))
+    yield {"occupation": "", "metric": f"{name} sum"} | _chance(metric.chance_sum) | figures
+    for index, occupation in enumerate(occupations):
+        value = Estimate(float(metric.values[index]), float(metric.low[index]), float(metric.high[index]))
+        effect = bias.compare(ours, base, name, index) if differs else None
+        figures = _figures(value, float(before.values[index]), effect)
+        yield {"occupation": occupation, "metric": name} | _chance(metric.chance) | figures
+
+
+def _share_rows(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[str]) -> Iterator[Row]:
+    """Each group's share of each occupation's top K, beside that of a random ranking."""
+    for column, (group, chance) in enumerate(ours.chance_shares.items()):
+        for index, occupation in enumerate(occupations):
+            share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
+            named = {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}"} | _chance(chance)
+            figures = _figures(Estimate(share, share, share), before, None)
+            # An exact count; how far random rankings are from the pool's share, `chance` says.
+            yield named | figures | {"low": None, "high": None, "difference": share - before}
+
+
+def _chance(chance: Estimate) -> Row:
+    return {"chance": chance.value, "chance_low": chance.low, "chance_high": chance.high}
+
+
+def over_seeds(found: Sequence[Row], table: str) -> list[Row]:
+    """A row without a seed for each random plan: mean and interval over its seeds, never the best of them."""
+    keys = ["plan", *(column for column in schema.TABLES[table].key if column not in schema.PLAN_KEY)]
+    drawn: dict[tuple[Any, ...], list[Row]] = {}
+    for row in found:
+        if row["seed"] is not None and PlanName.parse(row["plan"]).kind == "random":
+            drawn.setdefault(tuple(row[key] for key in keys), []).append(row)
+    means = []
+    for same in drawn.values():
+        value = stats.over_seeds([row["value"] for row in same])
+        change = stats.over_seeds([row["difference"] for row in same])
+        means.append(
+            same[0]
+            | {"seed": None, "heads": "", "value": value.value, "low": value.low, "high": value.high}
+            | {"difference": change.value, "difference_low": change.low, "difference_high": change.high}
+            | {"p_value": None}
+        )
+    return means

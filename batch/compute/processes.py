@@ -23,7 +23,7 @@ _WAIT = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among `size`, and the device (`cpu`, `cuda:1`) that it computes on."""
+    """This process, one of `size`, and the device (`cpu`, `cuda:1`) that it computes on."""
 
     rank: int = 0
     size: int = 1
@@ -86,16 +86,10 @@ def start(device: str | None = None) -> Processes:
     """
     import torch
 
-    available = "cuda" if torch.cuda.is_available() else "cpu"
-    device = device or available
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise InputError(f"There is no device {device!r}; use cpu, cuda or cuda:N.") from None
-    if kind == "cuda" and available != "cuda":
-        raise InputError(
-            f"The device {device!r} was asked for, and this machine has no CUDA GPU that torch can use."
-        )
+    from ccs.model.sources import usable_device
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    kind = usable_device(device).type
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         return Processes(device=device)
     from accelerate import PartialState

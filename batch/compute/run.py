@@ -2,139 +2,189 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 import ccs
-from batch.compute import inputs, plans
-from batch.compute.checks import largest_errors
-from batch.compute.embed import Embedder
-from batch.compute.judge import Judging
-from batch.compute.measure import Measuring
-from batch.compute.outcome import Outcome
+from batch.compute import effects, inputs, measure
+from batch.compute.embed import Embedder, distinct, largest_errors, read_plan
+from batch.compute.inputs import EvaluationSet
+from batch.compute.judge import Judging, score_heads
 from batch.compute.processes import Processes
-from batch.compute.scoring import score_heads
 from batch.compute.settings import Settings
-from batch.compute.stages import STAGES, Stage, Store
+from batch.compute.stages import STAGES, Stage, Store, digest
 from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.plans import Plan
+from ccs.results import schema
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 
+Row = dict[str, Any]
 _CHECKED_IMAGES = 4
 
 
 class Run:
-    """The stages of one model. All processes make one and call `go`."""
+    """One model's run: what it computes on, its stages, and what it came to.
 
-    def __init__(self, settings: Settings, processes: Processes, tell: Callable[[str], None]) -> None:
-        self.settings, self.processes, self.tell = settings, processes, tell
+    All processes make one and call `go`. `tables`: rows by table. `errors`: see `largest_errors`. `notices`:
+    sentences on plans that were left out. `opening`: seconds that it took to make this.
+    """
 
-    def open(self) -> Outcome:
+    def __init__(self, settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> None:
         """Load the model and open everything it is to be run on. Raises InputError."""
-        settings = self.settings
-        model = ccs.load(settings.models[0], device=self.processes.device, precision=settings.precision)
-        pool = load_pool(settings.texts or "photographs")
+        began = time.perf_counter()
+        self.settings, self.processes, self.tell = settings, processes, tell
+        self.model = ccs.load(settings.models[0], device=processes.device, precision=settings.precision)
+        self.pool = load_pool(settings.texts or "photographs")
         most = settings.all_ks[-1]
-        if len(pool.texts) < most:
-            raise InputError(f"The pool {pool.name} has {len(pool.texts)} texts, fewer than --k {most}.")
-        images = inputs.open_moment_images(settings)
-        for name in images.skipped:
-            self.tell(f"Left out: {name}")
-        sets, absent = inputs.open_sets(settings, self.tell)
-        folder = settings.out / results.folder_name(model.name)
-        self.store = Store(settings.out / STAGES / folder.name, self.processes, self.tell)
-        self.embedder = Embedder(model, self.store, settings)
+        if len(self.pool.texts) < most:
+            raise InputError(
+                f"The pool {self.pool.name} has {len(self.pool.texts)} texts, fewer than --k {most}."
+            )
+        self.images = inputs.open_moment_images(settings)
+        for name in self.images.skipped:
+            tell(f"Left out: {name}")
+        self.sets, self.absent = inputs.open_sets(settings, tell)
+        self.folder = settings.out / results.folder_name(self.model.name)
+        self.store = Store(settings.out / STAGES / self.folder.name, processes, tell)
+        self.embedder = Embedder(self.model, self.store, settings)
         # Opened before anything is computed: a mistake in a judge's name is told at once.
-        self.judging = Judging(settings, self.store, self.processes, pool, self.tell)
-        return Outcome(model, settings, images, pool, sets, absent, folder)
+        self.judging = Judging(settings, self.store, self.pool)
+        self.tables: dict[str, list[Row]] = {}
+        self.errors: dict[str, float] = {}
+        self.chance: list[float] = []
+        self.notices: list[str] = []
+        self.opening = time.perf_counter() - began
 
-    def go(self) -> Outcome:
+    def go(self) -> None:
         """Do what is not done yet. Raises InputError."""
-        outcome = self.open()
         if self.settings.force:
             self.store.forget()
         wanted = set(self.settings.stages)
-        outcome.errors = self._checks(outcome)
-        moments = outcome.stages["moments"] = self.embedder.moments(outcome.images)
+        self.errors = self._check()
+        moments = self.embedder.moments(self.images)
         if wanted == {"moments"}:
-            return outcome
-        spans, variance = self._spans(outcome, moments)
+            return
+        spans, variance = self._spans(moments)
         if wanted <= {"moments", "spans"}:
-            return outcome
-        judging = self.judging
+            return
         if self.settings.dry_run:
-            self.tell(f"{outcome.model.name}:\n{judging.estimate(spans)}")
-            return outcome
-        labeled = judging.labels(spans)
-        outcome.labeler = judging.labeler
-        outcome.tables["labels"] = [
+            self.tell(f"{self.model.name}:\n{self.judging.estimate(spans)}")
+            return
+        labeled = self.judging.labels(spans)
+        self.tables["labels"] = [
             {"layer": head.layer, "head": head.head, "label": label.concept, "labeler": label.labeler}
             for head, label in sorted(labeled.items())
         ]
         if wanted <= {"moments", "spans", "labels"}:
-            return outcome
-        judged = judging.judgments(spans, labeled)
-        outcome.judges = judging.judges
-        outcome.chance = judging.chance(self.settings.k)
-        outcome.stages |= judging.stages
-        outcome.tables["judgments"] = judged
+            return
+        judged = self.tables["judgments"] = self.judging.judgments(spans, labeled)
+        self.chance = self.judging.chance(self.settings.k)
         scores, rows = score_heads(spans, labeled, judged, variance, self.settings.all_ks)
-        outcome.tables["scores"] = rows
-        if wanted.isdisjoint({"evaluation", "heads"}):
-            return outcome
-        measuring = Measuring(outcome, self.store, self.embedder)
-        measuring.sets(plans.make(outcome.model, self.settings, scores, outcome.notices.append))
-        if "heads" in wanted:
-            measuring.heads()
-        return outcome
+        self.tables["scores"] = rows
+        if wanted & {"evaluation", "heads"}:
+            plans = measure.make_plans(self.model, self.settings, scores, self.notices.append)
+            direct = [row for data in self.sets for row in self._measure(data, plans)]
+            if "heads" in wanted:
+                self._heads(direct)
 
     # Stages ---------------------------------------------------------------------------------------------
 
-    def _checks(self, outcome: Outcome) -> dict[str, float]:
-        model, images = outcome.model, outcome.images
-        stage = self.store.stage("checks", {"weights": model.weights_hash, "images": images.fingerprint})
-        outcome.stages["checks"] = stage
-        if not stage.done:
-            few = [images.images[i] for i in range(min(_CHECKED_IMAGES, len(images.images)))]
+    def _check(self) -> dict[str, float]:
+        def check() -> dict[str, float]:
+            few = [images[i] for i in range(min(_CHECKED_IMAGES, len(images)))]
             last = model.n_layers - 1
             deeper = HeadSet([Head(max(0, last - 2), 0), Head(last, 0)])
-            offs = [model.heads, HeadSet([Head(last, 0)]), deeper]
-            self.processes.once(lambda: stage.write_json(0, largest_errors(model, few, offs)))
-            stage.finish()
-        errors: dict[str, float] = stage.read_json()
+            return largest_errors(model, few, [model.heads, HeadSet([Head(last, 0)]), deeper])
+
+        model, images = self.model, self.images.images
+        about = {"weights": model.weights_hash, "images": self.images.fingerprint}
+        errors: dict[str, float] = self.store.json("checks", about, check)
         return errors
 
-    def _spans(
-        self, outcome: Outcome, moments_stage: Stage
-    ) -> tuple[dict[Head, tuple[Span, ...]], dict[Head, float]]:
-        texts_stage = outcome.stages["texts"] = self.embedder.texts(outcome.pool)
+    def _spans(self, moments_stage: Stage) -> tuple[dict[Head, tuple[Span, ...]], dict[Head, float]]:
+        """The texts of each head, and the variance of its contribution."""
+        texts_stage = self.embedder.texts(self.pool)
         k = self.settings.all_ks[-1]  # a greedy choice: the texts of every smaller K come first
+
+        def choose() -> list[Any]:
+            embedded = [texts_stage.read_arrays(i)["texts"] for i in range(texts_stage.shards)]
+            moments = self.embedder.read_moments(moments_stage)
+            found = ccs.textspan(moments, self.pool.texts, np.concatenate(embedded), k)
+            variance = dict(zip(moments.heads, moments.variance().tolist(), strict=True))
+            return [
+                [str(head), variance[head], [[span.text, span.share, span.index] for span in chosen]]
+                for head, chosen in found.items()
+            ]
+
         about = {"moments": moments_stage.key, "texts": texts_stage.key, "k": k}
-        stage = outcome.stages["spans"] = self.store.stage("spans", about)
-        if not stage.done:
-
-            def choose() -> None:
-                embedded = [texts_stage.read_arrays(i)["texts"] for i in range(texts_stage.shards)]
-                moments = self.embedder.read_moments(moments_stage)
-                found = ccs.textspan(moments, outcome.pool.texts, np.concatenate(embedded), k)
-                variance = dict(zip(moments.heads, moments.variance().tolist(), strict=True))
-                rows = [
-                    [str(head), variance[head], [[span.text, span.share, span.index] for span in chosen]]
-                    for head, chosen in found.items()
-                ]
-                stage.write_json(0, rows)
-
-            self.processes.once(choose)
-            stage.finish()
-        read = {Head.parse(name): (value, chosen) for name, value, chosen in stage.read_json()}
-        spans = {head: tuple(Span(*span) for span in chosen) for head, (_, chosen) in read.items()}
-        outcome.tables["spans"] = [
+        read = [(Head.parse(name), *rest) for name, *rest in self.store.json("spans", about, choose)]
+        spans = {head: tuple(Span(*span) for span in chosen) for head, _, chosen in read}
+        self.tables["spans"] = [
             {"layer": head.layer, "head": head.head, "rank": rank, "text": span.text}
-            | {"concept": outcome.pool.concept_of(span.text), "share": span.share}
+            | {"concept": self.pool.concept_of(span.text), "share": span.share}
             for head, chosen in spans.items()
             for rank, span in enumerate(chosen)
         ]
-        return spans, {head: value for head, (value, _) in read.items()}
+        return spans, {head: variance for head, variance, _ in read}
+
+    def _measure(self, data: EvaluationSet, all_plans: measure.Plans) -> list[Row]:
+        """Add a set's figures to the tables; returned are those with contributions subtracted."""
+        settings = self.settings
+        plans, kept = all_plans.on(data, settings), all_plans.kept(data, settings)
+        offs, where = distinct([plan.off for plan in plans])
+        about = {
+            "schema": schema.VERSION,
+            "embeddings": digest(self.embedder.plans_inputs(data, offs, kept)),
+            "plans": [[plan.name, plan.seed, str(plan.off)] for plan in plans],
+            "question": inputs.question(data),
+            "seed": settings.seed,
+            "as_published": settings.as_published,
+            "draws": measure.DRAWS,
+        }
+        stage = self.store.stage(f"measure/{data.name}", about)
+        if not stage.done:
+            embedded = self.embedder.plans(data, offs, kept)
+            stage.begin()
+            self.processes.once(
+                lambda: stage.write_json(0, self._figures(data, plans, kept, embedded, where))
+            )
+            stage.finish()
+            stage.note(embed_seconds=embedded.seconds(), **embedded.notes())
+            if sum(path.stat().st_size for path in embedded.paths.values()) > settings.keep:
+                embedded.discard()
+        found = stage.read_json()
+        self.tables.setdefault(found["table"], []).extend(found["rows"])
+        direct: list[Row] = found["direct"]
+        return direct
+
+    def _figures(
+        self, data: EvaluationSet, plans: Sequence[Plan], kept: HeadSet, embedded: Stage, where: Sequence[int]
+    ) -> dict[str, Any]:
+        """where: the place of each plan in the stage."""
+        texts, seed = measure.embed_texts(self.model, data), self.settings.seed
+        table, rows = measure.rows(
+            texts, data, plans, lambda index: read_plan(embedded, where[index]), seed,
+            as_published=self.settings.as_published,
+        )  # fmt: skip
+        direct: list[Row] = []
+        if kept:
+            subtracted = effects.direct_embeddings(embedded, kept, plans, where[0])
+            _, direct = measure.rows(texts, data, plans, subtracted, seed, few=True)
+        return {"table": table, "rows": rows, "direct": direct}
+
+    def _heads(self, direct: Sequence[Row]) -> None:
+        """Direct beside total effects, of plans and of single heads, and what each head is selective for."""
+        total = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
+        rows = effects.head_effects(direct, "direct effect") + effects.head_effects(total, "total effect")
+        made = {
+            "effects": effects.plan_effects(direct, total),
+            "correlations": effects.correlations(rows, self.settings.seed),
+            "heads": rows + effects.selectivity(self.store, self.embedder, self.images, self.settings.seed),
+        }
+        self.tables |= {name: found for name, found in made.items() if found}

@@ -1,9 +1,9 @@
 """A run's memory: what each stage wrote, shard by shard, so that a killed run goes on where it was.
 
 A stage is named and keyed by a hash of everything it depends on. Its shards are files
-`INDEX.KEY.CHECKSUM.SUFFIX`, written aside, flushed and renamed: a file under its final name is whole, and its
-own name says which inputs made it and which bytes it must hold. Nothing else decides what is done, so a
-process may die at any instant. Files that are not ours, or not what their name says, are set aside and named.
+`INDEX.KEY.CHECKSUM.SUFFIX`, written atomically: a file under its final name is whole, and its own name says
+which inputs made it and which bytes it must hold. Nothing else decides what is done, so a process may die at
+any instant. Files that are not ours, or not what their name says, are moved to a quarantine and named.
 """
 
 from __future__ import annotations
@@ -111,17 +111,10 @@ class Stage:
         """Start the stage's clock here, not where it was opened."""
         self.started = time.monotonic()
 
-    def _write(self, index: int, data: bytes) -> None:
-        checksum = hashlib.sha256(data).hexdigest()[:16]
-        path = self.folder / f"{index:05d}.{self.key}.{checksum}.{self.suffix}"
-        with disk_errors(self.folder), atomic_write(path) as temporary:
-            temporary.write_bytes(data)
-
     def write_arrays(self, index: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Write a shard of named arrays."""
         # Bytes first and one plain write: a full disk is then an OSError and not a fault in mapped memory.
-        whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        self._write(index, save_arrays(whole))
+        self._write(index, save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
     def write_json(self, index: int, value: Any) -> None:
         """Write a shard that is a JSON value."""
@@ -156,7 +149,11 @@ class Stage:
                 raise InputError(
                     f"Stage {self.name} ended without its shards {sorted(lacking)[:5]}; run it again."
                 )
-            _record(self, time.monotonic() - self.started)
+            old = self._read_record()
+            notes = {"notes": old.get("notes", {})} if old.get("key") == self.key else {}
+            seconds = round(time.monotonic() - self.started, 3)
+            about = {"name": self.name, "key": self.key, "inputs": self.inputs, "seconds": seconds}
+            self._write_record(about | notes)
             return found
 
         self.processes.gather(None)
@@ -164,19 +161,17 @@ class Stage:
         self.missing = ()
 
     def seconds(self) -> float:
-        """How long the stage took when it was done."""
-        return float(_read_record(self.folder).get("seconds", 0.0))
+        """Seconds that the stage took when it was done."""
+        return float(self._read_record().get("seconds", 0.0))
 
     def note(self, **values: Any) -> None:
         """Add to the stage's record what was measured while it ran."""
         if self.processes.first:
-            record = _read_record(self.folder)
-            record.setdefault("notes", {}).update(values)
-            _write_record(self.folder, record)
+            self._write_record(self._read_record() | {"notes": self.notes() | values})
 
     def notes(self) -> dict[str, Any]:
         """What was noted while the stage ran."""
-        return dict(_read_record(self.folder).get("notes", {}))
+        return dict(self._read_record().get("notes", {}))
 
     def discard(self) -> None:
         """Remove the shards (the record stays): what was made of them is kept elsewhere."""
@@ -185,35 +180,64 @@ class Stage:
                 path.unlink(missing_ok=True)
         self.paths = {}
 
+    def sort(self, quarantine: Callable[[Path, str], None], tell: Callable[[str], None]) -> dict[int, Path]:
+        """The shards to trust in the folder. Old ones are removed, foreign and corrupt ones quarantined."""
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        old = self._read_record()
+        found: dict[int, Path] = {}
+        for path in sorted(self.folder.iterdir()):
+            match = _SHARD.fullmatch(path.name)
+            if path.name == _RECORD and path.is_file():
+                if not old:
+                    quarantine(path, "is not readable")
+            elif path.name.endswith(".tmp") and path.is_file():
+                path.unlink()  # a run that was killed was writing it
+            elif not match or not path.is_file():
+                quarantine(path, "is not a file of this project's")
+            elif match[2] != self.key:
+                path.unlink()
+            elif sha256(path)[:16] != match[3]:
+                quarantine(path, "is corrupt")
+            elif int(match[1]) >= self.shards or int(match[1]) in found:
+                quarantine(path, f"is one shard too many of stage {self.name}")
+            else:
+                found[int(match[1])] = path
+        if old and old.get("key") != self.key:
+            was, now = old.get("inputs", {}), self.inputs
+            changed = sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
+            tell(f"Stage {self.name} is done again, for this changed: {', '.join(changed)}.")
+        return found
 
-def _read_record(folder: Path) -> dict[str, Any]:
-    try:
-        record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
+    def _write(self, index: int, data: bytes) -> None:
+        checksum = hashlib.sha256(data).hexdigest()[:16]
+        path = self.folder / f"{index:05d}.{self.key}.{checksum}.{self.suffix}"
+        with disk_errors(self.folder), atomic_write(path) as temporary:
+            temporary.write_bytes(data)
 
+    def _read_record(self) -> dict[str, Any]:
+        try:
+            record = json.loads((self.folder / _RECORD).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return record if isinstance(record, dict) else {}
 
-def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    with disk_errors(folder), atomic_write(folder / _RECORD) as temporary:
-        temporary.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
-
-
-def _record(stage: Stage, seconds: float) -> None:
-    record = {"name": stage.name, "key": stage.key, "inputs": stage.inputs, "seconds": round(seconds, 3)}
-    old = _read_record(stage.folder)
-    _write_record(
-        stage.folder, record | ({"notes": old.get("notes", {})} if old.get("key") == stage.key else {})
-    )
+    def _write_record(self, record: Mapping[str, Any]) -> None:
+        with disk_errors(self.folder), atomic_write(self.folder / _RECORD) as temporary:
+            temporary.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
 
 
 class Store:
-    """The stages of one model's run, under `folder`. `tell` is given sentences for the user."""
+    """The stages of one model's run, under `folder`. `tell` is given sentences for the user.
+
+    `opened`: every stage opened so far, by name.
+    """
 
     def __init__(self, folder: Path, processes: Processes, tell: Callable[[str], None]) -> None:
         self.folder = folder
         self.processes = processes
         self.tell = tell
+        self.opened: dict[str, Stage] = {}
 
     def stage(self, name: str, inputs: Mapping[str, Any], *, shards: int = 1, suffix: str = "json") -> Stage:
         """Open a stage: what of it is there and can be trusted, and what is missing.
@@ -223,10 +247,18 @@ class Store:
         inputs = json.loads(json.dumps({**inputs, "shards": shards}))  # as it comes back from the record
         key = digest([name, suffix, inputs])[:16]
         folder = self.folder / name.replace("/", "--")
-        stage = Stage(name, key, folder, shards, suffix, inputs, self.processes)
-        stage.paths = self.processes.once(lambda: self._sort(stage))
+        stage = self.opened[name] = Stage(name, key, folder, shards, suffix, inputs, self.processes)
+        stage.paths = self.processes.once(lambda: stage.sort(self.quarantine, self.tell))
         stage.missing = tuple(index for index in range(shards) if index not in stage.paths)
         return stage
+
+    def json(self, name: str, inputs: Mapping[str, Any], work: Callable[[], Any]) -> Any:
+        """The JSON value of a stage that the first process does alone, if it is not done yet."""
+        stage = self.stage(name, inputs)
+        if not stage.done:
+            self.processes.once(lambda: stage.write_json(0, work()))
+            stage.finish()
+        return stage.read_json()
 
     def forget(self) -> None:
         """Remove every stage."""
@@ -234,41 +266,12 @@ class Store:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.processes.gather(None)
 
-    def set_aside(self, path: Path, why: str) -> None:
+    def quarantine(self, path: Path, why: str) -> None:
         """Move a file out of the way, never over another, and say so."""
-        target_folder = self.folder / "set-aside"
+        target_folder = self.folder / "quarantine"
         target_folder.mkdir(parents=True, exist_ok=True)
         target, count = target_folder / path.name, 1
         while target.exists():
             target, count = target_folder / f"{path.name}.{count}", count + 1
         path.rename(target)
-        self.tell(f"{path} {why}; it was set aside as {target}.")
-
-    def _sort(self, stage: Stage) -> dict[int, Path]:
-        """The shards to trust in a stage's folder; old ones go, foreign and corrupt ones are set aside."""
-        with disk_errors(stage.folder):
-            stage.folder.mkdir(parents=True, exist_ok=True)
-        found: dict[int, Path] = {}
-        for path in sorted(stage.folder.iterdir()):
-            match = _SHARD.fullmatch(path.name)
-            if path.name == _RECORD:
-                if path.is_file() and not _read_record(stage.folder):
-                    self.set_aside(path, "is not readable")
-            elif path.name.endswith(".tmp") and path.is_file():
-                path.unlink()  # a run that was killed was writing it
-            elif not match or not path.is_file():
-                self.set_aside(path, "is not a file of this project's")
-            elif match[2] != stage.key:
-                path.unlink()
-            elif sha256(path)[:16] != match[3]:
-                self.set_aside(path, "is corrupt")
-            elif int(match[1]) >= stage.shards or int(match[1]) in found:
-                self.set_aside(path, f"is one shard too many of stage {stage.name}")
-            else:
-                found[int(match[1])] = path
-        old = _read_record(stage.folder)
-        if old and old.get("key") != stage.key:
-            was, now = old.get("inputs", {}), stage.inputs
-            changed = sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
-            self.tell(f"Stage {stage.name} is done again, for this changed: {', '.join(changed)}.")
-        return found
+        self.tell(f"{path} {why}; it was moved to {target}.")

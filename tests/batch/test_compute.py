@@ -14,12 +14,12 @@ from PIL import Image
 
 import ccs
 from batch.compute import __main__ as compute
-from batch.compute.checks import zeroed
+from batch.compute.embed import zeroed
 from batch.compute.settings import Settings
 from ccs import results
 from ccs.datasets import open_set
 from ccs.measures import accuracy as zeroshot
-from tests.support.compute_sample import arguments, contents, fork, run, small_pool
+from tests.support.compute_sample import arguments, contents, fork, run, same_tables, small_pool
 
 
 @pytest.fixture(scope="module")
@@ -149,19 +149,7 @@ def test_further_k_add_plans_and_change_no_figure_of_the_main_k(
     assert (shares[0] >= shares[1]).all()
 
 
-def same_tables(left: Path, right: Path) -> None:
-    ours, theirs = results.read(left), results.read(right)
-    assert set(ours.tables) == set(theirs.tables)
-    for name, table in ours.tables.items():
-        for column in table.columns:
-            a, b = table[column], theirs.tables[name][column]
-            if table[column].dtype == "float64":
-                assert np.allclose(a, b, atol=1e-6, rtol=0, equal_nan=True), (name, column)
-            else:
-                assert a.equals(b), (name, column)
-
-
-def test_foreign_and_corrupt_tables_are_set_aside_and_made_again(
+def test_foreign_and_corrupt_tables_are_quarantined_and_made_again(
     done: Path, tiny_folder: Path, texts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = contents(done)
@@ -169,8 +157,8 @@ def test_foreign_and_corrupt_tables_are_set_aside_and_made_again(
     (done / "tiny" / "spans.parquet").write_bytes(b"half")
     assert compute.main(arguments(tiny_folder, texts, done)) == 0
     said = capsys.readouterr().out
-    assert "notes.txt is not a table of results; it was set aside" in said
-    assert "spans.parquet is corrupt; it was set aside" in said
+    assert "notes.txt is not a table of results; it was moved to" in said
+    assert "spans.parquet is corrupt; it was moved to" in said
     assert contents(done) == before
 
 
@@ -214,16 +202,8 @@ def test_a_folder_of_pictures_with_bad_files(
 ) -> None:
     folder = tmp_path / "pictures"
     folder.mkdir()
-    args = [
-        "--model",
-        str(tiny_folder),
-        "--texts",
-        str(texts),
-        "--images",
-        str(folder),
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    args = ["--model", str(tiny_folder), "--texts", str(texts), "--images", str(folder)]
+    args += ["--out", str(tmp_path / "out")]
     assert compute.main(args) == 2
     rng = np.random.default_rng(0)
     Image.fromarray(rng.integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(folder / "a.png")
@@ -251,7 +231,7 @@ def test_dry_run_and_plan_cost_write_no_table(
     assert compute.main([*args, "--plan-cost"]) == 0
     said = capsys.readouterr().out
     assert "embed world/clips" in said
-    assert "GB a process" in said
+    assert "GB per process" in said
     assert not list(tmp_path.glob("*/*.parquet"))
 
 

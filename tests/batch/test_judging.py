@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from batch.compute.judge import Judging
+from batch.compute.judge import Judging, score_heads
 from batch.compute.processes import Processes
-from batch.compute.scoring import score_heads
 from batch.compute.settings import Settings, parse
 from batch.compute.stages import Store
 from ccs import InputError
@@ -39,7 +38,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def judging(out: Path, *more: str) -> Judging:
     settings = parse(["--k", "2,3,4", "--out", str(out), *more])
-    return Judging(settings, Store(out / "stages", Processes(), print), Processes(), POOL, print)
+    return Judging(settings, Store(out / "stages", Processes(), print), POOL)
 
 
 def name_or_judge(user: str, schema: Mapping[str, Any]) -> str:

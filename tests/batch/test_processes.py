@@ -12,23 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
-from batch.compute.loading import Clock, Fitting, Shards, load
+from batch.compute.embed import Backoff
+from batch.compute.inputs import Clock, Shards, load
 from batch.compute.processes import Processes
 from ccs import results
+from ccs.datasets import ImageSet
 from ccs.model.model import Model
-from tests.support.compute_sample import arguments, run, run_in_processes, small_pool
-
-
-def same_tables(left: Path, right: Path) -> None:
-    ours, theirs = results.read(left), results.read(right)
-    assert set(ours.tables) == set(theirs.tables)
-    for name, table in ours.tables.items():
-        for column in table.columns:
-            a, b = table[column], theirs.tables[name][column]
-            if table[column].dtype == "float64":
-                assert np.allclose(a, b, atol=1e-6, rtol=0, equal_nan=True), (name, column)
-            else:
-                assert a.equals(b), (name, column)
+from tests.support.compute_sample import arguments, run, run_in_processes, same_tables, small_pool
 
 
 def test_two_and_three_processes_give_what_one_gives(tiny_folder: Path, tmp_path: Path) -> None:
@@ -84,7 +74,8 @@ def test_batches_never_cross_a_shard(
     tiny_model: Model, pictures: Callable[[int], list[Image.Image]], workers: int
 ) -> None:
     images, clock = pictures(11), Clock()
-    batches = list(load(tiny_model, images, Shards(11, 4), [0, 2], batch=3, workers=workers, clock=clock))
+    data = ImageSet(name="random", images=images, fingerprint="", source="")
+    batches = list(load(tiny_model, data, Shards(11, 4), [0, 2], batch=3, workers=workers, clock=clock))
     expected = [(0, 0, 3, False), (0, 3, 4, True), (2, 8, 11, True)]
     assert [(b.shard, b.first, b.last, b.ends_shard) for b in batches] == expected
     assert torch.equal(batches[2].pixels, tiny_model.preprocess([images[i] for i in (8, 9, 10)]))
@@ -98,20 +89,20 @@ def test_short_memory_lowers_the_batch_and_loses_nothing() -> None:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return piece * 2
 
-    fitting = Fitting(16)
+    backoff = Backoff(16)
     pixels = torch.arange(20.0)
-    assert torch.equal(torch.cat(fitting.run(work, pixels)), pixels * 2)
-    assert fitting.lowered == [8, 4, 2]
-    assert len(fitting.run(work, pixels)) == 10
+    assert torch.equal(torch.cat(backoff.run(work, pixels)), pixels * 2)
+    assert backoff.lowered == [8, 4, 2]
+    assert len(backoff.run(work, pixels)) == 10
 
     def never(piece: torch.Tensor) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(torch.OutOfMemoryError):
-        Fitting(4).run(never, pixels)
+        Backoff(4).run(never, pixels)
 
     def broken(piece: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("shapes do not fit")
 
     with pytest.raises(RuntimeError, match="shapes"):
-        Fitting(4).run(broken, pixels)
+        Backoff(4).run(broken, pixels)

@@ -60,7 +60,7 @@ def test_json_shards_and_notes(tmp_path: Path) -> None:
     assert again.seconds() >= 0
 
 
-def test_foreign_and_corrupt_files_are_named_and_set_aside(tmp_path: Path) -> None:
+def test_foreign_and_corrupt_files_are_named_and_quarantine(tmp_path: Path) -> None:
     stage = open_store(tmp_path).stage("world/faces", {"a": 1}, shards=3, suffix="safetensors")
     fill(stage)
     (stage.folder / "notes.txt").write_text("not ours")
@@ -78,18 +78,18 @@ def test_foreign_and_corrupt_files_are_named_and_set_aside(tmp_path: Path) -> No
         "one shard too many of stage world/faces",
     ]
     assert all(str(tmp_path) in sentence for sentence in told)
-    assert (tmp_path / "set-aside" / "notes.txt").read_text() == "not ours"
+    assert (tmp_path / "quarantine" / "notes.txt").read_text() == "not ours"
     assert not list(again.folder.glob("*.tmp"))
     fill(again)
     assert open_store(tmp_path).stage("world/faces", {"a": 1}, shards=3, suffix="safetensors").done
 
 
-def test_nothing_is_set_aside_over_another(tmp_path: Path) -> None:
+def test_nothing_is_quarantined_over_another(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for text in ("one", "two"):
         (tmp_path / "file").write_text(text)
-        store.set_aside(tmp_path / "file", "is foreign")
-    assert {path.read_text() for path in (tmp_path / "set-aside").iterdir()} == {"one", "two"}
+        store.quarantine(tmp_path / "file", "is foreign")
+    assert {path.read_text() for path in (tmp_path / "quarantine").iterdir()} == {"one", "two"}
 
 
 def test_the_second_run_says_so_and_stops(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ from batch.compute.settings import Settings
 json.load(sys.stdin)
 told = []
 found, absent = open_sets(Settings(models=("tiny",), suite="paper"), told.append)
-reasons = {one.name: one.reason for one in absent}
+reasons = {one["name"]: one["reason"] for one in absent}
 json.dump({"found": [one.name for one in found], "absent": reasons}, sys.stdout)
 """
 

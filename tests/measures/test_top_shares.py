@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from batch.compute import evaluate
+from batch.compute import measure
 from ccs.datasets import BiasSet
 from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
@@ -35,7 +35,8 @@ def test_shares_are_the_counts_of_the_ranking(
         Plan("single:L5.H2", None, HeadSet.parse("L5.H2"), ""),
     ]
     embedded = tiny_model.embed_images(images, [plan.off for plan in plans])
-    _, rows = evaluate.rows(tiny_model, data, plans, lambda index: embedded[index], 0, True)
+    texts = measure.embed_texts(tiny_model, data)
+    _, rows = measure.rows(texts, data, plans, lambda index: embedded[index], 0, as_published=True)
     shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
     assert len(shares) == 2 * 2 * 3  # plans, groups, occupations
     prompts = zeroshot.class_weights(tiny_model, OCCUPATIONS, TEMPLATES)

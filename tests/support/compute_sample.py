@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from batch.compute import __main__ as compute
+from ccs import results
 from ccs.texts.pools import load_pool
 
 fork = multiprocessing.get_context("fork")
@@ -29,20 +32,8 @@ def arguments(model: Path, texts: Path, out: Path, *more: str) -> list[str]:
     """A small run's command line. Shards are small, so that there are several to lose."""
     # Two texts a head, so that a model of random weights has heads of high CCS too.
     sets = ("--set", "world/digits", "--set", "world/clips", "--eval-images", "40", "--max-images", "60")
-    return [
-        "--model",
-        str(model),
-        "--texts",
-        str(texts),
-        "--out",
-        str(out),
-        "--k",
-        "2",
-        "--shard",
-        "16",
-        *sets,
-        *more,
-    ]
+    places = ("--model", str(model), "--texts", str(texts), "--out", str(out))
+    return [*places, "--k", "2", "--shard", "16", *sets, *more]
 
 
 def run(arguments: Sequence[str], quiet: bool = True) -> int:
@@ -64,6 +55,14 @@ def contents(out: Path) -> dict[str, Any]:
         else:
             found[path.name] = path.read_bytes()
     return found
+
+
+def same_tables(left: Path, right: Path) -> None:
+    """Assert that two models' folders hold equal tables, up to the rounding of matrix products."""
+    ours, theirs = results.read(left), results.read(right)
+    assert set(ours.tables) == set(theirs.tables)
+    for name, table in ours.tables.items():
+        pd.testing.assert_frame_equal(table, theirs.tables[name], rtol=0, atol=1e-6)
 
 
 def free_port() -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from batch.compute import evaluate, plans
+from batch.compute import measure
 from batch.compute.settings import Settings
 from ccs import Head, HeadSet
 from ccs.datasets import open_set
@@ -34,7 +34,7 @@ def scores(model):
 
 def made(model, notices=None, **settings):
     about = Settings(ks=KS, seeds=2, **settings).for_model("organism")
-    return plans.make(model, about, scores(model), (notices or []).append), about
+    return measure.make_plans(model, about, scores(model), (notices or []).append), about
 
 
 def test_further_k_have_high_low_and_random_plans(tiny_model):
@@ -68,14 +68,14 @@ def test_contributions_are_kept_of_every_head_that_a_plan_has(tiny_model):
     assert not found.kept(digits, about)
     assert not found.kept(clips, about)
     assert not found.kept(faces, replace(about, stages=("evaluation",)))
-    early = plans.Plans((Plan("random", 0, HeadSet.parse("L0.H1"), ""),), (), found.singles)
+    early = measure.Plans((Plan("random", 0, HeadSet.parse("L0.H1"), ""),), (), found.singles)
     assert found.kept(faces, about) | HeadSet.parse("L0.H1") == early.kept(faces, about)
 
 
 def test_a_plan_left_out_says_at_which_k(tiny_model):
     none = {k: {head: HeadScore(1, "Colors") for head in tiny_model.heads} for k in KS}
     notices: list[str] = []
-    plans.make(tiny_model, Settings(ks=KS), none, notices.append)
+    measure.make_plans(tiny_model, Settings(ks=KS), none, notices.append)
     assert any(notice.startswith("The plan high@9 has no heads") for notice in notices)
     assert any(notice.startswith("The plans random@7 are left out") for notice in notices)
 
@@ -83,10 +83,8 @@ def test_a_plan_left_out_says_at_which_k(tiny_model):
 def test_table_3_finds_its_plans_by_their_names():
     names = {comparison.plan_names(claim)[-1] for claim in comparison.claims("table3")}
     assert names == {"none", "high", "high@7", "high@9", "high@11", "high@13"}
-    from batch.compute.inputs import FURTHER_K_SETS
-
     for claim in comparison.claims("table3"):
-        assert set(comparison.dataset_names(claim)) <= FURTHER_K_SETS
+        assert set(comparison.dataset_names(claim)) <= measure.FURTHER_K_SETS
         assert comparison.plan_names(claim, 7)[-1] == {"high": "high@5", "high@7": "high"}.get(
             comparison.plan_names(claim)[-1], comparison.plan_names(claim)[-1]
         )
@@ -126,11 +124,12 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, name
         asked.append(index)
         return embedded[some[index].off]
 
-    _, together = evaluate.rows(tiny_model, data, some, shown, 0, False)
+    texts = measure.embed_texts(tiny_model, data)
+    _, together = measure.rows(texts, data, some, shown, 0)
     assert set(asked) == {0, 1}
     for plan in some[1:]:
         pair = [some[0], plan]
-        _, alone = evaluate.rows(tiny_model, data, pair, lambda i, p=pair: embedded[p[i].off], 0, False)
+        _, alone = measure.rows(texts, data, pair, lambda i, p=pair: embedded[p[i].off], 0)
         ours = [row for row in together if row["plan"] in ("none", plan.name)]
         assert len(ours) == len(alone)
         by_name = {named(row): row for row in ours}
@@ -144,9 +143,9 @@ def named(row):
 
 
 def test_a_model_of_the_study_has_the_heads_that_it_lists_and_those_that_its_code_draws():
-    found = {plan.name: plan for plan in plans._published(SimpleNamespace(name="ViT-B-32/openai"))}
+    found = {plan.name: plan for plan in measure._published(SimpleNamespace(name="ViT-B-32/openai"))}
     assert {"published-high", "published-random", "published-equal-low"} < set(found)
     assert str(found["published-concept:Colors"].off) == "L11.H5"
     assert min(head.layer for head in found["published-random"].off) == 0
     assert all(plan.seed is None for plan in found.values())
-    assert plans._published(SimpleNamespace(name="organism")) == []
+    assert measure._published(SimpleNamespace(name="organism")) == []

@@ -1,0 +1,151 @@
+"""Rows of the tables effects, correlations and heads: direct beside total effects, and selectivity.
+
+Direct: the contributions of a plan's heads are subtracted from the finished embeddings. Total: the heads'
+outputs are zero in the forward pass, and later layers react (see `ccs.measures.effects`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from batch.compute.embed import Embedder, read_plan
+from batch.compute.stages import Stage, Store, digest
+from ccs.datasets.sets import ImageSet
+from ccs.heads import Head, HeadSet
+from ccs.measures import effects, stats
+from ccs.measures.selectivity import measure
+from ccs.measures.stats import Effect
+from ccs.plans import Plan, PlanName
+from ccs.results import queries
+from ccs.world.sets import Drawn, factors
+
+Row = dict[str, Any]
+SCENES = 1000
+"""Drawn images that selectivity is measured on."""
+_PERMUTATIONS = 100
+
+
+def _main(rows: Iterable[Row], single: bool) -> list[tuple[PlanName, Row]]:
+    """The rows of pruning and bias whose change is an effect, of single heads or of plans of several."""
+    named = [(PlanName.parse(row["plan"]), row) for row in rows if queries.is_main_figure(row)]
+    return [(plan, row) for plan, row in named if plan.kind != "none" and (plan.kind == "single") == single]
+
+
+def direct_embeddings(
+    stage: Stage, kept: HeadSet, plans: Sequence[Plan], base: int
+) -> Callable[[int], np.ndarray]:
+    """Unit embeddings [n, D] of a plan, its heads' contributions subtracted.
+
+    stage: embeddings of a set, with the contributions of the heads `kept`. base: the place of the plan with
+    no head off. One head's contributions are in memory at a time, however many there are.
+    """
+    place = {head: index for index, head in enumerate(kept)}
+    whole = read_plan(stage, base)
+    return lambda index: effects.subtracted(
+        whole, (read_plan(stage, place[head], "direct") for head in plans[index].off)
+    )
+
+
+def plan_effects(direct: Iterable[Row], total: Iterable[Row]) -> list[Row]:
+    """A row for each plan (but `none` and single heads), set and metric of which both effects are known.
+
+    direct, total: rows of the tables pruning and bias, with contributions subtracted and with heads at zero.
+    """
+
+    def named(row: Row) -> tuple[Any, ...]:
+        return row["plan"], row["seed"], row["dataset"], row["metric"], row.get("attribute", "")
+
+    known = {named(row): row for _, row in _main(total, single=False)}
+    found = []
+    for _, row in _main(direct, single=False):
+        if (other := known.get(named(row))) is not None:
+            made = {key: row[key] for key in ("plan", "seed", "heads", "n_heads", "dataset", "metric")}
+            made["factor"] = row.get("attribute", "")
+            for name, side in (("direct", row), ("total", other)):
+                made |= {name: side["difference"], f"{name}_p_value": side["p_value"]}
+                made |= {f"{name}_{end}": side[f"difference_{end}"] for end in ("low", "high")}
+            found.append(made)
+    return found
+
+
+def head_effects(rows: Iterable[Row], kind: str) -> list[Row]:
+    """Effects of single heads from the rows of their plans, with the false discovery rate over the heads.
+
+    kind: `total effect` for rows of heads at zero in the forward pass, `direct effect` for rows of their
+    contributions subtracted.
+    """
+    families: dict[tuple[str, str, str], list[Row]] = {}
+    for plan, row in _main(rows, single=True):
+        head = Head.parse(plan.argument)
+        family = row["dataset"], row["metric"], row.get("attribute", "")
+        families.setdefault(family, []).append(
+            {"layer": head.layer, "head": head.head, "measure": kind, "dataset": family[0]}
+            | {"metric": family[1], "factor": family[2], "value": row["difference"], "chance": 0.0}
+            | {"low": row["difference_low"], "high": row["difference_high"], "p_value": row["p_value"]}
+        )
+    for found in families.values():
+        known = [np.nan if row["p_value"] is None else row["p_value"] for row in found]
+        for row, q_value in zip(found, stats.benjamini_hochberg(known), strict=True):
+            row["q_value"] = float(q_value)
+    return [row for found in families.values() for row in found]
+
+
+def correlations(rows: Iterable[Row], seed: int) -> list[Row]:
+    """Of direct with total effects over single heads, from rows of the table heads; four heads at least."""
+    sides: dict[tuple[str, str, str], dict[str, dict[Head, Effect]]] = {}
+    for row in rows:
+        here = sides.setdefault((row["dataset"], row["metric"], row["factor"]), {})
+        effect = Effect(row["value"], row["low"], row["high"], row["p_value"])
+        here.setdefault(row["measure"], {})[Head(row["layer"], row["head"])] = effect
+    found = []
+    for (dataset, metric, factor), both in sides.items():
+        direct, total = both.get("direct effect", {}), both.get("total effect", {})
+        if direct.keys() != total.keys() or len(direct) < 4:
+            continue
+        about = {"between": "direct and total effect", "dataset": dataset, "metric": metric, "factor": factor}
+        for method, one in effects.agreement(direct, total, seed=seed).items():
+            figures = {"value": one.value, "low": one.low, "high": one.high, "p_value": one.p_value}
+            found.append(about | {"method": method, "n": len(direct)} | figures)
+    return found
+
+
+def selectivity(store: Store, embedder: Embedder, images: ImageSet, seed: int) -> list[Row]:
+    """The share of each head's variance that each factor of drawn scenes explains; none for other images."""
+    if not isinstance(images.images, Drawn):
+        return []
+    few = images.images.scenes[:SCENES]
+    scenes = replace(
+        images, name="world/factors", images=Drawn(few), fingerprint=f"{images.fingerprint} {len(few)}"
+    )
+    heads = embedder.model.heads
+    embeddings = digest(embedder.plans_inputs(scenes, [], heads))
+    stage = store.stage("selectivity", {"embeddings": embeddings, "seed": seed, "draws": _PERMUTATIONS})
+    if not stage.done:
+        embedded = embedder.plans(scenes, [], heads)
+        stage.begin()
+
+        def work() -> None:
+            parts = np.stack([read_plan(embedded, index, "direct") for index in range(len(heads))], axis=1)
+            found = measure(parts, list(heads), factors(scenes), draws=_PERMUTATIONS, seed=seed)
+            columns = ("value", "low", "high", "chance", "p_value", "q_value")
+            about = {"measure": "selectivity", "dataset": "world/factors", "metric": ""}
+            rows = [
+                {"layer": head.layer, "head": head.head, **about, "factor": one.factor}
+                | {name: float(value) for name, value in zip(columns, figures, strict=True)}
+                for one in found.values()
+                for head, *figures in zip(
+                    one.heads, one.values, one.low, one.high, one.chance, one.p_values, one.q_values,
+                    strict=True,
+                )
+            ]  # fmt: skip
+            stage.write_json(0, rows)
+
+        store.processes.once(work)
+        stage.finish()
+        embedded.discard()
+    rows: list[Row] = stage.read_json()
+    return rows
