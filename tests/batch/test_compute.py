@@ -15,7 +15,6 @@ from PIL import Image
 import ccs
 from batch.compute import __main__ as compute
 from batch.compute.embed import zeroed
-from batch.compute.settings import Settings
 from ccs import results
 from ccs.datasets import open_set
 from ccs.measures import accuracy as zeroshot
@@ -254,10 +253,3 @@ def test_interrupted_by_the_user(tiny_folder: Path, texts: Path, tmp_path: Path)
         assert not list((tmp_path / str(number)).rglob("*.tmp"))
         assert not list((tmp_path / str(number)).glob("*/manifest.json"))
     assert run(args) == 0
-
-
-def test_defaults_depend_on_the_model() -> None:
-    organism = Settings().for_model("organism")
-    assert (organism.suite, organism.texts, organism.max_images) == ("world", "world", 2000)
-    other = Settings(images="photos").for_model("ViT-B-32/openai")
-    assert (other.suite, other.texts, other.max_images) == ("none", "photographs", None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ import pytest
 
 from batch.compute.judge import Judging, score_heads
 from batch.compute.processes import Processes
-from batch.compute.settings import Settings, parse
+from batch.compute.settings import parse
 from batch.compute.stages import Store
 from ccs import InputError
 from ccs.heads import Head
@@ -135,31 +134,3 @@ def test_prices_come_from_the_command_line(tmp_path: Path) -> None:
         own.write_text("{}")
         with pytest.raises(InputError, match="is not of the form"):
             judging(tmp_path, *more, "--prices", str(own))
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--per-minute", "0"], "--per-minute is 0, but must be at least 1."),
-        (["--in-flight", "-1"], "--in-flight is -1, but must be at least 1."),
-        (["--timeout", "0"], "--timeout is 0, but must be above 0 seconds."),
-        (["--k", "five"], "--k is 'five', but must be whole numbers, such as 5 or 5,7,9."),
-        (["--k", "5,"], "--k is '5,', but must be whole numbers, such as 5 or 5,7,9."),
-        (["--k", "0,5"], "--k is 0, but must be at least 1."),
-        (["--k", "7,5"], "--k is 7,5, but its numbers must rise; the first is the main one."),
-        (["--k", "5,5"], "--k is 5,5, but its numbers must rise; the first is the main one."),
-    ],
-)
-def test_options_that_cannot_be(given: list[str], said: str) -> None:
-    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
-        parse(given)
-
-
-def test_a_suite_has_the_studys_k_by_default() -> None:
-    assert Settings().for_model("organism").all_ks == (5, 7, 9, 11, 13)
-    assert Settings(suite="paper").for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
-    assert Settings(suite="paper", ks=(7,)).for_model("ViT-B-32/openai").all_ks == (7,)
-    other = Settings().for_model("ViT-B-32/openai")
-    assert (other.all_ks, other.k) == ((5,), 5)
-    described = Settings(ks=(5, 9)).described()
-    assert (described["k"], described["further_k"]) == (5, [9])

@@ -1,13 +1,10 @@
-"""batch.stages: what is done stays done, what is not whole is not trusted, a kill costs nothing."""
+"""batch.compute.stages: what is done stays done, what is not whole is not trusted, one run at a time."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import random
-import resource
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -111,61 +108,3 @@ def test_the_second_run_says_so_and_stops(tmp_path: Path) -> None:
     holder.join()
     with locked(tmp_path):  # a dead run holds nothing
         assert str(os.getpid()) in (tmp_path / STAGES / "lock").read_text()
-
-
-def work(folder: Path) -> None:
-    store = open_store(folder)
-    first = store.stage("first", {"a": 1}, shards=20, suffix="safetensors")
-    fill(first)
-    total = sum(float(first.read_arrays(index)["x"].sum()) for index in range(20))
-    second = store.stage("second", {"first": first.key})
-    if not second.done:
-        second.write_json(0, total)
-        second.finish()
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "stage.json"
-    }
-
-
-def test_killed_at_random_moments_it_ends_as_if_undisturbed(tmp_path: Path) -> None:
-    work(tmp_path / "quiet")
-    began = time.monotonic()
-    work(tmp_path / "timed")
-    lasts = time.monotonic() - began
-    rng, kills = random.Random(0), 0
-    for trial in range(6):
-        folder = tmp_path / f"killed{trial}"
-        for attempt in range(100):
-            child = fork.Process(target=work, args=(folder,))
-            child.start()
-            child.join(rng.uniform(0, lasts * (1 + attempt)))  # a busy machine may need longer just to fork
-            if child.exitcode is None:
-                child.kill()
-                kills += 1
-            child.join()
-            if child.exitcode == 0:
-                break
-        assert contents(folder) == contents(tmp_path / "quiet")
-    assert kills >= 6
-
-
-def test_a_full_disk_is_a_sentence_and_no_half_file(tmp_path: Path) -> None:
-    stage = open_store(tmp_path).stage("big", {}, shards=1, suffix="safetensors")
-
-    def write() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
-        with pytest.raises(InputError, match=r"no space left to write to .* what is finished is kept"):
-            stage.write_arrays(0, {"x": np.zeros(100_000)})
-        assert [path.name for path in stage.folder.iterdir()] == []
-
-    child = fork.Process(target=write)
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-    assert not open_store(tmp_path).stage("big", {}, shards=1, suffix="safetensors").done

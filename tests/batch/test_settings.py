@@ -1,0 +1,54 @@
+"""The command line of batch.compute: defaults, and values that cannot be."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from batch.compute.settings import Settings, parse
+from ccs.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--per-minute", "0"], "--per-minute is 0, but must be at least 1."),
+        (["--in-flight", "-1"], "--in-flight is -1, but must be at least 1."),
+        (["--timeout", "0"], "--timeout is 0, but must be above 0 seconds."),
+        (["--k", "five"], "--k is 'five', but must be whole numbers, such as 5 or 5,7,9."),
+        (["--k", "5,"], "--k is '5,', but must be whole numbers, such as 5 or 5,7,9."),
+        (["--k", "0,5"], "--k is 0, but must be at least 1."),
+        (["--k", "7,5"], "--k is 7,5, but its numbers must rise; the first is the main one."),
+        (["--k", "5,5"], "--k is 5,5, but its numbers must rise; the first is the main one."),
+    ],
+)
+def test_options_that_cannot_be(given: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+        parse(given)
+
+
+def test_a_suite_has_the_studys_k_by_default() -> None:
+    assert Settings().for_model("organism").all_ks == (5, 7, 9, 11, 13)
+    assert Settings(suite="paper").for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
+    assert Settings(suite="paper", ks=(7,)).for_model("ViT-B-32/openai").all_ks == (7,)
+    other = Settings().for_model("ViT-B-32/openai")
+    assert (other.all_ks, other.k) == ((5,), 5)
+    described = Settings(ks=(5, 9)).described()
+    assert (described["k"], described["further_k"]) == (5, [9])
+
+
+def test_defaults_depend_on_the_model() -> None:
+    organism = Settings().for_model("organism")
+    assert (organism.suite, organism.texts, organism.max_images) == ("world", "world", 2000)
+    other = Settings(images="photos").for_model("ViT-B-32/openai")
+    assert (other.suite, other.texts, other.max_images) == ("none", "photographs", None)
+
+
+def test_options_become_settings() -> None:
+    given = ["--model", "organism", "--model", "paper", "--set", "a", "--set", "b", "--keep", "5", "--force"]
+    found = parse([*given, "--stages", "moments, spans"])
+    assert (found.models[0], len(found.models)) == ("organism", 7)
+    assert (found.sets, found.keep, found.force) == (("a", "b"), 5.0, True)
+    assert found.stages == ("moments", "spans")
+    assert parse([]) == Settings()
