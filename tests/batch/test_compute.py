@@ -173,7 +173,7 @@ def test_foreign_and_corrupt_tables_are_quarantined_and_made_again(
         (["--images", "nowhere"], "nowhere"),
         (["--set", "world/smells"], "world/smells"),
         (["--device", "cuda:7"], "cuda"),
-        (["--judges", "gpt"], "names no judge"),
+        (["--judges", "gpt"], "is not a judge"),
         (["--batch-size", "0"], "--batch-size is 0"),
     ],
 )
