@@ -1,4 +1,4 @@
-"""A model with heads switched off as an ordinary open_clip folder, and as a few lines of Python.
+"""A model with heads switched off as an ordinary open_clip folder.
 
 A head whose columns of the output projection are zero adds nothing, whatever it computes; the projection's
 own bias stays. So the folder needs nothing of this project to be loaded.
@@ -7,8 +7,7 @@ own bias stays. So the folder needs nothing of this project to be loaded.
 from __future__ import annotations
 
 import json
-import os
-import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,41 +41,19 @@ def export(model: Model, off: HeadSet, folder: str | Path, measured: Sequence[st
         raise InputError(
             f"{model.name} has a tokenizer of its own, which a folder for open_clip cannot hold."
         )
-    aside = folder.with_name(f"{folder.name}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
-        _write_weights(_zeroed(model, off), aside / _WEIGHTS)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        written = Path(scratch) / "model"
+        written.mkdir()
+        _write_weights(_zeroed(model, off), written / _WEIGHTS)
         config = {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
-        (aside / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
-        difference = _difference(model, off, aside)
+        (written / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
+        difference = _difference(model, off, written)
         if not difference <= TOLERANCE:
             raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
-        (aside / _CARD).write_text(card(model, off, difference, measured), "utf-8")
-        if folder.exists():
-            folder.rmdir()
-        os.replace(aside, folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        (written / _CARD).write_text(card(model, off, difference, measured), "utf-8")
+        written.replace(folder)
     return difference
-
-
-def as_python(model: Model, off: HeadSet) -> str:
-    """Lines of Python that load the model by open_clip alone and switch the heads off."""
-    if model.tag:
-        quick = ", force_quick_gelu=True" if model.config["quick_gelu"] else ""
-        arguments = f'"{model.architecture}", "{model.tag}"{quick}'
-    else:
-        arguments = f'"{model.open_clip_name}"'
-    pairs = [(head.layer, head.head) for head in off]
-    return f"""import open_clip
-
-model, _, preprocess = open_clip.create_model_and_transforms({arguments})
-model.eval()
-for layer, head in {pairs}:
-    weight = model.visual.transformer.resblocks[layer].attn.out_proj.weight
-    weight.data[:, head * {model.head_dim} : (head + 1) * {model.head_dim}] = 0
-"""
 
 
 def card(model: Model, off: HeadSet, difference: float, measured: Sequence[str]) -> str:

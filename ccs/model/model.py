@@ -1,4 +1,4 @@
-"""A CLIP model, and what one can ask of it: embeddings with heads switched off, contributions, texts."""
+"""A CLIP model: embeddings of images, with any heads switched off, and of texts; contributions of heads."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def load(name: str, *, device: str = "cpu", precision: str = "fp32") -> Model:
 class Model:
     """A CLIP model whose image tower runs with any heads off. Made by `ccs.load`; threads may share it.
 
-    name: what results are filed under. architecture, tag: open_clip's, or a description and "" for a folder.
+    name: results are filed under it. architecture, tag: open_clip's, or a description and "" for a folder.
     heads: the heads that the study scores, those of the last four layers; heads of earlier layers can be
     switched off too. tower: the image tower itself. clip: open_clip's module. open_clip_name, config and
     preprocess_config: what open_clip makes such a model from.
@@ -100,7 +100,7 @@ class Model:
         for index in range(len(images)):
             image = images[index]
             if not isinstance(image, Image.Image):
-                raise InputError(f"Image {index} is {type(image).__name__}, not a picture (PIL.Image).")
+                raise InputError(f"Image {index} is {type(image).__name__}, not a PIL.Image.")
             pixels[index] = self._transform(image)
         return pixels
 
@@ -178,7 +178,7 @@ class Model:
         return Trunk(torch.cat(parts) if parts else empty, self.tower.first_prunable_layer)
 
     def pixels(self, images: Sequence[Image.Image] | Tensor) -> Tensor:
-        """Pixels of pictures, or the given pixels once their shape has been checked."""
+        """Pixels of images, or the given pixels once their shape has been checked."""
         if not isinstance(images, Tensor):
             return self.preprocess(images)
         expected = (3, *self.tower.image_size)

@@ -1,7 +1,7 @@
 """Mean and second moment of what every head contributes, collected over any number of images in fixed memory.
 
 A head writes to at most d + 3 directions of the embedding space (its d values, and its shares of a bias and
-of ln_post's mean and bias; see ImageTower.basis), so a (d + 3) x (d + 3) matrix a head holds everything
+of ln_post's mean and bias; see ImageTower.basis), so a (d + 3) x (d + 3) matrix per head holds everything
 that TEXTSPAN asks of the images x D matrix of its contributions. Sums are float64 and add up: batches,
 processes and machines merge by `+`.
 """
@@ -9,7 +9,6 @@ processes and machines merge by `+`.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ccs.errors import InputError
+from ccs.files import atomic_write
 from ccs.heads import HeadSet
 
 if TYPE_CHECKING:
@@ -102,18 +102,18 @@ class Moments:
             raise InputError(f"At least {images} images are needed for a head's moments, not {self.count}.")
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file, aside first and then renamed."""
+        """Write a safetensors file atomically."""
         from safetensors.numpy import save_file
 
-        aside = Path(f"{path}.tmp")
         about = {
             "format": _FORMAT,
             "model": self.model,
             "heads": str(self.heads),
             "settings": json.dumps({"head_dim": self.head_dim, "count": self.count}),
         }
-        save_file({"total": self.total, "products": self.products, "basis": self.basis}, aside, about)
-        os.replace(aside, path)
+        arrays = {"total": self.total, "products": self.products, "basis": self.basis}
+        with atomic_write(Path(path)) as temporary:
+            save_file(arrays, temporary, about)
 
     @classmethod
     def load(cls, path: str | Path) -> Moments:
@@ -139,7 +139,7 @@ class Moments:
 
 
 def collect_moments(model: Model, batches: Iterable[Images], heads: HeadSet | None = None) -> Moments:
-    """One pass over batches of images (lists of pictures, or pixels [n, 3, s, s]), always in float32.
+    """One pass over batches of images (lists of images, or pixels [n, 3, s, s]), always in float32.
 
     heads: those to collect, `model.heads` by default. Memory does not grow with the number of images, nor
     with the size of a batch, which is cut up if need be.

@@ -1,4 +1,4 @@
-"""The tree of concepts that tags, labels and judges share (ccs/data/concepts.csv), and its synonyms.
+"""The tree of concepts that tags, labels and judges share (ccs/texts/concepts.csv), and its synonyms.
 
 The tree says which concept lies under which (Colors under Backgrounds, Professions under People). Its root
 holds everything and is no concept that a head can stand for.
@@ -28,7 +28,7 @@ def singular(word: str) -> str:
 
 
 def key(name: str) -> str:
-    """What two spellings of one name share: lower case, single spaces, no outer punctuation, singular."""
+    """The key that spellings of one name share: lower case, single spaces, singular, no outer punctuation."""
     words = name.casefold().replace("-", " ").replace("_", " ").split()
     text = " ".join(words).strip(" .,:;!?\"'`*()[]")
     head, space, last = text.rpartition(" ")
@@ -90,7 +90,7 @@ class ConceptTree:
         return self._paths.get(concept, (concept,))
 
     def depth(self, concept: str) -> int:
-        """How many steps below the root: 1 at the top."""
+        """Steps below the root: 1 at the top."""
         return len(self.path(concept))
 
     def is_under(self, concept: str, ancestor: str) -> bool:

@@ -1,4 +1,4 @@
-"""A head's concept: what a label is, how names of concepts are made one, and the stand-in labeler `tags`.
+"""Labels of heads: one spelling for each concept's name, and the stand-in labeler `tags`.
 
 `tags` needs no model: it reads the concept that the pool gives each text. It stands in for a language model
 (ccs/judges/labeler.py) and is never presented as one.
@@ -40,29 +40,27 @@ class Label:
 
 
 def normalize(name: str, tree: ConceptTree | None = None) -> str:
-    """The one spelling of a concept's name.
+    """One spelling for every name of a concept.
 
-    A name that means a concept of the tree, whatever its case, number or synonym (the table is
-    ccs/data/concepts.csv), becomes that concept. Any other comes back in the singular with a capital, so that
-    two spellings of it are still one. InputError for an empty name.
+    A name of a concept of the tree becomes that concept, whatever its case and number and also by a synonym
+    (ccs/texts/concepts.csv). Any other name comes back capitalized and in the singular, so that its spellings
+    agree too. InputError for an empty name.
     """
     found = (tree or concepts.tree()).find(name)
     if found is not None:
         return found
     other = concepts.key(name)
     if not other:
-        raise InputError(f"{name!r} is no name of a concept.")
+        raise InputError(f"{name!r} is not a name of a concept.")
     return other[0].upper() + other[1:]
 
 
 def cover(tags: Sequence[str | None], shares: Sequence[float], tree: ConceptTree) -> str | None:
     """The most specific concept that covers the most texts; None if no text has a tag.
 
-    `tags` and `shares` stand in rank order. A concept covers a text whose tag it is or lies above. The root
-    is no answer. Equal counts are decided by the share of variance that the covered texts explain together,
-    then by the ranks of the covered texts (lowest first), then by depth: of a concept and its parent that
-    cover the same texts, the concept. What is still equal is the same set of texts at the same depth, which
-    cannot be.
+    `tags` and `shares` are in rank order. A concept covers the texts tagged with it or with a concept below
+    it; the root is never the answer. Ties go to the larger share of variance that the covered texts explain
+    together, then to the lower ranks, then to the deeper concept: a concept before its parent.
     """
     covered: dict[str, list[int]] = {}
     for rank, tag in enumerate(tags):
@@ -94,8 +92,8 @@ def chance_by_tags(
 ) -> tuple[float, ...]:
     """CCS@0 ... CCS@k, under `tags`, of heads whose k texts are drawn at random from the pool.
 
-    A label is chosen to fit its texts, so even random texts score above 0: this says how far. All k texts are
-    different. InputError if the pool has fewer than k texts.
+    A label is chosen to fit its texts, so random texts score above 0 too. All k texts are different.
+    InputError if the pool has fewer than k texts.
     """
     if not 1 <= k <= len(pool):
         raise InputError(f"k must be 1 to {len(pool)} (the texts of the pool {pool.name!r}), not {k}.")

@@ -3,22 +3,21 @@
 CCS(h) is the number of the head's k texts that all judges accept as showing the head's concept. A verdict
 that is missing (unscored) makes the score unknown, never lower: a rerun may settle it.
 
-At several k a head keeps one concept, named by its first texts, and each text is judged against it once: the
-texts of a smaller k are the first of a larger one (the choice is greedy). So whoever is high at 7 is high at
-5. The study does not say whether it names heads anew at K = 7 to 13.
+TEXTSPAN is greedy, so the texts of a smaller k are the first texts of a larger one. A head's concept is named
+from its first texts and kept for every k, and each text is judged once, so a head that is high at 7 is high
+at 5. The study does not say whether it names heads anew at K = 7 to 13.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from ccs.errors import InputError
-from ccs.heads import Head
 
 Verdict = bool | None
 Rule = Literal["unanimous", "majority"]
@@ -34,9 +33,9 @@ class HeadScore:
 
 
 def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int | None:
-    """How many of a head's texts the judges accept; None as long as any verdict is missing.
+    """The number of a head's texts that the judges accept; None while any verdict is missing.
 
-    `verdicts`: one sequence a judge, each with one verdict a text, [judges][texts]. "unanimous" (the study):
+    `verdicts`: [judges][texts], one sequence per judge with one verdict per text. "unanimous" (the study):
     every judge says yes. "majority": more than half of them do. One judge alone (the study's first version)
     is a panel of one. InputError without judges or texts, or if the judges' texts differ in number.
     """
@@ -59,7 +58,7 @@ def ccs_of_first(
 ) -> dict[int, int | None]:
     """`ccs` of the first k texts alone, for each k. InputError for a k below 1 or above the number of texts.
 
-    A missing verdict leaves unknown what it is part of, and no smaller k.
+    A missing verdict makes the scores unknown of every k that includes its text, and of no smaller one.
     """
     found = {}
     for k in ks:
@@ -98,7 +97,7 @@ def level(score: int | None, k: int) -> str:
 
 
 def ccr(labels: Iterable[str | None]) -> float | None:
-    """The Concentrated Concept Ratio of the high-CCS heads with these labels, one label a head.
+    """The Concentrated Concept Ratio of the high-CCS heads with these labels, one per head.
 
     It is the number of concepts that more than one head has, over the number of heads; None without heads.
     Labels are compared as they are given: `labels.normalize` comes before, where it is wanted.
@@ -106,14 +105,6 @@ def ccr(labels: Iterable[str | None]) -> float | None:
     heads = Counter(labels)
     shared = sum(count > 1 for label, count in heads.items() if label is not None)
     return shared / heads.total() if heads else None
-
-
-def ccr_by_layer(labels: Mapping[Head, str | None]) -> dict[int, float]:
-    """The same within each layer that has high-CCS heads: head -> label in, layer -> ratio out, in order."""
-    layers: dict[int, list[str | None]] = {}
-    for head, label in sorted(labels.items()):
-        layers.setdefault(head.layer, []).append(label)
-    return {layer: ratio for layer, found in layers.items() if (ratio := ccr(found)) is not None}
 
 
 def _checked(score: int, k: int) -> int:

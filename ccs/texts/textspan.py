@@ -18,7 +18,7 @@ most the head dimension by default and never more than the true rank.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +73,7 @@ def textspan(
     _check(moments, texts, text_embeddings, k, rank, heads)
     kept = _without_repeats(texts)
     if k > len(kept):
-        raise InputError(f"{k} texts a head cannot be chosen from a pool of {len(kept)} different ones.")
+        raise InputError(f"{k} texts per head cannot be chosen from a pool of {len(kept)} different ones.")
     embeddings = np.asarray(text_embeddings, np.float64)[kept]
     rank = moments.head_dim if rank is None else rank
     second = moments.products / moments.count
@@ -142,7 +142,7 @@ def _check(
 ) -> None:
     moments.require(2)
     if k < 1:
-        raise InputError(f"At least one text a head is to be chosen, not {k}.")
+        raise InputError(f"At least one text per head is chosen, not {k}.")
     if rank is not None and rank < 1:
         raise InputError(f"The rank is at least 1, not {rank}.")
     expected = (len(texts), moments.basis.shape[2])
@@ -152,8 +152,3 @@ def _check(
         raise InputError("The texts' embeddings are not all finite numbers.")
     if missing := heads - moments.heads:
         raise InputError(f"These moments hold no {missing}; they hold {moments.heads}.")
-
-
-def explained(spans: Mapping[Head, Sequence[Span]]) -> dict[Head, float]:
-    """Share of each head's variance that its texts explain together."""
-    return {head: sum(span.share for span in chosen) for head, chosen in spans.items()}

@@ -80,7 +80,7 @@ def test_a_lazy_sequence_is_decoded_a_batch_at_a_time(tiny_model: Model, picture
         (torch.zeros(2, 3, 16, 16), r"Pixels must be \[n, 3, 32, 32\] for tiny, not \[2, 3, 16, 16\]"),
         (torch.zeros(3, 32, 32), r"not \[3, 32, 32\]"),
         (torch.zeros(1, 1, 32, 32), r"not \[1, 1, 32, 32\]"),
-        (["dog.png"], "Image 0 is str, not a picture"),
+        (["dog.png"], "Image 0 is str, not a PIL.Image"),
         (Image.new("RGB", (32, 32)), "given as a list"),
     ],
 )

@@ -136,7 +136,7 @@ def test_normalize() -> None:
     assert labels.normalize("COLOUR") == "Colors"
     assert labels.normalize("varied") == labels.normalize("Variety") == "Diversity"
     assert labels.normalize("dog  breeds.") == labels.normalize("Dog breed") == "Dog breed"
-    with pytest.raises(InputError, match="no name of a concept"):
+    with pytest.raises(InputError, match="not a name of a concept"):
         labels.normalize(" ?! ")
 
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs.errors import InputError
-from ccs.heads import Head
 from ccs.paper import figures
 from ccs.texts import labels, score
 
@@ -140,6 +139,7 @@ def test_levels_of_other_k(k: int, low: int, moderate: int | None) -> None:
 
 @given(st.lists(st.sampled_from("abcd"), max_size=12), st.randoms(use_true_random=False))
 def test_ccr_against_a_plain_count(given_labels: list[str], random: object) -> None:
+    assert score.ccr([None, None, "Birds"]) == 0
     ratio = score.ccr(given_labels)
     if not given_labels:
         assert ratio is None
@@ -148,20 +148,6 @@ def test_ccr_against_a_plain_count(given_labels: list[str], random: object) -> N
     assert ratio == len(shared) / len(given_labels)
     random.shuffle(given_labels)  # type: ignore[attr-defined]
     assert score.ccr(given_labels) == ratio
-
-
-def test_ccr_by_layer() -> None:
-    heads = {
-        Head(7, 0): "Colors",
-        Head(6, 1): "Colors",
-        Head(6, 2): "Colors",
-        Head(6, 3): "Birds",
-        Head(7, 1): None,
-    }
-    assert score.ccr_by_layer(heads) == {6: 1 / 3, 7: 0.0}
-    assert list(score.ccr_by_layer(heads)) == [6, 7]
-    assert score.ccr_by_layer({}) == {}
-    assert score.ccr([None, None, "Birds"]) == 0
 
 
 # What the study prints
