@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -200,18 +202,54 @@ def _captions(record: DatasetRecord, table: ImageTable, max_images: int | None) 
 
 def _bias(record: DatasetRecord, table: ImageTable, max_images: int | None) -> BiasSet:
     if "a1_type" in table.columns:
-        # SocialCounterfactuals: every row says which two attributes its set varies, in either order.
-        wanted = set(record.groups)
-        table = table.where(lambda row: {row["a1_type"], row["a2_type"]} == wanted, "a1_type", "a2_type")
-        columns = zip(*(table.strings(name) for name in ("a1_type", "a1", "a2_type", "a2")), strict=True)
-        rows = [{type1: value1, type2: value2} for type1, value1, type2, value2 in columns]
-        if not rows:
-            raise InputError(f"No row of {record.name!r} varies {' and '.join(sorted(wanted))}.")
-        values = {attribute: [row[attribute] for row in rows] for attribute in record.groups}
-    else:
-        values = {attribute: table.strings(column) for attribute, column in record.groups.items()}
-    found = _found(record, table, max_images)
-    return _bias_set(record, found, values, record.address)
+        return _counterfactuals(record, table, max_images)
+    values = {attribute: table.strings(column) for attribute, column in record.groups.items()}
+    return _bias_set(record, _found(record, table, max_images), values, record.address)
+
+
+def _counterfactuals(record: DatasetRecord, table: ImageTable, max_images: int | None) -> BiasSet:
+    """SocialCounterfactuals: a row says which two attributes its set varies, in either order, and its caption
+    ends with the occupation. Occupations with fewer images than the largest cut-off are left out.
+    """
+    columns = ("a1_type", "a1", "a2_type", "a2", "caption")
+    wanted, occupations = set(record.groups), set(paper.occupations())
+    table = table.where(
+        lambda row: {row["a1_type"], row["a2_type"]} == wanted and _occupation(row) in occupations, *columns
+    )
+    rows = [
+        dict(zip(columns, cells, strict=True))
+        for cells in zip(*(table.strings(name) for name in columns), strict=True)
+    ]
+    if not rows:
+        raise InputError(
+            f"No row of {record.name!r} varies {' and '.join(sorted(wanted))} for an occupation of the study."
+        )
+    by_type = [{row["a1_type"]: row["a1"], row["a2_type"]: row["a2"]} for row in rows]
+    values = {attribute: [row[attribute] for row in by_type] for attribute in record.groups}
+    scanned = _found(record, table, max_images)
+    found = _bias_set(record, scanned, values, record.address)
+    pools = np.array([_occupation(rows[row]) for row in scanned.kept])
+    sets = np.array(table.strings("counterfactual_set"))[list(scanned.kept)]
+    sizes = {name: int((pools == name).sum()) for name in paper.occupations()}
+    least = max(record.k.values())
+    few = [f"occupation {name}: only {size} images" for name, size in sizes.items() if size < least]
+    if len(few) == len(sizes):
+        raise InputError(f"No occupation of {record.name!r} has the {least} images that its cut-off needs.")
+    return replace(
+        found,
+        occupations=tuple(name for name, size in sizes.items() if size >= least),
+        skipped=(*found.skipped, *few),
+        pools=pools,
+        units=np.unique(sets, return_inverse=True)[1].astype(np.int64),
+    )
+
+
+def _occupation(row: Mapping[str, Any]) -> str:
+    """What follows the attributes in a caption: "a photo of a Black female judge" -> "judge"."""
+    text = str(row["caption"]).lower()
+    for attribute in (row["a1"], row["a2"]):
+        text = text.rpartition(f"{str(attribute).lower()} ")[2]
+    return text.strip(" .")
 
 
 def _bias_csv(record: DatasetRecord, local: Path, max_images: int | None) -> BiasSet:

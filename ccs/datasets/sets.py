@@ -60,9 +60,14 @@ class BiasSet(ImageSet):
 
     `groups`: attribute -> str array [images]. `k`: attribute -> cut-off of the ranking.
     A template holds `{}` where the occupation goes.
+    `pools`: str array [images], the occupation whose prompt alone ranks the image; None where every prompt
+    ranks them all. `units`: int64 array [images], the same number for images that differ in nothing but
+    their group and are therefore resampled together; None where each image stands for itself.
     """
 
     groups: Mapping[str, np.ndarray]
     k: Mapping[str, int]
     occupations: tuple[str, ...]
     templates: tuple[str, ...]
+    pools: np.ndarray | None = None
+    units: np.ndarray | None = None

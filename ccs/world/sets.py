@@ -213,7 +213,8 @@ def bias_set(name: str = "faces", seed: int = 0) -> BiasSet:
     """People balanced over gender presentation and skin tone.
 
     "faces": 600 plain faces, no occupational cue, 60 a cell, K = 60. "counterfactuals": 20 occupations with
-    their props, four scenes each shown in all ten groups, K = 20, half of an occupation's pictures.
+    their props, four scenes each shown in all ten groups; an occupation's prompt ranks its own 40 pictures,
+    K = 20.
     """
     cells = list(product(GENDERS, SKIN_TONES))
     scenes: list[Scene] = []
@@ -252,6 +253,8 @@ def bias_set(name: str = "faces", seed: int = 0) -> BiasSet:
         k={"gender": k, "skin tone": k},
         occupations=tuple(OCCUPATIONS),
         templates=OCCUPATION_TEMPLATES,
+        pools=np.array([s.occupation for s in scenes]) if name == "counterfactuals" else None,
+        units=np.arange(len(scenes)) // len(cells) if name == "counterfactuals" else None,
     )
 
 

@@ -19,7 +19,7 @@ from ccs import datasets, paper
 from ccs.datasets import hub, readers, registry, video
 from ccs.datasets.templates import templates
 from ccs.errors import InputError
-from tests.support.datasets_sample import number_of, png, repository, schemas
+from tests.support.datasets_sample import SOCIAL, number_of, png, repository, schemas
 from tests.support.shared import SHARED
 
 
@@ -144,10 +144,26 @@ def test_fairface_labels_have_six_races_after_merging() -> None:
 def test_socialcounterfactuals_keeps_what_varies_race_and_gender(clone: Any) -> None:
     found = datasets.open_set("socialcounterfactuals", clone("socialcounterfactuals"))
     assert isinstance(found, datasets.BiasSet)
-    assert [number_of(image) for image in found.images] == [0, 2, 3]
-    assert found.groups["race"].tolist() == ["Black", "Asian", "White"]
-    assert found.groups["gender"].tolist() == ["Male", "Female", "Female"]
+    # Row 12 varies another attribute; row 15 shows an occupation that the study does not ask for.
+    assert [number_of(image) for image in found.images] == [*range(12), 13, 14]
+    assert list(zip(found.groups["race"], found.groups["gender"], strict=True))[:12] == SOCIAL
+    # Rows whose attributes stand the other way around.
+    assert (found.groups["race"][12], found.groups["gender"][12]) == ("White", "Male")
     assert found.k == {"race": 12, "gender": 4}
+
+
+def test_socialcounterfactuals_has_a_pool_per_occupation(clone: Any) -> None:
+    found = datasets.open_set("socialcounterfactuals", clone("socialcounterfactuals"))
+    assert isinstance(found, datasets.BiasSet)
+    assert found.pools is not None
+    assert found.units is not None
+    assert found.pools.tolist() == ["judge"] * 12 + ["chef"] * 2
+    assert [found.units.tolist().index(unit) for unit in found.units] == [0] * 6 + [6] * 6 + [12] * 2
+    # Two images cannot be cut at 12.
+    assert found.occupations == ("judge",)
+    assert "occupation chef: only 2 images" in found.skipped
+    with pytest.raises(InputError, match="No occupation of 'socialcounterfactuals' has the 12 images"):
+        datasets.open_set("socialcounterfactuals", clone("socialcounterfactuals"), max_images=5)
 
 
 def clip(path: Path, seconds: float = 2.0, rate: int = 10) -> Path:

@@ -41,7 +41,7 @@ for name, limit in json.load(sys.stdin):
     about = {"count": count, "size": first.size, "fingerprint": data.fingerprint, "source": data.source}
     if hasattr(data, "classes"):
         about["labels"] = [data.classes[label] for label in data.labels]
-        about["shown"] = [image.getpixel((0, 0))[0] // 10 for image in images]
+        about["shown"] = [image.getpixel((0, 0))[0] // 5 for image in images]
     if hasattr(data, "captions"):
         about["captions"] = data.captions
     found.append(about)

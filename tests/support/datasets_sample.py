@@ -11,15 +11,18 @@ from PIL import Image
 
 from ccs import datasets
 
+SOCIAL = [(race, gender) for race in ("Asian", "Black", "White") for gender in ("Male", "Female")] * 2
+"""Race and gender of the twelve images of one occupation in SocialCounterfactuals: two sets of six."""
+
 
 def png(number: int) -> bytes:
     buffer = io.BytesIO()
-    Image.new("RGB", (8, 8), (number * 10, 0, 0)).save(buffer, "PNG")
+    Image.new("RGB", (8, 8), (number * 5, 0, 0)).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def number_of(image: Image.Image) -> int:
-    return int(np.asarray(image)[0, 0, 0]) // 10
+    return int(np.asarray(image)[0, 0, 0]) // 5
 
 
 def repository(
@@ -110,12 +113,22 @@ def schemas() -> dict[str, tuple[dict[str, Any], dict[str, list[Any]]]]:
             {"image": image, "caption": text, "counterfactual_set": text, "a1": text, "a1_type": text}
             | {"a2": text, "a2_type": text},
             {
-                "caption": ["a photo of a black male judge"] * 4,
-                "counterfactual_set": ["0"] * 4,
-                "a1": ["Black", "tall", "Female", "White"],
-                "a1_type": ["race", "physical", "gender", "race"],
-                "a2": ["Male", "Male", "Asian", "Female"],
-                "a2_type": ["gender", "gender", "race", "gender"],
+                "caption": [
+                    *(f"A photo of a {race} {gender} judge" for race, gender in SOCIAL),
+                    "A photo of a tall Male judge",
+                    *["A photo of a Male White chef."] * 2,
+                    "A photo of a White Male astronomer",
+                ],
+                "counterfactual_set": [
+                    *(f"set_{i // 6}" for i in range(12)),
+                    "set_9",
+                    *["set_5"] * 2,
+                    "set_6",
+                ],
+                "a1": [*(race for race, _ in SOCIAL), "tall", "Male", "Male", "White"],
+                "a1_type": [*["race"] * 12, "physical", "gender", "gender", "race"],
+                "a2": [*(gender for _, gender in SOCIAL), "Male", "White", "White", "Male"],
+                "a2_type": [*["gender"] * 13, "race", "race", "gender"],
             },
         ),
     }
