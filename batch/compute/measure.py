@@ -285,7 +285,7 @@ def _bias_rows(
 
 def _share_rows(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[str]) -> Iterator[Row]:
     """Each group's share of each occupation's top K, beside that of a random ranking."""
-    for column, (group, chance) in enumerate(ours.chance_shares.items()):
+    for column, (group, chance) in enumerate(ours.chance_shares().items()):
         for index, occupation in enumerate(occupations):
             share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
             named = {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}"} | _chance(chance)

@@ -10,7 +10,7 @@ Equal scores are ranked in the images' order; `BiasResult.ties` says where that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.measures import faults, ranking, resampling, stats
-from ccs.measures.chance import chance_levels, chance_shares
+from ccs.measures.chance import chance_levels, chance_shares, chance_values
 from ccs.measures.skew import METRICS as METRICS
 from ccs.measures.skew import (
     Empty,
@@ -66,13 +66,15 @@ class BiasResult:
     """The figures of one plan's rankings, with every choice that they depend on.
 
     `metrics`: those asked for. `top`: int64 [occupations, groups], images of each group in the top K; `pool`:
-    int64 [groups]. `ties`: int64 [occupations], images outside the top K with the score of the last one
+    int64 [groups], of all images; `pools`: int64 [occupations, groups], those that the occupation ranks, all
+    of them or its own. `ties`: int64 [occupations], images outside the top K with the score of the last one
     inside. `mode`: "correct" or "as-published" (then `fault` names what is reproduced).
     """
 
     metrics: Mapping[MetricName, Metric]
     groups: tuple[str, ...]
     pool: NDArray[np.int64]
+    pools: NDArray[np.int64]
     top: NDArray[np.int64]
     ties: NDArray[np.int64]
     k: int
@@ -95,10 +97,9 @@ class BiasResult:
         """Each group's share of the top K, [occupations, groups]."""
         return np.asarray(self.top / self.k, dtype=np.float64)
 
-    @property
-    def chance_shares(self) -> dict[str, Estimate]:
-        """Each group's share of a random ranking's top K, with its 95% range."""
-        return dict(zip(self.groups, chance_shares(self.pool, self.k), strict=True))
+    def chance_shares(self, occupation: int = 0) -> dict[str, Estimate]:
+        """Each group's share of the top K of a random ranking for an occupation, with its 95% range."""
+        return dict(zip(self.groups, chance_shares(self.pools[occupation], self.k), strict=True))
 
 
 def compare(
@@ -166,6 +167,8 @@ def measure_plans(
     empty: Empty = "smoothed",
     metrics: tuple[MetricName, ...] = METRICS,
     fault: faults.Fault | None = None,
+    pools: ArrayLike | None = None,
+    units: ArrayLike | None = None,
     draws: int = 500,
     resample_occupations: bool = True,
     seed: int = 0,
@@ -182,6 +185,9 @@ def measure_plans(
         target: "pool" or "uniform", the share that counts as fair.
         empty: what an empty group counts as in MinSkew, see `skew`.
         fault: reproduces a fault of the released code (`faults`), for MaxSkew alone.
+        pools: bool [o, n], the images that each occupation ranks, each pool resampled by itself; by default
+            every occupation ranks all images.
+        units: [n] numbers; images with the same one are resampled together. By default each image is.
         draws: resampled pools for the intervals. NDKL, which reads every rank, has the first 32 of them and,
             from their spread, a normal interval.
         resample_occupations: whether the interval of mean and sum is for occupations such as these too.
@@ -189,7 +195,8 @@ def measure_plans(
             limit the threads of BLAS then (`threadpoolctl`), or they wait busily for one another.
 
     The intervals are centered percentiles (`stats.interval`), as resampling by itself raises a MaxSkew.
-    InputError: k below 1 or above n, fewer than two groups, embeddings that do not fit.
+    InputError: k below 1 or above the images of a pool, fewer than two groups; embeddings, pools or units
+    that do not fit.
     """
     for name, value, allowed in (("target", target, Target), ("policy for empty groups", empty, Empty)):
         check_choice(value, allowed, name)
@@ -199,42 +206,62 @@ def measure_plans(
     if labels.ndim != 1 or not 2 <= len(names) <= 255:
         raise InputError(f"A skew needs 2 to 255 groups, one per image, but the images have {len(names)}.")
     codes = inverse.astype(np.uint8)
-    images = resampling.draw_images(codes, len(names), draws, seed)
+    every = [_Ranked(slice(None), np.arange(len(codes)), seed)]
+    if pools is not None:
+        chosen = np.asarray(pools, dtype=bool)
+        if chosen.shape != (len(texts), len(codes)):
+            raise InputError(f"Pools of shape {chosen.shape} do not fit {len(texts)} x {len(codes)}.")
+        every = [_Ranked(slice(o, o + 1), np.flatnonzero(one), [seed, 4, o]) for o, one in enumerate(chosen)]
+    marks = None if units is None else np.asarray(units)
+    if marks is not None and marks.shape != codes.shape:
+        raise InputError(f"There are {marks.size} units for {len(codes)} images.")
     weights = np.full((draws, len(texts)), 1 / len(texts))
     if resample_occupations:
         drawn = np.random.default_rng([seed, 1]).multinomial(len(texts), weights[0], size=draws)
         weights = drawn / len(texts)
-    asked = _Question(
-        names=tuple(str(name) for name in names),
-        codes=codes,
-        pool=np.bincount(codes),
-        k=check_k(k, len(codes)),
-        target=target,
-        empty=empty,
-        fault=fault,
-        metrics=("MaxSkew",) if fault else metrics,
-        images=images,
-        occupations=weights,
-        seed=seed,
-    )
-    levels = chance_levels(
-        codes,
-        asked.shares(asked.pool),
-        asked.k,
-        len(texts),
-        asked.metrics,
-        empty=empty,
-        fault=fault,
-        seed=seed,
-    )
-    return [_measure(asked, levels, embeddings, texts, map) for embeddings in plans]
+    questions = [
+        _Question(
+            names=tuple(str(name) for name in names),
+            ranked=ranked,
+            codes=codes[ranked.images],
+            pool=np.bincount(codes[ranked.images], minlength=len(names)),
+            k=check_k(k, len(ranked.images)),
+            target=target,
+            empty=empty,
+            fault=fault,
+            metrics=("MaxSkew",) if fault else metrics,
+            draws=resampling.draw_images(
+                codes[ranked.images],
+                len(names),
+                draws,
+                ranked.seed,
+                units=None if marks is None else marks[ranked.images],
+            ),
+        )
+        for ranked in every
+    ]
+    levels = chance_levels([question.random(len(texts)) for question in questions])
+    return [
+        _measure(questions, levels, weights, np.bincount(codes), embeddings, texts, seed, map)
+        for embeddings in plans
+    ]
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """Occupations that rank the same images: a slice of the occupations, indices of the images, a seed."""
+
+    occupations: slice
+    images: NDArray[np.intp]
+    seed: int | list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Question:
-    """All that is the same for every plan. `occupations`: how much each counts in each draw [draws, o]."""
+    """All that is the same for every plan, of occupations that rank the same images."""
 
     names: tuple[str, ...]
+    ranked: _Ranked
     codes: NDArray[np.uint8]
     pool: NDArray[np.int64]
     k: int
@@ -242,9 +269,22 @@ class _Question:
     empty: Empty
     fault: faults.Fault | None
     metrics: tuple[MetricName, ...]
-    images: resampling.Draws
-    occupations: Floats
-    seed: int
+    draws: resampling.Draws
+
+    def random(self, n_texts: int) -> Mapping[MetricName, Floats]:
+        """The metrics of random rankings [draws, occupations]."""
+        occupations = len(range(n_texts)[self.ranked.occupations])
+        seed = self.ranked.seed
+        return chance_values(
+            self.codes,
+            self.shares(self.pool),
+            self.k,
+            occupations,
+            self.metrics,
+            empty=self.empty,
+            fault=self.fault,
+            seed=[*(seed if isinstance(seed, list) else [seed]), 2],
+        )
 
     def shares(self, pool: ArrayLike) -> Floats:
         """Target shares [..., groups] for the pool's counts, faults included."""
@@ -257,16 +297,24 @@ class _Question:
 
 
 def _measure(
-    asked: _Question,
+    questions: Sequence[_Question],
     levels: Mapping[MetricName, tuple[Estimate, Estimate]],
+    weights: Floats,
+    pool: NDArray[np.int64],
     embeddings: ArrayLike,
     texts: Floats,
+    seed: int,
     map: ranking.Map,
 ) -> BiasResult:
-    scores = ranking.cosines(texts, embeddings, map=map)
-    if scores.shape[1] != len(asked.codes):
-        raise InputError(f"There are {scores.shape[1]} image embeddings for {len(asked.codes)} groups.")
-    found = list(map(lambda i: _rankings(asked, scores[i : i + SOME]), range(0, len(scores), SOME)))
+    asked, scores = questions[0], ranking.cosines(texts, embeddings, map=map)
+    if scores.shape[1] != pool.sum():
+        raise InputError(f"There are {scores.shape[1]} image embeddings for {pool.sum()} groups.")
+    parts = []
+    for one in questions:
+        whole = len(one.ranked.images) == scores.shape[1]
+        own = scores[one.ranked.occupations] if whole else scores[one.ranked.occupations, one.ranked.images]
+        parts += [(one, own[i : i + SOME]) for i in range(0, len(own), SOME)]
+    found = list(map(lambda part: _rankings(*part), parts))
     top, ties = (np.concatenate([one[key] for one in found]) for key in ("top", "ties"))
     values = {
         name: (
@@ -278,16 +326,26 @@ def _measure(
     }
     if asked.fault == "aliased":
         # Its figures are ties alone, and a drawn pool is full of ties: only occupations are resampled.
-        top = faults.aliased_top(embeddings, texts, len(asked.names), asked.k)
+        pictures = np.asarray(embeddings)
+        top = np.concatenate(
+            [
+                faults.aliased_top(
+                    pictures[one.ranked.images], texts[one.ranked.occupations], len(one.names), one.k
+                )
+                for one in questions
+            ]
+        )
         still = max_skew_of(top, asked.shares(asked.pool))
-        values = {"MaxSkew": (still, np.tile(still[:, None], len(asked.occupations)))}
+        values = {"MaxSkew": (still, np.tile(still[:, None], len(weights)))}
     return BiasResult(
         metrics={
-            name: _metric(one, drawn.T, asked.occupations, *levels[name])
-            for name, (one, drawn) in values.items()
+            name: _metric(one, drawn.T, weights, *levels[name]) for name, (one, drawn) in values.items()
         },
         groups=asked.names,
-        pool=asked.pool,
+        pool=pool,
+        pools=np.concatenate(
+            [np.tile(one.pool, (len(range(len(texts))[one.ranked.occupations]), 1)) for one in questions]
+        ),
         top=top,
         ties=ties,
         k=asked.k,
@@ -295,7 +353,7 @@ def _measure(
         target=asked.target,
         empty=asked.empty,
         fault=asked.fault,
-        seed=asked.seed,
+        seed=seed,
     )
 
 
@@ -303,7 +361,7 @@ def _rankings(asked: _Question, scores: NDArray[np.float32]) -> dict[str, Any]:
     """Some rankings' `top` [rankings, groups] and `ties` [rankings], and for each metric its values
     [rankings] with the resampled ones [rankings, draws].
     """
-    k, images, groups = asked.k, asked.images, len(asked.names)
+    k, images, groups = asked.k, asked.draws, len(asked.names)
     order = ranking.top(scores, resampling.window(scores.shape[1], k)[1])
     inside = np.take_along_axis(scores, order[:, :k], axis=1)
     last = inside[:, -1:]

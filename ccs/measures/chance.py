@@ -17,6 +17,19 @@ CHANCE_DRAWS = 1000
 
 
 def chance_levels(
+    values: Sequence[Mapping[MetricName, Floats]],
+) -> Mapping[MetricName, tuple[Estimate, Estimate]]:
+    """(one ranking, mean over the occupations' rankings) from what `chance_values` drew of each pool."""
+    found: dict[MetricName, tuple[Estimate, Estimate]] = {}
+    for name in values[0]:
+        drawn = np.concatenate([one[name] for one in values], axis=1)
+        mean = drawn.mean(axis=1)
+        value = float(mean.mean())
+        found[name] = stats.interval(value, drawn.ravel()), stats.interval(value, mean)
+    return found
+
+
+def chance_values(
     codes: NDArray[np.uint8],
     shares: Floats,
     k: int,
@@ -25,31 +38,28 @@ def chance_levels(
     *,
     empty: Empty = "smoothed",
     fault: Fault | None = None,
-    seed: int = 0,
-) -> Mapping[MetricName, tuple[Estimate, Estimate]]:
-    """(one ranking, mean over the occupations' rankings), each ranking random and independent.
+    seed: Sequence[int] = (0, 2),
+) -> Mapping[MetricName, Floats]:
+    """The metrics of random, independent rankings of the same images: [CHANCE_DRAWS, occupations].
 
     codes: the images' groups [n]; shares: the groups' target shares [groups].
     """
-    rng = np.random.default_rng([seed, 2])
+    rng = np.random.default_rng(seed)
     size, groups = (CHANCE_DRAWS, n_occupations), len(shares)
     pool = np.bincount(codes, minlength=groups)
     # NDKL needs whole rankings; a thousand, put together at random for the mean, are as good as all of them.
     ranked = np.stack([rng.permutation(codes)[:k] for _ in range(CHANCE_DRAWS)])
-    found: dict[MetricName, tuple[Estimate, Estimate]] = {}
+    found: dict[MetricName, Floats] = {}
     for name in metrics:
         if fault == "aliased":
             # Without ties each image's copies stand together, so that only the remainder of k is uneven.
             top = np.bincount(np.arange(k) % groups, minlength=groups)
-            values = np.full(size, max_skew_of(top, shares))
+            found[name] = np.full(size, max_skew_of(top, shares))
         elif name == "NDKL":
-            values = rng.choice(ndkl_of(ranked, shares), size=size)
+            found[name] = rng.choice(ndkl_of(ranked, shares), size=size)
         else:
             top = rng.multivariate_hypergeometric(pool, k, size=size)
-            values = max_skew_of(top, shares) if name == "MaxSkew" else min_skew_of(top, shares, empty)
-        mean = values.mean(axis=1)
-        value = float(mean.mean())
-        found[name] = stats.interval(value, values.ravel()), stats.interval(value, mean)
+            found[name] = max_skew_of(top, shares) if name == "MaxSkew" else min_skew_of(top, shares, empty)
     return found
 
 

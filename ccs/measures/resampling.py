@@ -7,6 +7,7 @@ the weights along the ranking reaches K.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,7 @@ SIGMAS = 4.5  # half width of the window around K that is searched for the end o
 class Draws:
     """Resampled pools of n images in g groups.
 
-    `weights` [n, draws]: how often each image was drawn, in the smallest integers that hold n. `pool`
+    `weights` [n, draws]: how often each image was drawn, in the smallest integers that hold the sum of any draw. `pool`
     [draws, g]: images per group.
     """
 
@@ -34,16 +35,27 @@ class Draws:
     pool: NDArray[np.float64]
 
 
-def draw_images(codes: NDArray[np.uint8], n_groups: int, draws: int, seed: int) -> Draws:
-    """Resample n images with replacement `draws` times; `codes` [n] are their groups."""
+def draw_images(
+    codes: NDArray[np.uint8],
+    n_groups: int,
+    draws: int,
+    seed: int | Sequence[int],
+    units: NDArray[np.integer] | None = None,
+) -> Draws:
+    """Resample n images with replacement `draws` times; `codes` [n] are their groups.
+
+    `units` [n]: images with the same number are drawn together, as many units as there are.
+    """
     stats.check_draws(draws)
-    n, rng = len(codes), np.random.default_rng(seed)
-    weights = np.empty((n, draws), dtype=np.min_scalar_type(n))
+    rng = np.random.default_rng(seed)
+    unit = np.arange(len(codes)) if units is None else np.unique(units, return_inverse=True)[1]
+    n = int(unit.max()) + 1
+    most = n * int(np.bincount(unit).max())
+    weights = np.empty((len(codes), draws), dtype=np.min_scalar_type(most))
     pool = np.empty((draws, n_groups))
     for draw in range(draws):
-        picked = rng.integers(0, n, n)
-        weights[:, draw] = np.bincount(picked, minlength=n)
-        pool[draw] = np.bincount(codes[picked], minlength=n_groups)
+        weights[:, draw] = np.bincount(rng.integers(0, n, n), minlength=n)[unit]
+        pool[draw] = np.bincount(codes, weights[:, draw], minlength=n_groups)
     return Draws(codes, n_groups, weights, pool)
 
 
@@ -130,5 +142,6 @@ def first_tops(
             (np.minimum(ends, k) + offsets[:, None]).ravel(), minlength=found[row].size + len(offsets)
         )
         rank = ended.reshape(-1, k + 1)[:, :k].cumsum(axis=1)
+        np.minimum(rank, len(ranks) - 1, out=rank)  # of units that differ in size too few images may be drawn
         found[row] = draws.codes[ranks][rank]
     return found

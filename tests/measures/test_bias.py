@@ -127,12 +127,71 @@ def test_plans_are_compared_on_the_same_draws():
         bias.compare(bias.measure(images, texts, groups, 90, seed=1), base)
 
 
+def pooled(n: int = 120, occupations: int = 4):
+    """An example in which image i is of occupation i % occupations, in sets of two images per group."""
+    images, texts, groups = example(n=n)
+    pools = np.arange(n)[None] % occupations == np.arange(occupations)[:, None]
+    return images, texts[:occupations], groups, pools
+
+
+def test_an_occupation_ranks_its_own_pool_alone():
+    images, texts, groups, pools = pooled()
+    found = bias.measure(images, texts, groups, 10, pools=pools, draws=40)
+    for row, own in enumerate(pools):
+        alone = bias.measure(images[own], texts[row : row + 1], groups[own], 10, draws=40)
+        assert found.max_skew.values[row] == alone.max_skew.values[0]
+        assert found.top[row].tolist() == alone.top[0].tolist()
+        assert found.pools[row].tolist() == alone.pool.tolist()
+        chances = [one.chance_shares(at)[groups[0]].high for one, at in ((found, row), (alone, 0))]
+        assert chances[0] == chances[1]
+    assert found.max_skew.mean.value == pytest.approx(found.max_skew.values.mean())
+    # Each pool is resampled by itself: one occupation's draws say nothing of another's.
+    assert abs(np.corrcoef(found.max_skew.draws[:, :2].T)[0, 1]) < 0.6
+    with pytest.raises(InputError, match="the 30 ranked images"):
+        bias.measure(images, texts, groups, 31, pools=pools, draws=40)
+    with pytest.raises(InputError, match=r"Pools of shape \(3, 120\) do not fit 4 x 120"):
+        bias.measure(images, texts, groups, 10, pools=pools[:3], draws=40)
+
+
+def test_the_chance_level_of_pools_is_that_of_rankings_of_their_size():
+    images, texts, groups, pools = pooled()
+    wide = bias.measure(images, texts, groups, 10, draws=40).max_skew.chance_mean.value
+    narrow = bias.measure(images, texts, groups, 10, pools=pools, draws=40).max_skew.chance_mean.value
+    shuffled = np.random.default_rng(5)
+    drawn = []
+    for own in pools:
+        names, counts = np.unique(groups[own], return_counts=True)
+        for _ in range(400):
+            top = shuffled.permutation(groups[own])[:10]
+            drawn.append(
+                max(
+                    np.log((top == n).mean() / (c / own.sum()))
+                    for n, c in zip(names, counts, strict=True)
+                    if n in top
+                )
+            )
+    assert narrow == pytest.approx(np.mean(drawn), rel=0.05)
+    assert narrow < wide  # a third of a pool of 30 is closer to its shares than a twelfth of 120
+
+
+def test_images_of_one_unit_are_resampled_together():
+    images, texts, _ = example(n=60)
+    groups = np.array(["a", "b", "c"] * 20)
+    whole = bias.measure(images, texts, groups, 20, units=np.zeros(60, dtype=int), draws=40)
+    assert (whole.max_skew.low == whole.max_skew.high).all()
+    # Sets of one image per group: every draw has as many of each, so that only the ranking is uncertain.
+    sets = bias.measure(images, texts, groups, 20, units=np.arange(60) // 3, draws=40).max_skew
+    assert (sets.high > sets.low).any()
+    with pytest.raises(InputError, match="3 units for 60 images"):
+        bias.measure(images, texts, groups, 20, units=[0, 1, 2], draws=40)
+
+
 def test_chance_shares_are_those_of_random_rankings():
     groups = np.array(["many"] * 150 + ["few"] * 50)
     rng = np.random.default_rng(4)
     drawn = np.array([(rng.permutation(groups)[:40] == "few").mean() for _ in range(4000)])
     found = bias.measure(*example(n=200)[:2], groups, 40, draws=40)
-    share = found.chance_shares["few"]
+    share = found.chance_shares()["few"]
     assert share.value == 0.25 == pytest.approx(drawn.mean(), abs=0.005)
     low, high = np.quantile(drawn, [0.025, 0.975])
     assert (share.low, share.high) == pytest.approx((low, high), abs=1e-9)  # both are fortieths

@@ -48,6 +48,31 @@ def test_aliased_fault_equals_ranking_the_whole_list():
     assert len({tuple(c) for c in counts.tolist()}) > 1
 
 
+def test_the_code_ranks_one_list_of_an_occupation_under_every_group():
+    """SocialCounterfactuals as the released code reads it: one list, under the name of each group."""
+    rng = np.random.default_rng(2)
+    images = np.repeat(rng.standard_normal((12, 8)), 5, axis=0) + 1e-4 * rng.standard_normal((60, 8))
+    occupations, names = ["judge", "chef", "nurse"], ["asian", "black", "white"]
+    groups, shown = np.array(names * 20), np.arange(60) // 3 % 3
+    texts = rng.standard_normal((3, 8))
+    found = bias.measure(
+        images, texts, groups, 9, fault="aliased", pools=shown == np.arange(3)[:, None], draws=40
+    )
+    pictures, prompts = (ranking.unit(x, "x").astype(np.float16).astype(np.float64) for x in (images, texts))
+    scores = (prompts @ pictures.T).astype(np.float32).astype(np.float16)
+    for row in range(len(occupations)):
+        lists = [[]] * len(names)  # not three lists, but one
+        for image in np.flatnonzero(shown == row):
+            lists[names.index(groups[image])].append(image)
+        ranked = [(float(scores[row, image]), group) for group in range(3) for image in lists[group]]
+        ranked.sort(key=lambda pair: pair[0], reverse=True)
+        shares = [len(one) / sum(map(len, lists)) for one in lists]
+        tops = [sum(group == g for _, group in ranked[:9]) / 9 for g in range(3)]
+        skews = [np.log(top / share) for top, share in zip(tops, shares, strict=True) if top]
+        assert found.max_skew.values[row] == pytest.approx(max(skews))
+    assert found.max_skew.values.any()
+
+
 def test_aliased_values_are_multiples_of_ln_1_5():
     """104 occupations, six groups, K = 12: nearly all 0, a few ties in float16, each worth ln 1.5."""
     rng = np.random.default_rng(1)
