@@ -25,8 +25,8 @@ SIGMAS = 4.5  # half width of the window around K that is searched for the end o
 class Draws:
     """Resampled pools of n images in g groups.
 
-    `weights` [n, draws]: how often each image was drawn, in the smallest integers that hold the sum of any draw. `pool`
-    [draws, g]: images per group.
+    `weights` [n, draws]: how often each image was drawn, in the smallest integers that hold the sum of any
+    draw. `pool` [draws, g]: images per group.
     """
 
     codes: NDArray[np.uint8]
