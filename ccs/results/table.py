@@ -66,8 +66,8 @@ def _check_rows(name: str, arrow: pa.Table) -> None:
     for column in table.columns:
         if not column.nullable and arrow[column.name].null_count:
             raise InputError(f"Table {name} has empty cells in column {column.name}, which may have none.")
-        if column.among and (wrong := set(arrow[column.name].to_pylist()) - {*column.among, None}):
-            allowed = ", ".join(repr(value) for value in column.among)
+        if column.one_of and (wrong := set(arrow[column.name].to_pylist()) - {*column.one_of, None}):
+            allowed = ", ".join(repr(value) for value in column.one_of)
             raise InputError(
                 f"Table {name} has {sorted(wrong)[0]!r} in column {column.name}; allowed are {allowed}."
             )
