@@ -274,16 +274,6 @@ def test_bad_arguments(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "no results of other; it has organism" in capsys.readouterr().err
 
 
-def test_without_a_token(
-    hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    assert push(folder) == 2
-    said = capsys.readouterr().err
-    assert "hf auth login" in said
-    assert "hf_wrong" not in said
-
-
 def test_space(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "root"
     for name in (

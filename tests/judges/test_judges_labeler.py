@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,16 +22,6 @@ TEXTS = {
     Head(0, 1): ("a red door", "a blue sky", "green"),
     Head(0, 2): ("a lion", "a horse", "a beach"),
 }
-
-
-@pytest.fixture(autouse=True)
-def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> JudgeSettings:
-    return JudgeSettings(cache=tmp_path / "judges.sqlite", delay=0.01, retries=1)
 
 
 def name_it(user: str, schema: Mapping[str, Any]) -> str:
@@ -100,10 +89,7 @@ def test_a_closed_vocabulary_is_held_to(settings: JudgeSettings) -> None:
     ("act", "cause"),
     [
         (Act("refuse"), "refusal"),
-        (Act("truncate"), "truncated"),
         (Act("reply", concept("?!")), "off-schema: concept is empty"),
-        (Act("reply", '{"concept": "Colors"}'), "off-schema: $: 'reason' is a required"),
-        (Act("reply", "Colors"), "off-schema: not JSON"),
     ],
 )
 def test_no_label_comes_with_its_cause(settings: JudgeSettings, act: Act, cause: str) -> None:

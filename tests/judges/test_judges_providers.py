@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,29 +15,17 @@ from ccs.errors import InputError
 from ccs.judges.panel import open_panel
 from ccs.judges.question import Judgment, Question
 from ccs.judges.settings import JudgeSettings
+from tests.judges.conftest import KEY, VARIABLES
 from tests.support.llm_providers import SERVERS
 from tests.support.llm_server import Act, LLMServer, verdicts
 
-KEY = "sk-test-0123456789abcdef"
 QUESTION = Question("L1.H2", "Colors", ("a red door", "a blue sky", "a horse"))
-
-
-@pytest.fixture(autouse=True)
-def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "COMPATIBLE_API_KEY"):
-        monkeypatch.setenv(variable, KEY)
-    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
 
 
 @pytest.fixture(params=sorted(SERVERS))
 def server(request: pytest.FixtureRequest) -> Iterator[LLMServer]:
     with SERVERS[request.param]() as running:
         yield running
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> JudgeSettings:
-    return JudgeSettings(cache=tmp_path / "judges.sqlite", delay=0.01, timeout=5.0, retries=2)
 
 
 def ask(server: LLMServer, settings: JudgeSettings, question: Question = QUESTION) -> list[Judgment]:
@@ -71,7 +58,7 @@ def test_one_request_a_question_and_none_the_second_time(
 ) -> None:
     first = ask(server, settings)
     assert len(server.asked) == 1
-    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "COMPATIBLE_API_KEY"):
+    for variable in VARIABLES:
         monkeypatch.delenv(variable)
     assert ask(server, settings) == first  # a cached panel needs no key either
     assert len(server.asked) == 1
@@ -110,27 +97,37 @@ def test_429_is_asked_again_after_the_seconds_that_the_server_names(
     assert server.asked[1].at - server.asked[0].at >= 0.3
 
 
-def test_a_longer_wait_than_allowed_leaves_the_question_unscored(
-    server: LLMServer, settings: JudgeSettings
-) -> None:
-    cause = cause_of(
-        server, replace(settings, max_wait=1.0), Act("status", status=429, headers={"Retry-After": "3600"})
-    )
-    assert cause.startswith("rate limit: 429")
-    assert cause.endswith("the server asks to wait 3600 s")
-
-
-def test_500_is_asked_again(server: LLMServer, settings: JudgeSettings) -> None:
-    server.acts.extend([Act("status"), Act("status", status=529)])
+@pytest.mark.parametrize("acts", [[Act("status"), Act("status", status=529)], [Act("cut")]], ids=str)
+def test_what_may_pass_is_asked_again(server: LLMServer, settings: JudgeSettings, acts: list[Act]) -> None:
+    server.acts.extend(acts)
     assert [j.verdict for j in ask(server, settings)] == [True] * 3
-    assert len(server.asked) == 3
+    assert len(server.asked) == len(acts) + 1
 
 
-def test_500_for_ever_is_unscored(server: LLMServer, settings: JudgeSettings) -> None:
-    cause = cause_of(server, settings, *[Act("status")] * 3)
-    assert cause.startswith("unavailable: 500")
-    assert cause.endswith("(3 attempts)")
-    assert len(server.asked) == 4  # three, and one of the rerun
+GARBAGE = [Act("garbage", message="text/html"), Act("garbage", message="application/json"), Act("empty")]
+SHORT = verdicts({"text_1": True, "text_2": True})
+
+
+@pytest.mark.parametrize(
+    ("acts", "begins", "ends"),
+    [
+        ([Act("refuse")], "refusal: ", ""),
+        ([Act("truncate")], "truncated: after 20 tokens", ""),
+        ([Act("reply", SHORT)], "off-schema: ", "'text_3' is a required property"),
+        ([Act("status", status=400, message="no such parameter")], "rejected: 400", ""),
+        ([Act("status", status=429, headers={"Retry-After": "3600"})], "rate limit: 429", "wait 3600 s"),
+        ([Act("status")] * 3, "unavailable: 500", "(3 attempts)"),
+        (GARBAGE, "broken reply", "(3 attempts)"),
+    ],
+    ids=str,
+)
+def test_no_answer_is_unscored_with_its_cause(
+    server: LLMServer, settings: JudgeSettings, acts: list[Act], begins: str, ends: str
+) -> None:
+    cause = cause_of(server, settings, *acts)
+    assert cause.startswith(begins)
+    assert cause.endswith(ends)
+    assert len(server.asked) == len(acts) + 1  # nothing but what may pass is repeated, and a rerun asks again
 
 
 def test_a_server_that_hangs_is_unscored_after_the_retries(
@@ -148,12 +145,6 @@ def test_a_reply_that_trickles_in_times_out_as_a_whole(server: LLMServer, settin
     assert time.monotonic() - started < 3
 
 
-def test_a_cut_connection_is_asked_again(server: LLMServer, settings: JudgeSettings) -> None:
-    server.acts.append(Act("cut"))
-    assert [j.verdict for j in ask(server, settings)] == [True] * 3
-    assert len(server.asked) == 2
-
-
 def test_no_server_at_the_address_is_unscored(server: LLMServer, settings: JudgeSettings) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -161,38 +152,6 @@ def test_no_server_at_the_address_is_unscored(server: LLMServer, settings: Judge
         ((judgments,),) = open_panel(spec, settings).judge([QUESTION])
     assert judgments[0].verdict is None
     assert judgments[0].cause.startswith("connection:")
-
-
-def test_a_refusal_is_unscored_and_asked_once(server: LLMServer, settings: JudgeSettings) -> None:
-    assert cause_of(server, settings, Act("refuse")).startswith("refusal: ")
-    assert len(server.asked) == 2
-
-
-def test_a_truncated_reply_is_unscored(server: LLMServer, settings: JudgeSettings) -> None:
-    assert cause_of(server, settings, Act("truncate")) == "truncated: after 20 tokens"
-
-
-def test_an_off_schema_reply_is_unscored(server: LLMServer, settings: JudgeSettings) -> None:
-    """The wrong count, and half of the JSON as if it were whole; more such replies in test_judges_base."""
-    short = verdicts({"text_1": True, "text_2": True})
-    cause = cause_of(server, settings, Act("reply", short))
-    assert cause == "off-schema: $: 'text_3' is a required property"
-    server.acts.append(Act("reply", short[:-9]))
-    judgments = ask(server, settings, replace(QUESTION, label="Doors"))
-    assert [j.verdict for j in judgments] == [None] * 3
-    assert judgments[0].cause.startswith("off-schema: not JSON")
-
-
-def test_what_is_not_the_protocol_is_asked_again(server: LLMServer, settings: JudgeSettings) -> None:
-    acts = [Act("garbage", message="text/html"), Act("garbage", message="application/json"), Act("empty")]
-    assert cause_of(server, settings, *acts).startswith("broken reply")
-    assert len(server.asked) == 4
-
-
-def test_a_rejected_request_is_unscored_and_not_repeated(server: LLMServer, settings: JudgeSettings) -> None:
-    cause = cause_of(server, settings, Act("status", status=400, message="no such parameter"))
-    assert cause.startswith("rejected: 400")
-    assert "no such parameter" in cause
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "does not accept the key"), (404, "is not a model")])
@@ -226,7 +185,7 @@ def test_a_key_with_characters_that_no_header_can_hold_stays_out_of_the_error(
     server: LLMServer, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = "sk-\nwith-a-line-break"
-    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "COMPATIBLE_API_KEY"):
+    for variable in VARIABLES:
         monkeypatch.setenv(variable, bad)
     cause = ask(server, replace(settings, retries=0))[0].cause
     assert cause
@@ -236,7 +195,7 @@ def test_a_key_with_characters_that_no_header_can_hold_stays_out_of_the_error(
 def test_a_missing_key_names_its_variable(
     server: LLMServer, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "COMPATIBLE_API_KEY"):
+    for variable in VARIABLES:
         monkeypatch.delenv(variable)
     if server.kind == "compatible":
         assert [j.verdict for j in ask(server, settings)] == [True] * 3
