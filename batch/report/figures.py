@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import pandas as pd
+import plotly.express as px
 import plotly.graph_objects as go
+import plotly.io
 
 from batch.report.page import Chart
 
-# Told apart by color-blind readers and on white as on black; symbols differ too.
+GRAY = "#7c8591"
+# Told apart by color-blind readers, and on white as on black; symbols differ too.
 SERIES: Mapping[str, tuple[str, str]] = {
-    "original": ("#7c8591", "circle"),
-    "none": ("#7c8591", "circle"),
+    "original": (GRAY, "circle"),
+    "none": (GRAY, "circle"),
     "high": ("#d1495b", "diamond"),
     "low": ("#2e86c1", "square"),
     "random": ("#c28a1a", "triangle-up"),
@@ -24,12 +24,12 @@ SERIES: Mapping[str, tuple[str, str]] = {
     "locations": ("#2e86c1", "square"),
     "animals": ("#c28a1a", "triangle-up"),
     "objects": ("#d1495b", "diamond"),
-    "chance": ("#7c8591", "line-ns"),
+    "chance": (GRAY, "line-ns"),
     "organism": ("#d1495b", "diamond"),
-    "organism-control": ("#7c8591", "circle-open"),
+    "organism-control": (GRAY, "circle-open"),
     "searched": ("#3a9679", "star"),
     "step of the search": ("#3a9679", "star-open"),
-    "single": ("#7c8591", "circle-open"),
+    "single": (GRAY, "circle-open"),
     "concept": ("#8e6bbf", "cross"),
     "equal-high": ("#d1495b", "diamond-open"),
     "equal-low": ("#2e86c1", "square-open"),
@@ -37,103 +37,86 @@ SERIES: Mapping[str, tuple[str, str]] = {
 _OTHER = ("#3a9679", "star")
 
 
-@dataclass(frozen=True)
-class Point:
-    """One value of a series in a row of a dot chart; `filled` where it was measured, hollow where
-    published.
+def dots(points: pd.DataFrame, unit: str) -> go.Figure:
+    """Dots with intervals, one line per `row`, one symbol per `series`.
+
+    Columns: row, series, value, low and high (NaN without an interval), and measured: symbols are filled
+    where it is true and hollow where the value was published. Where the chart has both, the legend says so.
     """
-
-    row: str
-    series: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    filled: bool = False
-
-
-def dots(points: Sequence[Point], unit: str) -> go.Figure:
-    """Rows of dots: one row a thing, one symbol a series, bars for intervals.
-
-    Names in the legend say "published" and "measured" where the chart has both.
-    """
-    both = len({point.filled for point in points}) == 2 and not any(p.series == "chance" for p in points)
-    figure = go.Figure()
-    rows = list(dict.fromkeys(point.row for point in points))
-    seen: dict[tuple[str, bool], list[Point]] = {}
-    for point in points:
-        seen.setdefault((point.series, point.filled), []).append(point)
-    for (series, filled), some in seen.items():
+    measured = points["measured"].astype(bool)
+    both = measured.nunique() == 2 and "chance" not in set(points["series"])
+    published = (", " + measured.map({True: "measured", False: "published"})) if both else ""
+    frame = points.assign(
+        name=points["series"] + published,
+        above=(points["high"] - points["value"]).astype(float).fillna(0.0),
+        below=(points["value"] - points["low"]).astype(float).fillna(0.0),
+    )
+    styles = {}
+    for name, series, filled in zip(frame["name"], points["series"], measured, strict=True):
         color, symbol = SERIES.get(series, _OTHER)
-        bars = [
-            (point.high - point.value, point.value - point.low)
-            if point.low is not None and point.high is not None
-            else (0.0, 0.0)
-            for point in some
-        ]
-        figure.add_trace(
-            go.Scatter(
-                x=[point.value for point in some],
-                y=[point.row for point in some],
-                mode="markers",
-                name=f"{series}, {'measured' if filled else 'published'}" if both else series,
-                marker={"color": color, "symbol": symbol if filled else f"{symbol}-open", "size": 10}
-                | {"line": {"width": 2, "color": color}},
-                error_x={"type": "data", "symmetric": False, "color": color, "thickness": 1.5, "width": 0}
-                | {"array": [bar[0] for bar in bars], "arrayminus": [bar[1] for bar in bars]},
-            )
-        )
-    figure.update_yaxes(categoryorder="array", categoryarray=rows[::-1], automargin=True)
-    figure.update_xaxes(title=unit)
-    return styled(figure, 150 + 26 * len(rows))
+        styles[name] = color, symbol if filled else f"{symbol}-open"
+    figure = px.scatter(
+        frame,
+        x="value",
+        y="row",
+        color="name",
+        symbol="name",
+        error_x="above",
+        error_x_minus="below",
+        color_discrete_map={name: color for name, (color, _) in styles.items()},
+        symbol_map={name: symbol for name, (_, symbol) in styles.items()},
+        category_orders={"row": list(dict.fromkeys(points["row"]))},
+        labels={"value": unit, "row": "", "name": ""},
+    )
+    figure.update_traces(error_x_width=0, marker_line_width=2)
+    figure.update_yaxes(automargin=True)
+    return _styled(figure, 150 + 26 * points["row"].nunique())
 
 
 def plane(
-    points: Sequence[tuple[str, float, float, str]],
+    points: pd.DataFrame,
     x: str,
     y: str,
     *,
     front: Sequence[tuple[float, float]] = (),
     level: tuple[str, float] | None = None,
 ) -> go.Figure:
-    """A plane of named points (name, x, y, series), a line through `front`, a dotted one at `level`."""
-    figure = go.Figure()
+    """A plane of named points, with a line through `front` and a dotted line at the `level` (name, y).
+
+    Columns: name, x, y, series.
+    """
+    styles = {series: SERIES.get(series, _OTHER) for series in points["series"]}
+    figure = px.scatter(
+        points,
+        x="x",
+        y="y",
+        color="series",
+        symbol="series",
+        hover_name="name",
+        color_discrete_map={series: color for series, (color, _) in styles.items()},
+        symbol_map={series: symbol for series, (_, symbol) in styles.items()},
+        labels={"x": x, "y": y, "series": ""},
+    )
     if front:
-        line = {"color": _OTHER[0], "width": 1.5}
         across, up = zip(*front, strict=True)
-        figure.add_trace(go.Scatter(x=across, y=up, mode="lines", name="front", line=line, hoverinfo="skip"))
-    for series in dict.fromkeys(point[3] for point in points):
-        some = [point for point in points if point[3] == series]
-        color, symbol = SERIES.get(series, _OTHER)
-        figure.add_trace(
-            go.Scatter(
-                x=[point[1] for point in some],
-                y=[point[2] for point in some],
-                text=[point[0] for point in some],
-                mode="markers",
-                name=series,
-                hovertemplate="%{text}<br>%{x:.3g}, %{y:.3g}<extra></extra>",
-                marker={"color": color, "symbol": symbol, "size": 10},
-            )
-        )
+        line = {"color": _OTHER[0], "width": 1.5}
+        figure.add_scatter(x=across, y=up, mode="lines", name="front", line=line, hoverinfo="skip")
     if level is not None:
         name, value = level
-        figure.add_hline(
-            y=value, line={"color": "#7c8591", "width": 1.5, "dash": "dot"}, annotation_text=name
-        )
-    figure.update_xaxes(title=x)
-    figure.update_yaxes(title=y)
-    return styled(figure, 440)
+        figure.add_hline(y=value, line={"color": GRAY, "width": 1.5, "dash": "dot"}, annotation_text=name)
+    return _styled(figure, 440)
 
 
-def styled(figure: go.Figure, height: int) -> go.Figure:
-    """Transparent, with grays that read on a light and on a dark page."""
+def _styled(figure: go.Figure, height: int) -> go.Figure:
+    """Transparent, with grays that can be read on a light and on a dark page."""
+    figure.update_traces(marker_size=10, selector={"mode": "markers"})
     figure.update_layout(
         template="none",
         height=height,
         margin={"l": 60, "r": 20, "t": 50, "b": 50},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 13, "color": "#7c8591"},
+        font={"family": "system-ui, sans-serif", "size": 13, "color": GRAY},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
     )
     figure.update_xaxes(gridcolor="rgba(124,133,145,.25)", zeroline=False)
@@ -141,29 +124,13 @@ def styled(figure: go.Figure, height: int) -> go.Figure:
     return figure
 
 
-def browser() -> str | None:
-    """A Chrome that can print charts: what BROWSER_PATH names, or one on the path."""
-    named = os.environ.get("BROWSER_PATH")
-    if named:
-        return named if Path(named).exists() else None
-    return next(
-        filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome", "chromium-browser"))), None
-    )
-
-
 def write_static(charts: Sequence[Chart], folder: Path) -> frozenset[str]:
-    """Write KEY.svg for each chart with one browser; the keys written: none without a browser or kaleido."""
-    path = browser()
-    if path is None or not charts:
-        return frozenset()
+    """Write KEY.svg for each chart; the keys written: none without kaleido or a Chrome to print with."""
+    paths = [folder / f"{chart.key}.svg" for chart in charts]
+    heights = [chart.figure.layout.height for chart in charts]
     try:
-        import kaleido  # type: ignore[import-untyped]
-    except ImportError:
+        if charts:
+            plotly.io.write_images([chart.figure for chart in charts], paths, width=960, height=heights)
+    except RuntimeError:
         return frozenset()
-    specs: list[dict[str, Any]] = []
-    for chart in charts:
-        size = {"width": 960, "height": chart.figure.layout.height or 420}
-        target = folder / f"{chart.key}.svg"
-        specs.append({"fig": chart.figure, "path": str(target), "opts": {"format": "svg", **size}})
-    kaleido.write_fig_from_object_sync(specs, kopts={"path": path})
-    return frozenset(chart.key for chart in charts if (folder / f"{chart.key}.svg").exists())
+    return frozenset(chart.key for chart, path in zip(charts, paths, strict=True) if path.exists())

@@ -1,4 +1,4 @@
-"""What of the planted skew a model shows: shares in the top K and single heads, beside the planted table."""
+"""The planted skew as a model shows it: shares in the top K and single heads, beside the planted table."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
-from batch.report.sections.truth import Correlated, correlated, scored
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
-from ccs.results import Results, schema
+from ccs.plans import PlanName
+from ccs.results import Results, queries
 from ccs.world import planted
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 
@@ -32,8 +31,8 @@ Shares = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Alignment:
-    """How rankings go with the planted table: Spearman's correlation of leans over occupations, and how many
-    of the strongly planted occupations lean the planted way.
+    """How far rankings agree with the planted table: Spearman's correlation of leans over occupations, and
+    how many of the strongly planted occupations lean the planted way.
     """
 
     effect: Effect
@@ -46,8 +45,8 @@ class Carrier:
     """What switching one head off does to MaxSkew on the plain faces.
 
     `change`: of the mean over occupations; `strong`, `without`: of the means over those with strong and
-    without planted skew. `with_planted`: over occupations, how the lowering goes with the planted MaxSkew.
-    `q_value`, `planted_q`: of `change` and of `with_planted`, false discovery rate over the heads.
+    without planted skew. `with_planted`: correlation over occupations of the lowering with the planted
+    MaxSkew. `q_value`, `planted_q`: of `change` and `with_planted`, false discovery rate over the heads.
     """
 
     head: Head
@@ -58,7 +57,7 @@ class Carrier:
     strong: float
     without: float
     with_planted: Effect
-    planted_q: float
+    planted_q: float = float("nan")
 
 
 def lean(shares: Mapping[str, float], attribute: str) -> float:
@@ -73,46 +72,26 @@ def planted_max_skew(occupation: str, attribute: str) -> float:
     return max(float(np.log(share / fair[group])) for group, share in skewed.items())
 
 
-def _faces(results: Results, attribute: str) -> pd.DataFrame:
-    frame = results.table("bias")
-    right = (frame["dataset"] == FACES) & (frame["attribute"] == attribute)
-    return frame[right & (frame["mode"] == "correct") & (frame["target"] == "pool")]
-
-
-def _of_plan(frame: pd.DataFrame, plan: str) -> pd.DataFrame:
-    """A plan's rows; of random plans the means over seeds."""
-    return frame[(frame["plan"] == plan) & (frame["seed"].isna() | (plan.split("@")[0] != "random"))]
-
-
 def shares_of(results: Results, attribute: str, plan: str = "none") -> dict[str, dict[str, float]]:
     """Occupation -> group -> share of the top K of the plain faces; empty where the tables have none."""
-    frame = _of_plan(_faces(results, attribute), plan)
-    frame = frame[frame["metric"].str.startswith(schema.TOP_SHARE)]
+    frame = queries.of_plan(queries.top_shares(results, FACES, attribute), plan)
     found: dict[str, dict[str, float]] = {}
-    for metric, occupation, value in zip(frame["metric"], frame["occupation"], frame["value"], strict=True):
-        found.setdefault(occupation, {})[metric.removeprefix(schema.TOP_SHARE)] = float(value)
-    whole = set(SCALES[attribute])
-    return {name: shares for name, shares in found.items() if name in OCCUPATIONS and set(shares) == whole}
+    for group, occupation, value in zip(frame["group"], frame["occupation"], frame["value"], strict=True):
+        found.setdefault(occupation, {})[group] = float(value)
+    groups = set(SCALES[attribute])
+    return {name: shares for name, shares in found.items() if name in OCCUPATIONS and set(shares) == groups}
 
 
 def chance_of(results: Results, attribute: str) -> dict[str, Estimate]:
     """Group -> share of a random ranking's top K, with its 95% range."""
-    frame = _of_plan(_faces(results, attribute), "none")
-    frame = frame[frame["metric"].str.startswith(schema.TOP_SHARE)].drop_duplicates("metric")
-    cells = frame[["metric", "chance", "chance_low", "chance_high"]].itertuples(index=False, name=None)
-    return {metric.removeprefix(schema.TOP_SHARE): Estimate(*figures) for metric, *figures in cells}
+    frame = queries.of_plan(queries.top_shares(results, FACES, attribute), "none").drop_duplicates("group")
+    return {row["group"]: queries.chance(row) for _, row in frame.iterrows()}
 
 
 def mean_skew(results: Results, attribute: str, plan: str = "none") -> tuple[Estimate, Estimate] | None:
     """The mean MaxSkew over occupations, and its chance level."""
-    frame = _of_plan(_faces(results, attribute), plan)
-    rows = frame[(frame["metric"] == "MaxSkew mean") & (frame["occupation"] == "")]
-    if not len(rows):
-        return None
-    row = rows.iloc[0]
-    value, chance = ([float(row[name]) for name in names] for names in (
-        ("value", "low", "high"), ("chance", "chance_low", "chance_high")))  # fmt: skip
-    return Estimate(*value), Estimate(*chance)
+    rows = queries.of_plan(queries.max_skew(results, dataset=FACES, attribute=attribute), plan)
+    return (queries.estimate(rows.iloc[0]), queries.chance(rows.iloc[0])) if len(rows) else None
 
 
 def alignment(shares: Shares, attribute: str) -> Alignment | None:
@@ -129,36 +108,36 @@ def alignment(shares: Shares, attribute: str) -> Alignment | None:
 
 def carriers(results: Results, attribute: str) -> list[Carrier]:
     """Every head, first the one that lowers the mean MaxSkew most; empty without single heads' effects."""
-    heads = results.table("heads")
-    chosen = (heads["measure"] == "total effect") & (heads["metric"] == "MaxSkew mean")
-    heads = heads[chosen & (heads["dataset"] == FACES) & (heads["factor"] == attribute)]
-    frame = _faces(results, attribute)
-    frame = frame[(frame["metric"] == "MaxSkew") & frame["plan"].str.startswith("single:")]
-    ccs, labels = scored(results)
+    heads = queries.head_effects(results, "MaxSkew mean", dataset=FACES, factor=attribute)
+    changes = queries.single_plans(
+        queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
+    )
+    scores = queries.head_scores(results)
     found = []
     for _, row in heads.sort_values("value").iterrows():
         head = Head(int(row["layer"]), int(row["head"]))
-        apart = frame[frame["plan"] == f"single:{head}"].set_index("occupation")["difference"]
-        names = [name for name in OCCUPATIONS if name in apart.index]
-        wanted = np.array([planted_max_skew(name, attribute) for name in names])
-        moved = apart.loc[names].to_numpy(float)
+        mine = queries.of_plan(changes, str(PlanName.single(head)))
+        differences = dict(zip(mine["occupation"], mine["difference"].astype(float), strict=True))
+        moved = {name: differences[name] for name in OCCUPATIONS if name in differences}
+        lowered = [-value for value in moved.values()]
         try:
-            together = stats.correlation(-moved, wanted)
-        except InputError:
+            together = stats.correlation(lowered, [planted_max_skew(name, attribute) for name in moved])
+        except InputError:  # too few occupations
             continue
-        leans = np.array([abs(planted.lean(name, attribute)) for name in names])
-        figures = [float(row[name]) for name in ("value", "low", "high", "p_value")]
+        by_lean = {
+            size: [value for name, value in moved.items() if abs(planted.lean(name, attribute)) == size]
+            for size in (0, 2)
+        }
         found.append(
             Carrier(
                 head,
-                labels.get(head),
-                ccs.get(head),
-                Effect(*figures),
+                scores[head].label if head in scores else None,
+                scores[head].ccs if head in scores else None,
+                queries.effect(row),
                 float(row["q_value"]),
-                float(moved[leans == 2].mean()),
-                float(moved[leans == 0].mean()),
-                together,
-                float("nan"),
+                strong=float(np.mean(by_lean[2])),
+                without=float(np.mean(by_lean[0])),
+                with_planted=together,
             )
         )
     q_values = stats.benjamini_hochberg([one.with_planted.p_value for one in found])
@@ -168,9 +147,3 @@ def carriers(results: Results, attribute: str) -> list[Carrier]:
 def lowering(found: list[Carrier]) -> list[Carrier]:
     """Those that lower the mean MaxSkew, with the false discovery rate over all heads below 5%."""
     return [one for one in found if one.change.value < 0 and one.q_value < 0.05]
-
-
-def ccs_and_lowering(results: Results, found: list[Carrier]) -> Correlated:
-    """Do heads of high CCS lower MaxSkew more?"""
-    lowered = {one.head: -one.change.value for one in found}
-    return correlated("CCS with how much a head's switching off lowers MaxSkew", scored(results)[0], lowered)

@@ -10,8 +10,8 @@ from ccs.measures.stats import Effect, Estimate
 
 
 def signed(value: float, digits: int, scale: float = 1.0) -> str:
-    """ "+0.12"; what rounds to zero has no minus."""
-    return f"{round(value * scale, digits) + 0.0:+.{digits}f}"
+    """ "+0.12", or a dash for NaN; what rounds to zero has no minus."""
+    return f"{round(value * scale, digits) + 0.0:+.{digits}f}" if np.isfinite(value) else "–"
 
 
 def interval(found: Effect | Estimate, scale: float = 1.0, digits: int = 3) -> str:
@@ -35,14 +35,16 @@ def in_brackets(found: Estimate, digits: int = 3) -> str:
     return f"{found.value:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
 
 
-def change(found: Effect, scale: float = 1.0, digits: int = 3, p_value: float | None = None) -> str:
-    """ "-3.2 (-4.0 to -1.0, p 0.012)"; `p_value` is an adjusted one, and said to be."""
+def change(
+    found: Effect, scale: float = 1.0, digits: int = 3, adjusted: float | None = None, unit: str = ""
+) -> str:
+    """ "-3.2 points (-4.0 to -1.0, p 0.012)"; an adjusted p stands in for the effect's own, and says so."""
     parts = [interval(found, scale, digits)] if np.isfinite([found.low, found.high]).all() else []
-    if p_value is not None:
-        parts.append(f"adjusted p {p_text(p_value)}")
+    if adjusted is not None:
+        parts.append(f"adjusted p {p_text(adjusted)}")
     elif np.isfinite(found.p_value):
         parts.append(f"p {p_text(found.p_value)}")
-    return signed(found.value, digits, scale) + (f" ({', '.join(parts)})" if parts else "")
+    return signed(found.value, digits, scale) + unit + (f" ({', '.join(parts)})" if parts else "")
 
 
 def listed(words: Sequence[str], none: str = "none") -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from batch.report import planted_truth
 from batch.report.sections import agreement as report_agreement
-from batch.report.sections import questions as report_questions
+from batch.report.sections import questions
 from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
@@ -140,26 +140,21 @@ TITLE = "## What the paradox looks like on a model where the truth is known"
 
 def test_the_section_answers_first_and_proves_after(report: str) -> None:
     own = report.split(f"{TITLE}\n")[1].split("\n## ")[0]
-    verdict = own.strip().split("\n\n")[1]
-    assert verdict.startswith(
-        "**Averaged over its sets, half of the paradox shows: without its consistent heads"
-    )
-    items = [row for row in own.splitlines() if row.startswith("- ")]
-    asked = [row.split("**")[1] for row in items]
-    assert asked[:2] == ["Was the skew learned (gender)?", "Was the skew learned (skin tone)?"]
-    assert "Mean MaxSkew: organism 0.60 [0.59, 0.61], organism-control 0.10" in items[0]
-    assert "rho +1.00" in items[0]
-    assert asked[2].startswith("Does pruning the high heads hurt")
-    assert items[4].startswith(
-        "- **Set by set** (Holm over the 6 tests of its own section): accuracy falls more"
-    )
-    assert "with random heads on world/subjects (-30.2); MaxSkew falls on none of 2." in items[4]
-    carried = next(row for row in items if "Which heads carry it (gender)" in row)
-    assert "at a false discovery rate of 5% for 1 of 12: L5.H5 (CCS 5)." in carried
-    other = next(row for row in items if "Which heads carry it (skin tone)" in row)
-    assert "for none of 12 heads." in other
-    assert "What does a search for such heads reach" in items[-1]
-    assert "did not see (gender)?** It found L5.H5: MaxSkew -0.300" in items[-1]
+    assert "half of the paradox" in own.strip().split("\n\n")[1]
+    items = {row.split("**")[1]: row.split("**")[2] for row in own.splitlines() if row.startswith("- ")}
+    learned = items["Was the skew learned (gender)?"]
+    assert "organism 0.60 [0.59, 0.61], organism-control 0.10" in learned
+    assert "+1.00" in learned
+    assert "12 of 12" in learned
+    by_set = items["Set by set"]
+    assert "6 tests" in by_set
+    assert "world/subjects (-30.2)" in by_set
+    assert "none of 2" in by_set
+    assert "1 of 12: L5.H5 (CCS 5)" in items["Which heads carry it (gender)?"]
+    assert "none of 12 heads" in items["Which heads carry it (skin tone)?"]
+    found = next(text for name, text in items.items() if "search" in name)
+    assert "L5.H5: MaxSkew -0.300" in found
+    assert next(iter(items)).startswith("Was the skew learned")
 
 
 def test_shares_stand_beside_what_was_planted(report: str) -> None:
@@ -189,7 +184,7 @@ def test_a_head_that_carries_the_planted_skew_is_told_from_others(report: str) -
     assert float(cells[5]) < -0.25 < -0.02 < float(cells[6])
     assert float(cells[7]) > 0.8
     assert cells[8] in ("< 0.001", "0.003")
-    assert "In the control, where none was planted, 1 of 12 lower it." in heads
+    assert "1 of 12" in heads.split("In the control")[1].splitlines()[0]
 
 
 def test_the_search_stands_beside_high_and_random_heads(report: str) -> None:
@@ -199,12 +194,12 @@ def test_the_search_stands_beside_high_and_random_heads(report: str) -> None:
         "-1.0 (-2.0 to +0.0, p 0.200)", "✓",
     ]  # fmt: skip
     assert line(own, "random 0", "L4.H0 L4.H1")[-1] == "–"
-    assert "The 2 high heads: -0.100" in own
+    assert "The 2 high heads: MaxSkew -0.100" in own
 
 
 def test_further_k_have_a_table_of_their_own(report: str) -> None:
     own = report.split("## Measured: organism\n")[1].split("\n## ")[0]
-    further = section(own, "### Accuracy when the high heads are those of other K")
+    further = section(own, "### Accuracy when the high heads are those of another K")
     assert line(further, "7", "high (8)")[2].startswith("70.0 (-20.0")
     assert line(further, "5", "high (8)")[2].startswith("50.0 (-40.0")
     assert "@7" not in section(own, "### Accuracy by plan")
@@ -212,33 +207,26 @@ def test_further_k_have_a_table_of_their_own(report: str) -> None:
 
 def test_the_questions_are_corrected_over_models(folder: Path) -> None:
     models = results.load(folder).models
-    found = report_questions.by_model(models)
+    found = questions.by_model(models)
     assert [(one.question, one.where) for one in found] == [
-        (question, model) for question in report_questions.QUESTIONS for model in models
+        (question, model) for question in questions.QUESTIONS for model in models
     ]
-    raw = np.array([one.effect.p_value for one in found])
-    order = np.argsort(raw, kind="stable")
-    holm = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)).clip(max=1)
-    assert [found[i].adjusted for i in order] == pytest.approx(list(holm))
-    wholes = report_questions.overall(found)
-    assert [one.question for one in wholes] == list(report_questions.QUESTIONS)
-    assert report_questions.verdict(found, "organism") == "accuracy alone"
-    assert report_questions.verdict(found, "another") is None
+    # Six tests whose p all stay below Holm's first step stand in their own order, none below its raw p.
+    assert all(one.adjusted >= one.effect.p_value for one in found)
+    assert min(one.adjusted for one in found) == pytest.approx(6 * min(one.effect.p_value for one in found))
 
 
-def test_sets_together_are_as_unsure_as_the_sets_themselves() -> None:
-    rows = [
-        {"plan": "high", "difference": value, "difference_low": value - 0.2, "difference_high": value + 0.2}
-        | {"p_value": 0.01}
-        for value in (-0.3, -0.1)
-    ]
-    effect = report_questions.against_none(pd.DataFrame(rows))
-    assert effect is not None
-    assert (effect.value, effect.low, effect.high) == pytest.approx((-0.2, -0.4, 0.0))
-    assert effect.p_value == pytest.approx(0.05, abs=0.0002)
-    single = report_questions.against_none(pd.DataFrame(rows[:1]))
-    assert single == Effect(-0.3, -0.5, -0.09999999999999998, 0.01)
-    assert report_questions.against_none(pd.DataFrame(rows).iloc[:0]) is None
+def test_models_that_were_trained_together_have_no_common_p(folder: Path) -> None:
+    models = results.load(folder).models
+    wholes = questions.overall(questions.by_model(models))
+    assert [one.question for one in wholes] == list(questions.QUESTIONS)
+    for one in wholes:
+        assert np.isfinite(one.effect.value)
+        assert np.isnan([one.effect.low, one.effect.high, one.effect.p_value, one.adjusted]).all()
+        assert one.answer == "not shown"
+    other = {"organism": models["organism"], "another": models["organism-control"]}
+    apart = questions.overall(questions.by_model(other))
+    assert np.isfinite([one.adjusted for one in apart]).all()
 
 
 def agreement_rows() -> pd.DataFrame:
@@ -261,7 +249,7 @@ def test_people_beside_the_panel(folder: Path, tmp_path: Path) -> None:
         (tmp_path / "out/report.md").read_text(), "### Table 4. Agreement of people with language models"
     )
     row = line(table4, "ViT-B-32/openai", "ann", "panel")
-    assert row[3:] == ["40", "0.70 [0.60, 0.80]", "0.70 [0.60, 0.80]", "0.821"]
+    assert row[3:] == ["40", "0.70 [0.60, 0.80]", "0.821", "0.70 [0.60, 0.80]"]
     assert "does not have" not in table4
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pyarrow
 
-from batch.report.page import Block, Grid, Heading, Text
+from batch.report.page import Block, table
 from batch.report.wording import in_brackets
 from ccs import paper
 from ccs.errors import InputError
-from ccs.measures.stats import Estimate
+from ccs.results import queries
 
 FILE = Path("agreement.parquet")
 METRICS = {
@@ -26,9 +26,9 @@ COLUMNS = {"model", "people", "judges", "metric", "value", "low", "high", "n", "
 
 
 def read(path: Path | None) -> pd.DataFrame | None:
-    """The agreement that was written there (None: `agreement.parquet` of this folder, where it is).
+    """The agreement in that file, by default in `agreement.parquet` of this folder (None if it is not there).
 
-    InputError for a file that is not there or is none of agreement.
+    InputError for a file that is not there or does not hold agreement.
     """
     if path is None and not FILE.exists():
         return None
@@ -46,53 +46,41 @@ def read(path: Path | None) -> pd.DataFrame | None:
 
 def agreement_blocks(measured: pd.DataFrame | None) -> Iterator[Block]:
     """The section of table 4."""
-    yield Heading(3, "Table 4. Agreement of people with language models")
-    panel, alone = paper.table("table4"), paper.table("v1-table2")
+    yield "### Table 4. Agreement of people with language models"
     if measured is None or not len(measured):
-        yield Text(
+        yield (
             "Comparing needs people's own answers about the same heads (`python -m batch.annotate`), "
             "which this report does not have. The first version of the study gave the same comparison for "
             "GPT-4o alone."
         )
     else:
-        yield Text(
+        yield (
             "People who answered blind samples of the same texts (`python -m batch.annotate`), beside the "
-            "panel and each judge; 95% intervals draw the pairs of text and concept anew. The study's "
+            "panel and each judge; 95% intervals resample the pairs of text and concept. The study's "
             "figure stands where it has one for that model and its panel."
         )
-        yield _beside(measured)
+        yield table(_beside(measured), "Measured.")
+    panel, alone = paper.table("table4"), paper.table("v1-table2")
     names = ["Cohen's kappa", "Spearman's rho", "Kendall's tau"]
     columns = ["", *names, *(f"{name} (GPT-4o alone)" for name in names)]
-    rows = [[row, *map(_plain, values), *map(_plain, alone.rows[row])] for row, values in panel.rows.items()]
-    yield Grid(columns, rows, "Published.")
+    rows = [[row, *map(plain, values), *map(plain, alone.rows[row])] for row, values in panel.rows.items()]
+    yield table(pd.DataFrame(rows, columns=columns), "Published.")
 
 
-def _beside(measured: pd.DataFrame) -> Grid:
-    metrics = [name for name in METRICS if (measured["metric"] == name).any()]
-    columns = ["model", "people", "judges", "pairs"]
-    for name in metrics:
-        columns += [METRICS[name], "published"] if _printed(measured, name) else [METRICS[name]]
+def _beside(measured: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (model, people, judges), some in measured.groupby(["model", "people", "judges"], sort=False):
-        by_metric = {row["metric"]: row for _, row in some.iterrows()}
-        cells = [str(model), str(people) or "–", str(judges) or "–", str(int(some["n"].iloc[0]))]
-        for name in metrics:
-            row = by_metric.get(name)
-            known = row is not None and pd.notna(row["value"])
-            cells.append(in_brackets(_estimate(row), 2) if known else "–")
-            if _printed(measured, name):
-                cells.append("–" if row is None or pd.isna(row["published"]) else f"{row['published']:g}")
-        rows.append(cells)
-    return Grid(columns, rows, "Measured.", frozenset({"people", "judges"}))
+        row = {"model": model, "people": people or "–", "judges": judges or "–"}
+        row["pairs"] = str(int(some["n"].iloc[0]))
+        for _, cell in some.iterrows():
+            name = METRICS[cell["metric"]]
+            row[name] = "–" if pd.isna(cell["value"]) else in_brackets(queries.estimate(cell), 2)
+            if pd.notna(cell["published"]):
+                row[f"{name}, published"] = f"{cell['published']:g}"
+        rows.append(row)
+    return pd.DataFrame(rows).fillna("–")
 
 
-def _estimate(row: pd.Series) -> Estimate:
-    return Estimate(float(row["value"]), float(row["low"]), float(row["high"]))
-
-
-def _printed(measured: pd.DataFrame, metric: str) -> bool:
-    return bool(measured.loc[measured["metric"] == metric, "published"].notna().any())
-
-
-def _plain(value: float | None) -> str:
+def plain(value: float | None) -> str:
+    """A printed figure as it is, or a dash."""
     return "–" if value is None else f"{value:g}"

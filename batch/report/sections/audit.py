@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from batch.report.page import Block, Document, Grid, Heading, Text, as_markdown
+import pandas as pd
+
+from batch.report.page import Block, table
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.paper import audit, checks
@@ -22,25 +24,35 @@ def audit_blocks(results: Mapping[str, Results]) -> Iterator[Block]:
     `results`: by model; where they answer printed cells, the same checks over what was measured
     stand beside.
     """
-    yield Heading(2, "What the study says, held against its figures")
-    yield Text(
+    yield "## What the study says, held against its figures"
+    yield (
         "Each line is a sentence of the study (paraphrased), computed over the printed figures when this "
         "report is made. Cells are counted by direction alone: the study prints no intervals. Race on "
         "FairFace and all of SocialCounterfactuals measure the code, whatever their direction."
     )
     measured = audit.audit(audit.measured(results))
     answered = any(check.of for check in measured)
-    columns = ["sentence", "where", "bears it out", "against", *["measured"] * answered, "cells against it"]
     rows = []
     for printed, ours in zip(audit.audit(), measured, strict=True):
-        beside = [f"{ours.holds} of {ours.of}" if ours.of else "–"] * answered
-        against = str(printed.of - printed.holds)
-        cells = [printed.statement, printed.source, f"{printed.holds} of {printed.of}", against]
-        rows.append([*cells, *beside, _listed(printed)])
-    yield Grid(columns, rows, "", frozenset({"where", "cells against it"}))
-    yield Heading(3, "What the printed figures say of one another")
-    rows = [[check.statement, f"{check.holds} of {check.of}", _listed(check)] for check in checks.checks()]
-    yield Grid(["statement", "holds", "exceptions"], rows, "", frozenset({"exceptions"}))
+        row = {"sentence": printed.statement, "where": printed.source}
+        row |= {
+            "bears it out": f"{printed.holds} of {printed.of}",
+            "against": str(printed.of - printed.holds),
+        }
+        if answered:
+            row["measured"] = f"{ours.holds} of {ours.of}" if ours.of else "–"
+        rows.append({**row, "cells against it": _listed(printed)})
+    yield table(pd.DataFrame(rows))
+    yield "### What the printed figures say of one another"
+    rows = [
+        {
+            "statement": check.statement,
+            "holds": f"{check.holds} of {check.of}",
+            "exceptions": _listed(check),
+        }
+        for check in checks.checks()
+    ]
+    yield table(pd.DataFrame(rows))
 
 
 def _listed(check: Check) -> str:
@@ -49,17 +61,10 @@ def _listed(check: Check) -> str:
 
 def counts() -> str:
     """The counts as a Markdown table, for docs/reproduction.md."""
-    rows = [
-        [check.statement, check.source, str(check.holds), str(check.of - check.holds)]
-        for check in audit.audit()
-    ]
-    rows += [
-        [check.statement, "the figures beside one another", str(check.holds), str(check.of - check.holds)]
-        for check in checks.checks()
-    ]
-    columns = ["sentence", "where", "cells for it", "against it"]
-    grid = Grid(columns, rows, "", frozenset({"where"}))
-    return as_markdown(Document([grid]), frozenset()).strip()
+    rows = [(check, check.source) for check in audit.audit()]
+    rows += [(check, "the figures beside one another") for check in checks.checks()]
+    cells = [[check.statement, where, str(check.holds), str(check.of - check.holds)] for check, where in rows]
+    return table(pd.DataFrame(cells, columns=["sentence", "where", "cells for it", "against it"]))
 
 
 def with_counts(text: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
+import pandas as pd
 
 from batch.report import planted_truth as truth
 from batch.report.figures import plane
-from batch.report.page import Block, Chart, Grid, Heading, Text
-from batch.report.sections.truth import said
+from batch.report.page import Block, Chart, slug, table
+from batch.report.sections.correlations import Correlated, with_ccs
+from batch.report.sections.questions import CONTROL, ORGANISM
 from batch.report.wording import in_brackets, interval, listed, p_text, signed
 from ccs.measures.stats import Estimate
 from ccs.results import Results
@@ -17,11 +18,10 @@ from ccs.world import planted
 from ccs.world.vocabulary import OCCUPATIONS
 
 PLANS = ("none", "high", "low", "random")
-ORGANISM, CONTROL = "organism", "organism-control"
 
 
 def organisms(models: Mapping[str, Results]) -> dict[str, Results]:
-    """The organism and its control, those of them whose plain faces were ranked."""
+    """The organism and its control, if their plain faces were ranked."""
     return {
         name: models[name]
         for name in (ORGANISM, CONTROL)
@@ -29,17 +29,13 @@ def organisms(models: Mapping[str, Results]) -> dict[str, Results]:
     }
 
 
-def planted_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
-    """All of it, for the organism and its control where they were measured."""
-    found = organisms(models)
-    if not found:
-        return
+def planted_blocks(found: Mapping[str, Results]) -> Iterator[Block]:
+    """Plans, shares and single heads of the organism, beside its control where that was measured."""
     yield from _plans(found)
     for attribute in truth.SCALES:
         yield from _shares(found, attribute)
-    if ORGANISM in found:
-        for attribute in truth.SCALES:
-            yield from _heads(found, attribute)
+    for attribute in truth.SCALES:
+        yield from _heads(found, attribute)
 
 
 def _plans(found: Mapping[str, Results]) -> Iterator[Block]:
@@ -50,24 +46,30 @@ def _plans(found: Mapping[str, Results]) -> Iterator[Block]:
                 skew = truth.mean_skew(results, attribute, plan)
                 if skew is None:
                     continue
+                rho, right = "–", "–"
                 aligned = truth.alignment(truth.shares_of(results, attribute, plan), attribute)
-                cells = ["–", "–"]
                 if aligned is not None:
-                    cells = [
-                        f"{aligned.effect.value:+.2f} ({interval(aligned.effect, 1, 2)})",
-                        f"{aligned.right} of {aligned.strong}",
-                    ]
-                rows.append([attribute, name, plan, *map(in_brackets, skew), *cells])
-    yield Heading(3, "Is the planted skew learned, and does pruning take it away?")
-    yield Text(
+                    rho = f"{aligned.effect.value:+.2f} ({interval(aligned.effect, digits=2)})"
+                    right = f"{aligned.right} of {aligned.strong}"
+                rows.append(
+                    {
+                        "attribute": attribute,
+                        "model": name,
+                        "heads off": plan,
+                        "mean MaxSkew": in_brackets(skew[0]),
+                        "chance": in_brackets(skew[1]),
+                        "rho with the planted lean": rho,
+                        "strong directions right": right,
+                    }
+                )
+    yield "### Is the planted skew learned, and does pruning take it away?"
+    yield (
         "Plain faces without any cue of an occupation are ranked for each of the 20 occupations. The lean of "
         "a top K is its mean place between men and women, or between light and dark skin; Spearman's "
-        "correlation over occupations sets it beside the planted lean. The control saw the same pictures "
+        "correlation over occupations sets it beside the planted lean. The control saw the same images "
         "with every group as often in every occupation."
     )
-    columns = ["attribute", "model", "heads off", "mean MaxSkew", "chance", "rho with the planted lean"]
-    columns.append("strong directions right")
-    yield Grid(columns, rows, "", frozenset({"model", "heads off"}))
+    yield table(pd.DataFrame(rows))
 
 
 def _shares(found: Mapping[str, Results], attribute: str) -> Iterator[Block]:
@@ -80,37 +82,31 @@ def _shares(found: Mapping[str, Results], attribute: str) -> Iterator[Block]:
     order = sorted(OCCUPATIONS, key=lambda name: -planted.lean(name, attribute))
     rows = []
     for occupation in order:
-        wanted = planted.shares(occupation, attribute)
-        row = [occupation, f"{planted.lean(occupation, attribute):+d}".replace("+0", "0")]
+        wanted, size = planted.shares(occupation, attribute), planted.lean(occupation, attribute)
+        row = {"occupation": occupation, "planted lean": f"{size:+d}" if size else "0"}
         for group in groups:
-            shares = (
-                _share(shares.get(occupation, {}).get(group), chance[group]) for shares in by_model.values()
-            )
-            row.append(f"{100 * wanted[group]:.0f} → {' / '.join(shares)}")
+            found_shares = [shares.get(occupation, {}).get(group) for shares in by_model.values()]
+            texts = " / ".join(_share(share, chance[group]) for share in found_shares)
+            row[group] = f"{100 * wanted[group]:.0f} → {texts}"
         rows.append(row)
-    columns = ["occupation", "planted lean", *groups]
     one = chance[groups[0]]
-    yield Heading(3, f"Planted share and share of the top K: {attribute}")
-    yield Text(
+    yield f"### Planted share and share of the top K: {attribute}"
+    yield (
         f"Percent, as planted → {' / '.join(by_model)}. A random ranking has {100 * one.value:.0f} of each "
         f"group, in 95% of cases between {100 * one.low:.0f} and {100 * one.high:.0f}; **bold** lies "
         "outside of that."
     )
-    yield Grid(columns, rows)
+    yield table(pd.DataFrame(rows))
     points = [
-        (
-            occupation,
-            truth.lean(planted.shares(occupation, attribute), attribute),
-            truth.lean(shares[occupation], attribute),
-            name,
-        )
-        for name, shares in by_model.items()
-        for occupation in order
-        if occupation in shares
+        {"name": name, "x": truth.lean(planted.shares(name, attribute), attribute), "series": model}
+        | {"y": truth.lean(shares[name], attribute)}
+        for model, shares in by_model.items()
+        for name in order
+        if name in shares
     ]
     yield Chart(
-        f"planted-{attribute.replace(' ', '-')}",
-        plane(points, "planted lean", f"lean of the top K (1: all {truth.TOWARDS[attribute]})"),
+        f"planted-{slug(attribute)}",
+        plane(pd.DataFrame(points), "planted lean", f"lean of the top K (1: all {truth.TOWARDS[attribute]})"),
         f"Each occupation's planted lean and that of its top K, {attribute}.",
     )
 
@@ -122,6 +118,12 @@ def _share(value: float | None, chance: Estimate) -> str:
     return text if chance.low <= value <= chance.high else f"**{text}**"
 
 
+def ccs_and_lowering(results: Results, every: list[truth.Carrier]) -> Correlated:
+    """Do heads of high CCS lower MaxSkew more?"""
+    lowered = {one.head: -one.change.value for one in every}
+    return with_ccs("CCS with the lowering of MaxSkew", results, lowered)
+
+
 def _heads(found: Mapping[str, Results], attribute: str) -> Iterator[Block]:
     results = found[ORGANISM]
     every = truth.carriers(results, attribute)
@@ -130,54 +132,39 @@ def _heads(found: Mapping[str, Results], attribute: str) -> Iterator[Block]:
     lowers = truth.lowering(every)
     shown = [one for one in every if one in lowers or one.planted_q < 0.05][:10]
     shown += [one for one in every if one not in shown][: max(0, 5 - len(shown))]
-    rows = []
-    for one in sorted(shown, key=lambda carrier: carrier.change.value):
-        both = one.with_planted
-        rows.append(
-            [
-                str(one.head),
-                one.label or "–",
-                "–" if one.ccs is None else str(one.ccs),
-                f"{signed(one.change.value, 3)} ({interval(one.change)})",
-                p_text(one.q_value),
-                signed(one.strong, 3),
-                signed(one.without, 3),
-                f"{both.value:+.2f}" if np.isfinite(both.value) else "–",
-                p_text(one.planted_q),
-            ]
-        )
-    yield Heading(3, f"Which heads carry the planted skew: {attribute}")
+    rows = [
+        {
+            "head": str(one.head),
+            "concept": one.label or "–",
+            "CCS": "–" if one.ccs is None else str(one.ccs),
+            "change of mean MaxSkew": f"{signed(one.change.value, 3)} ({interval(one.change)})",
+            "q": p_text(one.q_value),
+            "where strongly planted": signed(one.strong, 3),
+            "where none is": signed(one.without, 3),
+            "rho with the planted": signed(one.with_planted.value, 2),
+            "q of rho": p_text(one.planted_q),
+        }
+        for one in sorted(shown, key=lambda carrier: carrier.change.value)
+    ]
+    names = listed([f"{one.head} ({one.label or 'no concept'})" for one in lowers])
     text = (
-        f"Each head alone off, {truth.FACES}. {_named(lowers, len(every))} A head that carries the planted "
-        "skew lowers MaxSkew where skew was planted: rho is that of the lowering with the planted MaxSkew "
-        "over occupations. q: false discovery rate over all heads."
+        f"Each head alone off, {truth.FACES}. Heads that lower the mean MaxSkew by more than chance: "
+        f"{len(lowers)} of {len(every)}{f', {names}' if lowers else ''}. A head that carries the planted "
+        "skew lowers MaxSkew where skew was planted: rho is the correlation of the lowering with the planted "
+        "MaxSkew over occupations. q: false discovery rate over all heads."
     )
-    text += _ceiling(truth.shares_of(results, attribute), attribute)
-    if CONTROL in found:
-        other = truth.carriers(found[CONTROL], attribute)
-        text += (
-            f" In the control, where none was planted, {len(truth.lowering(other))} of {len(other)} lower it."
-        )
-    yield Text(text)
-    columns = ["head", "concept", "CCS", "change of mean MaxSkew", "q", "where strongly planted"]
-    columns += ["where none is", "rho with the planted", "q of rho"]
-    yield Grid(columns, rows, "", frozenset({"concept"}))
-    yield Text(f"Do heads of high CCS lower it more? Answer: {said(truth.ccs_and_lowering(results, every))}.")
-
-
-def _ceiling(shares: truth.Shares, attribute: str) -> str:
+    shares = truth.shares_of(results, attribute)
     strong = [name for name in shares if abs(planted.lean(name, attribute)) == 2]
     full = [name for name in strong if max(shares[name].values()) > 0.999]
-    if not full:
-        return ""
-    return (
-        f" In {len(full)} of {len(strong)} strongly planted occupations one group has the whole top K: "
-        "MaxSkew is at its ceiling there, and what a single head does to it does not show."
-    )
-
-
-def _named(lowers: list[truth.Carrier], of: int) -> str:
-    if not lowers:
-        return f"None of {of} heads lowers the mean MaxSkew by more than chance explains."
-    names = listed([f"{one.head} ({one.label or 'no concept'})" for one in lowers])
-    return f"{len(lowers)} of {of} heads lower{'s' * (len(lowers) == 1)} the mean MaxSkew: {names}."
+    if full:
+        text += (
+            f" In {len(full)} of {len(strong)} strongly planted occupations one group has the whole top K: "
+            "MaxSkew is at its ceiling there, and what a single head does to it does not show."
+        )
+    if CONTROL in found:
+        other = truth.carriers(found[CONTROL], attribute)
+        text += f" In the control, where none was planted: {len(truth.lowering(other))} of {len(other)}."
+    yield f"### Which heads carry the planted skew: {attribute}"
+    yield text
+    yield table(pd.DataFrame(rows))
+    yield f"Do heads of high CCS lower it more? Answer: {ccs_and_lowering(results, every)}."

@@ -6,17 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import pandas as pd
-import scipy.stats
 
-from batch.report.page import Block, Grid, Heading, Items, Text
+from batch.report.page import Block, listing, table
 from batch.report.wording import interval, p_text, signed
 from ccs.measures import stats
 from ccs.measures.stats import Effect
-from ccs.results import Results
+from ccs.results import Results, queries
 
 HURT = "accuracy (points): high off less random off"
 LOWERS = "MaxSkew: high off less none off"
@@ -28,13 +26,16 @@ QUESTIONS: Mapping[str, str] = {
 }
 """Each asks whether the named difference is below zero."""
 ALL = "all models"
+ORGANISM, CONTROL = "organism", "organism-control"
+TRAINED_TOGETHER = frozenset({ORGANISM, CONTROL})
+"""Models that share the first phase of their training, so that they are not independent."""
 
 
 @dataclass(frozen=True)
 class Tested:
     """One test: the difference asked about, of which set (or model), the effect in the measure's units.
 
-    `adjusted`: its p by Holm over the tests that stand in one table.
+    `adjusted`: its p by Holm over the tests of one table; NaN without a test.
     """
 
     question: str
@@ -54,117 +55,99 @@ class Tested:
 
     @property
     def answer(self) -> stats.Answer:
-        """Whether the difference is below zero, at an adjusted p of 5%."""
+        """Is the difference below zero, at an adjusted p of 5%?"""
         return stats.answer(replace(self.effect, p_value=self.adjusted), expected="below")
 
+    @property
+    def figure(self) -> str:
+        """The effect as it is printed, without its unit."""
+        return signed(self.effect.value, self.digits, self.scale)
 
-def holm(found: Sequence[Tested]) -> list[Tested]:
-    """The tests with their p adjusted over all of them."""
+    @property
+    def unit(self) -> str:
+        return " points" if self.scale > 1 else ""
+
+    def row(self, place: str) -> dict[str, str]:
+        """The test as a row of a table; `place` heads the column that says where."""
+        lower: Mapping[stats.Answer, str] = {"yes": "yes, lower", "no, the reverse": "no, higher"}
+        apiece = {}
+        if self.n_heads:
+            each = stats.per_head(self.effect, self.n_heads).value
+            apiece = {"per head": signed(each, self.digits + 1, self.scale)}
+        return {
+            "difference": self.question,
+            place: self.where,
+            "effect": self.figure,
+            "95% interval": interval(self.effect, self.scale, self.digits),
+            "p": p_text(self.effect.p_value),
+            "adjusted p": p_text(self.adjusted),
+            **apiece,
+            "lower?": lower.get(self.answer, self.answer) if np.isfinite(self.adjusted) else "not tested",
+        }
+
+
+def _adjusted(found: Sequence[Tested]) -> list[Tested]:
+    """The tests with their p adjusted by Holm over all of them."""
     adjusted = stats.holm([one.effect.p_value for one in found])
     return [replace(one, adjusted=float(p)) for one, p in zip(found, adjusted, strict=True)]
 
 
-def accuracy_frame(results: Results) -> pd.DataFrame:
-    """Top-1 over all classes of every set."""
-    frame = results.table("pruning")
-    return frame[(frame["metric"] == "top1") & (frame["subset"] == "")].assign(where=frame["dataset"])
-
-
-def skew_frame(results: Results) -> pd.DataFrame:
-    """Mean MaxSkew over occupations by the correct metric, against the pool, of every set and attribute."""
-    frame = results.table("bias")
-    chosen = (frame["metric"] == "MaxSkew mean") & (frame["mode"] == "correct") & (frame["target"] == "pool")
-    return frame[chosen].assign(where=frame["dataset"] + ", " + frame["attribute"])
-
-
-def against_random(frame: pd.DataFrame, plan: str = "high", drawn: str = "random") -> Effect | None:
-    """High heads against as many random ones; None where either is missing."""
-    high = frame.loc[frame["plan"] == plan, "value"]
-    random = frame.loc[(frame["plan"] == drawn) & frame["seed"].notna(), "value"]
+def against_random(frame: pd.DataFrame) -> Effect | None:
+    """High heads against as many random ones; None if either is missing."""
+    high, random = queries.of_plan(frame, "high")["value"], queries.seeds(frame)["value"]
     if not len(high) or not len(random):
         return None
     return stats.against_random(float(high.iloc[0]), random.to_numpy(float))
 
 
 def against_none(frame: pd.DataFrame) -> Effect | None:
-    """High heads against none, the mean over the frame's sets; None where there is no tested difference.
+    """High heads against none, the mean over the frame's sets; None without a tested difference.
 
-    The tables do not say how errors of several sets go together (attributes of one set share its pictures).
-    So the interval takes them to be the same, which makes it as wide as the mean of the sets' own.
+    Attributes of one set share its images, so errors are not taken to be independent.
     """
-    rows = frame[(frame["plan"] == "high") & frame["p_value"].notna()]
-    if not len(rows):
-        return None
-    if len(rows) == 1:
-        row = rows.iloc[0]
-        return Effect(
-            *(float(row[key]) for key in ("difference", "difference_low", "difference_high", "p_value"))
-        )
-    value = float(rows["difference"].mean())
-    half = float((rows["difference_high"] - rows["difference_low"]).mean() / 2)
-    error = half / stats.DEVIATIONS
-    p_value = float(2 * scipy.stats.norm.sf(abs(value) / error)) if error > 0 else float(value == 0)
-    return Effect(value, value - half, value + half, p_value)
+    rows = queries.of_plan(frame, "high").dropna(subset="p_value")
+    differences = [queries.difference(row) for _, row in rows.iterrows()]
+    return stats.of_one_sample(differences) if differences else None
 
 
 def tests_of(results: Results) -> list[Tested]:
-    """On every set: accuracy and skew against no head off, and against random heads off."""
-    found: list[Tested] = []
-    for name, frame in (("accuracy (points)", accuracy_frame(results)), ("MaxSkew", skew_frame(results))):
+    """Accuracy and skew on every set, against no head off and against random heads off."""
+    skew = queries.max_skew(results)
+    frames = {
+        "accuracy (points)": queries.top1(results).assign(where=lambda rows: rows["dataset"]),
+        "MaxSkew": skew.assign(where=skew["dataset"] + ", " + skew["attribute"]),
+    }
+    found = []
+    for measure, frame in frames.items():
         for where, some in frame.groupby("where", sort=False):
-            size = (
-                int(some.loc[some["plan"] == "high", "n_heads"].max())
-                if (some["plan"] == "high").any()
-                else 0
-            )
+            sizes = queries.of_plan(some, "high")["n_heads"]
             for other, effect in (("none", against_none(some)), ("random", against_random(some))):
                 if effect is not None:
-                    found.append(Tested(f"{name}: high off less {other} off", str(where), effect, size))
-    return holm(found)
+                    name = f"{measure}: high off less {other} off"
+                    found.append(Tested(name, str(where), effect, int(sizes.max())))
+    return _adjusted(found)
 
 
 def answers(results: Results) -> Iterator[Block]:
-    """The tests of one model as a table, Holm's correction over all of them."""
+    """The tests of one model as a table, with Holm's correction over all of them."""
     found = tests_of(results)
     if not found:
         return
-    rows = []
-    for one in found:
-        apiece = stats.per_head(one.effect, one.n_heads).value * one.scale
-        rows.append([*_cells(one), signed(apiece, one.digits + 1), _lower(one.answer)])
-    yield Heading(3, "Does pruning high heads hurt, and does it lower skew?")
-    yield Text(
-        "Lower accuracy is harm, lower MaxSkew is what one hopes for. Against no head off: paired bootstrap. "
+    yield "### Does pruning high heads hurt, and does it lower skew?"
+    yield (
+        "Lower accuracy is harm; lower MaxSkew is what one hopes for. Against no head off: paired bootstrap. "
         "Against random heads: could the high set be one more random set (prediction interval)? p is "
         "adjusted by Holm over the tests of this table."
     )
-    columns = ["difference", "where", "effect", "95% interval", "p", "adjusted p", "per head", "lower?"]
-    yield Grid(columns, rows, "", frozenset({"where", "lower?"}))
-
-
-def _cells(one: Tested) -> list[str]:
-    return [
-        one.question,
-        one.where,
-        signed(one.effect.value, one.digits, one.scale),
-        interval(one.effect, one.scale, one.digits),
-        p_text(one.effect.p_value),
-        p_text(one.adjusted),
-    ]
-
-
-def _lower(answer: stats.Answer) -> str:
-    words: Mapping[stats.Answer, str] = {"yes": "yes, lower", "no, the reverse": "no, higher"}
-    return words.get(answer, answer)
+    yield table(pd.DataFrame([one.row("where") for one in found]))
 
 
 def by_model(models: Mapping[str, Results]) -> list[Tested]:
-    """Each question once a model, on the means over its sets; p adjusted over models and questions."""
+    """Each question once per model, on the means over its sets; p adjusted over models and questions."""
     found: list[Tested] = []
     for question in QUESTIONS:
-        make = accuracy_frame if question == HURT else skew_frame
         for model, results in models.items():
-            frame = make(results)
+            frame = queries.top1(results) if question == HURT else queries.max_skew(results)
             if question == LOWERS:
                 effect = against_none(frame)
             else:
@@ -172,70 +155,65 @@ def by_model(models: Mapping[str, Results]) -> list[Tested]:
                 effect = against_random(means)
             if effect is not None and np.isfinite(effect.p_value):
                 found.append(Tested(question, model, effect))
-    return holm(found)
+    return _adjusted(found)
 
 
 def overall(found: Sequence[Tested]) -> list[Tested]:
-    """Each question over all models that it was asked of, where these are two or more."""
+    """Each question over all models, if these are two or more.
+
+    Models that were trained together are no independent witnesses: then there is the mean effect alone,
+    without an interval and without a p.
+    """
     wholes = []
     for question in QUESTIONS:
-        mine = [one.effect for one in found if one.question == question]
-        if len(mine) > 1:
-            wholes.append(Tested(question, ALL, stats.overall(mine)))
-    return holm(wholes)
+        mine = [one for one in found if one.question == question]
+        if len(mine) < 2:
+            continue
+        effect = stats.overall([one.effect for one in mine])
+        if len(TRAINED_TOGETHER & {one.where for one in mine}) > 1:
+            effect = Effect(effect.value, *[float("nan")] * 3)
+        wholes.append(Tested(question, ALL, effect))
+    return _adjusted(wholes)
 
 
 def in_short(models: Mapping[str, Results]) -> Iterator[Block]:
-    """Each question's answer in words, then the tests behind it, a model and all models."""
+    """Each question's answer in words, then the tests behind it, for each model and for all."""
     found = by_model(models)
     if not found:
         return
     wholes = overall(found)
-    yield Text(
+    yield (
         "The study's two questions, each put to the means over a model's sets. A yes or no stands where "
-        "Holm's adjusted p is below 5%; else the effect is not shown, which is not the same as none."
+        "Holm's adjusted p is below 5% and the interval leaves out zero; otherwise the effect is not shown, "
+        "which does not mean that there is none."
     )
-    yield Items(
-        tuple(
-            f"**{words}** {'; '.join(_said(one) for one in (*found, *wholes) if one.question == question)}."
-            for question, words in QUESTIONS.items()
-            if any(one.question == question for one in found)
-        )
+    asked = {
+        question: [one for one in (*found, *wholes) if one.question == question] for question in QUESTIONS
+    }
+    yield listing(
+        [
+            f"**{QUESTIONS[question]}** {'; '.join(_said(one) for one in tests)}."
+            for question, tests in asked.items()
+            if tests
+        ]
     )
-    rows = [
-        [*(f"**{cell}**" if cell == ALL else cell for cell in _cells(one)), _lower(one.answer)]
-        for question in QUESTIONS
-        for one in (*found, *wholes)
-        if one.question == question
-    ]
-    columns = ["difference", "model", "effect", "95% interval", "p", "adjusted p", "lower?"]
-    yield Grid(columns, rows, "", frozenset({"model", "lower?"}))
-    text = (
-        "Against random heads p asks whether the high set could be one more random set. Over all models p "
-        "is Stouffer's, of no effect in any of them, while the interval is of the mean over models such "
-        "as these and so is wide for a few; each is adjusted over its own rows."
-    )
-    if {"organism", "organism-control"} <= models.keys():
+    rows = [one.row("model") for tests in asked.values() for one in tests]
+    yield table(pd.DataFrame(rows).replace({"model": {ALL: f"**{ALL}**"}}))
+    text = "Against random heads p asks whether the high set could be one more random set."
+    if any(np.isfinite(one.adjusted) for one in wholes):
         text += (
-            " The organism and its control began as one model: taken as independent, as here, they make the "
-            "p over all models too small."
+            " Over all models p is Stouffer's, of no effect in any of them, while the interval is that of "
+            "the mean over models such as these, and so is wide for a few. Each is adjusted over its "
+            "own rows."
         )
-    yield Text(text)
+    elif wholes:
+        text += (
+            " The organism and its control began as one model, so they are not independent: over all models "
+            "there is a mean effect, but neither an interval nor a p."
+        )
+    yield text
 
 
 def _said(one: Tested) -> str:
-    unit = " points" if one.scale > 1 else ""
-    return f"{one.where}: {one.answer} ({signed(one.effect.value, one.digits, one.scale)}{unit})"
-
-
-Verdict = Literal["whole", "accuracy alone", "skew alone", "neither"]
-
-
-def verdict(found: Sequence[Tested], model: str) -> Verdict | None:
-    """Whether a model's consistent heads carry its accuracy, and its skew. None: not tested."""
-    said = {one.question: one.answer == "yes" for one in found if one.where == model}
-    if HURT not in said or LOWERS not in said:
-        return None
-    if said[HURT]:
-        return "whole" if said[LOWERS] else "accuracy alone"
-    return "skew alone" if said[LOWERS] else "neither"
+    answer = f"{one.answer} " if np.isfinite(one.adjusted) else "mean effect "
+    return f"{one.where}: {answer}({one.figure}{one.unit})"
