@@ -18,8 +18,8 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures.stats import Effect, Estimate
 from ccs.results import schema, searches
-from ccs.results.searches import Search, Unseen
-from ccs.search import Limits, Point
+from ccs.results.searches import Search
+from ccs.search import HeldOut, Limits, Point
 from ccs.world import planted
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from tests.batch.test_report import WEIGHTS, bias_rows, line, pruning_rows, run, score_rows, section, write
@@ -86,7 +86,7 @@ def kept_search(weights: str) -> Search:
         "random": ("L4.H0 L4.H1", 0.61, 0.85),
     }
     unseen = tuple(
-        Unseen(
+        HeldOut(
             plan=plan, seed=0 if plan == "random" else None, heads=HeadSet.parse(heads),
             front=plan in ("none", "searched"), max_skew=Estimate(skew, skew - 0.1, skew + 0.1),
             max_skew_change=Effect(skew - 0.6, skew - 0.65, skew - 0.55, 0.01),
