@@ -6,6 +6,7 @@ import numpy as np
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
+from ccs.plans import PlanName
 from ccs.ui.records import ModelRecords
 
 LEVELS = ("high", "moderate", "low")
@@ -30,20 +31,20 @@ def published(model: str) -> dict[str, HeadSet]:
     from ccs import paper
 
     try:
-        return {f"published-{level}": off for level, off in paper.head_sets(model).items()}
+        return {str(PlanName(level).published()): off for level, off in paper.head_sets(model).items()}
     except InputError:
         return {}
 
 
 def preset_words(name: str, off: HeadSet) -> str:
     """A set as it is listed."""
-    kind, _, rest = name.partition(":")
+    plan = PlanName.parse(name)
     words = {
         NONE: "none: all heads on",
-        "concept": f"concept {rest}, high CCS",
-        "named": f"concept {rest}, all its heads",
-        "layer": f"all of layer {rest}",
-    }.get(kind, f"{kind.replace('-', ' ')} CCS")
+        "concept": f"concept {plan.argument}, high CCS",
+        "named": f"concept {plan.argument}, all its heads",
+        "layer": f"all of layer {plan.argument}",
+    }.get(plan.kind, f"{plan.kind.replace('-', ' ')} CCS")
     return f"{words} ({len(off)})" if off else words
 
 
