@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 from PIL import Image, ImageOps
 
+from ccs.datasets.sets import Lazy
 from ccs.errors import InputError
 
 # What Pillow raises for a file that is cut off, corrupt, not a image, or absurdly large.
@@ -52,26 +52,6 @@ def problem(data: bytes) -> str:
     return ""
 
 
-class EncodedImages(Sequence[Image.Image]):
-    """Images decoded one at a time, when asked for. `read(i)` gives the encoded bytes of entry `i`."""
-
-    def __init__(self, read: Callable[[int], bytes], entries: Sequence[int]) -> None:
-        self._read = read
-        self._entries = entries
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @overload
-    def __getitem__(self, index: int) -> Image.Image: ...
-    @overload
-    def __getitem__(self, index: slice) -> EncodedImages: ...
-    def __getitem__(self, index: int | slice) -> Image.Image | EncodedImages:
-        if isinstance(index, slice):
-            return EncodedImages(self._read, self._entries[index])
-        return decode(self._read(self._entries[index]))
-
-
 @dataclass(frozen=True)
 class Scan:
     """What a pass over encoded images found: which are good, what they are together, what is wrong with
@@ -84,9 +64,9 @@ class Scan:
     skipped: tuple[str, ...]
 
     @property
-    def images(self) -> EncodedImages:
+    def images(self) -> Lazy[Image.Image]:
         """The good entries, decoded when asked for."""
-        return EncodedImages(self.read, self.kept)
+        return Lazy(lambda entry: decode(self.read(entry)), self.kept)
 
 
 def scan(

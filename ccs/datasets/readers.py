@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from ccs import paper
 from ccs.datasets import folder, hub, video
 from ccs.datasets.images import Scan, scan, spread, with_labels
 from ccs.datasets.registry import DatasetRecord
-from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
+from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.datasets.table import ImageTable, open_parquet
 from ccs.datasets.templates import templates
 from ccs.errors import InputError
@@ -168,19 +167,6 @@ def wordnet_names(ids: Iterable[str]) -> list[str]:
     return [known[wordnet_id] for wordnet_id in ids]
 
 
-class Singles(Sequence[Sequence[Image.Image]]):
-    """Images as clips of one frame."""
-
-    def __init__(self, images: Sequence[Image.Image]) -> None:
-        self._images = images
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # int -> one clip, slice -> several
-        return Singles(self._images[index]) if isinstance(index, slice) else (self._images[index],)
-
-
 def _captions(record: DatasetRecord, table: ImageTable, max_images: int | None) -> RetrievalSet:
     single = next((column for column in ("captions", "caption") if column in table.columns), None)
     found = _found(record, table, max_images)
@@ -189,10 +175,10 @@ def _captions(record: DatasetRecord, table: ImageTable, max_images: int | None) 
         every = [tuple(cell) if isinstance(cell, list) else (cell,) for cell in cells]
     else:
         every = list(zip(*(table.strings(column) for column in record.captions), strict=True))
-    captions = tuple(every[row] for row in found.kept)
+    captions, images = tuple(every[row] for row in found.kept), found.images
     return RetrievalSet(
         name=record.name,
-        clips=Singles(found.images),
+        clips=Lazy(lambda index: (images[index],), range(len(images))),
         captions=captions,
         fingerprint=with_labels(found.fingerprint, captions),
         source=record.address,

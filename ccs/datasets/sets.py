@@ -6,11 +6,33 @@ and groups stand at the same index as their image.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar, overload
 
 import numpy as np
 from PIL import Image
+
+T = TypeVar("T")
+
+
+class Lazy(Sequence[T]):
+    """A sequence whose items `make(key)` gives when they are asked for; none is kept."""
+
+    def __init__(self, make: Callable[[int], T], keys: Sequence[int]) -> None:
+        self._make, self._keys = make, keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Lazy[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Lazy[T]:
+        if isinstance(index, slice):
+            return Lazy(self._make, self._keys[index])
+        return self._make(self._keys[index])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from PIL import Image
 
-from ccs.datasets.sets import RetrievalSet
+from ccs.datasets.sets import Lazy, RetrievalSet
 from ccs.errors import InputError
 
 SUFFIXES = frozenset({".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts"})
@@ -85,26 +84,6 @@ def _first_frame(path: Path) -> str:
         return " ".join(str(error).split())
 
 
-class Clips(Sequence[Sequence[Image.Image]]):
-    """Clips of video files, decoded one at a time when asked for."""
-
-    def __init__(self, paths: Sequence[Path], count: int) -> None:
-        self._paths = paths
-        self._count = count
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    @overload
-    def __getitem__(self, index: int) -> tuple[Image.Image, ...]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Clips: ...
-    def __getitem__(self, index: int | slice) -> tuple[Image.Image, ...] | Clips:
-        if isinstance(index, slice):
-            return Clips(self._paths[index], self._count)
-        return frames(self._paths[index], self._count)
-
-
 def retrieval_set(
     folder: str | Path,
     *,
@@ -148,7 +127,7 @@ def retrieval_set(
         raise InputError(f"None of the {len(skipped)} clips listed in {str(folder)!r} can be used{example}.")
     return RetrievalSet(
         name=name,
-        clips=Clips(paths, count),
+        clips=Lazy(lambda index: frames(paths[index], count), range(len(paths))),
         captions=tuple(captions),
         fingerprint=total.hexdigest(),
         source=str(folder),

@@ -282,34 +282,6 @@ def test_without_an_answer_the_hubs_libraries_are_left_with_their_caches(
     assert offline("http://127.0.0.1:9")
 
 
-def test_what_the_hub_refuses_is_one_sentence_that_says_what_to_do() -> None:
-    import datasets as hf
-    import httpx
-    from huggingface_hub import errors
-
-    response = httpx.Response(404, request=httpx.Request("GET", "http://localhost"))
-    cases = [
-        (
-            hf.exceptions.DatasetNotFoundError("Dataset 'x/y' is a gated dataset on the Hub."),
-            "gated on the Hub",
-        ),
-        (
-            hf.exceptions.DatasetNotFoundError("Dataset 'x/y' doesn't exist"),
-            "renamed, removed or made private",
-        ),
-        (errors.GatedRepoError("no", response=response), "hf auth login"),
-        (errors.RepositoryNotFoundError("no", response=response), "renamed, removed or made private"),
-        (ConnectionError("no route"), "no connection"),
-        (ValueError("Unknown split 'test'. Should be one of ['train']."), "Unknown split 'test'"),
-    ]
-    for error, expected in cases:
-        with pytest.raises(InputError, match=expected) as caught, hub._explained("food101", "ethz/food101"):
-            raise error
-        assert "'food101'" in str(caught.value)
-        assert "local copy" in str(caught.value)
-        assert str(caught.value).count("\n") == 0
-
-
 def test_a_renamed_column_names_those_there_are(tmp_path: Path) -> None:
     import datasets as hf
 
