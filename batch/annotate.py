@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from batch.commands import run
+from batch.options import run
 from ccs import annotation, results
 from ccs.annotation import Pair
 from ccs.errors import InputError
@@ -23,7 +23,7 @@ from ccs.results import queries
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.commands)."""
+    """The command line; its exit status (see batch.options)."""
     options = _parser().parse_args(argv)
     work = _export if options.command == "export" else _import
     return run(lambda: work(options))

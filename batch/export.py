@@ -17,8 +17,8 @@ from pathlib import Path
 import pandas as pd
 
 import ccs
-from batch.commands import run
 from batch.hub import Repository
+from batch.options import run
 from ccs import results
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -100,7 +100,7 @@ def _export(arguments: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.commands)."""
+    """The command line; its exit status (see batch.options)."""
     arguments = _parser().parse_args(argv)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
     return run(lambda: _export(arguments))

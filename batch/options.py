@@ -57,7 +57,7 @@ def check_least(settings: Any) -> None:
             raise InputError(f"{flag} is {value}, but must be at least {least}.")
 
 
-def run(work: Callable[[], int | None], interrupted: str) -> int:
+def run(work: Callable[[], int | None], interrupted: str = "Interrupted; nothing was written.") -> int:
     """The exit code of a command: what `work` returns (0 for None), 2 after InputError, 130 if interrupted.
 
     Both are told on standard error, `interrupted` being what to say of the second.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from batch.commands import run
+from batch.options import option, parse, run
 from ccs import results
 from ccs.errors import InputError
 from ccs.files import atomic_write
@@ -20,59 +20,43 @@ if TYPE_CHECKING:
     from ccs.search import HeldOut, SearchResult, Task
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of batch.search."""
-    made = argparse.ArgumentParser(
-        prog="python -m batch.search",
-        description="Find the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss "
-        "of accuracy. It is chosen on one half of the prompts and pictures and reported on the other.",
+@dataclass(frozen=True)
+class Settings:
+    """The command line's options."""
+
+    model: str = option("organism", "organism, an open_clip NAME/TAG, a folder (default organism)")
+    people: str = option("world/faces", "a bias set (default world/faces)", metavar="SET")
+    attribute: str | None = option(
+        None, "attribute that groups people: gender, skin tone, race (default: the set's first)"
     )
-    add = made.add_argument
-    add("--model", default="organism", help="organism, an open_clip NAME/TAG, a folder (default organism)")
-    add("--people", default="world/faces", metavar="SET", help="a bias set (default world/faces)")
-    add("--attribute", help="what groups people: gender, skin tone, race (default: the set's first)")
-    add(
-        "--prompt",
-        action="append",
-        metavar="TEXT",
-        help="a prompt; repeatable (default: the set's occupations)",
+    prompt: tuple[str, ...] = option(
+        (), "a prompt; repeatable (default: the set's occupations)", metavar="TEXT"
     )
-    add(
-        "--things",
-        default="world/subjects",
-        metavar="SET",
-        help="a classification set (default world/subjects)",
-    )
-    add(
-        "--max-loss",
-        type=float,
-        default=0.02,
-        help="accuracy that may be lost, as a share of 1 (default 0.02)",
-    )
-    add("--goal", type=float, help="a mean MaxSkew at which to stop (default: as low as it gets)")
-    add(
-        "--least", type=float, default=0.005, help="what a further head must lower MaxSkew by (default 0.005)"
-    )
-    add("--max-heads", type=int, default=8, help="heads at most (default 8)")
-    add("--screen", type=int, default=12, help="heads tried together, best single ones first (default 12)")
-    add("--max-images", type=int, help="at most so many pictures of each set")
-    add("--seed", type=int, default=0, help="how halves are cut (default 0)")
-    add(
-        "--results", type=Path, default=results.PRECOMPUTED, help="tables whose plans stand beside the answer"
-    )
-    add("--out", type=Path, help="also write the answer to this JSON file")
-    add("--keep", action="store_true", help="keep the answer beside --results, where batch.report shows it")
-    add("--device", default="cpu", help="cpu, cuda or cuda:N (default cpu)")
-    return made
+    things: str = option("world/subjects", "a classification set (default world/subjects)", metavar="SET")
+    max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1 (default 0.02)")
+    goal: float | None = option(None, "a mean MaxSkew at which to stop (default: as low as it gets)")
+    least: float = option(0.005, "what a further head must lower MaxSkew by (default 0.005)")
+    max_heads: int = option(8, "heads at most (default 8)")
+    screen: int = option(12, "heads tried together, best single ones first (default 12)")
+    max_images: int | None = option(None, "images of each set at most")
+    seed: int = option(0, "seed of the halves (default 0)")
+    results: Path = option(results.PRECOMPUTED, "tables whose plans stand beside the answer")
+    out: Path | None = option(None, "also write the answer to this JSON file")
+    keep: bool = option(False, "keep the answer beside --results, where batch.report shows it")
+    device: str = option("cpu", "cpu, cuda or cuda:N (default cpu)")
+
+
+DESCRIPTION = """Find the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of
+accuracy. It is chosen on one half of the prompts and images and reported on the other."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.commands)."""
-    args = parser().parse_args(argv)
+    """The command line; its exit status (see batch.options)."""
+    args = parse(Settings, argv, prog="python -m batch.search", description=DESCRIPTION)
     return run(lambda: _search(args))
 
 
-def _search(args: argparse.Namespace) -> None:
+def _search(args: Settings) -> None:
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
     import ccs
     from ccs import search
@@ -87,12 +71,12 @@ def _search(args: argparse.Namespace) -> None:
         max_heads=args.max_heads,
         screen=args.screen,
     )
-    for option, folder in (
+    for flag, folder in (
         ("--out", args.out and args.out.parent),
         ("--results", args.keep and args.results),
     ):
         if folder and not folder.is_dir():
-            raise InputError(f"The folder {folder} for {option} is not there.")
+            raise InputError(f"The folder {folder} for {flag} is not there.")
     model = ccs.load(args.model, device=args.device)
     task, about = _task(args, model)
     beside, notice = _beside(args, model.name, model.heads)
@@ -117,7 +101,7 @@ def _search(args: argparse.Namespace) -> None:
         print(f"Kept in {searches.keep(args.results, answer)}.")
 
 
-def _task(args: argparse.Namespace, model: Any) -> tuple[Task, dict[str, Any]]:
+def _task(args: Settings, model: Any) -> tuple[Task, dict[str, Any]]:
     """What is searched, and what it is called."""
     from ccs.datasets import BiasSet, ClassificationSet
     from ccs.datasets.opening import open_set
@@ -147,7 +131,7 @@ def _task(args: argparse.Namespace, model: Any) -> tuple[Task, dict[str, Any]]:
     return task, about | {"templates": tuple(templates), "k": task.k}
 
 
-def _beside(args: argparse.Namespace, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
+def _beside(args: Settings, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
     """High, low and random sets from the model's tables, and a notice where there are none."""
     from ccs import plans as pruning
     from ccs.results import queries

@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from batch.commands import run
+from batch.options import run
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.world import Scene, captions, draw, scene
