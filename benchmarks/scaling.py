@@ -6,7 +6,7 @@
     python -m benchmarks.scaling computed
 
 Every figure is of a whole run of the command line in a process of its own; a stage's seconds, the share of
-time spent waiting for pictures and the peak memory are those that the run itself notes. Run it on a quiet
+time spent waiting for images and the peak memory are those that the run itself notes. Run it on a quiet
 machine: the load before each run stands beside its figures. `computed` prints the page's table of GPUs, which
 nobody has measured: it follows from counted operations and from the assumed rates below.
 """
@@ -78,7 +78,7 @@ def throughput(photographs: Path, eval_images: int) -> list[dict[str, Any]]:
 
 
 def memory(sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Peak memory of the moments and of an evaluation of that many drawn pictures."""
+    """Peak memory of the moments and of an evaluation of that many drawn images."""
     rows = []
     for size in sizes:
         drawn = ["--model", "organism", "--images", "world", "--set", "world/digits"]
@@ -94,7 +94,7 @@ def memory(sizes: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def cost(photographs: Path) -> list[dict[str, Any]]:
-    """What --plan-cost says, and what the same command then takes."""
+    """The estimate of --plan-cost beside the time and memory of the same command."""
     vit = ["--model", VIT, "--images", str(photographs), *ASKED]
     cases = {
         "organism, drawn world": ["--model", "organism"],

@@ -1,4 +1,4 @@
-"""How long a training step of the embedded model takes, in open_clip's custom and in its default blocks.
+"""Time of a training step of the embedded model, in open_clip's custom and in its default blocks.
 
 `python -m benchmarks.training [--steps 8]` takes turns, so that the machine's moods meet both, and keeps the
 median seconds in benchmarks/results/training.json. The first phase drops patches, the second does not.

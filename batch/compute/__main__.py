@@ -79,7 +79,7 @@ def _errors_only(log: logging.Logger) -> Iterator[None]:
 
 
 def _silent(_: str) -> None:
-    """What all but the first process say."""
+    """The output of all processes but the first: none."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What a run would cost, before it is started: images, operations, memory and time.
+"""The cost of a run before it is started: images, operations, memory and time.
 
 Each kind of work is done here on a few images: once counted, by PyTorch's own counter, then timed.
 """
@@ -38,7 +38,7 @@ _TEXTS = 128
 
 @dataclass(frozen=True)
 class Part:
-    """One stage: how many images (or texts) it reads, its floating-point operations, its seconds."""
+    """One stage: the number of images it reads, its floating-point operations, its seconds."""
 
     name: str
     images: int

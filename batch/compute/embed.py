@@ -140,7 +140,7 @@ class Embedder:
     def plans_inputs(
         self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet
     ) -> dict[str, Any]:
-        """What the embeddings of a set depend on."""
+        """Everything that the embeddings of a set depend on."""
         return {
             "weights": self.model.weights_hash,
             "images": data.fingerprint,

@@ -1,4 +1,4 @@
-"""What a run computes on: its images and evaluation sets, opened, described and decoded."""
+"""The images and evaluation sets of a run: opened, described, and decoded ahead of the model."""
 
 from __future__ import annotations
 

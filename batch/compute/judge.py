@@ -99,7 +99,7 @@ class Judging:
         return found
 
     def estimate(self, spans: Spans) -> str:
-        """What a labeler and judges that are language models would be asked, and what it would cost."""
+        """The requests that language models would get as labeler and judges, with their cost, as text."""
         texts = {head: tuple(span.text for span in chosen) for head, chosen in spans.items()}
         lines = []
         if self.by_model is not None:

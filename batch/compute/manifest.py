@@ -1,4 +1,4 @@
-"""What a run leaves: its tables, written first, the manifest, written last, and a page for a person."""
+"""The results of a run: its tables, written first, the manifest, written last, and a page to read."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def peak_memory() -> int:
 
 
 def page(run: Run) -> str:
-    """What a model's run wrote, in a screenful."""
+    """A summary of a model's results, in a screenful."""
     model, found = run.model, results.read(run.folder)
     lines = ["", f"{model.name} ({model.architecture}, weights {model.weights_hash[:12]})"]
     taken = sum(seconds(run).values())
@@ -227,13 +227,14 @@ def _plans(title: str, rows: pd.DataFrame, unit: str) -> list[str]:
 def _effects(found: Results) -> list[str]:
     """A line per set and metric: direct beside total effects of the main plans, and their correlation."""
     lines, named = [], ["dataset", "metric", "factor"]
-    by_figure = dict(list(found.table("effects").groupby(named)))
+    effects = found.table("effects")
     for _, one in queries.correlations(found).iterrows():
         factor, unit = (100, "%") if one["metric"] == "top1" else (1, "")
+        here = effects[(effects[named] == one[named]).all(axis=1)]
         cells = [
             f"{plan} {row['direct'] * factor:+.2f}{unit} / {row['total'] * factor:+.2f}{unit}"
             for plan in _SHOWN
-            for _, row in queries.of_plan(by_figure[tuple(one[named])], plan).iterrows()
+            for _, row in queries.of_plan(here, plan).iterrows()
         ]
         rho, about = queries.effect(one), "all heads alike"
         if not math.isnan(rho.value):

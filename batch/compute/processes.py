@@ -18,7 +18,7 @@ from ccs.errors import InputError
 T = TypeVar("T")
 
 _WAIT = timedelta(days=7)
-"""How long a process waits for the others: the first may be asking language models for hours."""
+"""A process waits this long for the others: the first may be asking language models for hours."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this process does what is done once."""
+        """True in the process that does what is done once."""
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> list[T]:

@@ -1,4 +1,4 @@
-"""What a run is asked to do: the settings of batch.compute, each field one option of its command line."""
+"""The settings of batch.compute: each field is one option of its command line."""
 
 from __future__ import annotations
 

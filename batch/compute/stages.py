@@ -34,7 +34,7 @@ from ccs.files import atomic_write, sha256
 _SHARD = re.compile(r"(\d{5,})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\w+)")
 _RECORD = "stage.json"
 STAGES = ".stages"
-"""Where stages are kept in the output folder, beside the models' tables."""
+"""The folder of all stages in the output folder, beside the models' tables."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -100,7 +100,7 @@ class Stage:
 
     @property
     def done(self) -> bool:
-        """Whether every shard was there, whole, when the stage was opened or finished."""
+        """True if every shard was there, whole, when the stage was opened or finished."""
         return not self.missing
 
     def mine(self) -> list[int]:
@@ -170,7 +170,7 @@ class Stage:
             self._write_record(self._read_record() | {"notes": self.notes() | values})
 
     def notes(self) -> dict[str, Any]:
-        """What was noted while the stage ran."""
+        """The values noted while the stage ran."""
         return dict(self._read_record().get("notes", {}))
 
     def discard(self) -> None:

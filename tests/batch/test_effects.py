@@ -23,7 +23,7 @@ IMAGES = 40
 
 @pytest.fixture(scope="module")
 def page_and_tables(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory):
-    """What a small run says and what it writes; shards of 16, so that contributions lie in several."""
+    """The page and the tables of a small run; shards of 16, so that contributions lie in several."""
     out = tmp_path_factory.mktemp("out")
     args = ["--model", str(tiny_folder), "--texts", str(small_pool(out)), "--out", str(out), "--k", "2,3"]
     args += ["--set", "world/colors", "--set", "world/faces", "--eval-images", str(IMAGES)]

@@ -21,7 +21,7 @@ from tests.support import small_disk
 from tests.support.compute_sample import arguments, contents, fork, run, small_pool
 
 KILLS = int(os.environ.get("CCS_KILLS", "5"))
-"""How many kills: CCS_KILLS=100 for the full test."""
+"""Number of kills; CCS_KILLS=100 for the full test."""
 
 
 def killed_after(seconds: float, args: list[str]) -> bool:
@@ -59,7 +59,7 @@ def test_kills_at_random_moments(tiny_folder: Path, tmp_path: Path) -> None:
 
 
 def in_a_child(work: Callable[[], int]) -> int:
-    """What `work` returns in a process of its own."""
+    """The exit code of `work` in a process of its own."""
     child = fork.Process(target=lambda: os._exit(work()))
     child.start()
     child.join()
