@@ -69,6 +69,7 @@ def dots(points: pd.DataFrame, unit: str) -> go.Figure:
         labels={"value": unit, "row": "", "name": ""},
     )
     figure.update_traces(error_x_width=0, marker_line_width=2)
+    figure.for_each_trace(lambda trace: trace.update(marker_line_color=trace.marker.color))
     figure.update_yaxes(automargin=True)
     return _styled(figure, 150 + 26 * points["row"].nunique())
 

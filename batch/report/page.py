@@ -78,7 +78,7 @@ def _markdown(block: Block, images: frozenset[str]) -> str:
 
 
 def as_html(blocks: Sequence[Block]) -> str:
-    """The blocks as one HTML page that holds its charts and their library."""
+    """The blocks, the first of them the title, as one HTML page that holds its charts and their library."""
     title, contents, body = "", [], []
     for number, block in enumerate(blocks):
         if isinstance(block, Chart):
@@ -105,7 +105,8 @@ def as_html(blocks: Sequence[Block]) -> str:
         .render(
             title=title,
             contents=contents,
-            body=Markup("\n".join(body)),
+            heading=Markup(body[0]),
+            body=Markup("\n".join(body[1:])),
             library=Markup(plotly.offline.get_plotlyjs()) if charts else "",
         )
     )
@@ -113,7 +114,7 @@ def as_html(blocks: Sequence[Block]) -> str:
 
 def _figure(chart: Chart) -> str:
     drawn = chart.figure.to_html(
-        full_html=False, include_plotlyjs=False, div_id=chart.key, config={"displaylogo": False}
+        full_html=False, include_plotlyjs=False, div_id=chart.key, config={"displayModeBar": False}
     )
     text = escape(chart.text)
     return f'<figure aria-label="{text}">{drawn}<figcaption>{text}</figcaption></figure>'

@@ -56,9 +56,9 @@ def verdict(tests: Sequence[Tested], model: str) -> str | None:
         (said[HURT], f"that the {model} is worse without its consistent heads than without random ones"),
         (said[LOWERS], "that its rankings of people are fairer without them"),
     ]
-    extent = ("no half", "half", "the whole")[sum(shown for shown, _ in halves)]
-    parts = [f"{words} is {'' if shown else 'not '}shown" for shown, words in halves]
-    return f"Averaged over its sets, {extent} of the paradox shows: {' and '.join(parts)}."
+    extent = ("neither half", "half", "the whole")[sum(shown for shown, _ in halves)]
+    parts = [f"it is {'' if shown else 'not '}shown {words}" for shown, words in halves]
+    return f"Averaged over its sets, {extent} of the paradox shows: {', and '.join(parts)}."
 
 
 def _learned(found: Mapping[str, Results]) -> Iterator[str]:
