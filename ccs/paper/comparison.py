@@ -37,7 +37,7 @@ class Claim:
     """One printed number.
 
     `measure`: the table of results that answers it ("pruning", "retrieval", "bias"), "level" or "ccs"
-    (share or number of heads in `scores`) or "ccr". `plan`: as in the tables; `k`: texts a head where it
+    (share or number of heads in `scores`) or "ccr". `plan`: as in the tables; `k`: texts per head where it
     is not five. `digits`: decimals printed.
     """
 
