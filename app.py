@@ -78,7 +78,7 @@ def warm(app: Callable[[], App]) -> None:
 
 
 def make(found: Collection) -> App:
-    """What all visitors share; a gallery that cannot be opened is left out and named on the page."""
+    """The app that all visitors share; a gallery that cannot be opened is left out and named on the page."""
     from gradio.utils import get_upload_folder
 
     from ccs.datasets.gallery import open_gallery

@@ -1,4 +1,4 @@
-"""How long a visitor waits: the page's start, a click on a head, and what a click costs for a CLIP model.
+"""A visitor's waiting time: the page's start, a click on a head, and what a click costs for a CLIP model.
 
     python -m benchmarks.app [--clicks 24]
 

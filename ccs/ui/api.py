@@ -66,9 +66,9 @@ class Endpoints:
     ) -> Json:
         """Zero-shot probabilities of pictures with all heads on (before) and with some off (after).
 
-        pictures: files; none means the drawn `example`, such as occupations:0. classes: one a line or between
-        commas; empty means the example's own. off: heads such as "L7.H2 L6.H1". template: with {} where the
-        class goes.
+        pictures: files; none means the drawn `example`, such as occupations:0. classes: one per line or
+        separated by commas; empty means the example's own. off: heads such as "L7.H2 L6.H1". template: with
+        {} where the class goes.
         """
         from ccs.ui.service import uploads
 
@@ -92,7 +92,7 @@ class Endpoints:
     ) -> Json:
         """MaxSkew, MinSkew and NDKL of rankings of people for occupations, before and after, beside chance.
 
-        occupations: one a line or between commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for
+        occupations: one per line or separated by commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for
         the gallery's own. target: pool or uniform. fault: empty, or order or aliased, to reproduce a fault of
         the study's code (then MaxSkew alone). Intervals are 95%.
         """

@@ -1,4 +1,4 @@
-"""What all visitors share: results, models, galleries and caches."""
+"""The part of the app that all visitors share: results, models, galleries and caches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class App:
         self.uploads = uploads
         self.memory = Cache(MEMORY_BYTES)
         self.top_activating = Cache(KEPT, one)
-        self.pages = Cache(24, one)
+        self.derived = Cache(24, one)  # from results and models, by who derived it
         self._faces = Cache(2000, one)
         self._records: dict[str, ModelRecords] = {}
 

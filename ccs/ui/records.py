@@ -38,14 +38,6 @@ class Text:
     share: float
     verdicts: tuple[JudgeVerdict, ...]
 
-    @property
-    def accepted(self) -> bool | None:
-        """True if all judges say yes, None where one of them is unscored or none was asked."""
-        said = [v.verdict for v in self.verdicts]
-        if not said or None in said:
-            return None
-        return all(said)
-
 
 @dataclass(frozen=True)
 class HeadRecord:
@@ -127,10 +119,6 @@ class ModelRecords:
     def concept(self, concept: str) -> HeadSet:
         """The heads that a concept labels."""
         return HeadSet(head for head, record in self.heads.items() if record.label == concept)
-
-    def table(self, name: str) -> pd.DataFrame:
-        """A table's rows; without results, none."""
-        return pd.DataFrame() if self.results is None else self.results.table(name)
 
     def judgments(self) -> pd.DataFrame:
         """The judgments of the texts that count at the main K; without results, none."""

@@ -99,19 +99,14 @@ def _outputs(update: tuple[Session | None, Mapping[str, str]]) -> list[Any]:
     return [session, *(html.get(name, gr.skip()) for name in REGIONS)]
 
 
-def theme() -> gr.themes.Base:
-    """System fonts only, so that nothing is fetched; the rest is in page/assets/style.css."""
-    fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
-    return gr.themes.Base(
-        font=fonts, font_mono=["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
-    )
-
-
 def launch_settings() -> dict[str, Any]:
-    """What `launch` needs of the page's looks and limits."""
+    """Arguments of `launch`: the page's looks and limits."""
+    # System fonts only, so that nothing is fetched; the rest is in page/assets/style.css.
+    fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
+    mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
     return {
         # As a style element, for Gradio rewrites the selectors of `css` and breaks those that hold a comma.
-        "theme": theme(),
+        "theme": gr.themes.Base(font=fonts, font_mono=mono),
         "head": f"<style>\n{(ASSETS / 'style.css').read_text('utf-8')}</style>",
         "max_file_size": "20mb",
         "state_session_capacity": SESSIONS,

@@ -160,7 +160,7 @@ def line(text: str) -> str:
 
 
 def texts(typed: str | Iterable[str]) -> tuple[str, ...]:
-    """Texts typed one a line or, on a single line, between commas: clean, distinct, in the order typed."""
+    """Texts typed one per line, or on one line separated by commas: clean, distinct, in the order typed."""
     if isinstance(typed, str):
         rows: Iterable[str] = typed.splitlines()
         rows = [row for row in rows if row.strip()]
@@ -188,13 +188,13 @@ class History:
         return History((*self.past, present)[-MAX_HISTORY:], ())
 
     def undo(self, present: HeadSet) -> tuple[HeadSet, History]:
-        """What was off before (the same where there is nothing to undo), and the history then."""
+        """The heads that were off before (the same where there is nothing to undo), and the history then."""
         if not self.past:
             return present, self
         return self.past[-1], History(self.past[:-1], (present, *self.future))
 
     def redo(self, present: HeadSet) -> tuple[HeadSet, History]:
-        """What was undone last, and the history then."""
+        """The heads of what was undone last, and the history then."""
         if not self.future:
             return present, self
         return self.future[0], History((*self.past, present), self.future[1:])

@@ -6,7 +6,6 @@ import gc
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ from ccs import results
 from ccs.ui.app import App
 from ccs.ui.server import blocks, launch_settings
 from ccs.ui.service.galleries import Galleries
-from ccs.world import sets
 from tests.support import ui_sample
+from tests.support.ui_page import SMALL, small_gallery
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
-GALLERY = "small/faces"
+GALLERY = SMALL
 FLAGS = (
     *("--no-sandbox", "--disable-gpu"),
     # A camera that shows a test picture, and no question whether it may be used.
@@ -35,14 +34,6 @@ MARKS = [
 ]
 
 Page = Any
-
-
-def small_gallery() -> Galleries:
-    whole = sets.bias_set("faces")
-    groups = {name: labels[:40] for name, labels in whole.groups.items()}
-    drawn = sets.Drawn(whole.images.scenes[:40])  # type: ignore[attr-defined]
-    k = {"gender": 10, "skin tone": 10}
-    return Galleries([replace(whole, name=GALLERY, images=drawn, groups=groups, k=k)])
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, str]]:
         patch.setenv("GRADIO_TEMP_DIR", str(cache))
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
         patch.setattr(socket.socket, "connect", watched)
-        app = App(results.load(folder), cache, small_gallery())
+        app = App(results.load(folder), cache, Galleries([small_gallery()]))
         app.model_cache._models["organism"] = model
         demo = blocks(lambda: app)
         _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())

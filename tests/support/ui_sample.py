@@ -17,13 +17,19 @@ HEADS = tuple(Head(layer, head) for layer in range(4, 8) for head in range(6))
 UNKNOWN = Head(5, 3)
 
 
+def interval(value: float, width: float, name: str = "") -> dict[str, float]:
+    """The three cells of an estimate."""
+    low, high = (f"{name}_low", f"{name}_high") if name else ("low", "high")
+    return {name or "value": value, low: value - width, high: value + width}
+
+
 def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str, Any]]]:
     """Rows of every table but retrieval: 24 heads, CCS 0 to 5, one head with a verdict missing."""
     rng = np.random.default_rng(seed)
     first = {"model": model, "weights": weights[:16]}
     out: dict[str, list[dict[str, Any]]] = {
-        n: []
-        for n in (
+        name: []
+        for name in [
             "spans",
             "labels",
             "judgments",
@@ -33,7 +39,7 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
             "heads",
             "effects",
             "correlations",
-        )
+        ]
     }
     ccs_of: dict[Head, int | None] = {}
     for number, head in enumerate(HEADS):
@@ -74,21 +80,9 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
             }
         )
         out["scores"].append({**out["scores"][-1], **at_seven})
-        out["heads"].append(
-            {
-                **at,
-                "measure": "selectivity",
-                "dataset": "world/images",
-                "metric": "",
-                "factor": "color",
-                "value": 0.1 * fits,
-                "low": 0.0,
-                "high": 0.6,
-                "chance": 0.02,
-                "p_value": None,
-                "q_value": None,
-            }
-        )
+        where = {"measure": "selectivity", "dataset": "world/images", "metric": "", "factor": "color"}
+        known = {**interval(0.1 * fits, 0.1), "chance": 0.02, "p_value": None, "q_value": None}
+        out["heads"].append({**at, **where, **known})
     high = HeadSet(h for h, score in ccs_of.items() if score == 5)
     low = HeadSet(h for h, score in ccs_of.items() if score in (0, 1))
     plans: list[tuple[str, int | None, HeadSet]] = [
@@ -105,23 +99,13 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
             for name in ("direct", "total")
             for part in ("", "_low", "_high", "_p_value")
         }
-        at = {
-            "plan": plan,
-            "seed": plan_seed,
-            "heads": str(off),
-            "n_heads": len(off),
-            "dataset": "world/subjects",
-        }
-        out["effects"].append({**first, **at, "metric": "top1", "factor": "", **both})
+        at = {"plan": plan, "seed": plan_seed, "heads": str(off), "n_heads": len(off)}
+        where = {"dataset": "world/subjects", "metric": "top1", "factor": ""}
+        out["effects"].append({**first, **at, **where, **both})
     for method in ("spearman", "pearson"):
         told = {"value": 0.9, "low": 0.7, "high": 1.0, "p_value": 0.01, "n": 24, "method": method}
-        where = {
-            "between": "direct and total effect",
-            "dataset": "world/subjects",
-            "metric": "top1",
-            "factor": "",
-        }
-        out["correlations"].append({**first, **where, **told})
+        where = {"dataset": "world/subjects", "metric": "top1", "factor": ""}
+        out["correlations"].append({**first, "between": "direct and total effect", **where, **told})
     for plan, plan_seed, off in plans:
         drop = 0.0 if plan == "none" else float(0.02 * len(off) * rng.uniform(0.5, 1.5))
         shared = {**first, "plan": plan, "seed": plan_seed, "heads": str(off), "n_heads": len(off), "n": 300}
@@ -132,13 +116,9 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
                     "dataset": dataset,
                     "subset": "",
                     "metric": "top1",
-                    "value": 0.8 - drop,
-                    "low": 0.75 - drop,
-                    "high": 0.85 - drop,
+                    **interval(0.8 - drop, 0.05),
+                    **interval(-drop, 0.02, "difference"),
                     "baseline": 0.8,
-                    "difference": -drop,
-                    "difference_low": -drop - 0.02,
-                    "difference_high": -drop + 0.02,
                     "p_value": 0.03,
                 }
             )
@@ -156,16 +136,10 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
                         "target": "pool",
                         "mode": "correct",
                         "k": 60,
-                        "value": scale * (0.5 + change),
-                        "low": scale * (0.4 + change),
-                        "high": scale * (0.6 + change),
-                        "chance": scale * 0.09,
-                        "chance_low": scale * 0.07,
-                        "chance_high": scale * 0.12,
+                        **interval(scale * (0.5 + change), scale * 0.1),
+                        **interval(scale * 0.09, scale * 0.02, "chance"),
+                        **interval(scale * change, scale * 0.05, "difference"),
                         "baseline": scale * 0.5,
-                        "difference": scale * change,
-                        "difference_low": scale * (change - 0.05),
-                        "difference_high": scale * (change + 0.05),
                         "p_value": 0.2,
                     }
                 )

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import pytest
 
-from ccs import results
 from ccs.ui.app import App
 from ccs.ui.page import opening
-from ccs.ui.server import blocks, launch_settings
 from ccs.ui.views import classify
 from tests.support.browser_page import GALLERY, MARKS, Page, browser, done, go, made, off, visit
 
@@ -40,23 +35,6 @@ def test_a_first_visit_shows_a_worked_example(visit: Callable[..., Page]) -> Non
     assert "head=L5.H3" in page.url
     page.hover('[data-head="L5.H3"]')
     assert "Professions text 1 of L5.H3".lower() in page.inner_text("#ccs-tip").lower()
-
-
-@pytest.mark.parametrize(
-    ("tab", "there"),
-    [
-        ("classify", ".answer .bar.after"),
-        ("bias", "[data-name=maxskew] .line-row .after"),
-        ("paradox", "[data-plan]"),
-        ("judges", "[data-name=annotation] .question"),
-        ("about", "[data-name=manifest]"),
-    ],
-)
-def test_every_view_opens_at_a_worked_example(visit: Callable[..., Page], tab: str, there: str) -> None:
-    page = visit(f"tab={tab}&gallery={GALLERY}")
-    assert page.locator(there).count()
-    assert page.locator("#region-main .empty").count() == 0
-    assert f"off={HIGH.replace(' ', '+')}" in page.url
 
 
 def test_heads_can_be_compared_and_found(visit: Callable[..., Page]) -> None:
@@ -232,21 +210,3 @@ def test_two_visitors_at_once(visit: Callable[..., Page]) -> None:
     assert off(two) == "L6.H2"
     done(two, lambda: two.click("text=Undo"))
     assert two.inner_text(".answers") == before
-
-
-def test_results_that_are_missing(visit: Callable[..., Page], made: tuple[App, str], tmp_path: Path) -> None:
-    app = App(results.load(tmp_path), made[0].uploads, made[0].galleries)
-    app.model_cache = made[0].model_cache
-    demo = blocks(lambda: app)
-    _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
-    try:
-        page = visit("tab=classify&off=none", url=url)
-        assert "There are no tables for organism" in page.inner_text(".notice")
-        done(page, lambda: page.click('[data-head="L7.H0"]'))
-        assert off(page) == "L7.H0"
-        assert page.locator(".answer").count() == 4
-        for tab in ("heads", "paradox", "judges", "about"):
-            go(page, tab)
-            assert re.search("no tables|pruning and bias|No judgments", page.inner_text("#region-main"))
-    finally:
-        demo.close(verbose=False)

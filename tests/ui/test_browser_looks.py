@@ -1,4 +1,4 @@
-"""How the page looks and what it gives away to take along: light, dark, narrow, saved pictures and tables."""
+"""The page's looks, and what it gives to take along: light, dark, narrow, saved pictures and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an action of a visitor does, and what it must not do."""
+"""The actions of a visitor: what they do, and what they must not do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_first_visit_shows_an_effect(app: App) -> None:
     assert session.state.off == app.records("organism").level("high")
     assert session.state.head in session.state.off
     # The tables say on which drawn pictures the high heads matter most; a link that says more is obeyed.
-    table = app.records("organism").table("pruning")
+    table = app.collection.models["organism"].table("pruning")
     rows = table[(table["plan"] == "high") & (table["metric"] == "top1")].sort_values("difference")
     name, _, _ = session.state.example.partition(":")
     assert f"world/{name}" == rows.iloc[0]["dataset"]
@@ -39,7 +39,7 @@ def test_the_first_visit_shows_an_effect(app: App) -> None:
     found = (model.embed_images([p.image for p in example.pictures]) @ weights.T).argmax(axis=1)
     assert tuple(example.classes[i] for i in found) == example.answers
     # And the attribute whose MaxSkew in the first gallery changed most.
-    table = app.records("organism").table("bias")
+    table = app.collection.models["organism"].table("bias")
     rows = table[(table["plan"] == "high") & (table["metric"] == "MaxSkew mean")]
     assert session.state.attribute == rows.loc[rows["difference"].abs().idxmax(), "attribute"]
     assert not opening.open_link(app, {"off": "none"}).state.off
@@ -156,17 +156,6 @@ def test_typed_html_is_shown_as_text(app: App, session: Session) -> None:
     assert "&lt;img src=x" in page
 
 
-def test_sessions_do_not_touch_each_other(app: App) -> None:
-    one, two = (opening.open_link(app, {"tab": "classify", "off": off}) for off in ("L7.H1", ""))
-    alone = regions(app, two)["main"]
-    regions(app, one)
-    update(app, one, "preset", {"value": "high"})
-    regions(app, one)
-    two.shown.clear()
-    assert regions(app, two)["main"] == alone
-    assert not two.state.off
-
-
 def test_the_filter_dims_the_others(app: App, session: Session) -> None:
     update(app, session, "filter", {"concept": "Colors", "level": "", "find": ""})
     html = regions(app, session)["left"]
@@ -236,10 +225,3 @@ def test_too_much_text_is_refused_in_a_sentence(
     with pytest.raises(InputError, match=words) as error:
         update(app, session, do, {"gallery": SMALL, "k": "5", "attribute": "gender", field: typed})
     assert len(str(error.value)) < 200
-
-
-def test_control_characters_become_spaces(app: App, session: Session) -> None:
-    update(app, session, "classify", {"classes": "a\x00b\x1b[31m\na\u202ebc\ud83d", "template": "\ta {}\x07"})
-    assert session.state.classes == ("a b [31m", "a bc")
-    assert session.state.template == "a {}"
-    regions(app, session)["main"].encode()

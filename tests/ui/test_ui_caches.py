@@ -1,4 +1,4 @@
-"""What is kept of slow calls, and that all of it together stays within its limits."""
+"""The caches of slow calls stay within their limits."""
 
 from __future__ import annotations
 

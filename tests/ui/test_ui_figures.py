@@ -22,7 +22,7 @@ from ccs.ui.service import top_activating
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.pictures import load_example
 from ccs.ui.session import Session
-from ccs.ui.views import VIEWS, classify, paradox, points
+from ccs.ui.views import VIEWS, classify, points
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias_query import BiasQuery
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
@@ -44,11 +44,9 @@ def test_classify_is_the_softmax_of_scaled_cosines(app: App, session: Session, m
 
 
 def test_ranks_and_margins() -> None:
-    found = classify.Comparison(np.array([[0.2, 0.5, 0.3]]), np.array([[0.4, 0.4, 0.2]]))
-    assert found.ranks(False).tolist() == [[3, 1, 2]]
-    assert found.ranks(True).tolist() == [[1, 2, 3]]
-    np.testing.assert_allclose(found.margin(False), [0.2])
-    np.testing.assert_allclose(found.margin(True), [0.0])
+    shares = np.array([[0.2, 0.5, 0.3], [0.4, 0.4, 0.2]])
+    assert classify.ranks(shares).tolist() == [[3, 1, 2], [1, 2, 3]]
+    np.testing.assert_allclose(classify.margin(shares), [0.2, 0.0])
 
 
 def test_extremes_are_the_ends_of_the_ranking() -> None:
@@ -146,7 +144,8 @@ def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:
     assert rows[:5] == [f"{i} {t.text} {t.share:.1%}" for i, t in enumerate(card.texts, 1)]
     assert sum(row.startswith("after") for row in rows) == 4
     session = opening.open_link(app, {"tab": "paradox"})
-    found = points.measured(app, *(axis.key for axis in paradox.axes(app, session.state)))
+    axes = points.Axes.of(app)
+    found = axes.measured(*axes.chosen("", ""))
     ours = {
         (str(p.plan), -1 if p.seed is None else p.seed, round(p.x.value, 5))
         for p in found

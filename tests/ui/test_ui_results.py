@@ -6,21 +6,16 @@ import re
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import app as entry
 from ccs import results
-from ccs.datasets.gallery import open_gallery
-from ccs.errors import InputError
 from ccs.model.model import Model
 from ccs.ui.app import App
 from ccs.ui.page import opening
 from ccs.ui.page.page import regions
 from ccs.ui.service.galleries import Galleries
 from tests.support import ui_sample
-from tests.support.shared import SHARED
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
@@ -66,69 +61,6 @@ def test_a_model_that_cannot_be_had_keeps_its_tables(app: App, tmp_path: Path) -
         )
         assert 'class="empty"' in page["main"]
         assert page["left"].count('class="cell') == 24
-
-
-# -- galleries of one's own ----------------------------------------------------------------------
-
-FACES = "data/faces-utk-balanced.parquet"
-
-
-@pytest.mark.shared(FACES)
-def test_a_labelled_file_is_a_gallery() -> None:
-    found = open_gallery(str(SHARED / FACES))
-    assert {"gender", "race"} <= set(found.groups)
-    assert all(len(labels) == len(found.images) for labels in found.groups.values())
-    assert set(found.k.values()) == {len(found.images) // 10}
-
-
-@pytest.mark.parametrize("spec", ["nothing.parquet", "world/subjects", "no-such-set"])
-def test_what_is_no_gallery_is_refused(spec: str) -> None:
-    with pytest.raises(InputError):
-        open_gallery(spec)
-
-
-def people(folder: Path) -> list[str]:
-    """Twelve pictures in two folders; their names."""
-    names = []
-    for i in range(12):
-        name = f"{'left' if i % 2 else 'right'}/{i}.png"
-        (folder / name).parent.mkdir(exist_ok=True)
-        Image.new("RGB", (20, 20), (20 * i, 0, 0)).save(folder / name)
-        names.append(name)
-    return names
-
-
-def test_a_labelled_folder_is_a_gallery(tmp_path: Path, model: Model) -> None:
-    names = people(tmp_path)
-    groups = open_gallery(str(tmp_path)).groups
-    assert groups["group"].tolist() == ["left"] * 6 + ["right"] * 6
-    rows = [f"{name},{'a' if i < 6 else 'b'},{i}" for i, name in enumerate(names)]
-    (tmp_path / "labels.csv").write_text("\n".join(["file,gender,id", *rows, "gone.png,a,99"]))
-    found = open_gallery(str(tmp_path))
-    assert found.groups["gender"].tolist() == ["a"] * 6 + ["b"] * 6
-    assert len(found.skipped) == 1
-    assert np.asarray(found.images[3])[0, 0, 0] == 60  # the CSV's order, not the folders'
-    own = App(results.load(tmp_path), tmp_path, Galleries([found]))
-    own.model_cache._models["organism"] = model
-    page = regions(own, opening.open_link(own, {"tab": "bias", "gallery": found.name, "off": "none"}))
-    assert "by gender" in page["main"]
-    check(page["main"])
-
-
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
-        ("name,gender\nright/0.png,a", "needs a column `file`"),
-        ("file,gender\nright/0.png,a\nleft/1.png", "more or fewer cells"),
-        ("file,gender\nright/0.png,a\nleft/1.png,a", "no attribute of 2 to 50 groups"),
-        ("file,gender\nnone.png,a", "can be read"),
-    ],
-)
-def test_labels_that_say_nothing_are_refused(tmp_path: Path, labels: str, words: str) -> None:
-    people(tmp_path)
-    (tmp_path / "labels.csv").write_text(labels)
-    with pytest.raises(InputError, match=words):
-        open_gallery(str(tmp_path))
 
 
 def test_the_hub_being_down_is_told_and_the_shipped_results_work(

@@ -98,7 +98,7 @@ def test_nothing_changed_is_not_remembered_and_memory_is_bounded() -> None:
 def test_typed_texts() -> None:
     assert texts("a dog, a cat ,, a dog") == ("a dog", "a cat")
     assert texts("red, white\nblue\n\n") == ("red, white", "blue")
-    assert texts("a\x00b\u202ec") == ("a b c",)
+    assert texts("a\x00b\u202ec\ud83d\x1b[31m") == ("a b c [31m",)
     with pytest.raises(InputError, match="at most 200"):
         texts("\n".join(map(str, range(201))))
     with pytest.raises(InputError, match="201 characters"):

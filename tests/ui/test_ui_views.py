@@ -1,4 +1,4 @@
-"""What the views show, without a browser: whole pages, plans, charts, endpoints."""
+"""The views without a browser: whole pages, plans, charts, endpoints."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
 
 
 def test_paradox_joins_plans_with_themselves(app: App) -> None:
-    found = points.measured(app, "world/subjects||top1", "world/faces|gender|pool|correct")
+    axes = points.Axes.of(app)
+    found = axes.measured(*axes.chosen("world/subjects||top1", "world/faces|gender|pool|correct"))
     assert len(found) == 2 * (3 + 3 + 6)
-    pruning = app.records("organism").table("pruning")
-    bias_rows = app.records("organism").table("bias")
+    pruning = app.collection.models["organism"].table("pruning")
+    bias_rows = app.collection.models["organism"].table("bias")
     for one in found:
         if one.model != "organism":
             continue

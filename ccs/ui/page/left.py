@@ -16,13 +16,6 @@ from ccs.ui.views.base import Figure
 
 STEPS = 5
 LABELED = 8  # up to this many heads per layer, a cell has room for its concept
-LEVELS = (
-    ("high", "high: every text fits"),
-    ("moderate", "moderate: 3 of 5"),
-    ("low", "low: 0 or 1"),
-    ("between", "between these"),
-    ("unknown", "unknown"),
-)
 
 
 def table(records: ModelRecords, heads: HeadSet, off: HeadSet) -> Figure:
@@ -64,7 +57,6 @@ def render(app: App, session: Session) -> Markup:
         current=current,
         n_random=min(len(state.off) or max(1, len(records.level("high"))), len(heads)),
         concepts=[("", "any concept"), *((c, c) for c in records.concepts)],
-        levels=[("", "any level"), *LEVELS],
         pictures=pictures(session),
         examples=[(f"{n}:0", n) for n in example_names()],
         example=name,

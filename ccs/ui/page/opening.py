@@ -82,7 +82,7 @@ def _page(app: App, model: str, name: str) -> int:
     if model not in app.model_cache.loaded():
         return 0
     loaded = app.model_cache.get(model)
-    return app.pages.get((loaded.weights_hash, name), lambda: first_right(loaded, name))
+    return app.derived.get(("page", loaded.weights_hash, name), lambda: first_right(loaded, name))
 
 
 def telling(records: ModelRecords) -> str:

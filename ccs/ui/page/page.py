@@ -76,7 +76,7 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
 
 
 def cancel(app: App, session: Session | None) -> Update:
-    """What was shown stays, with a notice."""
+    """The page as it was, with a notice."""
     if session is None:
         return None, {"status": status(0, "done")}
     session.notices = ["Cancelled. What is shown may not be what is chosen now; any click computes it."]
@@ -154,7 +154,7 @@ def _page(app: App, session: Session, body: Markup) -> dict[str, str]:
 
 
 def status(turn: int, state: str, share: float = 0.0, doing: str = "", query: str = "") -> str:
-    """What the page's script reads: the turn, whether it is over, and the link to this screen."""
+    """The line that the page's script reads: the turn, whether it is over, and the link to this screen."""
     return render("status.html", turn=turn, state=state, share=share, doing=doing, query=query)
 
 
@@ -183,7 +183,7 @@ def _top(app: App, session: Session) -> str:
 
 
 def _standing(app: App, name: str) -> list[str]:
-    """What holds as long as this model is shown."""
+    """Notices that hold as long as this model is shown."""
     results = app.collection.models.get(name)
     if results is None:
         return [

@@ -1,4 +1,4 @@
-"""Where a head looks: its CLS query's attention over the patches, as an overlay on the picture."""
+"""A head's attention, of its CLS query over the patches, as an overlay on the image."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Galleries:
         return found
 
     def known(self, model: Model, name: str) -> Seen | None:
-        """What the model has made of the gallery so far; None before `seen` has run."""
+        """The gallery through the model, as far as that is known; None before `seen` has run."""
         found: Seen | None = self._seen.find((model.weights_hash, name))
         return found
 

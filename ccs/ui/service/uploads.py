@@ -117,17 +117,14 @@ def _too_large(name: str) -> str:
     return f"{name} has more than {MAX_PIXELS // 1_000_000} megapixels."
 
 
-def claim(path: str, root: Path) -> Path:
-    """The path of a file that this visitor uploaded; InputError for any other path."""
-    found = Path(path).resolve()
-    if not found.is_relative_to(root.resolve()) or not found.is_file():
-        raise InputError("The file that was sent is not an upload of this page.")
-    return found
-
-
 def take(path: str, root: Path, name: str | None = None) -> Picture:
-    """Read an upload into memory and delete its file, also where it cannot be read."""
-    file = claim(path, root)
+    """Read an upload into memory and delete its file, also where it cannot be read.
+
+    InputError for a file that is not below `root`, where Gradio puts what visitors send.
+    """
+    file = Path(path).resolve()
+    if not file.is_relative_to(root.resolve()) or not file.is_file():
+        raise InputError("The file that was sent is not an upload of this page.")
     try:
         return read(file, name)
     finally:

@@ -10,24 +10,9 @@ from markupsafe import Markup
 from ccs.errors import InputError
 from ccs.ui.app import App
 from ccs.ui.html import render
-from ccs.ui.records import ModelRecords
 from ccs.ui.session import Session
 from ccs.ui.views.base import Figure, View
 from ccs.ui.views.judges import run_program
-
-CITE = """@inproceedings{paradox2025,
-  title     = {Pruning the Paradox: How {CLIP}'s Most Informative Heads Enhance Performance
-               While Amplifying Bias},
-  booktitle = {EMNLP},
-  year      = {2025},
-  note      = {arXiv:2503.11103}
-}"""
-LICENSES = (
-    ("This program and the embedded models", "MIT"),
-    ("Drawn pictures: OpenMoji glyphs", "CC BY-SA 4.0"),
-    ("open_clip", "MIT"),
-    ("Published figures to compare with", "quoted from arXiv 2503.11103"),
-)
 
 
 class About(View):
@@ -36,7 +21,7 @@ class About(View):
     name = "about"
     title = "About"
     more = " this run"
-    purpose = "How the figures came about: texts, images, seeds, versions, licences."
+    purpose = "How the figures came about: texts, images, seeds, versions, licenses."
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         records = app.records(session.state.model)
@@ -45,9 +30,8 @@ class About(View):
             model=records.model,
             source=app.collection.source,
             figures=self.figures(app, session) if records.manifest else [],
-            stand_ins=_stand_ins(records),
-            licenses=LICENSES,
-            cite=CITE,
+            stand_in_judges=[str(j["name"]) for j in records.manifest.get("judges", ()) if j.get("stand_in")],
+            labeler=records.manifest.get("labeler", {}),
         )
 
     def figures(self, app: App, session: Session) -> list[Figure]:
@@ -87,7 +71,7 @@ def _mappings(manifest: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
 
 
 def _facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reader asks first."""
+    """The entries that a reader asks for first."""
     model, texts, images = (manifest.get(name, {}) for name in ("model", "texts", "images"))
     versions, settings = manifest.get("versions", {}), manifest.get("settings", {})
     errors, seconds = manifest.get("largest_error", {}), manifest.get("measured", {}).get("seconds", {})
@@ -105,7 +89,7 @@ def _facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "texts": f"{texts.get('count')} of the pool {texts.get('name')}",
         "images": f"{images.get('count')} of {images.get('name')}: {images.get('source')}",
         "labeler and judges": f"{manifest.get('labeler', {}).get('name')}; {', '.join(judges)}",
-        "texts a head (K)": ", ".join(str(k) for k in (settings.get("k"), *settings.get("further_k", ()))),
+        "texts per head (K)": ", ".join(str(k) for k in (settings.get("k"), *settings.get("further_k", ()))),
         "largest error": "not recorded"
         if worst is None
         else f"{worst:.1e}, fast path against slow reference",
@@ -144,27 +128,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "–" if value is None or value == "" else str(value)
-
-
-def _stand_ins(records: ModelRecords) -> list[str]:
-    manifest = records.manifest
-    judges = [str(j["name"]) for j in manifest.get("judges", ()) if j.get("stand_in")]
-    labeler = manifest.get("labeler", {})
-    rows = []
-    if judges:
-        rows.append(
-            f"Judges that are stand-ins: {', '.join(judges)}. They compare the texts’ own tags and are not "
-            "the language models of the study."
-        )
-    if labeler.get("stand_in"):
-        rows.append(
-            f"The labeler {labeler['name']} takes the most specific concept that covers the most texts, by "
-            "tags."
-        )
-    if records.model.startswith("organism"):
-        rows += [
-            "The model is small and trained on drawn pictures; what holds for it need not hold for CLIP "
-            "trained on photographs.",
-            "Drawn faces stand in for photographs of people: their groups are drawn and known without error.",
-        ]
-    return rows or ["Nothing in this run is a stand-in."]

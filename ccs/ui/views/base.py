@@ -84,7 +84,7 @@ class Empty:
 
 
 def waiting(model: str) -> Empty:
-    """What stands where the answer of a model that is being loaded will stand."""
+    """The place of an answer whose model is still being loaded."""
     return Empty(f"{model} is being loaded", "What it does to images follows in a moment.")
 
 

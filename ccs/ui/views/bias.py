@@ -22,9 +22,6 @@ from ccs.ui.state import State
 from ccs.ui.views.base import Empty, Figure, View, model_lines, waiting
 from ccs.ui.views.bias_query import (
     DRAWS,
-    TARGETS,
-    TEMPLATES,
-    WAYS,
     BiasQuery,
     all_occupations,
     ask,
@@ -99,19 +96,13 @@ class Bias(View):
         except InputError as error:
             found = Empty("Nothing to measure", str(error))
         shown: dict[str, Any] = {"missing": found} if isinstance(found, Empty) else _shown(app, found)
-        own, known = set(query.gallery.occupations) != set(paper.occupations()), dict(TEMPLATES)
+        own = set(query.gallery.occupations) != set(paper.occupations())
         return render(
             "views/bias.html",
             query=query,
             state=state,
-            templates={
-                **known,
-                state.bias_template: known.get(state.bias_template, state.bias_template),
-            }.items(),
             attributes=[(a, a) for a in query.gallery.groups],
             numbered=list(enumerate(query.occupations)),
-            targets=TARGETS,
-            ways=WAYS,
             listed=[(o, o) for o in sorted({*query.gallery.occupations, *paper.occupations()})],
             galleries=[
                 (n, f"{n} ({len(app.galleries.get(n).images)} pictures)") for n in app.galleries.names
@@ -170,7 +161,7 @@ def measure(app: App, session: Session, complete: bool = True) -> Measurement | 
 
 
 def _shown(app: App, found: Measurement) -> dict[str, Any]:
-    """What the template prints of a measurement."""
+    """The values that the template prints of a measurement."""
     one, two = found.first.max_skew, found.second.max_skew
     return {
         "one": one,
@@ -214,7 +205,7 @@ def _skews(found: Measurement) -> Figure:
 
 
 def _faces(app: App, found: Measurement) -> Figure:
-    """Who comes first for one occupation, before and after."""
+    """The first images for one occupation, before and after."""
     query, occupation = found.query, found.texts[found.query.row]
     labels, name = query.gallery.groups[query.attribute], query.gallery.name
     n = min(FACES, len(labels))

@@ -23,18 +23,6 @@ from ccs.ui.state import FAULTS, State, line, one_of, parse_int, template, texts
 OPENING = ("judge", "artist", "teacher")
 STUDY = "study"  # the study's four templates
 DRAWS = 400
-TEMPLATES = (
-    ("", "the gallery’s own"),
-    (STUDY, "the study’s four"),
-    ("a photo of a {}", "a photo of a {}"),
-    ("{}", "as typed"),
-)
-TARGETS = (("pool", "the pool’s share"), ("uniform", "the same for all"))
-WAYS = (
-    ("", "correctly"),
-    ("order", "with the study’s fault for FairFace by race"),
-    ("aliased", "with its fault for SocialCounterfactuals"),
-)
 
 
 @dataclass(frozen=True)

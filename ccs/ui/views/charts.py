@@ -42,7 +42,7 @@ class Scale:
     high: float
 
     def share(self, value: float) -> float:
-        """Where the value lies between the two ends, 0 to 1."""
+        """The value's place between the two ends, 0 to 1."""
         return (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
 
     def across(self, value: float) -> str:

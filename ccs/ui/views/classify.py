@@ -36,17 +36,17 @@ class Comparison:
     before: np.ndarray
     after: np.ndarray
 
-    def ranks(self, after: bool) -> np.ndarray:
-        """Rank from 1 of every class for every picture; equal probabilities in the classes' order."""
-        order = np.argsort(-(self.after if after else self.before), axis=1, kind="stable")
-        ranks = np.empty_like(order)
-        np.put_along_axis(ranks, order, np.arange(1, order.shape[1] + 1)[None], axis=1)
-        return ranks
 
-    def margin(self, after: bool) -> np.ndarray:
-        """First probability less the second [pictures]; 1 with a single class."""
-        both = np.sort(self.after if after else self.before, axis=1)[:, ::-1]
-        return np.asarray(both[:, 0] - both[:, 1]) if both.shape[1] > 1 else both[:, 0]
+def ranks(shares: np.ndarray) -> np.ndarray:
+    """Rank from 1 of every class for every picture; equal probabilities in the classes' order."""
+    order = np.argsort(-shares, axis=1, kind="stable")
+    return np.argsort(order, axis=1, kind="stable") + 1
+
+
+def margin(shares: np.ndarray) -> np.ndarray:
+    """First probability less the second [pictures]; 1 with a single class."""
+    both = np.sort(shares, axis=1)[:, ::-1]
+    return np.asarray(both[:, 0] - both[:, 1]) if both.shape[1] > 1 else both[:, 0]
 
 
 def compare(before: np.ndarray, after: np.ndarray, weights: np.ndarray, scale: float) -> Comparison:
@@ -90,7 +90,7 @@ class Look:
 
 
 def look(session: Session, model: Model) -> Look | None:
-    """Where the last layer looks (the mean of its heads that are on), or the open head; None if not asked."""
+    """Attention of the last layer (mean of its heads that are on) or of the open head; None if not shown."""
     state, off = session.state, session.state.off
     if state.look == "none":
         return None
@@ -191,22 +191,19 @@ class Answer:
 def _answers(session: Session, model: Model) -> Figure:
     classes, found, similarity = measure(session, model)
     looked, small, shown = look(session, model), seen(session, model), pictures(session)
-    ranks, margins = (found.ranks(False), found.ranks(True)), (found.margin(False), found.margin(True))
+    places = ranks(found.before), ranks(found.after)
     rows, answers = [], []
     for i, picture in enumerate(shown):
-        shares, places = (found.before[i], found.after[i]), (ranks[0][i], ranks[1][i])
-        table = [
-            (name, float(shares[0][j]), float(shares[1][j]), int(places[0][j]), int(places[1][j]))
-            for j, name in enumerate(classes)
-        ]
+        each = (one[i].tolist() for one in (found.before, found.after, *places))
+        table = list(zip(classes, *each, strict=True))
         rows += [
             [picture.name, name, round(b, 6), round(a, 6), *places, session.state.off]
             for name, b, a, *places in table
         ]
-        first = classes[int(shares[0].argmax())], classes[int(shares[1].argmax())]
+        first = classes[int(found.before[i].argmax())], classes[int(found.after[i].argmax())]
         listed = sorted((one for one in table if min(one[3:]) <= LISTED), key=lambda one: (one[4], one[3]))
-        change = float(margins[0][i]), float(margins[1][i])
-        answers.append(Answer(picture, _lit(model, small[i], looked, i), first, change, listed))
+        margins = float(margin(found.before)[i]), float(margin(found.after)[i])
+        answers.append(Answer(picture, _lit(model, small[i], looked, i), first, margins, listed))
     return Figure(
         "classify",
         "Before and after",
@@ -227,7 +224,7 @@ def _answers(session: Session, model: Model) -> Figure:
 def _lit(
     model: Model, image: Image.Image, looked: Look | None, index: int
 ) -> tuple[tuple[str, str | None], ...]:
-    """Where the model looks in a picture, before and after: captions with `data:` URLs."""
+    """Overlays of a picture's attention before and after: captions with `data:` URLs."""
     if looked is None:
         return ()
     both = (("before", looked.before), ("after", looked.after))

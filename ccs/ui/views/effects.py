@@ -1,8 +1,7 @@
-"""What one head's absence does: on the visitor's images now, and in the run's tables."""
+"""Effects of one head's absence: on the visitor's images now, and in the run's tables."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -20,16 +19,8 @@ from ccs.ui.views.base import Figure
 COLUMNS = ("measure", "metric", "dataset", "factor", "value", "low", "high", "chance", "p_value", "q_value")
 
 
-@dataclass(frozen=True)
-class Effect:
-    """One measured effect: its value with interval, in words, and its q-value (NaN if none)."""
-
-    words: str
-    q: float
-
-
 def alone(session: Session, model: Model, head: Head) -> Figure:
-    """What switching this head alone off does to the visitor's images."""
+    """The answers to the visitor's images without this head alone."""
     classes, weights = classify.class_matrix(session, model)
     before, after = embed(session, model, [HeadSet(), HeadSet([head])])
     found = classify.compare(before, after, weights, model.logit_scale)
@@ -77,7 +68,8 @@ def _effects(head: Head, rows: pd.DataFrame) -> Figure | None:
     )
 
 
-def _effect(rows: pd.DataFrame) -> Effect | None:
+def _effect(rows: pd.DataFrame) -> tuple[str, float] | None:
+    """An effect with its interval in words, and its q-value (NaN if none); None where it was not measured."""
     if not len(rows):
         return None
     row: Any = next(rows.itertuples())
@@ -85,7 +77,7 @@ def _effect(rows: pd.DataFrame) -> Effect | None:
     scale, digits = (100, 1) if share else (1, 3)
     value, low, high = (scale * nan(x) for x in (row.value, row.low, row.high))
     words = signed(value, digits) if low != low else interval(value, low, high, digits)
-    return Effect(words, nan(row.q_value))
+    return words, nan(row.q_value)
 
 
 def _selectivity(head: Head, rows: pd.DataFrame) -> Figure | None:

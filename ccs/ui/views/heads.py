@@ -177,7 +177,7 @@ def _card(app: App, session: Session, name: str, head: Head, complete: bool) -> 
 
 
 def _alone(app: App, session: Session, head: Head, complete: bool) -> Figure | None:
-    """What the head's absence does to the visitor's images, where the model is here."""
+    """The answers to the visitor's images without the head; None where the model is not here."""
     name = session.state.model
     if not complete and name not in app.model_cache.loaded():
         return None
@@ -215,7 +215,7 @@ def verdict_word(said: JudgeVerdict) -> str:
 
 
 def _attention(session: Session, model: Model, head: Head) -> Figure:
-    """Where the head looks in the visitor's images."""
+    """The head's attention over the visitor's images."""
     shown, small = pictures(session), seen(session, model)
     maps = looks(session, model, head.layer, session.state.off)[:, head.head]
     rows = [
@@ -257,7 +257,7 @@ def _top_activating(app: App, model: Model, record: HeadRecord, complete: bool, 
     names = top_activating.drawn()[0]
     ends = [
         (title, [(names[i], top_activating.thumb(i), z) for i, z in part])
-        for title, part in (("most towards", found.most), ("most away from", found.least))
+        for title, part in (("farthest toward it", found.most), ("farthest away from it", found.least))
     ]
     return Figure(
         "top-activating",
@@ -271,7 +271,7 @@ def _top_activating(app: App, model: Model, record: HeadRecord, complete: bool, 
 
 
 def _two_models(app: App, state: State) -> Figure | None:
-    """How many heads of two models stand at each level and for each concept."""
+    """Heads of two models by level and concept; None where only one model is shown."""
     mine, other = app.records(state.model), app.records(state.other_model)
     if not state.other_model or state.other_head is None or not (mine.heads and other.heads):
         return None

@@ -114,7 +114,7 @@ def _agreement(found: agreement.PanelSummary) -> Figure | None:
 
 
 def _cost(judge: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
-    """What the manifest tells of a judge's cost, whatever it calls it."""
+    """Everything that the manifest tells of a judge's cost, by whatever name."""
     if judge.get("stand_in"):
         return "nothing"
     measured = manifest.get("measured", {}).get("judges", {})
@@ -128,7 +128,7 @@ def _cost(judge: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
 
 
 def _scores(records: ModelRecords) -> Figure | None:
-    """How many heads stand at each score, beside what heads with random texts would score."""
+    """Heads by score, beside what heads with random texts would score."""
     scored = [head.ccs for head in records.heads.values() if head.ccs is not None and head.k == records.k]
     if not scored:
         return None
@@ -144,7 +144,7 @@ def _scores(records: ModelRecords) -> Figure | None:
 
 
 def _concepts(table: pd.DataFrame) -> Figure:
-    """How often texts fit, concept by concept: where the judges, or the labels, are strict."""
+    """Accepted texts by concept: they tell where the judges, or the labels, are strict."""
     rows: list[list[Any]] = []
     for concept, part in table[table["label"].notna()].groupby("label"):
         texts = part.groupby(TEXT)["verdict"]

@@ -18,7 +18,7 @@ from ccs.ui.state import SETS, State, line, one_of
 from ccs.ui.views.base import Empty, Figure, View, run_lines
 from ccs.ui.views.charts import SHAPES, Point, scatter
 from ccs.ui.views.effects import nan
-from ccs.ui.views.points import PUBLISHED_SET, Choice, Measured, fairnesses, measured, published, qualities
+from ccs.ui.views.points import PUBLISHED_SET, Axes, Choice, Measured, published
 
 SHOWN_ROWS = 24
 DIRECT = ("high", "moderate", "low", "concept")  # plans whose direct effects are shown
@@ -31,16 +31,6 @@ DIRECT_COLUMNS = (
     *("direct", "direct_low", "direct_high", "direct_p_value"),
     *("total", "total_low", "total_high", "total_p_value"),
 )
-
-
-def axes(app: App, state: State) -> tuple[Choice, Choice]:
-    """The quantities across and up that are shown; InputError where there is nothing to show."""
-    first, second = qualities(app), fairnesses(app)
-    if not first or not second:
-        raise InputError("There are no tables pruning and bias yet.")
-    x = next((c for c in first if c.key == state.quality), first[0])
-    y = next((c for c in second if c.key == state.fairness), second[0])
-    return x, y
 
 
 def _points(app: App, session: Session, fields: Fields) -> None:
@@ -69,21 +59,20 @@ class Paradox(View):
     actions: ClassVar[Mapping[str, Action]] = {"points": _points, "plan": _plan}
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        state = session.state
+        state, axes = session.state, Axes.of(app)
         try:
-            x, y = axes(app, state)
+            x, y = axes.chosen(state.quality, state.fairness)
         except InputError:
             words = "This view needs the tables pruning and bias of at least one model. Compute them with: "
             return escape(Empty("Nothing measured yet", words + "python -m batch.compute"))
-        every, ours, printed = _measured(app, state, x, y)
+        ours, printed = _measured(app, state, x, y)
         return render(
             "views/paradox.html",
             x=x,
             y=y,
             state=state,
-            qualities=[(c.key, c.words) for c in qualities(app)],
-            fairnesses=[(c.key, c.words) for c in fairnesses(app)],
-            any_k=any(one.plan.k for one in every),
+            axes=axes,
+            any_k=any(one.plan.k for one in axes.measured(x, y)),
             printed=printed,
             high=next((one for one in ours if one.plan == PlanName("high")), None),
             figures=self.figures(app, session),
@@ -91,15 +80,15 @@ class Paradox(View):
 
     def figures(self, app: App, session: Session) -> list[Figure]:
         state = session.state
-        x, y = axes(app, state)
-        _, ours, printed = _measured(app, state, x, y)
+        x, y = Axes.of(app).chosen(state.quality, state.fairness)
+        ours, printed = _measured(app, state, x, y)
         if state.published == "no":
             printed = []
         found = [_plot(ours, printed, x, y, state), _table(ours, printed, state), _direct(app, state, y)]
         return [figure for figure in found if figure is not None]
 
     def snippet(self, app: App, session: Session) -> str:
-        x, y = axes(app, session.state)
+        x, y = Axes.of(app).chosen(session.state.quality, session.state.fairness)
         dataset, extra, metric = x.columns
         shown, attribute, target, mode = y.columns
         table, column = ("pruning", "subset") if metric == "top1" else ("retrieval", "direction")
@@ -122,14 +111,12 @@ def _rows(name: str, table: str, wanted: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def _measured(
-    app: App, state: State, x: Choice, y: Choice
-) -> tuple[list[Measured], list[Measured], list[Measured]]:
-    """All plans on these axes, those that are shown, and the study's points."""
-    every = measured(app, x.key, y.key)
+def _measured(app: App, state: State, x: Choice, y: Choice) -> tuple[list[Measured], list[Measured]]:
+    """The plans that are shown, and the study's points."""
+    every = Axes.of(app).measured(x, y)
     ours = every if state.sets == "all" else [one for one in every if one.plan.k is None]
     _, attribute, _, mode = y.columns
-    return every, ours, published(attribute) if mode == "correct" else []
+    return ours, published(attribute) if mode == "correct" else []
 
 
 def _is_off(one: Measured, state: State) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from ccs import paper
+from ccs.errors import InputError
 from ccs.measures.stats import Effect
 from ccs.plans import PlanName
 from ccs.results import queries
@@ -48,7 +51,7 @@ class Measured:
         return f"{self.model}: {self.plan.words(self.seed)}"
 
 
-def quality_rows(app: App) -> pd.DataFrame:
+def _quality_rows(app: App) -> pd.DataFrame:
     """Accuracy and retrieval of all models, each row with the `key` of its quantity."""
     frames = []
     for results in app.collection.models.values():
@@ -58,7 +61,7 @@ def quality_rows(app: App) -> pd.DataFrame:
     return _joined(frames)
 
 
-def fairness_rows(app: App) -> pd.DataFrame:
+def _fairness_rows(app: App) -> pd.DataFrame:
     """Mean MaxSkew over occupations of all models, each row with the `key` of its quantity."""
     columns = ["dataset", "attribute", "target", "mode"]
     models = app.collection.models.values()
@@ -77,9 +80,8 @@ def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(full, ignore_index=True) if full else pd.DataFrame()
 
 
-def qualities(app: App) -> list[Choice]:
+def _qualities(rows: pd.DataFrame) -> list[Choice]:
     """The quantities across, the one that the high heads matter most for first."""
-    rows = quality_rows(app)
     if not len(rows):
         return []
     change = queries.of_plan(rows, "high").groupby("key")["difference"].mean()
@@ -91,9 +93,8 @@ def qualities(app: App) -> list[Choice]:
     return found
 
 
-def fairnesses(app: App) -> list[Choice]:
+def _fairnesses(rows: pd.DataFrame) -> list[Choice]:
     """The quantities up, in the tables' order, the correct measures before the published ones."""
-    rows = fairness_rows(app)
     keys = list(rows["key"].unique()) if len(rows) else []
     found = []
     for key in sorted(keys, key=lambda key: key.endswith("as-published")):
@@ -104,29 +105,55 @@ def fairnesses(app: App) -> list[Choice]:
     return found
 
 
-def measured(app: App, x: str, y: str) -> list[Measured]:
-    """Plans measured on both axes, those with nothing off left out."""
-    keys = ["model", "plan", "seed", "heads", "n_heads"]
-    quality, fairness = quality_rows(app), fairness_rows(app)
-    # A mean over seeds has no seed: an empty cell is equal to none, so it becomes -1.
-    left, right = (
-        rows[rows["key"] == key].assign(seed=rows["seed"].astype("Int64").fillna(-1))
-        for rows, key in ((quality, x), (fairness, y))
-    )
-    up = {tuple(row[key] for key in keys): row for row in right.to_dict("records")}
-    return [
-        Measured(
-            row["model"],
-            PlanName.parse(row["plan"]),
-            None if row["seed"] < 0 else int(row["seed"]),
-            row["heads"],
-            int(row["n_heads"]),
-            queries.difference(row),
-            queries.difference(up[place]),
-        )
-        for row in left.to_dict("records")
-        if row["n_heads"] and (place := tuple(row[key] for key in keys)) in up
-    ]
+@dataclass(frozen=True)
+class Axes:
+    """All quantities that were measured, across and up, with their rows."""
+
+    qualities: Sequence[Choice]
+    fairnesses: Sequence[Choice]
+    quality_rows: pd.DataFrame
+    fairness_rows: pd.DataFrame
+
+    @classmethod
+    def of(cls, app: App) -> Axes:
+        """Those of the tables of all models, made once."""
+        return app.derived.get("axes", lambda: cls._made(_quality_rows(app), _fairness_rows(app)))
+
+    @classmethod
+    def _made(cls, quality: pd.DataFrame, fairness: pd.DataFrame) -> Axes:
+        return cls(_qualities(quality), _fairnesses(fairness), quality, fairness)
+
+    def chosen(self, quality: str, fairness: str) -> tuple[Choice, Choice]:
+        """The quantities of these keys, the first of each for a key that is none; InputError without any."""
+        if not self.qualities or not self.fairnesses:
+            raise InputError("There are no tables pruning and bias yet.")
+        x = next((c for c in self.qualities if c.key == quality), self.qualities[0])
+        y = next((c for c in self.fairnesses if c.key == fairness), self.fairnesses[0])
+        return x, y
+
+    def measured(self, x: Choice, y: Choice) -> list[Measured]:
+        """Plans measured on both axes, those with nothing off left out."""
+        quality, fairness = self.quality_rows, self.fairness_rows
+        right = fairness[fairness["key"] == y.key].to_dict("records")
+        up = {_plan(row): row for row in right}
+        return [
+            Measured(
+                row["model"],
+                PlanName.parse(row["plan"]),
+                _plan(row)[2],
+                row["heads"],
+                int(row["n_heads"]),
+                queries.difference(row),
+                queries.difference(up[_plan(row)]),
+            )
+            for row in quality[quality["key"] == x.key].to_dict("records")
+            if row["n_heads"] and _plan(row) in up
+        ]
+
+
+def _plan(row: Mapping[Hashable, Any]) -> tuple[str, str, int | None, str]:
+    """The cells that name a plan of a model; a mean over seeds has no seed."""
+    return row["model"], row["plan"], None if pd.isna(row["seed"]) else int(row["seed"]), row["heads"]
 
 
 def published(attribute: str) -> list[Measured]:
