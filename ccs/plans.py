@@ -90,7 +90,7 @@ class PlanName:
             "equal-low": "low-CCS heads, equal number",
             "concept": f"concept {self.argument}, high CCS",
             "single": f"{self.argument} alone",
-            "random": "random heads" + (", mean over seeds" if seed is None else ""),
+            "random": "random heads" + ("" if self.is_published or seed is not None else ", mean over seeds"),
         }.get(kind, kind)
         words += ", as published" if self.is_published else ""
         words += "" if self.k is None else f" at K = {self.k}"

@@ -61,7 +61,8 @@ def open_sets(
 
     Raises InputError for a set that was asked for by name.
     """
-    suites = {"world": WORLD_SETS, "paper": tuple(SOURCES), "none": ()}
+    studied = tuple(name for name, record in SOURCES.items() if record.kind != "images")
+    suites = {"world": WORLD_SETS, "paper": studied, "none": ()}
     found: list[EvaluationSet] = []
     absent: list[dict[str, str]] = []
     for name in settings.sets or suites[settings.suite or "none"]:
@@ -73,8 +74,9 @@ def open_sets(
             absent.append({"name": name, "reason": str(error)})
             tell(f"{name} is left out: {error}")
             continue
-        if isinstance(opened, EvaluationSet):
-            found.append(opened)
+        if not isinstance(opened, EvaluationSet):
+            raise InputError(f"{name!r} holds images without labels: it can be --images, not --set.")
+        found.append(opened)
     return found, absent
 
 

@@ -95,10 +95,9 @@ def _published(model: Model) -> list[Plan]:
     """The heads that the study lists and draws for this model, if it is one of the study's."""
     if model.name not in {one.name for one in figures.models()}:
         return []
-    labels = set(figures.head_labels(model.name)["high"].values())
-    by_concept = {name: figures.concept_heads(model.name, name) for name in sorted(labels)}
     sets = figures.head_sets(model.name) | figures.drawn_sets(model.name)
-    return pruning.published(sets, by_concept, "the study's tables 12 to 14, and the draws of its code")
+    concepts = figures.concept_sets(model.name)
+    return pruning.published(sets, concepts, "the study's tables 12 to 14, and the draws of its code")
 
 
 # Rows ---------------------------------------------------------------------------------------------------

@@ -124,6 +124,12 @@ def concept_heads(name: str, concept: str) -> HeadSet:
     return HeadSet(head for head, label in head_labels(name)["high"].items() if label == concept)
 
 
+def concept_sets(name: str) -> dict[str, HeadSet]:
+    """Concept -> the heads the study prunes for it, for every label of a high head."""
+    labels = sorted(set(head_labels(name)["high"].values()))
+    return {concept: concept_heads(name, concept) for concept in labels}
+
+
 @cache
 def drawn_sets(name: str) -> dict[str, HeadSet]:
     """The heads that the released code draws: "random", "equal-high" and "equal-low".

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ccs import plans as pruning
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.plans import PlanName
@@ -16,24 +17,28 @@ NONE = "none"
 def presets(records: ModelRecords, heads: HeadSet) -> dict[str, HeadSet]:
     """The sets by name; empty ones are left out, but for the first, with no head off."""
     found = {level: records.level(level) for level in LEVELS}
+    size = min(len(found["high"]), len(found["low"]))
+    equal = {f"equal-{level}": found[level] for level in ("high", "low")}
+    found |= {name: pruning.draw(members, size, 0, name) for name, members in equal.items()}
     # As in the study and the tables, a concept's plan is its high heads; all it names are another choice.
     named = {concept: records.concept(concept) for concept in records.concepts}
     found |= {f"concept:{concept}": HeadSet(off & found["high"]) for concept, off in named.items()}
     found |= {f"named:{concept}": off for concept, off in named.items() if off - found["high"]}
-    found |= published(records.model)
+    found |= {name: off for name, off in published(records.model).items() if off <= heads}
     layers = sorted({head.layer for head in heads})
     found |= {f"layer:{layer}": HeadSet(h for h in heads if h.layer == layer) for layer in layers}
     return {NONE: HeadSet(), **{name: HeadSet(off & heads) for name, off in found.items() if off & heads}}
 
 
 def published(model: str) -> dict[str, HeadSet]:
-    """The heads that the study prints for this model, by level; none for a model that is not in it."""
+    """The heads that the study lists and draws for this model, by plan; none for another model."""
     from ccs import paper
 
     try:
-        return {str(PlanName(level).published()): off for level, off in paper.head_sets(model).items()}
+        sets = paper.head_sets(model) | paper.drawn_sets(model)
     except InputError:
         return {}
+    return {plan.name: plan.off for plan in pruning.published(sets, paper.concept_sets(model), "")}
 
 
 def preset_words(name: str, off: HeadSet) -> str:
@@ -44,7 +49,9 @@ def preset_words(name: str, off: HeadSet) -> str:
         "concept": f"concept {plan.argument}, high CCS",
         "named": f"concept {plan.argument}, all its heads",
         "layer": f"all of layer {plan.argument}",
-    }.get(plan.kind, f"{plan.kind.replace('-', ' ')} CCS")
+    }.get(plan.kind, f"{plan.kind} CCS")
+    if plan.is_published or plan.kind.startswith("equal-"):
+        words = plan.words()
     return f"{words} ({len(off)})" if off else words
 
 

@@ -243,6 +243,7 @@ def test_the_suite_goes_on_without_what_is_missing(hub: Hub, ask: Callable[..., 
         serve_set(hub, name, tmp_path)
     answer = ask(SUITE, None)
     assert answer["found"] == ["cifar10", "flickr8k", "fairface-1.25"]
-    assert answer["absent"].keys() == set(SOURCES) - set(answer["found"])
+    # Images without labels are for the moments: they are not even opened.
+    assert answer["absent"].keys() == set(SOURCES) - {*answer["found"], "imagenet-val"}
     assert "renamed, removed or made private" in answer["absent"]["msrvtt"]
     assert "is not on the Hub" in answer["absent"]["cifar10-jpeg"]

@@ -70,6 +70,7 @@ def test_the_parts_of_a_name():
         ("random", 3, "random heads, seed 3"),
         ("concept:Colors", None, "concept Colors, high CCS"),
         ("published-low", None, "low-CCS heads, as published"),
+        ("published-random", None, "random heads, as published"),
         ("single:L7.H2", None, "L7.H2 alone"),
     ],
 )

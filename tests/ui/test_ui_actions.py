@@ -8,13 +8,15 @@ from urllib.parse import parse_qsl
 import pytest
 from PIL import Image
 
+from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.ui.app import App
 from ccs.ui.page import opening, page
 from ccs.ui.page.page import act, regions, update
-from ccs.ui.presets import random_heads
+from ccs.ui.presets import preset_words, presets, published, random_heads
+from ccs.ui.records import ModelRecords
 from ccs.ui.service.pictures import load_example
 from ccs.ui.session import Session
 from ccs.ui.views import VIEWS, annotate
@@ -72,6 +74,19 @@ def test_heads_go_off_and_on(app: App, session: Session) -> None:
     assert Head(4, 0) in session.state.off
     update(app, session, "preset", {"value": "none"})
     assert not session.state.off
+
+
+def test_presets_are_the_plans_of_the_tables_and_of_the_study(app: App) -> None:
+    shipped = results.load(None).models["organism"]
+    found = presets(ModelRecords.read("organism", shipped), app.heads("organism"))
+    in_tables = shipped.table("pruning").drop_duplicates("plan").set_index("plan")["heads"]
+    for name in ("high", "equal-high", "equal-low"):
+        assert str(found[name]) == in_tables[name]
+    studied = published("ViT-L-14/laion2b_s32b_b82k")
+    assert str(studied["published-concept:Objects"]) == "L23.H3"
+    assert {"published-high", "published-random", "published-equal-low"} < set(studied)
+    assert published("organism") == {}
+    assert preset_words("published-equal-low", HeadSet()) == "low-CCS heads, equal number, as published"
 
 
 def test_random_heads_are_seeded_and_outside_the_high_ones(app: App, session: Session) -> None:
