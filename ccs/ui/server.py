@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from ccs.ui import api
+from ccs.ui.guard import FairQueue, Guard
 from ccs.ui.html import render
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
         getattr(state, "cancel")(cancel, [session], outputs, cancels=acts, queue=False, **quiet)  # noqa: B009
         api.expose(source)
     demo.queue(default_concurrency_limit=AT_ONCE, max_size=100)
+    FairQueue.take_over(demo._queue)
     return demo
 
 
@@ -115,4 +118,5 @@ def launch_settings() -> dict[str, Any]:
         "quiet": True,
         "mcp_server": importlib.util.find_spec("mcp") is not None,
         "footer_links": ["api"],
+        "app_kwargs": {"middleware": [Middleware(Guard)]},
     }

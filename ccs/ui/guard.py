@@ -1,0 +1,227 @@
+"""What stands between strangers and the page: fair turns, limits on what waits, and the headers of answers.
+
+One visitor's work never runs twice at a time; among those who wait, whoever has been served least goes first.
+No script runs in the page but Gradio's and the page's own, and nothing is fetched from another host.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from gradio.queueing import Event, Queue
+
+WAITING, WAITING_ADDRESS = 8, 40
+"""Actions that may wait: of one page, and of all pages at one address."""
+UNREAD, SESSIONS = 40, 256
+"""Messages that a page may leave unread, and pages whose messages are kept; more are let go, oldest first."""
+MEMORY = 60.0  # seconds that a visitor's use of the machine counts against them
+MAX_BODY = 2**20
+UPLOADS, UPLOAD_BYTES, UPLOAD_SECONDS = 200, 400 * 2**20, 600.0
+"""Files and bytes that one address may upload in so many seconds; Gradio deletes them within two hours."""
+ALL_UPLOAD_BYTES = 4 * 2**30
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
+
+
+def address(client: str, headers: Callable[[str], str | None]) -> str:
+    """Where a request comes from; on a Space what its proxy says, elsewhere never what a client says."""
+    forwarded = headers("x-forwarded-for") if os.environ.get("SPACE_ID") else None
+    return (forwarded or client).rpartition(",")[2].strip()
+
+
+class FairQueue(Queue):
+    """Gradio's queue with turns by visitor instead of by arrival, and with bounds on what waits unread."""
+
+    used: defaultdict[str, deque[tuple[float, float]]]  # visitor -> (when it ended, seconds)
+
+    @classmethod
+    def take_over(cls, queue: Queue) -> None:
+        """Make an instance of Gradio's queue one of these."""
+        queue.__class__ = cls
+        assert isinstance(queue, cls)
+        queue.used = defaultdict(deque)
+        queue.pending_messages_per_session.max_size = SESSIONS
+
+    async def push(self, body: Any, request: Any, username: str | None) -> Any:
+        waiting = [event for queue in self.event_queue_per_concurrency_id.values() for event in queue.queue]
+        here = address(_host(request), request.headers.get)
+        of_page = sum(event.session_hash == body.session_hash for event in waiting)
+        if of_page >= WAITING or sum(_address(event) == here for event in waiting) >= WAITING_ADDRESS:
+            return False, "Too many actions are waiting already; try again in a moment.", "queue_full"
+        return await super().push(body, request, username)
+
+    def get_events(self) -> tuple[list[Event], bool, str] | None:
+        running = Counter(
+            visitor for job in self.active_jobs for event in job or () for visitor in _visitors(event)
+        )
+        free = [
+            event
+            for queue in self.event_queue_per_concurrency_id.values()
+            if queue.concurrency_limit is None or queue.current_concurrency < queue.concurrency_limit
+            for event in queue.queue
+            if not running[event.session_hash]
+        ]
+        if not free:
+            return None
+
+        def order(event: Event) -> tuple[float, ...]:
+            page, place = _visitors(event)
+            return running[place], round(self.seconds(place)), self.seconds(page), event.enqueue_time
+
+        event = min(free, key=order)
+        self.event_queue_per_concurrency_id[event.concurrency_id].queue.remove(event)
+        return [event], False, event.concurrency_id
+
+    async def process_events(self, events: list[Event], batch: bool, begin_time: float, fn: Any) -> None:
+        start = time.monotonic()
+        try:
+            await super().process_events(events, batch, begin_time, fn)
+        finally:
+            end = time.monotonic()
+            for visitor in _visitors(events[0]):
+                self.used[visitor].append((end, end - start))
+
+    def seconds(self, visitor: str) -> float:
+        """Seconds of work for a visitor in the last minute."""
+        spent = self.used.get(visitor)
+        if spent is None:
+            return 0.0
+        while spent and spent[0][0] < time.monotonic() - MEMORY:
+            spent.popleft()
+        if not spent:
+            del self.used[visitor]
+        return sum(seconds for _, seconds in spent)
+
+    def send_message(self, event: Event, event_message: Any) -> None:
+        unread = self.pending_messages_per_session.get(event.session_hash)
+        if unread is None or unread.qsize() > UNREAD:  # nobody reads; messages hold whole pages
+            self.pending_messages_per_session.pop(event.session_hash, None)
+            event.alive = False
+            return
+        super().send_message(event, event_message)
+
+
+def _host(request: Any) -> str:
+    return request.client.host if request is not None and request.client else ""
+
+
+def _address(event: Event) -> str:
+    request: Any = event.request
+    return address(_host(request), request.headers.get) if request is not None else ""
+
+
+def _visitors(event: Event) -> tuple[str, str]:
+    """A page and the address that it was opened from."""
+    return event.session_hash, f"address {_address(event)}"
+
+
+class Guard:
+    """ASGI middleware: limits on what is sent here, and what the browser may do with what is sent back."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self._uploads: deque[tuple[float, str, int]] = deque()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        length = headers.get("content-length", "")
+        size = int(length) if re.fullmatch("[0-9]{1,15}", length) else 0
+        here = address((scope.get("client") or ("",))[0], headers.get)
+        refused = None
+        if scope["method"] == "POST":
+            if scope["path"].rstrip("/").endswith("/upload"):
+                refused = self._refused_upload(here, size)
+            elif size > MAX_BODY or (not length and headers.get("transfer-encoding")):
+                refused = 413, "What was sent is too large."
+        if refused is None:
+            await self.app(scope, receive, _Protected(send, scope["path"]))
+        else:
+            await _answer(send, *refused)
+
+    def _refused_upload(self, here: str, size: int) -> tuple[int, str] | None:
+        now = time.monotonic()
+        while self._uploads and self._uploads[0][0] < now - UPLOAD_SECONDS:
+            self._uploads.popleft()
+        own = [each for _, place, each in self._uploads if place == here]
+        everyone = sum(each for *_, each in self._uploads)
+        if len(own) >= UPLOADS or sum(own) + size > UPLOAD_BYTES or everyone + size > ALL_UPLOAD_BYTES:
+            return 429, "Too much has been uploaded; try again in ten minutes."
+        self._uploads.append((now, here, size))
+        return None
+
+
+class _Protected:
+    """Sends an answer with the headers that keep strangers' scripts out of it."""
+
+    def __init__(self, send: Send, path: str) -> None:
+        self._send, self._path = send, path
+        self._page: MutableMapping[str, Any] | None = None
+        self._body = bytearray()
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            own = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"same-origin")]
+            if "/file" in self._path:  # an upload, which may be a page or a drawing with a script inside
+                own.append((b"content-security-policy", b"default-src 'none'; sandbox"))
+            message["headers"] = [*message.get("headers", ()), *own]
+            kind = next((value for name, value in message["headers"] if name.lower() == b"content-type"), b"")
+            if kind.startswith(b"text/html"):
+                self._page = message  # held back until its scripts are known
+                return
+        elif self._page is not None and message["type"] == "http.response.body":
+            self._body += message.get("body", b"")
+            if message.get("more_body"):
+                return
+            start, body, self._page = self._page, bytes(self._body), None
+            policy = content_security_policy(body).encode()
+            start["headers"] = [*start["headers"], (b"content-security-policy", policy)]
+            await self._send(start)
+            await self._send({"type": "http.response.body", "body": body})
+            return
+        await self._send(message)
+
+
+def content_security_policy(page: bytes) -> str:
+    """The policy of an HTML page: its own scripts by their hashes, and nothing from another host.
+
+    Gradio compiles the script of `gr.HTML` in the browser, so 'unsafe-eval' is needed, and it sets styles
+    inline. Event handlers in HTML and scripts that are not in `page` do not run.
+    """
+    digests = (base64.b64encode(hashlib.sha256(found).digest()) for found in _INLINE.findall(page))
+    hashes = " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
+    return "; ".join(
+        (
+            "default-src 'self'",
+            f"script-src 'self' 'unsafe-eval' {hashes}".rstrip(),
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            "font-src 'self' data:",
+            "connect-src 'self'",
+            "worker-src 'self' blob:",
+            "object-src 'none'",
+            "base-uri 'self'",
+            "form-action 'self'",
+            "frame-ancestors 'self' https://huggingface.co https://*.hf.space",
+        )
+    )
+
+
+async def _answer(send: Send, status: int, words: str) -> None:
+    body = f'{{"detail": "{words}"}}'.encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
