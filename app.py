@@ -32,18 +32,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="PLACE",
         help="a folder of tables or hf://datasets/USER/NAME; default: CCS_RESULTS, else precomputed/",
     )
+    parser.add_argument(
+        "--model",
+        metavar="PLACE",
+        action="append",
+        help="a folder or hf-hub:USER/NAME to offer as a model too; tables may then name it; repeatable; "
+        "default: CCS_MODELS, separated by commas",
+    )
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     args = parser.parse_args(argv)
     try:
-        serve(args.results or os.environ.get("CCS_RESULTS") or None, args.host, args.port)
+        given = args.model or [*filter(None, map(str.strip, os.environ.get("CCS_MODELS", "").split(",")))]
+        serve(args.results or os.environ.get("CCS_RESULTS") or None, args.host, args.port, given)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def serve(results: str | None, host: str, port: int | None) -> None:
+def serve(results: str | None, host: str, port: int | None, given: Sequence[str] = ()) -> None:
     """Serve the page until interrupted."""
     # What is imported stays: looking for garbage in it, again and again, takes a sixth of the start.
     gc.disable()
@@ -52,7 +60,7 @@ def serve(results: str | None, host: str, port: int | None) -> None:
 
     found = tables.load(results)
     print(f"Results: {found.source}", *found.notices, sep="\n")
-    app = LazyApp(lambda: make(found))
+    app = LazyApp(lambda: make(found, given))
     demo = blocks(app)
     try:
         _, url, _ = demo.launch(
@@ -77,7 +85,7 @@ def warm(app: Callable[[], App]) -> None:
         gc.enable()
 
 
-def make(found: Collection) -> App:
+def make(found: Collection, given: Sequence[str] = ()) -> App:
     """The app that all visitors share; a gallery that cannot be opened is left out and named on the page."""
     from gradio.utils import get_upload_folder
 
@@ -92,7 +100,7 @@ def make(found: Collection) -> App:
             specs[others[-1].name] = spec
         except InputError as error:
             found = replace(found, notices=(*found.notices, f"The gallery {spec} was left out: {error}"))
-    return App(found, Path(get_upload_folder()), Galleries(others, specs))
+    return App(found, Path(get_upload_folder()), Galleries(others, specs), given)
 
 
 if __name__ == "__main__":

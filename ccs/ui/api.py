@@ -8,6 +8,7 @@ the page is served before that.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from ccs.errors import InputError
 if TYPE_CHECKING:
     from ccs.ui.app import App
     from ccs.ui.session import Session
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 AT_ONCE = 2  # visitors who are answered at the same time
@@ -96,7 +99,7 @@ class Endpoints:
         the gallery's own. target: pool or uniform. fault: empty, or order or aliased, to reproduce a fault of
         the study's code (then MaxSkew alone). Intervals are 95%.
         """
-        from ccs.ui.state import FAULTS, one_of, texts
+        from ccs.ui.state import FAULTS, one_of, parse_int, texts
 
         app, session = self._source(), self._session(model, off)
         groups = app.galleries.get(gallery).groups
@@ -106,7 +109,7 @@ class Endpoints:
             occupations=texts(occupations),
             gallery=gallery,
             attribute=one_of(attribute, tuple(groups), "attribute"),
-            k=max(0, int(k)),
+            k=parse_int(k, "cut-off K"),
             target=one_of(target, ("pool", "uniform"), "target"),
             fault=one_of(fault, FAULTS, "fault"),
         )
@@ -167,6 +170,11 @@ def _told(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         except InputError as error:
             raise gr.Error(str(error), print_exception=False) from None
+        except Exception:
+            log.exception("the call of %s failed", function.__name__)
+            raise gr.Error(
+                "Something went wrong; the error has been logged.", print_exception=False
+            ) from None
 
     return call
 

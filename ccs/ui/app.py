@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ccs.errors import InputError
@@ -10,7 +11,7 @@ from ccs.results import Collection
 from ccs.ui.records import ModelRecords
 from ccs.ui.service.cache import Cache, one
 from ccs.ui.service.galleries import Galleries
-from ccs.ui.service.models import KEPT, ModelCache, shipped
+from ccs.ui.service.models import KEPT, ModelCache, shipped, shown_name
 from ccs.ui.service.uploads import data_url
 
 MEMORY_BYTES = 2**30  # that is kept for all visitors together
@@ -18,11 +19,20 @@ FACE_SIDE = 96
 
 
 class App:
-    """Results, models and galleries: shared by all visitors, never changed by one for another."""
+    """Results, models and galleries: shared by all visitors, never changed by one for another.
 
-    def __init__(self, collection: Collection, uploads: Path, galleries: Galleries | None = None) -> None:
+    given: folders and repositories that the machine's owner offers as models beside the tables'.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        uploads: Path,
+        galleries: Galleries | None = None,
+        given: Sequence[str] = (),
+    ) -> None:
         self.collection = collection
-        self.model_cache = ModelCache()
+        self.model_cache = ModelCache({shown_name(place): place for place in given})
         self.galleries = galleries or Galleries()
         self.uploads = uploads
         self.memory = Cache(MEMORY_BYTES)
@@ -33,8 +43,8 @@ class App:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that can be chosen: those shipped, and those with tables."""
-        return tuple(dict.fromkeys((*shipped(), *self.collection.models)))
+        """The models that can be chosen: those shipped, those with tables, and those the owner offers."""
+        return tuple(dict.fromkeys((*shipped(), *self.collection.models, *self.model_cache.given)))
 
     def known_model(self, name: object) -> str:
         """The name, if there is such a model; InputError for any other."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,111 @@ import ccs
 from ccs import results
 from ccs.files import sha256
 from ccs.ui.app import App
-from ccs.ui.state import TABS
+from ccs.ui.views import VIEWS
 from tests.support import ui_sample
-from tests.support.browser_page import CHROMIUM, MARKS, served, small_gallery
+from tests.support.browser_page import MARKS, browser, served, settled
 
 pytestmark = MARKS
+__all__ = ["browser"]
 
 ATTACKS = (
     "<script>window.ran='text'</script>",
     "<img src=x onerror=\"window.ran='img'\">",
     "<svg onload=\"window.ran='svg'\">",
-    "\"><iframe srcdoc=\"<script>parent.ran='frame'</script>\">",
+    '"><iframe srcdoc="<script>parent.ran=\'frame\'</script>">',
     "' onmouseover='window.ran=1' autofocus onfocus='window.ran=2' x='",
     "javascript:window.ran='link'",
     "{{window.ran='template'}}${window.ran='literal'}",
     "</textarea></style></script><script>window.ran='closed'</script>",
 )
+TEXTS = {"spans": ("text", "concept"), "labels": ("label",), "judgments": ("text", "label", "reason")}
+TEXTS |= {"scores": ("label",)}
+
+
+def write_hostile(folder: Path, model: str, weights: str) -> None:
+    """Tables of a model that hold an attack in every text that a person or a model writes."""
+    ui_sample.write(folder, model, weights)
+    target = folder / results.folder_name(model)
+    manifest = json.loads((target / "manifest.json").read_text())
+    for table, columns in TEXTS.items():
+        path = target / f"{table}.parquet"
+        rows = pq.read_table(path)
+        for column in columns:
+            found = [
+                None if text is None else f"{ATTACKS[i % len(ATTACKS)]} {text}"
+                for i, text in enumerate(rows[column].to_pylist())
+            ]
+            index = rows.column_names.index(column)
+            rows = rows.set_column(index, rows.schema.field(index), pa.array(found, pa.string()))
+        pq.write_table(rows, path)
+        manifest["tables"][table]["sha256"] = sha256(path)
+    for name in ("texts", "images", "settings", "versions"):
+        manifest[name] = dict.fromkeys(manifest[name], ATTACKS[1]) | {ATTACKS[0]: ATTACKS[2]}
+    manifest["created"] = ATTACKS[4]
+    manifest["absent"] = [{"name": ATTACKS[0], "reason": ATTACKS[1]}]
+    manifest["sets"] = [{**entry, "source": ATTACKS[1], "name": ATTACKS[2]} for entry in manifest["sets"]]
+    (target / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, str]]:
+    model = ccs.load("organism")
+    folder = tmp_path_factory.mktemp("results")
+    write_hostile(folder, "organism", model.weights_hash)
+    ui_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)
+    yield from served(folder, tmp_path_factory.mktemp("cache"), model)
+
+
+@pytest.mark.parametrize("tab", list(VIEWS))
+def test_no_script_of_a_stranger_runs(hostile: tuple[App, str], browser: Any, tab: str) -> None:
+    _, url = hostile
+    blocked: list[str] = []
+    elsewhere: list[str] = []
+    context = browser.new_context(viewport={"width": 1300, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.on(
+        "console", lambda message: blocked.append(message.text) if "Content Security" in message.text else 0
+    )
+    page.on("request", lambda r: 0 if r.url.startswith((url, "data:", "blob:")) else elsewhere.append(r.url))
+    attack = quote(ATTACKS[1])
+    parts = f"classes={attack}&find={attack}&occupations={attack}&template={attack}&concept={attack}"
+    page.goto(f"{url}?tab={tab}&{parts}&model=organism&gallery={attack}&example={attack}")
+    settled(page)
+    page.hover("main, body")
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.ran") is None
+    assert page.locator(".view").count() == 1
+    assert page.evaluate("document.querySelectorAll('#region-main script, #region-main iframe').length") == 0
+    assert elsewhere == []
+    assert [text for text in blocked if "frame-ancestors" not in text] == []
+    context.close()
+
+
+def test_the_policy_stops_what_would_slip_through(hostile: tuple[App, str], browser: Any) -> None:
+    """Markup written into the page by force: neither its handlers nor its scripts run, no host is asked."""
+    _, url = hostile
+    page = browser.new_page()
+    page.goto(url)
+    settled(page)
+    elsewhere = socket.create_server(("127.0.0.1", 0))
+    elsewhere.setblocking(False)
+    page.evaluate(
+        """([attacks, host]) => {
+            for (const attack of attacks) document.body.insertAdjacentHTML("beforeend", attack);
+            const script = document.createElement("script");
+            script.textContent = "window.ran = 'inserted'";
+            document.body.append(script);
+            const other = document.createElement("script");
+            other.src = host + "other.js";
+            document.body.append(other);
+            document.body.insertAdjacentHTML("beforeend", `<img src="${host}x.png">`);
+            fetch(host + "out").catch(() => 0);
+        }""",
+        [ATTACKS, f"http://127.0.0.1:{elsewhere.getsockname()[1]}/"],
+    )
+    page.wait_for_timeout(300)
+    assert page.evaluate("window.ran") is None
+    with elsewhere, pytest.raises(BlockingIOError):
+        elsewhere.accept()
+    page.close()

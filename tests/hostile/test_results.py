@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ccs import results
+import ccs
+from ccs import InputError, results
 from ccs.files import sha256
+from ccs.ui.service.models import ModelCache, shown_name
 from tests.support.results_sample import write_model
 
 Spoil = Callable[[Path], object]
@@ -173,3 +175,20 @@ def test_a_large_cell_in_each_row_is_not_written_out(tmp_path: Path) -> None:
     found = results.load(tmp_path)
     assert not found.models
     assert "is too large" in found.notices[0]
+
+
+@pytest.mark.parametrize("name", ["tiny", "no/such", "hf-hub:user/tiny", "organism ", "ViT-B-32/nobody", "."])
+def test_a_table_selects_no_folder_and_no_repository(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A folder of that name lies where the app runs; a table that names it does not load it."""
+    monkeypatch.chdir(tiny_folder.parent)
+    monkeypatch.setattr(ccs, "load", lambda place: pytest.fail(f"{place} was loaded"))
+    with pytest.raises(InputError) as caught:
+        ModelCache().get(name)
+    assert str(tiny_folder.parent) not in str(caught.value)
+
+
+def test_a_folder_that_the_owner_offers_is_loaded_by_its_name(tiny_folder: Path) -> None:
+    assert shown_name(str(tiny_folder)) == "tiny"
+    assert ModelCache({"tiny": str(tiny_folder)}).get("tiny").name == "tiny"

@@ -13,6 +13,7 @@ import pytest
 
 import ccs
 from ccs import results
+from ccs.model.model import Model
 from ccs.ui.app import App
 from ccs.ui.server import blocks, launch_settings
 from ccs.ui.service.galleries import Galleries
@@ -38,10 +39,15 @@ Page = Any
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, str]]:
-    """The app on made-up tables, and its address. The server may connect to nothing but this machine."""
+    """The app on made-up tables, and its address."""
     model = ccs.load("organism")
-    folder, cache = tmp_path_factory.mktemp("results"), tmp_path_factory.mktemp("cache")
+    folder = tmp_path_factory.mktemp("results")
     ui_sample.write(folder, "organism", model.weights_hash)
+    yield from served(folder, tmp_path_factory.mktemp("cache"), model)
+
+
+def served(folder: Path, cache: Path, model: Model) -> Iterator[tuple[App, str]]:
+    """The app on the tables of a folder. The server may connect to nothing but this machine."""
     connect, elsewhere = socket.socket.connect, []
 
     def watched(self: socket.socket, address: Any) -> None:

@@ -85,7 +85,7 @@ def test_sizes_are_those_of_the_data(value: object, size: int) -> None:
 def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
     monkeypatch.setattr(ccs, "load", lambda name: loaded.append(name) or name)
-    models = ModelCache()
+    models = ModelCache({name: name for name in "abc"})
     for name in ("a", "b", "a", "c", "b"):
         models.get(name)
     assert loaded == ["a", "b", "c", "b"]
@@ -100,7 +100,7 @@ def test_a_model_that_cannot_be_had_is_not_tried_at_every_click(monkeypatch: pyt
         raise InputError(f"{name} cannot be had.")
 
     monkeypatch.setattr(ccs, "load", load)
-    models = ModelCache(clock=lambda: clock[0])
+    models = ModelCache({"gone": "gone"}, lambda: clock[0])
     for seconds in (0.0, 1.0, RETRY - 1, RETRY + 1):
         clock[0] = seconds
         with pytest.raises(InputError, match="gone cannot be had"):

@@ -17,6 +17,7 @@ from ccs.model.tower import Trunk
 from ccs.ui.service import attention
 from ccs.ui.service.uploads import Picture
 from ccs.ui.session import Session
+from ccs.ui.state import parse_int
 
 SHOWN = 4
 PAGES = 25
@@ -43,9 +44,10 @@ def example_names() -> tuple[str, ...]:
 def parse_example(example: str) -> tuple[str, int]:
     """`occupations:3` is the set occupations and its fourth page; InputError where there is none such."""
     name, _, page = (example or "occupations").partition(":")
-    if name not in example_names() or not (page or "0").isdigit() or int(page or 0) >= PAGES:
-        raise InputError(f"There is no example {example!r}; one looks like occupations:0.")
-    return name, int(page or 0)
+    number = parse_int(page or "0", "example’s page")
+    if name not in example_names() or number >= PAGES:
+        raise InputError(f"There is no example {example[:60]!r}; one looks like occupations:0.")
+    return name, number
 
 
 @lru_cache(maxsize=32)

@@ -67,7 +67,7 @@ def read(path: Path, name: str | None = None) -> Picture:
         raise InputError(_too_large(name)) from None
     except InputError:
         raise
-    except (OSError, SyntaxError, ValueError, EOFError, MemoryError):
+    except Exception:  # Pillow's readers raise whatever their format makes them stumble over
         raise InputError(f"{name} is damaged or cut off and cannot be read.") from None
 
 
@@ -122,8 +122,12 @@ def take(path: str, root: Path, name: str | None = None) -> Picture:
 
     InputError for a file that is not below `root`, where Gradio puts what visitors send.
     """
-    file = Path(path).resolve()
-    if not file.is_relative_to(root.resolve()) or not file.is_file():
+    try:
+        file = Path(path).resolve()
+        known = file.is_relative_to(root.resolve()) and file.is_file()
+    except (OSError, ValueError):  # too long, or a null byte
+        known = False
+    if not known:
         raise InputError("The file that was sent is not an upload of this page.")
     try:
         return read(file, name)
