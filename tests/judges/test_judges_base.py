@@ -18,7 +18,6 @@ from ccs.judges.provider import Usage, clean, retry_after
 from ccs.judges.question import (
     OffSchemaError,
     Question,
-    closed_object,
     judge_prompt,
     judge_schema,
     parse_reply,
@@ -60,16 +59,6 @@ def test_a_reply_off_the_schema_is_refused_with_where(reply: str, cause: str) ->
 @pytest.mark.parametrize("fence", ["```", "```json", "```JSON"])
 def test_one_fence_around_the_whole_reply_is_dropped(fence: str) -> None:
     assert parse_reply(f"\n{fence}\n{YES}\n```\n\n", judge_schema(3)) == json.loads(YES)
-
-
-def test_a_concept_is_of_its_enum_and_not_empty() -> None:
-    schema = closed_object({"concept": {"type": "string"}})
-    closed = closed_object({"concept": {"type": "string", "enum": ["A"]}})
-    assert parse_reply('{"concept": "A"}', closed) == {"concept": "A"}
-    with pytest.raises(OffSchemaError, match="'B' is not one of"):
-        parse_reply('{"concept": "B"}', closed)
-    with pytest.raises(OffSchemaError, match="concept is empty"):
-        parse_reply('{"concept": "?!"}', schema)
 
 
 hostile = st.one_of(
