@@ -22,9 +22,10 @@ from batch.report.sections.model import model_sections
 from batch.report.sections.organisms import organism_blocks
 from batch.report.sections.planted import organisms
 from batch.report.sections.questions import in_short
-from ccs import paper, results
+from ccs import results
 from ccs.errors import InputError
 from ccs.files import atomic_write
+from ccs.paper import figures as paper
 
 OUT = Path("docs/report")
 ORGANISM_PAGE = "organism.md"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ccs import paper
 from ccs.datasets import folder, opening, table
 from ccs.datasets.images import Scan, scan, with_labels
 from ccs.datasets.sets import BiasSet
 from ccs.errors import InputError
+from ccs.paper import figures as paper
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
 LABELS = "labels.csv"

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ccs import paper
 from ccs.datasets import folder, hub, video
 from ccs.datasets.images import Scan, scan, spread, with_labels
 from ccs.datasets.registry import DatasetRecord
@@ -20,6 +19,7 @@ from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, Lazy, Retrie
 from ccs.datasets.table import ImageTable, open_parquet
 from ccs.datasets.templates import templates
 from ccs.errors import InputError
+from ccs.paper import figures as paper
 
 AnySet = ImageSet | RetrievalSet
 

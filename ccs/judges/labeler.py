@@ -18,7 +18,7 @@ from ccs.judges.prices import CostEstimate, Prices, Spending
 from ccs.judges.provider import Request
 from ccs.judges.question import closed_object, text_names
 from ccs.judges.settings import JudgeSettings, JudgeSpec
-from ccs.paper import LEVELS, Example, examples
+from ccs.paper.figures import LEVELS, Example, examples
 from ccs.texts.concepts import ConceptTree
 from ccs.texts.labels import Label, normalize
 

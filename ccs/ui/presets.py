@@ -32,7 +32,7 @@ def presets(records: ModelRecords, heads: HeadSet) -> dict[str, HeadSet]:
 
 def published(model: str) -> dict[str, HeadSet]:
     """The heads that the study lists and draws for this model, by plan; none for another model."""
-    from ccs import paper
+    from ccs.paper import figures as paper
 
     try:
         sets = paper.head_sets(model) | paper.drawn_sets(model)

@@ -18,8 +18,9 @@ from batch.report import page
 from batch.report.sections import audit as report_audit
 from batch.report.sections import correlations
 from batch.report.sections import questions as report_questions
-from ccs import paper, results
+from ccs import results
 from ccs.errors import InputError
+from ccs.paper import figures as paper
 from tests.support.results_sample import manifest_for
 
 MODEL = "ViT-B-32/openai"

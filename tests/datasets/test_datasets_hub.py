@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from pytest_httpserver import HTTPServer
 
-from ccs import datasets, paper
+from ccs import datasets
 from ccs.datasets import hub, readers, registry, video
 from ccs.datasets.templates import templates
 from ccs.errors import InputError
+from ccs.paper import figures as paper
 from tests.support.datasets_sample import SOCIAL, number_of, png, repository, schemas
 from tests.support.shared import SHARED
 

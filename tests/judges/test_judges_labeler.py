@@ -13,7 +13,7 @@ from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges.labeler import open_labeler, worked_examples
 from ccs.judges.settings import JudgeSettings
-from ccs.paper import examples
+from ccs.paper.figures import examples
 from ccs.texts.labels import Label
 from tests.support.llm_providers import OpenAIServer
 from tests.support.llm_server import Act

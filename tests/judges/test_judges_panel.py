@@ -24,7 +24,7 @@ from ccs.judges.panel import check_refresh, judge_request, open_panel
 from ccs.judges.prices import Prices, Spending, estimate_table
 from ccs.judges.question import Judge, Judgment, Question
 from ccs.judges.settings import JudgeSettings
-from ccs.paper import examples
+from ccs.paper.figures import examples
 from ccs.texts.score import ccs
 from tests.judges.conftest import VARIABLES
 from tests.support.llm_providers import SERVERS, OpenAIServer

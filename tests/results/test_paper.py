@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ccs import paper
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.paper import audit, checks, comparison
+from ccs.paper import figures as paper
 from ccs.results import Results
 from tests.support.shared import SHARED
 
@@ -123,7 +123,7 @@ def sentence(where: str, text: str, values: audit.Figures | None = None) -> chec
 
 
 def test_the_audit_counts_cells_for_and_against_each_sentence() -> None:
-    assert len({(check.source, check.statement) for check in audit.audit()}) == len(audit.SENTENCES)
+    assert len({(check.source, check.statement) for check in audit.audit()}) == len(audit.sentences())
     fairface = sentence("table 8", "FairFace pruning")
     assert (fairface.holds, fairface.of) == (11, 12)
     assert fairface.exceptions == ("Table 8, ViT-L-14-OpenAI race (original 59.3, high 59.8)",)

@@ -71,7 +71,7 @@ def test_published_points_are_the_printed_differences() -> None:
 
 
 def ccs_table(key: str, column: str) -> float:
-    from ccs import paper
+    from ccs.paper import figures as paper
 
     value = paper.table(key).value("ViT-B-32-OpenAI", column)
     assert value is not None

@@ -10,8 +10,8 @@ import pyarrow
 
 from batch.report.page import Block, table
 from batch.report.wording import in_brackets
-from ccs import paper
 from ccs.errors import InputError
+from ccs.paper import figures as paper
 from ccs.results import queries
 
 FILE = Path("agreement.parquet")

@@ -9,7 +9,7 @@ import pandas as pd
 from batch.report.figures import dots
 from batch.report.page import Block, Chart, listing, table
 from batch.report.sections.agreement import agreement_blocks, plain
-from ccs import paper
+from ccs.paper import figures as paper
 from ccs.paper.comparison import TABLES, Compared, Measured, claims, compare
 from ccs.results import Results
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from markupsafe import Markup
 
-from ccs import paper
 from ccs.errors import InputError
 from ccs.measures import bias
 from ccs.measures.bias import BiasResult
+from ccs.paper import figures as paper
 from ccs.ui.actions import Action
 from ccs.ui.app import App
 from ccs.ui.html import render

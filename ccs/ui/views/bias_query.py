@@ -8,13 +8,13 @@ from typing import get_args
 
 import numpy as np
 
-from ccs import paper
 from ccs.datasets.sets import BiasSet
 from ccs.errors import InputError
 from ccs.measures import bias, faults, ranking
 from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult
 from ccs.model.model import Model
+from ccs.paper import figures as paper
 from ccs.ui.actions import Fields, change
 from ccs.ui.app import App
 from ccs.ui.session import Session

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from ccs import paper
 from ccs.errors import InputError
 from ccs.measures.stats import Effect
+from ccs.paper import figures as paper
 from ccs.plans import PlanName
 from ccs.results import queries
 from ccs.ui.app import App
