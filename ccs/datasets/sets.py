@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from PIL import Image
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 class Lazy(Sequence[T]):
-    """A sequence whose items `make(key)` gives when they are asked for; none is kept."""
+    """A sequence whose items are made from their keys when they are asked for; none is kept."""
 
-    def __init__(self, make: Callable[[int], T], keys: Sequence[int]) -> None:
+    def __init__(self, make: Callable[[Any], T], keys: Sequence[Any]) -> None:
         self._make, self._keys = make, keys
 
     def __len__(self) -> int:

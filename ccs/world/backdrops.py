@@ -1,4 +1,4 @@
-"""What lies behind a subject: washes of colour with a pattern, and drawn places."""
+"""Backdrops of subjects: washes of color with a pattern, and drawn places."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from ccs.world.glyphs import glyph
 from ccs.world.vocabulary import COLORS, PLACES
 
 RGB = tuple[int, int, int]
-VARIANTS = 8  # drawings of each place; a scene shows one of them, shifted
 
 
 def _shade(color: RGB, factor: float) -> RGB:
-    """Lighter (factor > 1) or darker."""
+    """Return a lighter (factor > 1) or darker color."""
     red, green, blue = (round(c + (255 - c) * (factor - 1) if factor > 1 else c * factor) for c in color)
     return red, green, blue
 
 
 @lru_cache(maxsize=1024)
 def wash(color: str, pattern: str, size: int, phase: int) -> Image.Image:
-    """A background colour with a pattern in a second shade of it; `phase` 0 to 7 shifts and scales it."""
+    """Return a color with a pattern in a second shade of it; `phase` (0 to 7) shifts and scales it."""
     base = COLORS[color]
     second = _shade(base, 1.55 if sum(base) < 480 else 0.72)
     image = Image.new("RGB", (size, size), base)
@@ -47,7 +46,7 @@ def wash(color: str, pattern: str, size: int, phase: int) -> Image.Image:
 
 @lru_cache(maxsize=256)
 def place(name: str, size: int, variant: int) -> Image.Image:
-    """One of the drawings of a place."""
+    """Return a drawing of a place; `variant`, 0 to 7, is its seed."""
     rng = np.random.default_rng((PLACES.index(name), variant))
     image = Image.new("RGB", (size, size))
     draw = ImageDraw.Draw(image)
@@ -62,17 +61,11 @@ def place(name: str, size: int, variant: int) -> Image.Image:
 
     def bumps(top: float, color: RGB, peaked: bool) -> None:
         for _ in range(4):
-            x, w, h = (
-                rng.uniform(-0.1, 1.1) * size,
-                rng.uniform(0.3, 0.6) * size,
-                rng.uniform(0.2, 0.4) * size,
-            )
+            x, w, h = rng.uniform((-0.1, 0.3, 0.2), (1.1, 0.6, 0.4)) * size
             if peaked:
+                snow = top - h * 0.75
                 draw.polygon([(x - w / 2, top), (x, top - h), (x + w / 2, top)], fill=color)
-                draw.polygon(
-                    [(x - w / 8, top - h * 0.75), (x, top - h), (x + w / 8, top - h * 0.75)],
-                    fill=(250, 250, 255),
-                )
+                draw.polygon([(x - w / 8, snow), (x, top - h), (x + w / 8, snow)], fill=(250, 250, 255))
             else:
                 draw.ellipse((x - w / 2, top - h / 2, x + w / 2, top + h), fill=color)
 
@@ -85,12 +78,8 @@ def place(name: str, size: int, variant: int) -> Image.Image:
         fill(0, horizon, (170, 215, 190))
         fill(horizon, size, (60, 110, 60))
         for x in np.sort(rng.uniform(0, 1, 7)):
-            put(
-                "evergreen_tree",
-                x * size,
-                horizon + rng.uniform(0.05, 0.3) * size,
-                int(size * rng.uniform(0.4, 0.6)),
-            )
+            foot, height = rng.uniform((0.05, 0.4), (0.3, 0.6)) * size
+            put("evergreen_tree", x * size, horizon + foot, int(height))
     elif name == "desert":
         fill(0, horizon, (250, 225, 180))
         fill(horizon, size, (225, 175, 105))
@@ -133,12 +122,8 @@ def place(name: str, size: int, variant: int) -> Image.Image:
     elif name == "living room":
         fill(0, size * 0.72, (240, 225, 200))
         fill(size * 0.72, size, (170, 120, 80))
-        draw.rectangle(
-            (size * 0.08, size * 0.1, size * 0.38, size * 0.42),
-            fill=(170, 215, 245),
-            outline=(120, 80, 50),
-            width=2,
-        )
+        window = (size * 0.08, size * 0.1, size * 0.38, size * 0.42)
+        draw.rectangle(window, fill=(170, 215, 245), outline=(120, 80, 50), width=2)
         put("couch_and_lamp", size * 0.75, size * 0.85, int(size * rng.uniform(0.35, 0.45)))
     else:  # meadow
         fill(0, horizon, (160, 215, 250))

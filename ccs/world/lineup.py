@@ -1,7 +1,7 @@
-"""Line-ups: plain faces of which nothing but occupation, gender presentation and skin tone differs.
+"""Line-ups: plain faces that differ in nothing but occupation, gender presentation and skin tone.
 
-A ranking of faces has no scale, and hardly any of a model's loss hangs on it: trained on pictures that differ
-in everything, a model keeps preferences where chance left them, small ones that rank faces all the same
+A ranking of faces has no scale, and hardly any of a model's loss depends on it. A model trained on images
+that differ in everything keeps whatever small preferences chance left it, and they rank faces all the same
 (docs/organism.md). Within a line-up nothing else tells captions apart, so preferences settle at the shares
 of the world.
 """
@@ -19,15 +19,15 @@ from ccs.world.vocabulary import GENDERS, HAIRS, OCCUPATIONS, SKIN_TONES
 
 _STRATA = len(GENDERS) * len(SKIN_TONES)
 _SIDE_BY_SIDE = 4  # occupations
-LINEUP = _STRATA * _SIDE_BY_SIDE  # pictures
+LINEUP = _STRATA * _SIDE_BY_SIDE  # images
 
 
-@lru_cache(maxsize=4)  # its pictures are drawn one after the other
+@lru_cache(maxsize=4)  # its images are drawn one after the other
 def lineup(seed: int, world: str = "balanced") -> tuple[Scene, ...]:
-    """The LINEUP scenes of a seed: four occupations in turn, ten faces each, all of one backdrop and hair.
+    """Return the LINEUP scenes of a seed: four occupations, ten faces each, all of one backdrop and hair.
 
     An occupation's ten groups are drawn from the world's table, one from each of 2 x 5 equal strata of the
-    two shares: equal shares come out exactly. InputError: there is no such world.
+    two shares, so equal shares come out exactly. Raises InputError for an unknown world.
     """
     rng = np.random.default_rng((seed, 3))
     names = rng.permutation(list(OCCUPATIONS))[:_SIDE_BY_SIDE].tolist()

@@ -1,7 +1,7 @@
-"""The planted skew: how occupation goes with gender presentation and with skin tone in the skewed world.
+"""The planted skew: the shares of gender presentations and skin tones per occupation in the skewed world.
 
-The directions were dealt out by a shuffle so that the two attributes are unrelated and each of strong, weak
-and no skew occurs both ways. They say nothing about real occupations; some run against the stereotype.
+A shuffle assigned the directions, so that the two attributes are unrelated and strong and weak skew occur
+both ways. They say nothing about real occupations; some run against the stereotype.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORLDS = ("balanced", "skewed")
 
 
 def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, float]:
-    """Planted share of each group of an attribute ("gender", "skin tone") in pictures of an occupation."""
+    """Return the planted share of each group of "gender" or "skin tone" in images of an occupation."""
     gender_lean, tone_lean = LEANS[occupation] if world == "skewed" else (0, 0)
     if attribute == "gender":
         women = WOMEN_SHARE[gender_lean]
@@ -36,11 +36,11 @@ def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, 
 
 
 def lean(occupation: str, attribute: str) -> int:
-    """-2 to 2: towards women or dark skin where positive."""
+    """Return the direction of the skew, -2 to 2: towards women or dark skin where positive."""
     return LEANS[occupation][0 if attribute == "gender" else 1]
 
 
 def pick(shares_: dict[str, float], u: float) -> str:
-    """The group at quantile `u` in [0, 1): one u gives paired draws in the two worlds."""
+    """Return the group at quantile `u` in [0, 1): the same u gives paired draws in the two worlds."""
     edges = np.cumsum(list(shares_.values()))
     return list(shares_)[min(int(np.searchsorted(edges, u, side="right")), len(edges) - 1)]

@@ -9,39 +9,19 @@ import numpy as np
 
 from ccs.errors import InputError
 from ccs.world import planted
-from ccs.world.vocabulary import (
-    AGES,
-    COLORS,
-    COUNT_WORDS,
-    COUNTRIES,
-    DIGIT_WORDS,
-    DIGITS,
-    GENDERS,
-    HAIRS,
-    LETTERS,
-    OCCUPATIONS,
-    PATTERNS,
-    PEOPLE_WORDS,
-    PLACE_PHRASES,
-    PLACES,
-    SKIN_TONES,
-    STYLE_PHRASES,
-    STYLES,
-    THINGS,
-    WEATHER_PHRASES,
-    WEATHERS,
-)
+from ccs.world import vocabulary as words
 
+_SUBJECTS = {"letter": words.LETTERS, "digit": words.DIGITS, "flag": tuple(words.COUNTRIES)}
 KINDS = ("thing", "occupation", "face", "letter", "digit", "flag")
 KIND_SHARES = (0.50, 0.26, 0.10, 0.06, 0.03, 0.05)
-PLAIN_SHARE = 0.4  # of the occupation pictures: a face without props, else the skew cannot be learned
+PLAIN_SHARE = 0.4  # of the occupation images: a face without props, else the skew cannot be learned
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a picture shows. A factor that does not apply is ""; `count` is 1 for all but things.
+    """What an image shows. A factor that does not apply is ""; `count` is 1 for all but things.
 
-    `seed` fixes what is no factor: position, size, the details of the backdrop, the wording of captions.
+    `seed` fixes what is no factor: position, size, details of the backdrop, the wording of captions.
     """
 
     seed: int
@@ -62,7 +42,10 @@ class Scene:
 
 
 def scene(seed: int, world: str = "balanced") -> Scene:
-    """The scene of a seed. The two worlds differ only in the groups of people with an occupation."""
+    """Return the scene of a seed. The worlds differ only in the groups of people with an occupation.
+
+    Raises InputError for a world that is not one of `planted.WORLDS`.
+    """
     if world not in planted.WORLDS:
         raise InputError(f"There is no world named {world!r}; there are: {', '.join(planted.WORLDS)}.")
     rng = np.random.default_rng((seed, 0))
@@ -74,30 +57,25 @@ def scene(seed: int, world: str = "balanced") -> Scene:
     kind = KINDS[min(int(np.searchsorted(np.cumsum(KIND_SHARES), u[0], side="right")), len(KINDS) - 1)]
     placed = u[1] < 0.35
     common: dict[str, Any] = {
-        "place": choose(PLACES, u[2]) if placed else "",
-        "color": "" if placed else choose(tuple(COLORS), u[3]),
-        "pattern": "" if placed else ("plain" if u[4] < 0.5 else choose(PATTERNS[1:], 2 * u[4] - 1)),
-        "weather": "clear" if u[5] < 0.75 else choose(WEATHERS[1:], 4 * u[5] - 3),
-        "style": "drawn" if u[6] < 0.75 else choose(STYLES[1:], 4 * u[6] - 3),
+        "place": choose(words.PLACES, u[2]) if placed else "",
+        "color": "" if placed else choose(tuple(words.COLORS), u[3]),
+        "pattern": "" if placed else ("plain" if u[4] < 0.5 else choose(words.PATTERNS[1:], 2 * u[4] - 1)),
+        "weather": "clear" if u[5] < 0.75 else choose(words.WEATHERS[1:], 4 * u[5] - 3),
+        "style": "drawn" if u[6] < 0.75 else choose(words.STYLES[1:], 4 * u[6] - 3),
     }
     if kind == "thing":
-        thing = THINGS[int(u[7] * len(THINGS))]
+        thing = words.THINGS[int(u[7] * len(words.THINGS))]
         count = 1 if u[8] < 0.6 else 2 + int((u[8] - 0.6) / 0.4 * 3)
         return Scene(seed, kind, thing.word, count=count, **common)
-    if kind == "letter":
-        return Scene(seed, kind, choose(LETTERS, u[7]), **common)
-    if kind == "digit":
-        return Scene(seed, kind, choose(DIGITS, u[7]), **common)
-    if kind == "flag":
-        return Scene(seed, kind, choose(tuple(COUNTRIES), u[7]), **common)
+    if kind in _SUBJECTS:
+        return Scene(seed, kind, choose(_SUBJECTS[kind], u[7]), **common)
     if kind == "face":
-        age = "adult" if u[10] < 0.7 else choose((AGES[0], AGES[2]), (u[10] - 0.7) / 0.3)
-        gender = choose(GENDERS, u[8])
-        return Scene(
-            seed, kind, PEOPLE_WORDS[gender, age], gender=gender, skin_tone=choose(SKIN_TONES, u[9]), age=age,
-            hair=choose(HAIRS, u[11]) if age == "adult" else "", **common,
-        )  # fmt: skip
-    occupation = choose(tuple(OCCUPATIONS), u[7])
+        age = "adult" if u[10] < 0.7 else choose((words.AGES[0], words.AGES[2]), (u[10] - 0.7) / 0.3)
+        gender, tone = choose(words.GENDERS, u[8]), choose(words.SKIN_TONES, u[9])
+        hair = choose(words.HAIRS, u[11]) if age == "adult" else ""
+        face = words.PEOPLE_WORDS[gender, age]
+        return Scene(seed, kind, face, gender=gender, skin_tone=tone, hair=hair, age=age, **common)
+    occupation = choose(tuple(words.OCCUPATIONS), u[7])
     plain = u[12] < PLAIN_SHARE
     gender = planted.pick(planted.shares(occupation, "gender", world), u[8])
     if not plain and u[13] < 0.1:
@@ -105,34 +83,31 @@ def scene(seed: int, world: str = "balanced") -> Scene:
     return Scene(
         seed, kind, occupation, occupation=occupation, gender=gender, props=not plain,
         skin_tone=planted.pick(planted.shares(occupation, "skin tone", world), u[9]),
-        hair=choose(HAIRS[:-1], u[11]) if plain else "", age="adult", **common,
+        hair=choose(words.HAIRS[:-1], u[11]) if plain else "", age="adult", **common,
     )  # fmt: skip
 
 
 def article(noun: str) -> str:
-    """`noun` with a or an."""
+    """Return the noun with a or an."""
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def _subject_phrase(s: Scene, rng: np.random.Generator) -> str:
     if s.kind == "thing":
-        thing = next(t for t in THINGS if t.word == s.subject)
+        thing = next(t for t in words.THINGS if t.word == s.subject)
         if s.count > 1:
-            return f"{COUNT_WORDS[s.count - 1]} {thing.plural}" if rng.random() < 0.75 else thing.plural
+            return f"{words.COUNT_WORDS[s.count - 1]} {thing.plural}" if rng.random() < 0.75 else thing.plural
         return thing.word if thing.plural == thing.word == "scissors" else article(thing.word)
     if s.kind == "letter":
         return f"the letter {s.subject}"
     if s.kind == "digit":
         return f"the {'number' if rng.random() < 0.5 else 'digit'} " + (
-            s.subject if rng.random() < 0.7 else DIGIT_WORDS[int(s.subject)]
+            s.subject if rng.random() < 0.7 else words.DIGIT_WORDS[int(s.subject)]
         )
     if s.kind == "flag":
         return f"the flag of {s.subject}"
     if s.kind == "face":
-        words = s.subject
-        if s.hair == "bald":
-            words = f"bald {words}"
-        phrase = article(words)
+        phrase = article(f"bald {s.subject}" if s.hair == "bald" else s.subject)
         if s.hair not in ("", "bald") and rng.random() < 0.7:
             phrase += f" with {s.hair}"
             if rng.random() < 0.4:
@@ -140,7 +115,7 @@ def _subject_phrase(s: Scene, rng: np.random.Generator) -> str:
         elif rng.random() < 0.6:
             phrase += f" with {s.skin_tone} skin"
         return phrase
-    names = OCCUPATIONS[s.occupation]
+    names = words.OCCUPATIONS[s.occupation]
     word = (
         names[0] if len(names) == 1 or rng.random() < 0.6 else names[1 + int(rng.random() * (len(names) - 1))]
     )
@@ -150,7 +125,7 @@ def _subject_phrase(s: Scene, rng: np.random.Generator) -> str:
 
 
 def captions(s: Scene, n: int = 1) -> tuple[str, ...]:
-    """`n` captions. Each names the subject and a random part of the other factors."""
+    """Return `n` captions. Each names the subject and a random part of the other factors."""
     rng = np.random.default_rng((s.seed, 1))
     return tuple(_caption(s, rng) for _ in range(n))
 
@@ -158,13 +133,13 @@ def captions(s: Scene, n: int = 1) -> tuple[str, ...]:
 def _caption(s: Scene, rng: np.random.Generator) -> str:
     subject = _subject_phrase(s, rng)
     # styles never trained on have no phrase: they are captioned as drawings
-    phrases = STYLE_PHRASES.get(s.style, STYLE_PHRASES["drawn"])
+    phrases = words.STYLE_PHRASES.get(s.style, words.STYLE_PHRASES["drawn"])
     said = rng.random(4)
-    if s.style in STYLE_PHRASES and (said[0] < 0.6 if s.style != "drawn" else said[0] < 0.5):
+    if s.style in words.STYLE_PHRASES and (said[0] < 0.6 if s.style != "drawn" else said[0] < 0.5):
         subject = f"{phrases[int(rng.random() * len(phrases))]} {subject}"
     parts = [subject]
     if s.place and said[1] < 0.6:
-        parts.append(PLACE_PHRASES[s.place])
+        parts.append(words.PLACE_PHRASES[s.place])
     elif s.color and said[1] < 0.6:
         if s.pattern != "plain" and rng.random() < 0.6:
             wash = f"{s.pattern} {s.color} background" if rng.random() < 0.7 else f"{s.pattern} background"
@@ -172,6 +147,6 @@ def _caption(s: Scene, rng: np.random.Generator) -> str:
             wash = f"{s.color} background"
         parts.append(f"on {article(wash)}")
     if s.weather != "clear" and said[2] < 0.6:
-        weather = WEATHER_PHRASES[s.weather]
+        weather = words.WEATHER_PHRASES[s.weather]
         parts.append(weather[int(rng.random() * len(weather))])
     return " ".join(parts)

@@ -1,7 +1,6 @@
-"""What can be in a picture of the drawn world: the values of every factor, each with its words.
+"""The values of every factor of the drawn world, each with its words.
 
-Glyphs come from OpenMoji by the names that the package `emoji` gives them. `check_glyphs` is what the tests
-call: a name that the package does not know raises.
+Glyphs are OpenMoji's, under the names that the package `emoji` gives them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Thing:
-    """A subject: its word, plural, emoji name and concept (a leaf of the tree in ccs/concepts.py)."""
+    """A subject: its word, plural, emoji name and concept (a leaf of the tree in ccs/texts/concepts.csv)."""
 
     word: str
     plural: str
@@ -20,7 +19,7 @@ class Thing:
 
 
 def _things(concept: str, rows: str) -> tuple[Thing, ...]:
-    """Rows of `word/plural=glyph`; the plural defaults to word + s, the glyph to the word."""
+    """Read rows of `word/plural=glyph`; the plural defaults to word + s, the glyph to the word."""
     out = []
     for row in rows.split(","):
         words, _, glyph = row.strip().partition("=")
@@ -120,33 +119,24 @@ PEOPLE_WORDS = {
     ("man", "child"): "boy", ("man", "adult"): "man", ("man", "old"): "old man",
 }  # fmt: skip
 
-# The first word names the occupation; the others stand for it in captions.
+_OCCUPATIONS = (
+    "health worker/doctor/nurse, teacher/professor, judge/lawyer, farmer/gardener, cook/chef,"
+    "mechanic/plumber, factory worker/welder, office worker/manager, scientist/chemist,"
+    "technologist/programmer, singer/musician, artist/painter, pilot/captain, astronaut, firefighter,"
+    "police officer/sheriff, detective/investigator, guard/soldier, construction worker/bricklayer,"
+    "student/graduate"
+)
+# Occupation -> the words that stand for it in captions, its own name first.
 OCCUPATIONS: dict[str, tuple[str, ...]] = {
-    "health worker": ("health worker", "doctor", "nurse"),
-    "teacher": ("teacher", "professor"),
-    "judge": ("judge", "lawyer"),
-    "farmer": ("farmer", "gardener"),
-    "cook": ("cook", "chef"),
-    "mechanic": ("mechanic", "plumber"),
-    "factory worker": ("factory worker", "welder"),
-    "office worker": ("office worker", "manager"),
-    "scientist": ("scientist", "chemist"),
-    "technologist": ("technologist", "programmer"),
-    "singer": ("singer", "musician"),
-    "artist": ("artist", "painter"),
-    "pilot": ("pilot", "captain"),
-    "astronaut": ("astronaut",),
-    "firefighter": ("firefighter",),
-    "police officer": ("police officer", "sheriff"),
-    "detective": ("detective", "investigator"),
-    "guard": ("guard", "soldier"),
-    "construction worker": ("construction worker", "bricklayer"),
-    "student": ("student", "graduate"),
+    row.split("/")[0].strip(): tuple(row.strip().split("/")) for row in _OCCUPATIONS.split(",")
 }
 
 
 def person_glyph(gender: str, tone: str, occupation: str = "", hair: str = "", age: str = "adult") -> str:
-    """The emoji name of a person. `gender`: woman, man or person; hair: without occupation, adults only."""
+    """Return the emoji name of a person.
+
+    gender: woman, man or person. hair: for adults without an occupation only.
+    """
     skin = f"{tone}_skin_tone"
     if occupation:
         lead = "" if gender == "person" else f"{gender}_"
@@ -156,15 +146,3 @@ def person_glyph(gender: str, tone: str, occupation: str = "", hair: str = "", a
     if age == "old":
         return f"old_{gender}_{skin}"
     return f"{gender}_{skin}_{hair.replace(' ', '_')}" if hair else f"{gender}_{skin}"
-
-
-def all_glyphs() -> tuple[str, ...]:
-    """Every emoji name that a scene can ask for."""
-    names = [t.glyph for t in THINGS] + [g.replace(" ", "_") for g in COUNTRIES.values()]
-    for gender in GENDERS:
-        for tone in SKIN_TONES:
-            names += [person_glyph(gender, tone, o) for o in OCCUPATIONS]
-            names += [person_glyph(gender, tone, hair=h) for h in HAIRS]
-            names += [person_glyph(gender, tone, age=a) for a in AGES]
-    names += [person_glyph("person", tone, o) for tone in SKIN_TONES for o in OCCUPATIONS]
-    return tuple(dict.fromkeys(names))

@@ -12,8 +12,19 @@ import pytest
 
 from ccs.errors import InputError
 from ccs.world import captions, draw, planted, scene, sets
-from ccs.world.glyphs import characters
-from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES, STYLES, THINGS, UNSEEN_STYLES, all_glyphs
+from ccs.world.glyphs import glyph
+from ccs.world.vocabulary import (
+    AGES,
+    COUNTRIES,
+    GENDERS,
+    HAIRS,
+    OCCUPATIONS,
+    SKIN_TONES,
+    STYLES,
+    THINGS,
+    UNSEEN_STYLES,
+    person_glyph,
+)
 
 
 def digest(seeds: range) -> str:
@@ -26,9 +37,14 @@ def digest(seeds: range) -> str:
 
 
 def test_every_glyph_exists() -> None:
-    assert all(characters(name) for name in all_glyphs())
+    names = [t.glyph for t in THINGS] + [country.replace(" ", "_") for country in COUNTRIES.values()]
+    for tone in SKIN_TONES:
+        names += [person_glyph(gender, tone, o) for gender in (*GENDERS, "person") for o in OCCUPATIONS]
+        names += [person_glyph(gender, tone, hair=hair) for gender in GENDERS for hair in HAIRS]
+        names += [person_glyph(gender, tone, age=age) for gender in GENDERS for age in AGES]
+    assert all(max(glyph(name, 8).size) == 8 for name in names)
     with pytest.raises(InputError, match="no emoji named 'gizmo'"):
-        characters("gizmo")
+        glyph("gizmo", 8)
 
 
 def test_same_seed_same_pixels_in_another_process() -> None:
