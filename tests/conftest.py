@@ -28,7 +28,19 @@ settings.register_profile("ccs", deadline=None, derandomize=True, max_examples=5
 settings.load_profile("ccs")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--weekly", action="store_true", help="also the tests that are long and need a network")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--weekly"):
+        weekly = [item for item in items if item.get_closest_marker("weekly")]
+        config.hook.pytest_deselected(items=weekly)
+        items[:] = [item for item in items if item not in weekly]
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "weekly: long and on the network; run with --weekly")
     config.addinivalue_line("markers", "shared(path): reads real data in ../shared, which is not in git")
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
 

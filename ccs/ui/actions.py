@@ -99,7 +99,7 @@ def _example(app: App, session: Session, fields: Fields) -> None:
 
 def _upload(app: App, session: Session, fields: Fields) -> None:
     files = fields.get("files") or []
-    if not isinstance(files, list) or not files:
+    if not isinstance(files, list) or not files or not all(isinstance(file, Mapping) for file in files):
         raise InputError("No picture was sent.")
     good, bad = list(session.uploads), []
     for file in files:

@@ -59,6 +59,8 @@ class FairQueue(Queue):
         of_page = sum(event.session_hash == body.session_hash for event in waiting)
         if of_page >= WAITING or sum(_address(event) == here for event in waiting) >= WAITING_ADDRESS:
             return False, "Too many actions are waiting already; try again in a moment.", "queue_full"
+        if body.session_hash in self.pending_messages_per_session:  # Gradio lets go of the oldest page first
+            self.pending_messages_per_session.move_to_end(body.session_hash)
         return await super().push(body, request, username)
 
     def get_events(self) -> tuple[list[Event], bool, str] | None:

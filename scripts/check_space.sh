@@ -1,0 +1,56 @@
+#!/bin/sh
+# The Space in a fresh environment: requirements.txt alone is installed, app.py serves its page and answers one
+# call. Then pip-audit, where its advisory service can be reached. Usage: scripts/check_space.sh [FOLDER]
+# FOLDER (default: a temporary one) keeps the environment, so that a second run installs only what is new.
+set -eu
+cd "$(dirname "$0")/.."
+root=$(pwd)
+if [ $# -gt 0 ]; then
+    mkdir -p "$1"
+    folder=$(cd "$1" && pwd)
+else
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+fi
+
+[ -x "$folder/venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$folder/venv"
+"$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements.txt
+
+# A copy without anything that lies beside the tracked files, as the Space gets it.
+rm -rf "$folder/space"
+mkdir "$folder/space"
+git ls-files -z app.py ccs precomputed requirements.txt README.md NOTICE | xargs -0 tar cf - | tar xf - -C "$folder/space"
+
+cd "$folder/space"
+env -u PYTHONPATH -u CCS_RESULTS -u CCS_MODELS -u CCS_GALLERIES "$folder/venv/bin/python" - <<'PYTHON'
+import subprocess, sys, time, urllib.request
+
+port = 7987
+server = subprocess.Popen([sys.executable, "app.py", "--port", str(port)])
+try:
+    for _ in range(600):
+        if server.poll() is not None:
+            sys.exit("app.py ended before it served the page")
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+            break
+        except OSError:
+            time.sleep(0.5)
+    from gradio_client import Client
+
+    client = Client(f"http://127.0.0.1:{port}/", verbose=False)
+    answer = client.predict(classes="a dog\na cat", off="L7.H1", api_name="/classify")
+    assert "classify" in answer, answer
+    print("The Space starts and answers with requirements.txt alone.")
+finally:
+    server.terminate()
+    server.wait()
+PYTHON
+
+cd "$root"
+"$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9"
+if "$folder/venv/bin/python" -c 'import urllib.request as r; r.urlopen("https://pypi.org/pypi/pip/json", timeout=10)' 2>/dev/null; then
+    "$folder/venv/bin/python" -m pip_audit --path "$("$folder/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+else
+    echo "pip-audit was not run: its advisory service (pypi.org) cannot be reached from here." >&2
+fi

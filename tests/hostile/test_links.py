@@ -1,0 +1,89 @@
+"""Links from strangers: every part of one, as it should not be, opens a screen and says what was left out."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from ccs.ui.app import App
+from ccs.ui.page.opening import open_link
+from ccs.ui.page.page import act
+from ccs.ui.state import State
+from tests.support.ui_page import app, model
+
+__all__ = ["app", "model"]
+
+VALUES = {
+    "long": "x" * 100_000,
+    "many lines": "\n".join(map(str, range(5000))),
+    "control characters": "a\x00\x07\x1b[31m\r\n\u202eb",
+    "lone surrogate": "\ud800",
+    "superscript digit": "²",
+    "a page in superscript": "occupations:²",
+    "Arabic digits": "٣",
+    "a page in Arabic digits": "occupations:٣",
+    "NaN": "nan",
+    "infinity": "1e999",
+    "negative": "-1",
+    "a million digits": "9" * 1_000_000,
+    "a path": "../../../../etc/passwd",
+    "an absolute path": "/etc/passwd",
+    "a scheme of open_clip": "local-dir:/etc",
+    "a repository": "hf-hub:user/model",
+    "another model": "ViT-bigG-14/laion2b_s39b_b160k",
+    "a head that is not there": "L99.H99",
+    "a head of 10^6": "L1000000.H1000000",
+    "heads without end": " ".join(f"L{i}.H{i}" for i in range(5000)),
+    "markup": "<img src=x onerror=alert(1)>",
+    "a template": "{{7*7}} {0.__class__} %s",
+    "quotes": "'\"`;--",
+    "nothing": "",
+}
+NAMES = [field.name for field in fields(State)]
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("names", [*([name] for name in NAMES), NAMES], ids=[*NAMES, "all"])
+def test_a_bad_link_opens_a_screen(app: App, names: list[str], kind: str) -> None:
+    session = open_link(app, dict.fromkeys(names, VALUES[kind]))
+    assert session.state.model in app.models
+    assert session.state.off <= app.heads(session.state.model)
+    assert all(len(notice) < 400 and "Traceback" not in notice for notice in session.notices)
+    assert len(session.state.query()) < 60_000
+
+
+ACTIONS = {
+    "no action": {},
+    "an unknown action": {"do": "__class__"},
+    "an action that is a list": {"do": ["toggle"]},
+    "a head that is a list": {"do": "toggle", "head": ["L1.H1"] * 1000},
+    "a preset that is a record": {"do": "preset", "value": {"x": 1}},
+    "random heads of 10^6": {"do": "random", "n": 9_999_999, "seed": 1},
+    "a superscript seed": {"do": "random", "n": "2", "seed": "²"},
+    "a model that is a path": {"do": "model", "value": "../../etc"},
+    "an example in superscript": {"do": "example", "value": "occupations:²"},
+    "files that are a text": {"do": "upload", "files": "/etc/passwd"},
+    "files that are numbers": {"do": "upload", "files": [1, 2, 3]},
+    "files outside": {"do": "upload", "files": [{"path": "/etc/passwd", "name": "x"}] * 1000},
+    "a file with a null byte": {"do": "upload", "files": [{"path": "a\0b"}]},
+    "a file at an address": {"do": "upload", "files": [{"path": "http://127.0.0.1:9/x.png"}]},
+    "a tab that is none": {"do": "tab", "value": "admin"},
+    "a filter without end": {"do": "filter", "find": "x" * 10**6},
+    "an index that is negative": {"do": "remove", "index": -1},
+    "an index that is NaN": {"do": "remove", "index": float("nan")},
+}
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_a_bad_action_gets_a_sentence_and_no_traceback(
+    app: App, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = open_link(app, {"tab": "about", "off": "none"})
+    before = session.state
+    *_, (after, shown) = act(app, session, ACTIONS[kind])
+    assert after is session
+    assert session.state.model == before.model
+    assert "status" in shown
+    assert not [record for record in caplog.records if record.exc_info], "a traceback was logged"
+    assert "passwd" not in shown.get("top", "").replace("/etc/passwd", "")

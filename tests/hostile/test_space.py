@@ -1,0 +1,28 @@
+"""The Space in a fresh environment. Long, on the network: `pytest --weekly tests/hostile/test_space.py`."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_space_asks_for_nothing_that_the_package_does_not() -> None:
+    """The two lists of dependencies agree on versions."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    known = {Requirement(line).name: Requirement(line) for line in project["dependencies"]}
+    for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines():
+        if line and not line.startswith("#"):
+            wanted = Requirement(line)
+            assert known[wanted.name] == wanted
+
+
+@pytest.mark.weekly
+@pytest.mark.timeout(3600)
+def test_requirements_alone_start_the_space() -> None:
+    subprocess.run([ROOT / "scripts" / "check_space.sh"], check=True)

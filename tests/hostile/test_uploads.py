@@ -1,0 +1,140 @@
+"""Uploads from strangers: an image or one sentence; bounded memory, nothing left on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import resource
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccs import InputError
+from ccs.ui.service.uploads import KEPT_SIDE, LONGEST, take
+
+
+def saved(image: Image.Image, kind: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def noise(mode: str = "RGB", size: tuple[int, int] = (40, 30)) -> Image.Image:
+    return Image.effect_noise(size, 90).convert(mode)
+
+
+def png(width: int, height: int, data: bytes = b"", depth: int = 8) -> bytes:
+    """A PNG whose header says whatever it likes."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", width, height, depth, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+RGB = noise()
+WHOLE: dict[str, bytes] = {
+    "jpeg": saved(RGB, "JPEG"),
+    "png": saved(RGB, "PNG"),
+    "webp": saved(RGB, "WEBP"),
+    "gif": saved(RGB, "GIF"),
+    "bmp": saved(RGB, "BMP"),
+    "tiff": saved(RGB, "TIFF"),
+}
+TAKEN: dict[str, bytes] = {
+    **WHOLE,
+    "16 bit": saved(Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40) * 50), "PNG"),
+    "CMYK": saved(noise("CMYK"), "JPEG"),
+    "alpha": saved(noise("RGBA"), "PNG"),
+    "palette": saved(noise("P"), "PNG"),
+    "one bit": saved(noise("1"), "PNG"),
+    "animated": saved(RGB, "GIF", save_all=True, append_images=[noise() for _ in range(50)]),
+    "wide": saved(noise("L", (6000, 200)), "PNG"),
+    "text after the end": WHOLE["png"] + b"<script>" * 1000,
+}
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "is empty"),
+    "text": (b"hello" * 100, "is not a"),
+    "markup": (b"<html><script>window.ran=1</script></html>", "is not a"),
+    "a drawing with a script": (
+        b"<svg xmlns='http://www.w3.org/2000/svg'><script>1</script></svg>",
+        "is not a",
+    ),
+    "a PDF": (b"%PDF-1.7\n" + b"0" * 1000, "is not a"),
+    "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "is not a"),
+    "a zip": (b"PK\x03\x04" + b"\0" * 100, "is not a"),
+    "a pickle": (b"\x80\x04\x95" + b"\0" * 100, "is not a"),
+    "a bomb": (png(100_000, 100_000), "megapixels"),
+    "a bomb below Pillow's limit": (png(9_000, 9_000), "megapixels"),
+    "a line": (saved(Image.new("L", (5000, 1)), "PNG"), "too narrow"),
+    "no data": (png(100, 100), "damaged"),
+    "21 megabytes": (WHOLE["png"] + b"\0" * 21 * 2**20, "MB"),
+}
+
+
+def put(root: Path, data: bytes, name: str = "x.png") -> Path:
+    folder = root / "upload"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+    return folder / name
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_an_odd_image_is_taken_as_rgb(tmp_path: Path, kind: str) -> None:
+    found = take(str(put(tmp_path, TAKEN[kind])), tmp_path).image
+    assert found.mode == "RGB"
+    assert min(found.size) <= KEPT_SIDE
+    assert max(found.size) <= LONGEST
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_no_image_is_refused_in_a_sentence(tmp_path: Path, kind: str) -> None:
+    data, message = REFUSED[kind]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError) as caught:
+        take(str(put(tmp_path, data)), tmp_path, "photo.png")
+    assert message in str(caught.value)
+    assert "photo.png" in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # kB
+    assert list(tmp_path.iterdir()) == []
+
+
+def cut(data: bytes, seed: int) -> bytes:
+    return data[: len(data) * seed // 20]
+
+
+def flipped(data: bytes, seed: int) -> bytes:
+    rng, spoilt = np.random.default_rng(seed), bytearray(data)
+    for place in rng.integers(0, len(data), 1 + len(data) // 50):
+        spoilt[place] = int(rng.integers(256))
+    return bytes(spoilt)
+
+
+@pytest.mark.parametrize("change", [cut, flipped])
+@pytest.mark.parametrize("kind", WHOLE)
+def test_a_damaged_file_is_an_image_or_a_sentence(
+    tmp_path: Path, kind: str, change: Callable[[bytes, int], bytes]
+) -> None:
+    for seed in range(1, 20):
+        file = put(tmp_path, change(WHOLE[kind], seed))
+        with contextlib.suppress(InputError):
+            assert take(str(file), tmp_path).image.mode == "RGB"
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/etc/passwd", "../../etc/passwd", "a\0b", "x" * 10_000, "upload", "http://127.0.0.1/x.png"]
+)
+def test_no_other_file_is_read_or_deleted(tmp_path: Path, path: str) -> None:
+    kept = put(tmp_path, WHOLE["png"])
+    with pytest.raises(InputError, match="not an upload of this page"):
+        take(path, tmp_path / "upload")
+    assert kept.exists()
