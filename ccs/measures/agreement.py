@@ -39,40 +39,14 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class JudgeRates:
-    """One judge over `n` texts: share of yes among the texts it scored (NaN if none), share unscored."""
-
-    judge: str
-    n: int
-    yes: float
-    unscored: float
-
-
-@dataclass(frozen=True)
 class JudgePair:
-    """Two judges over the `n` texts that both scored: share of equal verdicts, and kappa."""
+    """Two judges over the `n` texts that both scored: share of equal verdicts, and kappa; NaN without any."""
 
     left: str
     right: str
     n: int
     same: float
     cohen_kappa: float
-
-
-@dataclass(frozen=True)
-class PanelSummary:
-    """A panel by itself: each judge, each two judges, and Krippendorff's alpha of all."""
-
-    judges: tuple[JudgeRates, ...]
-    pairs: tuple[JudgePair, ...]
-    krippendorff_alpha: Estimate
-
-
-def cohen_kappa(left: Sequence[bool], right: Sequence[bool]) -> float:
-    """Cohen's kappa of two raters; NaN without pairs or if both only ever say one thing."""
-    if not len(left):
-        return float("nan")
-    return float(table_kappa(_tables(np.ones((1, len(left))), left, right, levels=(False, True)))[0])
 
 
 def consensus(ratings: Ratings) -> list[Verdict]:
@@ -142,23 +116,19 @@ def krippendorff_alpha(
     return _estimate(_alpha(np.concatenate([counts[None], counts[chosen]])))
 
 
-def summarize(
-    verdicts: Mapping[str, Sequence[Verdict]], *, draws: int = DRAWS, seed: int = 0
-) -> PanelSummary:
-    """A panel's rates and its agreement with itself. `verdicts`: judge -> one verdict a text, same texts."""
+def judge_pairs(verdicts: Mapping[str, Sequence[Verdict]]) -> list[JudgePair]:
+    """Each two judges of a panel. `verdicts`: judge -> one verdict per text, of the same texts."""
     if len({len(said) for said in verdicts.values()}) != 1:
         raise InputError("The judges of a panel must have judged the same texts.")
-    rates, pairs = [], []
-    for judge, said in verdicts.items():
-        scored = [verdict for verdict in said if verdict is not None]
-        unscored = (len(said) - len(scored)) / len(said) if said else 0.0
-        rates.append(JudgeRates(judge, len(said), _share(scored), unscored))
+    pairs = []
     for (left, first), (right, second) in itertools.combinations(verdicts.items(), 2):
         both = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
-        kappa = cohen_kappa([a for a, _ in both], [b for _, b in both])
-        pairs.append(JudgePair(left, right, len(both), _share([a == b for a, b in both]), kappa))
-    alpha = krippendorff_alpha(list(verdicts.values()), draws=draws, seed=seed)
-    return PanelSummary(tuple(rates), tuple(pairs), alpha)
+        ones = np.ones((1, len(both)))
+        table = _tables(ones, [a for a, _ in both], [b for _, b in both], levels=(False, True))
+        same = sum(a == b for a, b in both) / len(both) if both else float("nan")
+        kappa = float(table_kappa(table)[0]) if both else float("nan")
+        pairs.append(JudgePair(left, right, len(both), same, kappa))
+    return pairs
 
 
 # Many resamplings at once: tables of counts [draws, left levels, right levels], levels in ascending order.
@@ -241,7 +211,3 @@ def _shares(ratings: Ratings, pairs: Sequence[int]) -> list[float]:
     """The share of those raters who answered that says yes, for each of these pairs."""
     answered = [[rater[i] for rater in ratings if rater[i] is not None] for i in pairs]
     return [votes.count(True) / len(votes) for votes in answered]
-
-
-def _share(values: Sequence[bool]) -> float:
-    return sum(values) / len(values) if values else float("nan")

@@ -392,14 +392,14 @@ def _counts(ranked: NDArray[np.integer], n_groups: int) -> NDArray[np.int64]:
 def _metric(
     values: Floats, draws: Floats, occupations: Floats, chance: Estimate, chance_mean: Estimate
 ) -> Metric:
-    around = stats.intervals(values, draws, center=True)
+    low, high = stats.intervals(values, draws, center=True)
     weights = occupations[: len(draws)]
     mean_draws = (np.where(weights > 0, draws, 0.0) * weights).sum(axis=1)  # one not drawn may be infinite
     mean = stats.interval(float(values.mean()), mean_draws, center=True)
     return Metric(
         values=values,
-        low=np.array([one.low for one in around]),
-        high=np.array([one.high for one in around]),
+        low=low,
+        high=high,
         mean=mean,
         sum=mean.times(len(values)),
         chance=chance,

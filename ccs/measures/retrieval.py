@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,24 +25,6 @@ Variant = Literal["default", "as-published"]
 Direction = Literal["text-to-clip", "clip-to-text"]
 DEPTHS = (1, 5, 10, 50)
 METRICS = (*(f"R@{depth}" for depth in DEPTHS), "median rank", "mean rank")
-
-
-class Captioned(Protocol):
-    """A set of clips, each one or more images, with one or more captions each."""
-
-    @property
-    def clips(self) -> Sequence[Sequence[Any]]: ...
-
-    @property
-    def captions(self) -> Sequence[Sequence[str]]: ...
-
-
-class ImageModel(Protocol):
-    """A model that gives unit-length embeddings of images and texts."""
-
-    def embed_images(self, images: Any) -> np.ndarray: ...
-
-    def embed_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,18 +99,6 @@ def measure(
         _summary("text-to-clip", variant, to_clip, owner, draws, seed),
         _summary("clip-to-text", variant, to_text, np.arange(len(clips)), draws, seed),
     )
-
-
-def measure_set(
-    model: ImageModel, data: Captioned, *, variant: Variant = "default", draws: int = 1000, seed: int = 0
-) -> dict[Direction, Retrieval]:
-    """`measure` for a model and a set of clips: its frames and captions are embedded first."""
-    frames = [model.embed_images(list(clip)) for clip in data.clips]
-    texts = model.embed_texts([caption for captions in data.captions for caption in captions])
-    owner = np.repeat(np.arange(len(frames)), [len(captions) for captions in data.captions])
-    clips = clip_embeddings(frames, variant)
-    found = measure(clips, texts, owner, variant=variant, draws=draws, seed=seed)
-    return {one.direction: one for one in found}
 
 
 def compare(ours: Retrieval, baseline: Retrieval, metric: str, *, draws: int = 2000, seed: int = 0) -> Effect:

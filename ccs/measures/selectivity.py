@@ -164,14 +164,14 @@ def _measure(
     permuted = _shares(sample, rng.permuted(np.tile(codes, (draws, 1)), axis=1), groups, once)
     picked = rng.multinomial(n, np.full(n, 1 / n), size=draws).astype(np.float32)
     drawn = _shares(sample, np.broadcast_to(codes, (draws, n)), groups, picked)
-    around = stats.intervals(values, drawn, center=True)
+    low, high = stats.intervals(values, drawn, center=True)
     p_values = (1 + (permuted >= values - 1e-12).sum(axis=0)) / (1 + draws)
     return Selectivity(
         factor=name,
         heads=heads,
         values=values,
-        low=np.array([one.low for one in around]),
-        high=np.array([one.high for one in around]),
+        low=low,
+        high=high,
         chance=np.quantile(permuted, 0.95, axis=0),
         p_values=p_values,
         q_values=stats.benjamini_hochberg(p_values),

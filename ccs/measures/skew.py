@@ -14,6 +14,7 @@ group look fairer; "infinite" gives -inf.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, get_args
@@ -126,23 +127,6 @@ def ndkl_of(ranked: NDArray[np.integer], shares: Floats) -> Floats:
     return found
 
 
-def _counted(
-    groups_ranked: Sequence[str], pool_counts: Mapping[str, float], k: int
-) -> tuple[NDArray[np.intp], Floats, Floats]:
-    """Codes of the top K [1, k], their counts [groups] and the pool's counts [groups]."""
-    names = list(pool_counts)
-    pool = np.array([pool_counts[name] for name in names], dtype=np.float64)
-    if not np.isfinite(pool).all() or (pool < 0).any() or not pool.any():
-        raise InputError(f"The pool's counts must be 0 or more and not all 0, unlike {dict(pool_counts)}.")
-    k = check_k(k, len(groups_ranked))
-    code = {name: index for index, name in enumerate(names) if pool[index] > 0}
-    for name in groups_ranked:
-        if name not in code:
-            raise InputError(f"The group {str(name)!r} is ranked, but not in the pool: {dict(pool_counts)}.")
-    codes = np.array([code[name] for name in groups_ranked[:k]], dtype=np.intp)
-    return codes[None], np.bincount(codes, minlength=len(names)).astype(np.float64), pool
-
-
 def max_skew(
     groups_ranked: Sequence[str], pool_counts: Mapping[str, float], k: int, *, target: Target = "pool"
 ) -> float:
@@ -158,28 +142,13 @@ def max_skew(
     A group without an image in the top K has skew -inf and so is never the largest, as in the study, which
     leaves it out. InputError: k below 1 or above the ranked images, a ranked group the pool lacks.
     """
-    _, top, pool = _counted(groups_ranked, pool_counts, k)
+    pool = np.array(list(pool_counts.values()), dtype=np.float64)
+    if not np.isfinite(pool).all() or (pool < 0).any() or not pool.any():
+        raise InputError(f"The pool's counts must be 0 or more and not all 0, unlike {dict(pool_counts)}.")
+    k = check_k(k, len(groups_ranked))
+    for name in groups_ranked:
+        if not pool_counts.get(name):
+            raise InputError(f"The group {str(name)!r} is ranked, but not in the pool: {dict(pool_counts)}.")
+    found = Counter(groups_ranked[:k])
+    top = np.array([found[name] for name in pool_counts])
     return float(max_skew_of(top, target_shares(pool, target)))
-
-
-def min_skew(
-    groups_ranked: Sequence[str],
-    pool_counts: Mapping[str, float],
-    k: int,
-    *,
-    target: Target = "pool",
-    empty: Empty = "smoothed",
-) -> float:
-    """MinSkew@K of one prompt's ranking: the smallest skew of a group. Arguments as in `max_skew`;
-    `empty` says what a group without an image in the top K counts as (see this module's head)."""
-    _, top, pool = _counted(groups_ranked, pool_counts, k)
-    return float(min_skew_of(top, target_shares(pool, target), empty))
-
-
-def ndkl(
-    groups_ranked: Sequence[str], pool_counts: Mapping[str, float], k: int, *, target: Target = "pool"
-) -> float:
-    """NDKL of the first k of one prompt's ranking, in nats (0 is fair at every depth). Arguments as in
-    `max_skew`; the formula is at `ndkl_of`. A group absent from a prefix adds nothing to its divergence."""
-    codes, _, pool = _counted(groups_ranked, pool_counts, k)
-    return float(ndkl_of(codes, target_shares(pool, target))[0])

@@ -7,9 +7,9 @@ the same answer for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import scipy.stats
@@ -31,23 +31,16 @@ class Estimate:
     low: float
     high: float
 
-    def times(self, factor: float) -> Estimate:
-        """The same in another unit, or a mean as the sum of `factor` values."""
-        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+    def times(self, factor: float) -> Self:
+        """The same in another unit, per head, or a mean as the sum of `factor` values."""
+        return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
 
 
 @dataclass(frozen=True)
-class Effect:
+class Effect(Estimate):
     """A difference (or a correlation), its 95% interval, and the two-sided p-value of "there is none"."""
 
-    value: float
-    low: float
-    high: float
     p_value: float
-
-    def times(self, factor: float) -> Effect:
-        """The same in another unit, or of a mean as of the sum of `factor` values."""
-        return Effect(self.value * factor, self.low * factor, self.high * factor, self.p_value)
 
 
 Answer = Literal["yes", "no, the reverse", "not shown"]
@@ -80,11 +73,12 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
     Shifted draws that are nearly all one number (a MinSkew at its floor) can leave the value outside their
     percentiles; the interval then ends at the value.
     """
-    return intervals(np.array([value]), draws[:, None], center=center)[0]
+    low, high = intervals(np.array([value]), draws[:, None], center=center)
+    return Estimate(float(value), float(low[0]), float(high[0]))
 
 
-def intervals(values: Floats, draws: Floats, *, center: bool = False) -> list[Estimate]:
-    """`interval` of each of the values [n] from its column of the draws [draws, n]."""
+def intervals(values: Floats, draws: Floats, *, center: bool = False) -> tuple[Floats, Floats]:
+    """Both ends [n] of the `interval` of each of the values [n] from its column of the draws [draws, n]."""
     infinite = np.isinf(draws).any(axis=0)
     finite = np.where(infinite, 0.0, draws)
     tails = (1 - LEVEL) / 2, (1 + LEVEL) / 2
@@ -98,7 +92,7 @@ def intervals(values: Floats, draws: Floats, *, center: bool = False) -> list[Es
     if infinite.any():
         ordered = np.sort(draws[:, infinite], axis=0)
         low[infinite], high[infinite] = (ordered[round(tail * (len(draws) - 1))] for tail in tails)
-    return [Estimate(*ends) for ends in zip(values.tolist(), low.tolist(), high.tolist(), strict=True)]
+    return low, high
 
 
 def effect(value: float, draws: Floats) -> Effect:
@@ -248,13 +242,6 @@ def _adjusted(p_values: ArrayLike, adjust: Callable[[Floats], Floats]) -> Floats
     if known.any():
         array[known] = adjust(array[known])
     return array
-
-
-def per_head(found: Effect, n_heads: int) -> Effect:
-    """The effect divided by the number of heads switched off: sets of different size side by side."""
-    if n_heads < 1:
-        raise InputError(f"An effect per head needs at least one head switched off, not {n_heads}.")
-    return Effect(found.value / n_heads, found.low / n_heads, found.high / n_heads, found.p_value)
 
 
 def _correlations(x: Floats, y: Floats) -> Floats:

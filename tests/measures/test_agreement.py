@@ -123,16 +123,6 @@ def test_compare_against_a_plain_reading(raters: list[list[bool | None]]) -> Non
         assert getattr(found, metric).value == pytest.approx(expected[metric], nan_ok=True), metric
 
 
-def test_for_one_judge_rho_and_tau_are_one_number() -> None:
-    """As in the study's first version, whose table 2 prints them equal."""
-    rng = np.random.default_rng(3)
-    person = rng.random(60) < 0.6
-    judge = np.where(rng.random(60) < 0.85, person, ~person)
-    found = agreement.compare([[bool(v) for v in person]], [[bool(v) for v in judge]])
-    assert found.spearman_rho.value == pytest.approx(found.kendall_tau.value)
-    assert found.cohen_kappa.low < found.cohen_kappa.value < found.cohen_kappa.high
-
-
 def test_intervals_are_those_of_resampled_pairs() -> None:
     """The draws come from counts; drawing pairs one by one gives the same interval but for chance."""
     rng = np.random.default_rng(5)
@@ -148,11 +138,6 @@ def test_intervals_are_those_of_resampled_pairs() -> None:
         taus.append(scipy.stats.kendalltau([people[i] for i in rows], [share[i] for i in rows]).statistic)
     for estimate, draws in ((found.cohen_kappa, kappas), (found.kendall_tau, taus)):
         assert [estimate.low, estimate.high] == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.07)
-
-
-def test_seeded() -> None:
-    people, judges = [[True, False, True, None, False]], [[True, False, False, True, False]]
-    assert agreement.compare(people, judges, seed=4) == agreement.compare(people, judges, seed=4)
 
 
 def test_consensus_of_people_and_unanimity_of_judges() -> None:
@@ -183,21 +168,17 @@ def test_one_side_that_never_varies_has_no_coefficient() -> None:
     assert math.isnan(found.kendall_tau.value)
 
 
-def test_summary_of_a_panel() -> None:
+def test_each_two_judges_of_a_panel() -> None:
     panel = {
         "a": [True, True, False, None],
         "b": [True, False, False, True],
         "c": [None, None, None, None],
     }
-    found = agreement.summarize(panel)
-    assert [(r.judge, r.n, r.unscored) for r in found.judges] == [("a", 4, 0.25), ("b", 4, 0), ("c", 4, 1)]
-    assert [r.yes for r in found.judges] == pytest.approx([2 / 3, 0.5, math.nan], nan_ok=True)
-    first, *rest = found.pairs
+    first, *rest = agreement.judge_pairs(panel)
     assert (first.left, first.right, first.n) == ("a", "b", 3)
     assert first.same == pytest.approx(2 / 3)
     assert first.cohen_kappa == pytest.approx(cohen_kappa_score([1, 1, 0], [1, 0, 0]))
     assert [pair.n for pair in rest] == [0, 0]
-    assert all(math.isnan(pair.same) for pair in rest)
-    assert found.krippendorff_alpha.value == pytest.approx(reference_alpha([list(v) for v in panel.values()]))
+    assert all(math.isnan(pair.same) and math.isnan(pair.cohen_kappa) for pair in rest)
     with pytest.raises(InputError, match="same texts"):
-        agreement.summarize({"a": [True], "b": []})
+        agreement.judge_pairs({"a": [True], "b": []})

@@ -8,8 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ccs import InputError
-from ccs.measures import bias, ranking, skew, stats
+from batch.compute import measure as table
+from ccs import HeadSet, InputError
+from ccs.datasets import BiasSet
+from ccs.measures import bias, skew, stats
+from ccs.plans import Plan
+from ccs.results import schema
 from tests.support.bias_sample import example, plain_ndkl, plain_skews
 
 
@@ -21,26 +25,15 @@ def test_measure_equals_one_prompt_at_a_time():
     for row, score in enumerate(scores):
         ranked = groups[np.argsort(-score, kind="stable")].tolist()
         plain = plain_skews(ranked, pool, 40)
+        top, shares = [ranked[:40].count(g) for g in pool], skew.target_shares(list(pool.values()), "pool")
+        lowest = skew.min_skew_of(top, shares)
         assert found.metrics["MaxSkew"].values[row] == pytest.approx(max(plain.values()))
-        assert found.metrics["MinSkew"].values[row] == pytest.approx(skew.min_skew(ranked, pool, 40))
+        assert found.metrics["MinSkew"].values[row] == pytest.approx(lowest)
         assert found.metrics["NDKL"].values[row] == pytest.approx(plain_ndkl(ranked, pool, 40))
     assert found.max_skew.mean.value * 5 == pytest.approx(found.max_skew.sum.value)
     assert found.max_skew.sum.value == pytest.approx(found.max_skew.values.sum())
     assert (found.top.sum(axis=1) == 40).all()
     assert found.mode == "correct"
-
-
-def test_max_skew_is_the_largest_selection_rate_over_the_overall_one():
-    """exp(MaxSkew), the rates taken from pandas."""
-    import pandas as pd
-
-    images, texts, groups = example(tilt=1.0)
-    found = bias.measure(images, texts, groups, 60, draws=40)
-    scores = ranking.products(ranking.unit(texts, "t"), ranking.unit(images, "i"))
-    for row, order in enumerate(ranking.top(scores, 60)):
-        selected = np.isin(np.arange(len(groups)), order)
-        rates = pd.Series(selected).groupby(groups).mean()
-        assert np.exp(found.max_skew.values[row]) == pytest.approx(rates.max() / selected.mean())
 
 
 def test_interval_holds_the_value_and_covers_the_spread_of_new_samples():
@@ -196,6 +189,30 @@ def test_chance_shares_are_those_of_random_rankings():
     low, high = np.quantile(drawn, [0.025, 0.975])
     assert (share.low, share.high) == pytest.approx((low, high), abs=1e-9)  # both are fortieths
     assert found.top_shares.sum(axis=1) == pytest.approx(np.ones(5))
+
+
+def test_the_table_holds_each_groups_share_of_the_top_k(tiny_model, pictures):
+    """Counted one image at a time."""
+    images, groups = pictures(20), np.array((["a"] * 3 + ["b"] * 2) * 4)
+    data = BiasSet(
+        name="toy", images=images, fingerprint="", source="", groups={"kind": groups}, k={"kind": 6},
+        occupations=("cook", "judge", "pilot"), templates=("a {}",),
+    )  # fmt: skip
+    offs = {"none": HeadSet(), "high": HeadSet.parse("L4.H1 L5.H2")}
+    plans = [Plan(name, None, off, "") for name, off in offs.items()]
+    embedded = dict(zip(offs, tiny_model.embed_images(images, list(offs.values())), strict=True))
+    prompts = dict(zip(data.occupations, table.embed_texts(tiny_model, data), strict=True))
+    texts = np.stack(list(prompts.values()))
+    _, rows = table.rows(texts, data, plans, lambda at: embedded[plans[at].name], 0, as_published=True)
+    shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
+    assert len(shares) == 2 * 2 * 3  # plans, groups, occupations
+    for row in shares:
+        scores = embedded[row["plan"]] @ prompts[row["occupation"]]
+        top = groups[np.argsort(-scores, kind="stable")[:6]]
+        group = row["metric"].removeprefix(schema.TOP_SHARE)
+        assert row["value"] == pytest.approx((top == group).mean())
+        assert row["chance_low"] <= row["chance"] == {"a": 0.6, "b": 0.4}[group] <= row["chance_high"]
+        assert row["difference"] == pytest.approx(row["value"] - row["baseline"])
 
 
 def test_ties_at_the_cut_off_are_reported():

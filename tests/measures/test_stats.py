@@ -45,8 +45,6 @@ def test_a_centered_interval_holds_its_value():
     floor = np.where(np.arange(400) < 396, -4.0, -2.0)  # lumped: the mean of the draws is above all but four
     found = stats.interval(-4.0, floor, center=True)
     assert found.low < found.high == found.value == -4.0
-    (same,) = stats.intervals(np.array([-4.0]), floor[:, None], center=True)
-    assert same == found
 
 
 def test_intervals_are_those_of_the_columns():
@@ -59,8 +57,8 @@ def test_intervals_are_those_of_the_columns():
             one_by_one = [
                 stats.interval(v, column, center=center) for v, column in zip(values, drawn.T, strict=True)
             ]
-            for one, other in zip(found, one_by_one, strict=True):
-                assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high))
+            assert found[0] == pytest.approx([one.low for one in one_by_one])
+            assert found[1] == pytest.approx([one.high for one in one_by_one])
 
 
 def test_few_draws_give_a_normal_interval():
@@ -83,25 +81,11 @@ def test_paired_equals_the_t_test_where_that_is_right():
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.005)
 
 
-def test_paired_equals_mcnemar_on_right_and_wrong():
-    rng = np.random.default_rng(3)
-    one = rng.random(2000) < 0.7
-    two = np.where(rng.random(2000) < 0.06, ~one, one)
-    found = stats.paired(one, two)
-    discordant = int((one != two).sum())
-    exact = scipy.stats.binomtest(int((one & ~two).sum()), discordant).pvalue
-    assert found.p_value == pytest.approx(exact, abs=0.03)
-
-
 def test_paired_p_values_are_uniform_without_a_difference():
     rng = np.random.default_rng(4)
     pairs = [(rng.normal(size=50), rng.normal(size=50)) for _ in range(200)]
     found = np.array([stats.paired(*pair, draws=400, seed=s).p_value for s, pair in enumerate(pairs)])
     assert np.mean(found <= 0.1) == pytest.approx(0.1, abs=0.05)
-
-
-def test_nothing_changed_is_no_effect():
-    assert stats.paired([1, 0, 1], [1, 0, 1]) == Effect(0.0, 0.0, 0.0, 1.0)
 
 
 def test_mean_over_seeds_has_students_interval():
@@ -127,9 +111,7 @@ def test_against_random_asks_whether_the_set_could_be_one_of_them():
     assert found.value == pytest.approx(-0.21)
     assert found.high < 0
     assert found.p_value < 0.01
-
-
-def test_against_random_needs_random_sets_that_differ():
+    # Random sets must be several and differ.
     assert np.isnan(stats.against_random(0.4, [0.6]).p_value)
     assert np.isnan(stats.against_random(0.4, [0.6, 0.6]).p_value)
 
@@ -158,6 +140,10 @@ def test_effects_of_one_sample_are_together_as_unsure_as_each():
         stats.of_one_sample([])
 
 
+def test_an_effect_in_another_unit():
+    assert Effect(-0.4, -0.8, 0.2, 0.3).times(1 / 4) == Effect(-0.1, -0.2, 0.05, 0.3)
+
+
 def test_answers():
     assert stats.answer(Effect(-0.1, -0.2, -0.05, 0.01), expected="below") == "yes"
     assert stats.answer(Effect(0.1, 0.05, 0.2, 0.01), expected="below") == "no, the reverse"
@@ -183,12 +169,6 @@ def test_tests_that_were_not_made_do_not_count(adjust):
     assert found[[0, 2]] == pytest.approx(adjust([0.01, 0.04]))
     with pytest.raises(InputError, match="between 0 and 1"):
         adjust([1.2])
-
-
-def test_per_head():
-    assert stats.per_head(Effect(-0.4, -0.8, 0.2, 0.3), 4) == Effect(-0.1, -0.2, 0.05, 0.3)
-    with pytest.raises(InputError, match="not 0"):
-        stats.per_head(Effect(0, 0, 0, 1), 0)
 
 
 @pytest.mark.parametrize("method", ["spearman", "pearson"])

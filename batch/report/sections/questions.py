@@ -72,7 +72,7 @@ class Tested:
         lower: Mapping[stats.Answer, str] = {"yes": "yes, lower", "no, the reverse": "no, higher"}
         apiece = {}
         if self.n_heads:
-            each = stats.per_head(self.effect, self.n_heads).value
+            each = self.effect.times(1 / self.n_heads).value
             apiece = {"per head": signed(each, self.digits + 1, self.scale)}
         return {
             "difference": self.question,

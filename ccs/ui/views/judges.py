@@ -19,6 +19,7 @@ from ccs.ui.session import Session
 from ccs.ui.views import annotate
 from ccs.ui.views.base import Empty, Figure, View, run_lines
 
+Verdicts = dict[str, list[bool | None]]
 DRAWS = 400
 TEXT = ["layer", "head", "rank"]  # the columns that name a text
 
@@ -51,10 +52,10 @@ class Judges(View):
         table = records.judgments()
         if not len(table):
             raise InputError(f"There are no judgments of {records.model}.")
-        found = agreement.summarize(verdicts(table), draws=DRAWS)
+        said = verdicts(table)
         every = [
-            _panel(records, table, found),
-            _agreement(found),
+            _panel(records, table, said),
+            _agreement(said),
             _scores(records),
             _concepts(table),
             _disputed(table),
@@ -74,22 +75,24 @@ def run_program(app: App, model: str) -> str:
     )
 
 
-def verdicts(table: pd.DataFrame) -> dict[str, list[bool | None]]:
+def verdicts(table: pd.DataFrame) -> Verdicts:
     """Judge -> its verdict of every text, in the same order; None where unscored or not asked."""
     wide = table.pivot(index=TEXT, columns="judge", values="verdict")
     return {str(judge): [None if pd.isna(v) else bool(v) for v in wide[judge]] for judge in wide}
 
 
-def _panel(records: ModelRecords, table: pd.DataFrame, found: agreement.PanelSummary) -> Figure:
+def _panel(records: ModelRecords, table: pd.DataFrame, panel: Verdicts) -> Figure:
     about = {str(judge["name"]): judge for judge in records.manifest.get("judges", ())}
     rows = []
-    for rate in found.judges:
-        failed = table[(table["judge"] == rate.judge) & (table["cause"] != "")]["cause"]
+    for name, said in panel.items():
+        scored = [verdict for verdict in said if verdict is not None]
+        yes = sum(scored) / len(scored) if scored else float("nan")
+        failed = table[(table["judge"] == name) & (table["cause"] != "")]["cause"]
         causes = ", ".join(f"{cause} {n}" for cause, n in Counter(map(str, failed)).most_common())
-        judge = about.get(rate.judge, {})
+        judge = about.get(name, {})
         kind = "stand-in, no language model" if judge.get("stand_in") else "language model"
         cost = _cost(judge, records.manifest)
-        rows.append([rate.judge, kind, rate.n, rate.yes, rate.unscored, causes or "–", cost])
+        rows.append([name, kind, len(said), yes, 1 - len(scored) / len(said), causes or "–", cost])
     columns = ["judge", "kind", "texts", "yes", "unscored", "causes", "cost"]
     return Figure(
         "judges",
@@ -100,16 +103,17 @@ def _panel(records: ModelRecords, table: pd.DataFrame, found: agreement.PanelSum
     )
 
 
-def _agreement(found: agreement.PanelSummary) -> Figure | None:
-    if not len(found.pairs):
+def _agreement(panel: Verdicts) -> Figure | None:
+    pairs = agreement.judge_pairs(panel)
+    if not pairs:
         return None
     return Figure(
         "agreement",
         "How far they agree",
         "share of texts; coefficient",
         ["left", "right", "texts", "same", "kappa"],
-        [[p.left, p.right, p.n, p.same, p.cohen_kappa] for p in found.pairs],
-        {"alpha": found.krippendorff_alpha},
+        [[p.left, p.right, p.n, p.same, p.cohen_kappa] for p in pairs],
+        {"alpha": agreement.krippendorff_alpha(list(panel.values()), draws=DRAWS)},
     )
 
 
