@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from batch.options import run
 from batch.report.embedded import embedded_blocks
 from batch.report.figures import write_static
-from batch.report.page import Block, Chart, as_html, as_markdown, listing
+from batch.report.page import Block, Chart, as_html, as_markdown, fill
 from batch.report.sections import agreement, datasets, published
 from batch.report.sections.audit import audit_blocks, write_counts
 from batch.report.sections.model import model_sections
@@ -34,18 +35,16 @@ ORGANISM_PAGE = "organism.md"
 def build(collection: results.Collection, people: pd.DataFrame | None = None) -> list[Block]:
     """The whole report; `people` is what `batch.annotate import` wrote."""
     models = collection.models
-    blocks: list[Block] = [
-        "# Pruning the paradox, published and measured",
-        "The study (arXiv 2503.11103) scores attention heads of CLIP by how consistent their texts are "
-        "(CCS), prunes those of high, low or random score, and reports accuracy, retrieval and bias. "
-        "Here each of its numbers stands beside what this project measured, and what the study could "
-        "not ask is asked of models whose truth is known.",
-        f"Results: {collection.source}. Models measured: {', '.join(models) or 'none'}.",
-    ]
-    if collection.notices:
-        blocks.append(listing(collection.notices))
     together = organisms(models)
-    blocks += ["## In short", *in_short(models), *published.summary(models), *organism_blocks(models)]
+    blocks = fill(
+        "report",
+        source=collection.source,
+        models=list(models),
+        notices=list(collection.notices),
+        printed=published.summary(models),
+        **in_short(models),
+    )
+    blocks += organism_blocks(models)
     for name in sorted(models, key=_order):
         blocks += model_sections(models[name], with_searches=name not in together)
     blocks += [*published.tables_and_figures(models, people), *audit_blocks(models)]
@@ -62,12 +61,15 @@ def write(blocks: Sequence[Block], folder: Path, *, static: bool = True) -> list
     folder.mkdir(parents=True, exist_ok=True)
     charts = [block for block in blocks if isinstance(block, Chart)]
     images = write_static(charts, folder) if static else frozenset()
-    written = []
-    for name, text in (("report.md", as_markdown(blocks, images)), ("report.html", as_html(blocks))):
-        with atomic_write(folder / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-        written.append(folder / name)
-    return written + [folder / f"{key}.svg" for key in sorted(images)]
+    pages = {folder / "report.md": as_markdown(blocks, images), folder / "report.html": as_html(blocks)}
+    for path, text in pages.items():
+        _write_text(path, text)
+    return [*pages, *(folder / f"{key}.svg" for key in sorted(images))]
+
+
+def _write_text(path: Path, text: str) -> None:
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,27 +91,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         "beside the folder",
     )
     args = parser.parse_args(argv)
+    return run(lambda: _write_all(args))
+
+
+def _write_all(args: argparse.Namespace) -> None:
+    blocks = build(results.load(args.results), agreement.read(args.agreement))
     try:
-        blocks = build(results.load(args.results), agreement.read(args.agreement))
         written = write(blocks, args.out, static=not args.no_static)
         write_counts(args.out)
         if args.organism:
             written.append(args.out.parent / ORGANISM_PAGE)
-            page = as_markdown(list(embedded_blocks()))
-            with atomic_write(written[-1]) as temporary:
-                temporary.write_text(page, encoding="utf-8")
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+            _write_text(written[-1], as_markdown(embedded_blocks()))
     except OSError as error:
-        print(
-            f"error: The report cannot be written to {args.out} ({error.strerror or error}).", file=sys.stderr
-        )
-        return 2
+        raise InputError(f"The report cannot be written to {args.out} ({error.strerror or error}).") from None
     print("\n".join(str(path) for path in written))
     if not args.no_static and not any(path.suffix == ".svg" for path in written):
         print("No SVG files of the charts: no Chrome was found. report.html has them.", file=sys.stderr)
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
-"""A report as a list of blocks, written as Markdown and as one HTML file that works offline."""
+"""A report as a list of blocks, written as Markdown and as one HTML file that works offline.
+
+Its prose stands in `templates`, Markdown that Jinja fills in.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -34,16 +38,47 @@ _PARSER.add_render_rule("table_close", lambda *_: "</table></div>\n")
 _LONG = 60
 
 
-def table(frame: pd.DataFrame, caption: str = "") -> str:
-    """The frame as a Markdown table of its cells' texts.
+def fill(name: str, /, **values: Any) -> list[Block]:
+    """The blocks of `templates/NAME.md` with these values filled in.
+
+    In a template a list of strings is a Markdown list, a frame or a list of rows (dicts) is a table, and a
+    chart, which must be one of the values itself, is placed where it is named. Indented lines continue the
+    line before them.
+    """
+    charts = {f"@{one.key}": one for one in values.values() if isinstance(one, Chart)}
+    text = re.sub(r"\n +(?=\S)", " ", _TEMPLATES.get_template(f"{name}.md").render(values))
+    parts = re.split(r"\n{2,}", text.strip())
+    return [charts.get(part, part) for part in parts]
+
+
+def _placed(value: Any) -> Any:
+    if isinstance(value, Chart):
+        return f"@{value.key}"
+    if isinstance(value, list) and not any(isinstance(one, dict) for one in value):
+        return "\n".join(f"- {item}" for item in value)
+    return table(pd.DataFrame(value)) if isinstance(value, list | pd.DataFrame) else value
+
+
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=jinja2.select_autoescape(["html"]),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    finalize=_placed,
+)
+
+
+def table(frame: pd.DataFrame) -> str:
+    """The frame as a Markdown table of its cells' texts, with dashes for those that are missing.
 
     Columns are right-aligned, except the first and those that mostly hold words.
     """
-    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
+    cells = frame.astype(object).fillna("–").itertuples(index=False, name=None)
+    rows = [[_cell(value) for value in row] for row in cells]
     marks = [":---" if _is_words(index, rows) else "---:" for index in range(frame.shape[1])]
     lines = [[_cell(name) for name in frame.columns], marks, *rows]
-    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"*{caption}*\n\n{text}" if caption else text
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _cell(value: object) -> str:
@@ -53,11 +88,6 @@ def _cell(value: object) -> str:
 def _is_words(column: int, rows: Sequence[Sequence[str]]) -> bool:
     words = sum(row[column].lstrip("*`✓✗ ")[:1].isalpha() for row in rows)
     return column == 0 or 2 * words > len(rows)
-
-
-def listing(items: Sequence[str]) -> str:
-    """The items as a Markdown list."""
-    return "\n".join(f"- {item}" for item in items)
 
 
 def slug(name: str) -> str:
@@ -98,17 +128,12 @@ def as_html(blocks: Sequence[Block]) -> str:
                     token.attrSet("class", " ".join(classes))
         body.append(_PARSER.renderer.render(tokens, _PARSER.options, {}))
     charts = any(isinstance(block, Chart) for block in blocks)
-    template = files("batch.report").joinpath("page.html").read_text(encoding="utf-8")
-    return (
-        jinja2.Environment(autoescape=True)
-        .from_string(template)
-        .render(
-            title=title,
-            contents=contents,
-            heading=Markup(body[0]),
-            body=Markup("\n".join(body[1:])),
-            library=Markup(plotly.offline.get_plotlyjs()) if charts else "",
-        )
+    return _TEMPLATES.get_template("page.html").render(
+        title=title,
+        contents=contents,
+        heading=Markup(body[0]),
+        body=Markup("\n".join(body[1:])),
+        library=Markup(plotly.offline.get_plotlyjs()) if charts else "",
     )
 
 

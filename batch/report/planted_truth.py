@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
-from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
 from ccs.plans import PlanName
 from ccs.results import Results, queries
+from ccs.texts.score import HeadScore
 from ccs.world import planted
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 
@@ -39,25 +40,10 @@ class Alignment:
     right: int
     strong: int
 
-
-@dataclass(frozen=True)
-class Carrier:
-    """What switching one head off does to MaxSkew on the plain faces.
-
-    `change`: of the mean over occupations; `strong`, `without`: of the means over those with strong and
-    without planted skew. `with_planted`: correlation over occupations of the lowering with the planted
-    MaxSkew. `q_value`, `planted_q`: of `change` and `with_planted`, false discovery rate over the heads.
-    """
-
-    head: Head
-    label: str | None
-    ccs: int | None
-    change: Effect
-    q_value: float
-    strong: float
-    without: float
-    with_planted: Effect
-    planted_q: float = float("nan")
+    @property
+    def counted(self) -> str:
+        """ "11 of 12"."""
+        return f"{self.right} of {self.strong}"
 
 
 def lean(shares: Mapping[str, float], attribute: str) -> float:
@@ -106,44 +92,40 @@ def alignment(shares: Shares, attribute: str) -> Alignment | None:
     return Alignment(stats.correlation(ranked, wanted), right, len(strong))
 
 
-def carriers(results: Results, attribute: str) -> list[Carrier]:
-    """Every head, first the one that lowers the mean MaxSkew most; empty without single heads' effects."""
+def carriers(results: Results, attribute: str) -> pd.DataFrame:
+    """Every head's effect on MaxSkew when it alone is off, the strongest lowering first.
+
+    Columns: head, label and ccs (None where unknown); `change` of the mean over occupations with its
+    `q_value`; `strong` and `without`, means of the changes over occupations of strong and of no planted skew;
+    `rho`, the correlation over occupations of the lowering with the planted MaxSkew, with its `rho_q`. Both q
+    are false discovery rates over the heads. No rows without single heads' effects.
+    """
     heads = queries.head_effects(results, "MaxSkew mean", dataset=FACES, factor=attribute)
-    changes = queries.single_plans(
-        queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
-    )
+    skew = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
+    skew = queries.single_plans(skew)
+    planted_skew = pd.Series({name: planted_max_skew(name, attribute) for name in OCCUPATIONS})
+    leans = pd.Series({name: abs(planted.lean(name, attribute)) for name in OCCUPATIONS})
     scores = queries.head_scores(results)
-    found = []
+    rows = []
     for _, row in heads.sort_values("value").iterrows():
-        head = Head(int(row["layer"]), int(row["head"]))
-        mine = queries.of_plan(changes, str(PlanName.single(head)))
-        differences = dict(zip(mine["occupation"], mine["difference"].astype(float), strict=True))
-        moved = {name: differences[name] for name in OCCUPATIONS if name in differences}
-        lowered = [-value for value in moved.values()]
-        try:
-            together = stats.correlation(lowered, [planted_max_skew(name, attribute) for name in moved])
-        except InputError:  # too few occupations
+        head = Head(row["layer"], row["head"])
+        changes = queries.of_plan(skew, str(PlanName.single(head))).set_index("occupation")["difference"]
+        changes = changes.reindex(OCCUPATIONS).dropna().astype(float)
+        if len(changes) < 4:
             continue
-        by_lean = {
-            size: [value for name, value in moved.items() if abs(planted.lean(name, attribute)) == size]
-            for size in (0, 2)
-        }
-        found.append(
-            Carrier(
-                head,
-                scores[head].label if head in scores else None,
-                scores[head].ccs if head in scores else None,
-                queries.effect(row),
-                float(row["q_value"]),
-                strong=float(np.mean(by_lean[2])),
-                without=float(np.mean(by_lean[0])),
-                with_planted=together,
-            )
+        together = stats.correlation(-changes, planted_skew[changes.index])
+        score = scores.get(head, HeadScore(None, None))
+        rows.append(
+            {"head": head, "label": score.label, "ccs": score.ccs, "effect": queries.effect(row)}
+            | {"change": row["value"], "q_value": row["q_value"]}
+            | {"strong": changes[leans == 2].mean(), "without": changes[leans == 0].mean()}
+            | {"rho": together.value, "rho_p": together.p_value}
         )
-    q_values = stats.benjamini_hochberg([one.with_planted.p_value for one in found])
-    return [replace(one, planted_q=float(q)) for one, q in zip(found, q_values, strict=True)]
+    columns = ["head", "label", "ccs", "effect", "change", "q_value", "strong", "without", "rho", "rho_p"]
+    found = pd.DataFrame(rows, columns=columns).astype({"label": object, "ccs": object})
+    return found.assign(rho_q=stats.benjamini_hochberg(found["rho_p"]))
 
 
-def lowering(found: list[Carrier]) -> list[Carrier]:
+def lowering(found: pd.DataFrame) -> pd.DataFrame:
     """Those that lower the mean MaxSkew, with the false discovery rate over all heads below 5%."""
-    return [one for one in found if one.change.value < 0 and one.q_value < 0.05]
+    return found[(found["change"] < 0) & (found["q_value"] < 0.05)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pyarrow
 
-from batch.report.page import Block, table
+from batch.report.page import Block, fill
 from batch.report.wording import in_brackets
 from ccs.errors import InputError
 from ccs.paper import figures as paper
@@ -44,30 +43,17 @@ def read(path: Path | None) -> pd.DataFrame | None:
     return frame
 
 
-def agreement_blocks(measured: pd.DataFrame | None) -> Iterator[Block]:
+def agreement_blocks(measured: pd.DataFrame | None) -> list[Block]:
     """The section of table 4."""
-    yield "### Table 4. Agreement of people with language models"
-    if measured is None or not len(measured):
-        yield (
-            "Comparing needs people's own answers about the same heads (`python -m batch.annotate`), "
-            "which this report does not have. The first version of the study gave the same comparison for "
-            "GPT-4o alone."
-        )
-    else:
-        yield (
-            "People who answered blind samples of the same texts (`python -m batch.annotate`), beside the "
-            "panel and each judge; 95% intervals resample the pairs of text and concept. The study's "
-            "figure stands where it has one for that model and its panel."
-        )
-        yield table(_beside(measured), "Measured.")
     panel, alone = paper.table("table4"), paper.table("v1-table2")
     names = ["Cohen's kappa", "Spearman's rho", "Kendall's tau"]
     columns = ["", *names, *(f"{name} (GPT-4o alone)" for name in names)]
     rows = [[row, *map(plain, values), *map(plain, alone.rows[row])] for row, values in panel.rows.items()]
-    yield table(pd.DataFrame(rows, columns=columns), "Published.")
+    beside = [] if measured is None else _beside(measured)
+    return fill("agreement", measured=beside, published=pd.DataFrame(rows, columns=columns))
 
 
-def _beside(measured: pd.DataFrame) -> pd.DataFrame:
+def _beside(measured: pd.DataFrame) -> list[dict[str, str]]:
     rows = []
     for (model, people, judges), some in measured.groupby(["model", "people", "judges"], sort=False):
         row = {"model": model, "people": people or "–", "judges": judges or "–"}
@@ -78,7 +64,7 @@ def _beside(measured: pd.DataFrame) -> pd.DataFrame:
             if pd.notna(cell["published"]):
                 row[f"{name}, published"] = f"{cell['published']:g}"
         rows.append(row)
-    return pd.DataFrame(rows).fillna("–")
+    return rows
 
 
 def plain(value: float | None) -> str:

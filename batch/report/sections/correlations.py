@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from batch.report.figures import plane
-from batch.report.page import Block, Chart, slug, table
-from batch.report.wording import interval, p_text
-from ccs.errors import InputError
+from batch.report.page import Chart, slug
+from batch.report.wording import interval, p_text, signed
 from ccs.heads import Head
 from ccs.measures import selectivity, stats
 from ccs.measures.stats import Effect
@@ -47,21 +46,19 @@ BEST = "its strongest factor"
 
 @dataclass(frozen=True)
 class Correlated:
-    """A correlation over `n` heads; `effect` is None where there is none, and `why` says so."""
+    """A correlation over `n` heads; its effect is NaN where there is none."""
 
     name: str
     n: int
-    effect: Effect | None
-    why: str = ""
+    effect: Effect
 
     def __str__(self) -> str:
         """An answer: is the correlation above zero?"""
-        if self.effect is None:
-            return f"cannot be asked ({self.why})"
         found = self.effect
+        if np.isnan(found.value):
+            return f"cannot be asked ({self._why})"
         figures = f"rho {found.value:+.2f}, {interval(found, digits=2)}, p {p_text(found.p_value)}"
-        answer = stats.answer(found, expected="above")
-        return f"{answer} ({figures}, {self.n} heads)"
+        return f"{stats.answer(found, expected='above')} ({figures}, {self.n} heads)"
 
     @property
     def row(self) -> dict[str, str]:
@@ -70,10 +67,14 @@ class Correlated:
         return {
             "correlation of": self.name,
             "heads": str(self.n),
-            "rho": "–" if found is None else f"{found.value:+.2f}",
-            "95% interval": self.why if found is None else interval(found, digits=2),
-            "p": "–" if found is None else p_text(found.p_value),
+            "rho": signed(found.value, 2),
+            "95% interval": self._why if np.isnan(found.value) else interval(found, digits=2),
+            "p": p_text(found.p_value),
         }
+
+    @property
+    def _why(self) -> str:
+        return "too few heads" if self.n < 4 else "all alike"
 
 
 def factors_of(concept: str | None) -> tuple[str, ...]:
@@ -90,12 +91,8 @@ def with_ccs(name: str, results: Results, figures: Mapping[Head, float]) -> Corr
     """Spearman's correlation of the heads' CCS with a figure of theirs."""
     ccs = {head: score.ccs for head, score in queries.head_scores(results).items()}
     n = sum(head in figures for head, value in ccs.items() if value is not None)
-    try:
-        effect = selectivity.agreement(ccs, figures)
-    except InputError:
-        return Correlated(name, n, None, "too few heads")
-    known = bool(np.isfinite(effect.value))
-    return Correlated(name, n, effect if known else None, "" if known else "all alike")
+    none = Effect(*[float("nan")] * 4)
+    return Correlated(name, n, selectivity.agreement(ccs, figures) if n >= 4 else none)
 
 
 def with_selectivity(results: Results) -> list[Correlated]:
@@ -104,56 +101,39 @@ def with_selectivity(results: Results) -> list[Correlated]:
     frame = queries.selectivity(results)
     if not len(frame) or not scores:
         return []
-    best: dict[Head, float] = {}
-    own: dict[Head, float] = {}
-    for _, row in frame.iterrows():
-        head, share = Head(int(row["layer"]), int(row["head"])), float(row["value"])
-        best[head] = max(best.get(head, share), share)
-        if head in scores and row["factor"] in factors_of(scores[head].label):
-            own[head] = max(own.get(head, share), share)
+    heads = [Head(layer, head) for layer, head in zip(frame["layer"], frame["head"], strict=True)]
+    labels = [scores[head].label if head in scores else None for head in heads]
+    own = [factor in factors_of(label) for factor, label in zip(frame["factor"], labels, strict=True)]
+    shares = frame["value"].set_axis(heads)
     return [
-        with_ccs(f"CCS with selectivity for {name}", results, shares)
-        for name, shares in ((OWN, own), (BEST, best))
+        with_ccs(f"CCS with selectivity for {name}", results, some.groupby(level=0).max().to_dict())
+        for name, some in ((OWN, shares[own]), (BEST, shares))
     ]
 
 
-def correlation_blocks(results: Results) -> Iterator[Block]:
+def correlated(results: Results) -> list[Correlated]:
     """The correlations of one model: CCS with selectivity, direct with total effects."""
     found = with_selectivity(results)
     for _, row in queries.correlations(results).iterrows():
         where = ", ".join(part for part in (row["dataset"], row["metric"], row["factor"]) if part)
-        effect = queries.effect(row)
-        known = effect if np.isfinite(effect.value) else None
-        found.append(Correlated(f"{row['between']}: {where}", int(row["n"]), known, "all alike"))
-    if not found:
-        return
-    yield "### Does CCS measure what it says? Do direct and total effects agree?"
-    yield (
-        "Selectivity is the share of the variance of a head's contribution that a factor of the scene "
-        "explains: the truth, which only a drawn world can give. Direct effect: a head's contribution is "
-        "subtracted from the embedding; total effect: its output is zero in the forward pass. Spearman's "
-        "correlation over heads; the interval resamples heads."
-    )
-    yield table(pd.DataFrame([one.row for one in found]))
+        found.append(Correlated(f"{row['between']}: {where}", int(row["n"]), queries.effect(row)))
+    return found
 
 
-def selectivity_chart(results: Results) -> Iterator[Block]:
+def selectivity_chart(results: Results) -> Chart | None:
     """Each head's CCS beside the share of its variance that its best factor explains."""
     frame = queries.selectivity(results)
-    if not len(frame):
-        return
     best = frame.loc[frame.groupby(["layer", "head"])["value"].idxmax()]
     scores = queries.main_scores(results)[["layer", "head", "ccs", "label", "level"]]
     both = best.merge(scores, on=["layer", "head"]).dropna(subset="ccs")
     if not len(both):
-        return
+        return None
     points = [
-        {"name": f"L{row['layer']}.H{row['head']}, {row['label']}: {row['factor']}"}
+        {"name": f"{Head(row['layer'], row['head'])}, {row['label']}: {row['factor']}"}
         | {"x": row["ccs"], "y": row["value"], "series": str(row["level"]) or "other"}
         for _, row in both.iterrows()
     ]
-    yield "### Selectivity and CCS"
-    yield Chart(
+    return Chart(
         f"{slug(results.model)}-selectivity",
         plane(pd.DataFrame(points), "CCS", "selectivity for its best factor"),
         f"{results.model}: each head's CCS and how much of its variance its best factor explains.",

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-import pandas as pd
-
-from batch.report.page import Block, table
+from batch.report.page import Block, fill
 from ccs.datasets import SOURCES
 from ccs.results import Results
 
 
-def dataset_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
+def dataset_blocks(models: Mapping[str, Results]) -> list[Block]:
     """The section on data sets, and the holes in the results."""
-    yield "## Data sets"
-    yield (
-        "docs/datasets.md says how each was verified, under which terms it stands, and how to use a "
-        "local copy."
-    )
-    rows = [
+    sets = [
         {
             "set": source.title,
             "on the Hub": source.hub or "local only",
@@ -28,12 +21,10 @@ def dataset_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
         }
         for source in SOURCES.values()
     ]
-    yield table(pd.DataFrame(rows))
-    holes = {
-        f"{name}: {entry.get('name')}": str(entry.get("reason"))
+    holes = [
+        {"asked for, not computed": f"{name}: {entry.get('name')}", "why": str(entry.get("reason"))}
         for name, found in models.items()
         for entry in found.manifest.get("absent") or []
         if isinstance(entry, dict)
-    }
-    if holes:
-        yield table(pd.DataFrame(holes.items(), columns=["asked for, not computed", "why"]), "Holes")
+    ]
+    return fill("datasets", sets=sets, holes=holes)

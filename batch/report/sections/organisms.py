@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from batch.report import planted_truth as truth
-from batch.report.page import Block, listing
+from batch.report.page import Block, fill
 from batch.report.sections.correlations import with_selectivity
-from batch.report.sections.planted import ccs_and_lowering, organisms, planted_blocks
+from batch.report.sections.planted import ccs_and_lowering, organisms, plan_rows, planted_blocks
 from batch.report.sections.questions import (
     CONTROL,
     HURT,
@@ -29,36 +29,28 @@ def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
     if ORGANISM not in found:
         return
     tests = by_model(found)
-    yield "## What the paradox looks like on a model where the truth is known"
-    yield (
-        "The organism is a small CLIP trained on a drawn world in which occupations go with gender "
-        "presentation and skin tone as a table says; its control had the same training without that skew. "
-        "So it is known which rankings are biased, by how much, and what every image holds. The study's "
-        "models cannot say this. Scores are of one small model, and of judges that the model's own "
-        "section names."
-    )
-    shown = verdict(tests, ORGANISM)
-    if shown is not None:
-        yield f"**{shown}**"
-    lines = [*_learned(found), *_questions(tests), *_set_by_set(found[ORGANISM]), *_carried(found[ORGANISM])]
-    yield listing([*lines, *_selective(found), *_searched(found)])
+    organism = found[ORGANISM]
+    findings = [*_learned(found), *_questions(tests), *_set_by_set(organism), *_carried(organism)]
+    findings += [*_selective(found), *_searched(found)]
+    verdict = _verdict([one for one in tests if one.where == ORGANISM])
+    yield from fill("organism", verdict=verdict, findings=findings, plans=plan_rows(found))
     yield from planted_blocks(found)
     for results in found.values():
         yield from search_blocks(results)
 
 
-def verdict(tests: Sequence[Tested], model: str) -> str | None:
-    """Do a model's consistent heads carry its accuracy, and its skew? None where that was not tested."""
-    said = {one.question: one.answer == "yes" for one in tests if one.where == model}
+def _verdict(tests: Sequence[Tested]) -> str:
+    """Do the organism's consistent heads carry its accuracy, and its skew? Empty where not tested."""
+    said = {one.question: one.answer == "yes" for one in tests}
     if HURT not in said or LOWERS not in said:
-        return None
-    halves = [
-        (said[HURT], f"that the {model} is worse without its consistent heads than without random ones"),
-        (said[LOWERS], "that its rankings of people are fairer without them"),
-    ]
-    extent = ("neither half", "half", "the whole")[sum(shown for shown, _ in halves)]
-    parts = [f"it is {'' if shown else 'not '}shown {words}" for shown, words in halves]
-    return f"Averaged over its sets, {extent} of the paradox shows: {', and '.join(parts)}."
+        return ""
+    extent = ("neither half", "half", "the whole")[said[HURT] + said[LOWERS]]
+    hurt, lowers = ("shown" if said[question] else "not shown" for question in (HURT, LOWERS))
+    return (
+        f"**Averaged over its sets, {extent} of the paradox shows: it is {hurt} that the organism is worse "
+        f"without its consistent heads than without random ones, and it is {lowers} that its rankings of "
+        "people are fairer without them.**"
+    )
 
 
 def _learned(found: Mapping[str, Results]) -> Iterator[str]:
@@ -78,18 +70,19 @@ def _learned(found: Mapping[str, Results]) -> Iterator[str]:
             whose = ", which never saw the planted skew" * (name == CONTROL)
             text += (
                 f" Rankings of the {name}{whose}: rho with the planted lean {effect.value:+.2f} "
-                f"({interval(effect, digits=2)}, p {p_text(effect.p_value)}); {aligned.right} of "
-                f"{aligned.strong} strongly planted occupations lean the planted way."
+                f"({interval(effect, digits=2)}, p {p_text(effect.p_value)}); {aligned.counted} strongly "
+                "planted occupations lean the planted way."
             )
         yield text
 
 
 def _questions(tests: Sequence[Tested]) -> Iterator[str]:
     for question in (HURT, LOWERS):
+        mine = [one for one in tests if one.question == question]
         parts = [
-            f"{one.where}: {one.answer}, {change(one.effect, one.scale, one.digits, one.adjusted, one.unit)}"
-            for one in tests
-            if one.question == question
+            f"{one.where}: {one.answer}, "
+            f"{change(one.effect, digits=one.digits, adjusted=one.adjusted, unit=one.unit)}"
+            for one in mine
         ]
         if parts:
             yield f"**{QUESTIONS[question]}** {'; '.join(parts)}."
@@ -99,18 +92,16 @@ def _set_by_set(results: Results) -> Iterator[str]:
     """The sets on which the answer is yes or the reverse, by the tests of the model's own section."""
     tests = tests_of(results)
     parts = []
-    for question, words in (
-        (HURT, ("accuracy falls more than with random heads", "falls less or rises")),
-        (LOWERS, ("MaxSkew falls", "rises")),
+    for question, words, reverse_words in (
+        (HURT, "accuracy falls more than with random heads", "falls less or rises"),
+        (LOWERS, "MaxSkew falls", "rises"),
     ):
         mine = [one for one in tests if one.question == question]
-        yes, reverse = (
-            [f"{one.where} ({one.figure})" for one in mine if one.answer == answer]
-            for answer in ("yes", "no, the reverse")
-        )
+        yes = [f"{one.where} ({one.figure})" for one in mine if one.answer == "yes"]
+        reverse = [f"{one.where} ({one.figure})" for one in mine if one.answer == "no, the reverse"]
         if mine:
-            text = f"{words[0]} on {listed(yes, f'none of {len(mine)}')}"
-            parts.append(text + (f", and {words[1]} on {listed(reverse)}" if reverse else ""))
+            text = f"{words} on {listed(yes, f'none of {len(mine)}')}"
+            parts.append(text + (f", and {reverse_words} on {listed(reverse)}" if reverse else ""))
     if parts:
         yield f"**Set by set** (Holm over the {len(tests)} tests of its own section): {'; '.join(parts)}."
 
@@ -118,11 +109,14 @@ def _set_by_set(results: Results) -> Iterator[str]:
 def _carried(results: Results) -> Iterator[str]:
     for attribute in truth.SCALES:
         every = truth.carriers(results, attribute)
-        if not every:
+        if not len(every):
             continue
         lowers = truth.lowering(every)
-        named = listed([f"{one.head} (CCS {'unknown' if one.ccs is None else one.ccs})" for one in lowers])
-        heads = f"{len(lowers)} of {len(every)}: {named}" if lowers else f"none of {len(every)} heads"
+        named = [
+            f"{head} (CCS {'unknown' if ccs is None else ccs})"
+            for head, ccs in zip(lowers["head"], lowers["ccs"], strict=True)
+        ]
+        heads = f"{len(named)} of {len(every)}: {listed(named)}" if named else f"none of {len(every)} heads"
         yield (
             f"**Which heads carry it ({attribute})?** MaxSkew falls, at a false discovery rate of 5%, for "
             f"{heads} switched off alone. Does it fall more for heads of higher CCS? "

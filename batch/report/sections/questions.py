@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from batch.report.page import Block, listing, table
 from batch.report.wording import interval, p_text, signed
 from ccs.measures import stats
 from ccs.measures.stats import Effect
 from ccs.results import Results, queries
 
-HURT = "accuracy (points): high off less random off"
+ACCURACY = "accuracy (points)"
+HURT = f"{ACCURACY}: high off less random off"
 LOWERS = "MaxSkew: high off less none off"
 MORE = "MaxSkew: high off less random off"
 QUESTIONS: Mapping[str, str] = {
@@ -33,7 +33,7 @@ TRAINED_TOGETHER = frozenset({ORGANISM, CONTROL})
 
 @dataclass(frozen=True)
 class Tested:
-    """One test: the difference asked about, of which set (or model), the effect in the measure's units.
+    """One test: the difference asked about, of which set (or model), the effect as printed (percent points).
 
     `adjusted`: its p by Holm over the tests of one table; NaN without a test.
     """
@@ -45,13 +45,14 @@ class Tested:
     adjusted: float = float("nan")
 
     @property
-    def scale(self) -> float:
-        """From the measure's units to what is printed."""
-        return 100.0 if self.question.startswith("accuracy") else 1.0
+    def digits(self) -> int:
+        """The decimals to print."""
+        return 1 if self.question.startswith(ACCURACY) else 3
 
     @property
-    def digits(self) -> int:
-        return 1 if self.scale > 1 else 3
+    def unit(self) -> str:
+        """What follows the printed effect."""
+        return " points" if self.question.startswith(ACCURACY) else ""
 
     @property
     def answer(self) -> stats.Answer:
@@ -61,27 +62,26 @@ class Tested:
     @property
     def figure(self) -> str:
         """The effect as it is printed, without its unit."""
-        return signed(self.effect.value, self.digits, self.scale)
+        return signed(self.effect.value, self.digits)
 
     @property
-    def unit(self) -> str:
-        return " points" if self.scale > 1 else ""
+    def said(self) -> str:
+        """The answer and the effect, in words."""
+        answer = f"{self.answer} " if np.isfinite(self.adjusted) else "mean effect "
+        return f"{self.where}: {answer}({self.figure}{self.unit})"
 
     def row(self, place: str) -> dict[str, str]:
         """The test as a row of a table; `place` heads the column that says where."""
         lower: Mapping[stats.Answer, str] = {"yes": "yes, lower", "no, the reverse": "no, higher"}
-        apiece = {}
-        if self.n_heads:
-            each = self.effect.times(1 / self.n_heads).value
-            apiece = {"per head": signed(each, self.digits + 1, self.scale)}
+        each = self.effect.times(1 / self.n_heads).value if self.n_heads else None
         return {
             "difference": self.question,
             place: self.where,
             "effect": self.figure,
-            "95% interval": interval(self.effect, self.scale, self.digits),
+            "95% interval": interval(self.effect, digits=self.digits),
             "p": p_text(self.effect.p_value),
             "adjusted p": p_text(self.adjusted),
-            **apiece,
+            **({} if each is None else {"per head": signed(each, self.digits + 1)}),
             "lower?": lower.get(self.answer, self.answer) if np.isfinite(self.adjusted) else "not tested",
         }
 
@@ -93,8 +93,9 @@ def _adjusted(found: Sequence[Tested]) -> list[Tested]:
 
 
 def against_random(frame: pd.DataFrame) -> Effect | None:
-    """High heads against as many random ones; None if either is missing."""
-    high, random = queries.of_plan(frame, "high")["value"], queries.seeds(frame)["value"]
+    """High heads against as many random ones, means over the frame's sets; None if either is missing."""
+    means = frame.groupby(["plan", "seed"], dropna=False)["value"].mean().reset_index()
+    high, random = queries.of_plan(means, "high")["value"], queries.seeds(means)["value"]
     if not len(high) or not len(random):
         return None
     return stats.against_random(float(high.iloc[0]), random.to_numpy(float))
@@ -110,52 +111,45 @@ def against_none(frame: pd.DataFrame) -> Effect | None:
     return stats.of_one_sample(differences) if differences else None
 
 
-def tests_of(results: Results) -> list[Tested]:
-    """Accuracy and skew on every set, against no head off and against random heads off."""
-    skew = queries.max_skew(results)
-    frames = {
-        "accuracy (points)": queries.top1(results).assign(where=lambda rows: rows["dataset"]),
+def _measures(results: Results) -> dict[str, pd.DataFrame]:
+    """Accuracy and skew of every plan on every set; the column `where` names the set (and attribute)."""
+    top1, skew = queries.top1(results), queries.max_skew(results)
+    return {
+        ACCURACY: top1.assign(where=top1["dataset"]),
         "MaxSkew": skew.assign(where=skew["dataset"] + ", " + skew["attribute"]),
     }
-    found = []
-    for measure, frame in frames.items():
-        for where, some in frame.groupby("where", sort=False):
-            sizes = queries.of_plan(some, "high")["n_heads"]
-            for other, effect in (("none", against_none(some)), ("random", against_random(some))):
-                if effect is not None:
-                    name = f"{measure}: high off less {other} off"
-                    found.append(Tested(name, str(where), effect, int(sizes.max())))
-    return _adjusted(found)
 
 
-def answers(results: Results) -> Iterator[Block]:
-    """The tests of one model as a table, with Holm's correction over all of them."""
-    found = tests_of(results)
-    if not found:
-        return
-    yield "### Does pruning high heads hurt, and does it lower skew?"
-    yield (
-        "Lower accuracy is harm; lower MaxSkew is what one hopes for. Against no head off: paired bootstrap. "
-        "Against random heads: could the high set be one more random set (prediction interval)? p is "
-        "adjusted by Holm over the tests of this table."
+def _asked(measure: str, frame: pd.DataFrame) -> Iterator[tuple[str, Effect]]:
+    """High heads off against none and against random heads off, where measured, in the units printed."""
+    for other, against in (("none", against_none), ("random", against_random)):
+        effect = against(frame)
+        if effect is not None:
+            yield f"{measure}: high off less {other} off", effect.times(100 if measure == ACCURACY else 1)
+
+
+def tests_of(results: Results) -> list[Tested]:
+    """Accuracy and skew on every set, against no head off and against random heads off."""
+    return _adjusted(
+        [
+            Tested(question, str(where), effect, int(queries.of_plan(some, "high")["n_heads"].max()))
+            for measure, frame in _measures(results).items()
+            for where, some in frame.groupby("where", sort=False)
+            for question, effect in _asked(measure, some)
+        ]
     )
-    yield table(pd.DataFrame([one.row("where") for one in found]))
 
 
 def by_model(models: Mapping[str, Results]) -> list[Tested]:
     """Each question once per model, on the means over its sets; p adjusted over models and questions."""
-    found: list[Tested] = []
-    for question in QUESTIONS:
-        for model, results in models.items():
-            frame = queries.top1(results) if question == HURT else queries.max_skew(results)
-            if question == LOWERS:
-                effect = against_none(frame)
-            else:
-                means = frame.groupby(["plan", "seed"], dropna=False)["value"].mean().reset_index()
-                effect = against_random(means)
-            if effect is not None and np.isfinite(effect.p_value):
-                found.append(Tested(question, model, effect))
-    return _adjusted(found)
+    found = [
+        Tested(question, model, effect)
+        for model, results in models.items()
+        for measure, frame in _measures(results).items()
+        for question, effect in _asked(measure, frame)
+        if question in QUESTIONS and np.isfinite(effect.p_value)
+    ]
+    return _adjusted(sorted(found, key=lambda one: list(QUESTIONS).index(one.question)))
 
 
 def overall(found: Sequence[Tested]) -> list[Tested]:
@@ -176,44 +170,21 @@ def overall(found: Sequence[Tested]) -> list[Tested]:
     return _adjusted(wholes)
 
 
-def in_short(models: Mapping[str, Results]) -> Iterator[Block]:
-    """Each question's answer in words, then the tests behind it, for each model and for all."""
+def in_short(models: Mapping[str, Results]) -> dict[str, object]:
+    """Each question's answer in words and the tests behind it, for each model and for all."""
     found = by_model(models)
-    if not found:
-        return
     wholes = overall(found)
-    yield (
-        "The study's two questions, each put to the means over a model's sets. A yes or no stands where "
-        "Holm's adjusted p is below 5% and the interval leaves out zero; otherwise the effect is not shown, "
-        "which does not mean that there is none."
-    )
-    asked = {
-        question: [one for one in (*found, *wholes) if one.question == question] for question in QUESTIONS
+    both = [*found, *wholes]
+    asked = {question: [one for one in both if one.question == question] for question in QUESTIONS}
+    answers = [
+        f"**{QUESTIONS[question]}** {'; '.join(one.said for one in tests)}."
+        for question, tests in asked.items()
+        if tests
+    ]
+    rows = pd.DataFrame([one.row("model") for tests in asked.values() for one in tests])
+    return {
+        "answers": answers,
+        "tests": rows.replace({"model": {ALL: f"**{ALL}**"}}).to_dict("records") if found else [],
+        "common": any(np.isfinite(one.adjusted) for one in wholes),
+        "together": bool(wholes),
     }
-    yield listing(
-        [
-            f"**{QUESTIONS[question]}** {'; '.join(_said(one) for one in tests)}."
-            for question, tests in asked.items()
-            if tests
-        ]
-    )
-    rows = [one.row("model") for tests in asked.values() for one in tests]
-    yield table(pd.DataFrame(rows).replace({"model": {ALL: f"**{ALL}**"}}))
-    text = "Against random heads p asks whether the high set could be one more random set."
-    if any(np.isfinite(one.adjusted) for one in wholes):
-        text += (
-            " Over all models p is Stouffer's, of no effect in any of them, while the interval is that of "
-            "the mean over models such as these, and so is wide for a few. Each is adjusted over its "
-            "own rows."
-        )
-    elif wholes:
-        text += (
-            " The organism and its control began as one model, so they are not independent: over all models "
-            "there is a mean effect, but neither an interval nor a p."
-        )
-    yield text
-
-
-def _said(one: Tested) -> str:
-    answer = f"{one.answer} " if np.isfinite(one.adjusted) else "mean effect "
-    return f"{one.where}: {answer}({one.figure}{one.unit})"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from batch.report.figures import plane
-from batch.report.page import Block, Chart, slug, table
+from batch.report.page import Block, Chart, fill, slug
 from batch.report.wording import change, in_brackets
 from ccs.results import Results
 from ccs.results.searches import Search, beside
@@ -31,19 +31,13 @@ def search_blocks(results: Results) -> Iterator[Block]:
         yield from _one(search)
 
 
-def _one(search: Search) -> Iterator[Block]:
-    yield (
-        f"**{search.people}, {search.attribute}**: the smallest set of heads that lowers the mean MaxSkew "
-        f"of {len(search.prompts)} prompts at a loss of at most {100 * search.limits.max_loss:g} points of "
-        f"accuracy on {search.things} (`python -m batch.search`). Chosen on one half of prompts and "
-        f"images; every figure below is of the other half. {outcome(search)}"
-    )
+def _one(search: Search) -> list[Block]:
     rows, points = [], []
     for one in search.unseen:
-        name, accuracy = _name(one), 100 * one.accuracy.value
+        accuracy = 100 * one.accuracy.value
         rows.append(
             {
-                "set": name,
+                "set": _name(one),
                 "heads": str(one.heads) if len(one.heads) <= 6 else f"{len(one.heads)} heads",
                 "mean MaxSkew": in_brackets(one.max_skew),
                 "change of MaxSkew": change(one.max_skew_change) if one.heads else "–",
@@ -53,20 +47,19 @@ def _one(search: Search) -> Iterator[Block]:
             }
         )
         kind = "step of the search" if one.plan.startswith("step") else one.plan
-        points.append(
-            {"name": f"{name}: {one.heads}", "x": accuracy, "y": one.max_skew.value, "series": kind}
-        )
-    yield table(pd.DataFrame(rows))
+        points.append({"name": f"{_name(one)}: {one.heads}", "series": kind})
+        points[-1] |= {"x": accuracy, "y": one.max_skew.value}
     front = sorted((100 * one.accuracy.value, one.max_skew.value) for one in search.unseen if one.front)
     chance = search.unseen[0].chance.value
     level = ("chance", chance)
-    yield Chart(
+    chart = Chart(
         f"{slug(search.model)}-search-{slug(f'{search.people}-{search.attribute}')}",
         plane(pd.DataFrame(points), "accuracy (%)", "mean MaxSkew", front=front, level=level),
         f"{search.model}, {search.people}, {search.attribute}: each set on the half that the search did not "
         f"see. Better is right and low; the line joins the sets that no other beats; dots: the chance level, "
         f"{chance:.3f}.",
     )
+    return fill("search", search=search, outcome=outcome(search), sets=rows, chart=chart)
 
 
 def _name(one: HeldOut) -> str:
