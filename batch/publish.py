@@ -19,6 +19,7 @@ import open_clip
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
 from batch.hub import Change, Remote, Repository
+from batch.options import run
 from ccs import results
 from ccs.errors import InputError
 from ccs.results import schema
@@ -215,23 +216,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line. Returns 0, or 2 after a sentence on what was wrong."""
+    """Run the command line; return its exit status (see batch.options)."""
     args = _parser().parse_args(argv)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
-    try:
-        if not args.repo and not args.space:
-            raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
-        space = Repository(args.space, "space") if args.space else None
-        address = publish_results(Repository(args.repo), args) if args.repo else None
-        if space:
-            publish_space(space, args, address)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("Interrupted; a commit is made completely or not at all.", file=sys.stderr)
-        return 130
-    return 0
+    return run(lambda: _publish(args), "Interrupted; a commit is made completely or not at all.")
+
+
+def _publish(args: argparse.Namespace) -> None:
+    if not args.repo and not args.space:
+        raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
+    space = Repository(args.space, "space") if args.space else None
+    address = publish_results(Repository(args.repo), args) if args.repo else None
+    if space:
+        publish_space(space, args, address)
 
 
 if __name__ == "__main__":

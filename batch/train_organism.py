@@ -14,8 +14,9 @@ import csv
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class Settings:
 
 
 class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Scene `start + i` of a world as (uint8 picture [s, s, 3], tokens [context]).
+    """Scene `start + i` of a world as (uint8 image [s, s, 3], tokens [context]).
 
     With `lineups`, every other run of LINEUP seeds makes way for one line-up, that of its first seed.
     """
@@ -94,26 +95,25 @@ class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return scene(seed, self.world)
 
 
-def pixels(pictures: torch.Tensor) -> torch.Tensor:
-    """uint8 [n, s, s, 3] -> normalised float32 [n, 3, s, s]."""
-    return (pictures.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
+def pixels(images: torch.Tensor) -> torch.Tensor:
+    """Return uint8 images [n, s, s, 3] as normalized float32 [n, 3, s, s]."""
+    return (images.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
 
 
 def fast_to_train(model: open_clip.CLIP) -> open_clip.CLIP:
-    """The same model made of open_clip's custom attention blocks. Parameters, their names and the function
-    are those of its default blocks, whose MultiheadAttention copies more (benchmarks/training.py).
+    """Return the same model made of open_clip's custom attention blocks.
+
+    Parameters, their names and the function are those of its default blocks, whose MultiheadAttention copies
+    more (benchmarks/training.py).
     """
-    blocks = {
-        key: value | {"block_type": "custom"} if isinstance(value, dict) else value
-        for key, value in MODEL_CFG.items()
-    }
-    same = open_clip.CLIP(**blocks)
+    vision, text = ({**MODEL_CFG[key], "block_type": "custom"} for key in ("vision_cfg", "text_cfg"))
+    same = open_clip.CLIP(MODEL_CFG["embed_dim"], vision, text)
     same.load_state_dict(model.state_dict())
     return same
 
 
 class Trainer:
-    """A model, its optimiser and how many pictures it has seen."""
+    """A model, its optimizer and the number of images it has seen."""
 
     def __init__(self, settings: Settings, folder: Path, device: str) -> None:
         torch.manual_seed(settings.seed)
@@ -132,7 +132,7 @@ class Trainer:
         self.words_seen = torch.zeros(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
 
     def rate(self) -> float:
-        """Linear warm-up, constant, then linear to zero over the second phase."""
+        """Return the learning rate: a linear warm-up, constant, then linear to zero over the second phase."""
         s = self.settings
         left = (s.shared + s.own - self.seen) / s.own if self.seen > s.shared else 1.0
         return s.rate * min(1.0, (self.seen + s.batch_size) / s.warmup) * max(left, 0.0)
@@ -154,7 +154,7 @@ class Trainer:
     def train_until(
         self, total: int, world: str, checkpoint: Path, workers: int, autocast: bool, lineups: bool = False
     ) -> None:
-        """Goes on until `total` pictures are seen; a checkpoint and a log line every 80 batches."""
+        """Train until `total` images are seen, with a checkpoint and a log line every 80 batches."""
         s = self.settings
         loss_function = open_clip.ClipLoss()
         start = TRAINING_SEEDS * (1 + s.seed * 100) + self.seen
@@ -162,12 +162,12 @@ class Trainer:
         loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True)
         bar = tqdm(total=total, initial=self.seen, unit=" pictures", desc=world, mininterval=5)
         started, since = time.monotonic(), self.seen
-        for pictures, tokens in loader:
+        for images, tokens in loader:
             self.words_seen[tokens.unique()] = True
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate()
             with torch.autocast(self.device, dtype=torch.bfloat16, enabled=autocast):
-                image, text, scale = self.model(pixels(pictures.to(self.device)), tokens.to(self.device))
+                image, text, scale = self.model(pixels(images.to(self.device)), tokens.to(self.device))
             loss = loss_function(image.float(), text.float(), scale.float())
             self.optimizer.zero_grad()
             loss.backward()
@@ -201,7 +201,7 @@ class Trainer:
         )
 
     def export(self, folder: Path, notes: dict[str, Any]) -> None:
-        """Float16 safetensors in open_clip's local-folder format. Words never read get a zero embedding."""
+        """Write float16 safetensors in open_clip's format of a folder. Words never read embed as zero."""
         folder.mkdir(parents=True, exist_ok=True)
         state = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
         state["token_embedding.weight"][~self.words_seen] = 0.0
@@ -218,31 +218,20 @@ class Trainer:
         (folder / "training.json").write_text(json.dumps(notes, indent=2) + "\n")
 
 
-def _held_out(n: int) -> Iterator[tuple[np.ndarray, int]]:
-    words = [t.word for t in THINGS]
-    seed = 900_000
-    while n:
-        s = scene(seed)
-        seed += 1
-        if s.kind == "thing" and s.style == "drawn":
-            n -= 1
-            yield np.asarray(draw(s, MODEL_CFG["vision_cfg"]["image_size"])), words.index(s.subject)
-
-
 @torch.no_grad()
 def subject_accuracy(model: open_clip.CLIP, device: str, n: int = 384) -> float:
-    """Zero-shot accuracy over all things on `n` held-out pictures: the log's measure of progress."""
+    """Return the zero-shot accuracy over all things on `n` held-out images: the log's measure of progress."""
     model.eval()
-    pairs = list(_held_out(n))
+    things = (s for s in map(scene, count(900_000)) if s.kind == "thing" and s.style == "drawn")
+    held_out = list(islice(things, n))
+    images = np.stack([np.asarray(draw(s, MODEL_CFG["vision_cfg"]["image_size"])) for s in held_out])
     tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
-    text = model.encode_text(
-        tokenize([f"a picture of {article(t.word)}" for t in THINGS]).to(device), normalize=True
-    )
-    image = model.encode_image(
-        pixels(torch.from_numpy(np.stack([p for p, _ in pairs])).to(device)), normalize=True
-    )
+    prompts = tokenize([f"a picture of {article(t.word)}" for t in THINGS])
+    text = model.encode_text(prompts.to(device), normalize=True)
+    image = model.encode_image(pixels(torch.from_numpy(images).to(device)), normalize=True)
     model.train()
-    return float(((image @ text.T).argmax(1).cpu().numpy() == [c for _, c in pairs]).mean())
+    found = (image @ text.T).argmax(1).tolist()
+    return float(np.mean([THINGS[i].word == s.subject for i, s in zip(found, held_out, strict=True)]))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -267,7 +256,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def train(args: argparse.Namespace) -> None:
-    """Both phases, from wherever the checkpoints stand."""
+    """Run both phases, from wherever the checkpoints stand."""
     if not 2 <= args.batch_size <= min(args.shared, args.own):
         raise InputError(
             f"--batch-size is {args.batch_size}; it must be at least 2, and --shared and --own at least one "

@@ -53,7 +53,7 @@ class Pair:
 
 
 def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
-    """The pairs of a table of judgments (see ccs.results.schema), one a model, head and text."""
+    """Return the pairs of a table of judgments (see ccs.results.schema), one per model, head and text."""
     found: dict[tuple[str, Head, str, str], dict[str, Verdict]] = {}
     for row in judgments.itertuples(index=False):
         if pd.isna(row.label):
@@ -74,11 +74,11 @@ def _key(model: str, head: Head, text: str, concept: str) -> str:
 
 
 def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
-    """`n` pairs that all judges have scored, in random order; fewer if there are not so many.
+    """Draw `n` pairs that all judges have scored, in random order; fewer if there are not so many.
 
-    Models have equal parts. Within a model each number of judges that say yes has its part of the sample (at
-    least one pair), so the sample is as the model's pairs are. A text with the same concept comes once,
-    however many heads or models have it. InputError if no pair is settled or n is below 1.
+    Models have equal parts. Within a model the numbers of judges that say yes are represented as they are
+    among its pairs (each by at least one). A text with the same concept comes once, however many heads or
+    models have it. Raises InputError if no pair is settled or n is below 1.
     """
     if n < 1:
         raise InputError(f"A sample holds 1 pair or more, not {n}.")
@@ -97,36 +97,20 @@ def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
     names = sorted(models)
     sizes = [sum(map(len, models[name].values())) for name in names]
     chosen: list[Pair] = []
-    for name, part in zip(names, _equal_parts(sizes, n), strict=True):
+    for name, size, part in zip(names, sizes, _share_out(n, sizes, [0] * len(sizes)), strict=True):
         strata = [models[name][yes] for yes in sorted(models[name])]
-        for stratum, count in zip(strata, _proportional_parts([len(s) for s in strata], part), strict=True):
+        counts = _share_out(part, [*map(len, strata)], [part * len(stratum) / size for stratum in strata])
+        for stratum, count in zip(strata, counts, strict=True):
             chosen += stratum[:count]
     return [chosen[i] for i in rng.permutation(len(chosen))]
 
 
-def _equal_parts(sizes: Sequence[int], n: int) -> list[int]:
-    """n shared out one at a time, in turn, to whatever has something left."""
+def _share_out(n: int, sizes: Sequence[int], quotas: Sequence[float]) -> list[int]:
+    """Share n out, no part above its size: one to each by quota, then one by one to whichever lacks most."""
     parts = [0] * len(sizes)
-    while sum(parts) < min(n, sum(sizes)):
-        for i, size in enumerate(sizes):
-            if parts[i] < size and sum(parts) < n:
-                parts[i] += 1
-    return parts
-
-
-def _proportional_parts(sizes: Sequence[int], n: int) -> list[int]:
-    """n shared out by size, largest remainders first; each at least 1 where n reaches so far."""
-    if n <= len(sizes):
-        largest = sorted(range(len(sizes)), key=lambda i: -sizes[i])[:n]
-        return [int(i in largest) for i in range(len(sizes))]
-    exact = [n * size / sum(sizes) for size in sizes]
-    parts = [max(1, int(share)) for share in exact]
-    order = sorted(range(len(sizes)), key=lambda i: parts[i] - exact[i])
-    for i in order * (n // len(order) + 1):
-        if sum(parts) < n and parts[i] < sizes[i]:
-            parts[i] += 1
-    while sum(parts) > n:
-        parts[max(range(len(parts)), key=lambda i: (parts[i] > 1, parts[i] - exact[i]))] -= 1
+    for _ in range(min(n, sum(sizes))):
+        room = (i for i, size in enumerate(sizes) if parts[i] < size)
+        parts[max(room, key=lambda i: (not parts[i], quotas[i] - parts[i]))] += 1
     return parts
 
 
@@ -209,47 +193,29 @@ def _model_rows(
         **({j: [said] for j, said in judges.items()} if len(judges) > 1 else {}),
     }
     rows: list[dict[str, Any]] = []
+
+    def add(person: str, judge: str, metric: str, found: Estimate, n: int, published: Any = None) -> None:
+        names = {"model": model, "people": person, "judges": judge, "metric": metric}
+        values = {"value": found.value, "low": found.low, "high": found.high, "n": n}
+        rows.append(names | values | {"left_out": len(pairs) - n, "published": published})
+
     for person, theirs in left.items():
         for judge, verdicts in right.items():
             found = agreement.compare(theirs, verdicts, seed=seed)
             for metric in agreement.METRICS:
                 printed = _published(model, metric) if judge == "panel" else None
-                estimate = getattr(found, metric)
-                rows.append(_row(model, person, judge, metric, estimate, found.n, found.left_out, printed))
-    for people_name, judge_name, raters in (("people", "", people), ("", "panel", judges)):
+                add(person, judge, metric, getattr(found, metric), found.n, printed)
+    for person, judge, raters in (("people", "", people), ("", "panel", judges)):
         if len(raters) > 1:
             rated = list(raters.values())
             n = sum(sum(v is not None for v in unit) > 1 for unit in zip(*rated, strict=True))
-            alpha = agreement.krippendorff_alpha(rated, seed=seed)
-            rows.append(
-                _row(model, people_name, judge_name, "krippendorff_alpha", alpha, n, len(pairs) - n, None)
-            )
+            add(person, judge, "krippendorff_alpha", agreement.krippendorff_alpha(rated, seed=seed), n)
     return rows
-
-
-def _row(
-    model: str,
-    people: str,
-    judges: str,
-    metric: str,
-    estimate: Estimate,
-    n: int,
-    left_out: int,
-    published: Any,
-) -> dict[str, Any]:
-    values = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-    names = {"model": model, "people": people, "judges": judges, "metric": metric}
-    return {**names, **values, "n": n, "left_out": left_out, "published": published}
 
 
 def _published(model: str, metric: str) -> float | None:
     """The cell of the study's table 4, for the three models it has."""
     printed = figures.table("table4")
-    for paper in figures.models():
-        if (
-            model in (paper.name, paper.paper_name)
-            and paper.paper_name in printed.rows
-            and metric in printed.columns
-        ):
-            return printed.value(paper.paper_name, metric)
-    return None
+    names = [paper.paper_name for paper in figures.models() if model in (paper.name, paper.paper_name)]
+    rows = [name for name in names if name in printed.rows and metric in printed.columns]
+    return printed.value(rows[0], metric) if rows else None

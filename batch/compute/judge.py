@@ -8,8 +8,8 @@ from typing import Any
 from batch.compute.settings import Settings
 from batch.compute.stages import STAGES, Store, digest
 from ccs.heads import Head
-from ccs.judges.labeler import open_labeler
-from ccs.judges.panel import check_refresh, open_panel
+from ccs.judges.labeler import Labeler
+from ccs.judges.panel import Panel, check_refresh
 from ccs.judges.prices import Spending, estimate_table
 from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
@@ -43,13 +43,13 @@ class Judging:
             prices=settings.prices,
         )
         spending = Spending(settings.budget)
-        self.panel = open_panel(
+        self.panel = Panel(
             settings.judges, self.limits, stand_ins={TAGS: TagsJudge(pool, self.tree)}, spending=spending
         )
         self.by_model = None
         self.labeler: dict[str, Any] = {"name": TAGS, "stand_in": True}
         if settings.labeler != TAGS:
-            self.by_model = open_labeler(settings.labeler, self.limits, tree=self.tree, spending=spending)
+            self.by_model = Labeler(settings.labeler, self.limits, tree=self.tree, spending=spending)
             self.labeler = self.by_model.describe()
         self.judges: list[dict[str, Any]] = list(self.panel.describe()["judges"])
         parents = [self.tree.parent(concept) for concept in self.tree.concepts]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ccs.datasets.images import Scan, scan, spread, with_labels
+from ccs.datasets.images import Scan, scan, spread
 from ccs.datasets.sets import ClassificationSet, ImageSet
 from ccs.datasets.table import ImageTable, open_parquet
 from ccs.errors import InputError
@@ -16,12 +16,13 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", 
 
 
 def files(folder: Path, suffixes: frozenset[str] = SUFFIXES) -> list[Path]:
-    """Files of these kinds below `folder`, in the order of their paths, hidden ones left out."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
-    visible = (
-        path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
-    return sorted(visible, key=lambda path: path.relative_to(folder).as_posix())
+    """Return the files of these kinds below `folder` by path, without hidden ones."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    return [
+        path
+        for name, path in sorted(found.items())
+        if path.suffix.lower() in suffixes and "/." not in f"/{name}" and path.is_file()
+    ]
 
 
 def _existing(path: str | Path) -> Path:
@@ -32,31 +33,22 @@ def _existing(path: str | Path) -> Path:
 
 
 def image_set(path: str | Path, max_images: int | None = None) -> ImageSet:
-    """The images of a folder (at any depth), or of a parquet file or folder of them with a column of
-    images.
+    """Return the images of a folder (at any depth), or of a parquet file or a folder of them.
 
-    Of more than `max_images`, evenly spaced ones are taken. InputError if there are none.
+    Of more than `max_images`, evenly spaced ones are taken. Raises InputError if there are none.
     """
     folder = _existing(path)
-    if folder.is_file():
-        return table_images(open_parquet(folder), max_images, source=str(path))
-    paths = files(folder)
-    if not paths and files(folder, frozenset({".parquet"})):
+    paths = [] if folder.is_file() else files(folder)
+    if folder.is_file() or (not paths and files(folder, frozenset({".parquet"}))):
         return table_images(open_parquet(folder), max_images, source=str(path))
     if not paths:
         raise InputError(f"There are no images in {str(path)!r} (looked for {', '.join(sorted(SUFFIXES))}).")
     found = scan_files([paths[index] for index in spread(len(paths), max_images)], folder, str(path))
-    return ImageSet(
-        name=folder.resolve().name,
-        images=found.images,
-        fingerprint=found.fingerprint,
-        source=str(path),
-        skipped=found.skipped,
-    )
+    return ImageSet(name=folder.resolve().name, **found.fields())
 
 
 def scan_files(paths: Sequence[Path], folder: Path, source: str) -> Scan:
-    """The image files below `folder`, checked."""
+    """Check the image files below `folder`."""
     return scan(
         lambda entry: paths[entry].read_bytes(),
         range(len(paths)),
@@ -66,20 +58,14 @@ def scan_files(paths: Sequence[Path], folder: Path, source: str) -> Scan:
 
 
 def scan_column(table: ImageTable, column: str, max_images: int | None, source: str) -> Scan:
-    """The images of one column, checked; evenly spaced rows of more than `max_images`."""
+    """Check the images of one column; of more than `max_images`, evenly spaced ones."""
     return scan(table.encoded(column), spread(len(table), max_images), table.row_name, source)
 
 
 def table_images(table: ImageTable, max_images: int | None = None, *, source: str) -> ImageSet:
-    """The images of a table's first column that holds any, as `image_set`."""
+    """Return the images of a table's first column that holds any, as `image_set` does."""
     found = scan_column(table, table.image_column(), max_images, source)
-    return ImageSet(
-        name=table.name,
-        images=found.images,
-        fingerprint=found.fingerprint,
-        source=source,
-        skipped=found.skipped,
-    )
+    return ImageSet(name=table.name, **found.fields())
 
 
 def classification_set(
@@ -87,13 +73,15 @@ def classification_set(
     *,
     name: str,
     templates: Sequence[str],
-    class_names: Mapping[str, str] | None = None,
+    class_names: Callable[[Sequence[str]], Sequence[str]] | None = None,
     subsets: Mapping[str, Sequence[str]] | None = None,
     max_images: int | None = None,
 ) -> ClassificationSet:
-    """Images in one folder a class. `class_names` renames folders; else "_" and "-" become spaces.
+    """Return images that stand in one folder per class.
 
-    Folders `test` or `val` are entered if there is one. `subsets`: name -> classes, by the folders' names.
+    `class_names` turns folders' names into classes; without it "_" and "-" become spaces. A folder `test` or
+    `val` is entered if there is one. `subsets`: name -> classes, by the folders' names. Raises InputError if
+    there are no images, or not the classes of a subset.
     """
     folder = _existing(path)
     for inner in ("test", "val", "validation"):
@@ -108,16 +96,23 @@ def classification_set(
     found = scan_files(chosen, folder, str(path))
     index = {label: number for number, label in enumerate(folders)}
     labels = np.array([index[chosen[entry].relative_to(folder).parts[0]] for entry in found.kept], np.int64)
-    renamed = class_names or {}
-    classes = tuple(renamed.get(label, label.replace("_", " ").replace("-", " ")) for label in folders)
+    spaced = [label.replace("_", " ").replace("-", " ") for label in folders]
+    classes = tuple(class_names(folders) if class_names else spaced)
     return ClassificationSet(
         name=name,
-        images=found.images,
-        fingerprint=with_labels(found.fingerprint, labels.tolist(), classes),
-        source=str(path),
-        skipped=found.skipped,
         labels=labels,
         classes=classes,
         templates=tuple(templates),
-        subsets={key: tuple(index[label] for label in members) for key, members in (subsets or {}).items()},
+        subsets=subset_indices(name, subsets or {}, folders),
+        **found.fields(labels.tolist(), classes),
     )
+
+
+def subset_indices(
+    name: str, subsets: Mapping[str, Sequence[str]], classes: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """Return the places of each subset's classes. Raises InputError for one that the data lack."""
+    needed = {label for members in subsets.values() for label in members}
+    if missing := sorted(needed - set(classes)):
+        raise InputError(f"{name!r} lacks the classes {', '.join(missing)}, which its subsets need.")
+    return {key: tuple(map(classes.index, members)) for key, members in subsets.items()}

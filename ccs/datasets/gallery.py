@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ccs.datasets import folder, opening, table
-from ccs.datasets.images import Scan, scan, with_labels
+from ccs.datasets.images import Scan, scan
 from ccs.datasets.sets import BiasSet
 from ccs.errors import InputError
 from ccs.paper import figures as paper
@@ -19,11 +19,11 @@ LABELS = "labels.csv"
 
 
 def open_gallery(spec: str) -> BiasSet:
-    """A gallery from a parquet file, a folder of labeled faces, or a set that `ccs.datasets` knows by name.
+    """Open a parquet file, a folder of labeled faces, or a set that `ccs.datasets` knows by name.
 
     A file has a column of images and one or more of `ATTRIBUTES`. A folder has a file labels.csv with a
     column `file` and one column per attribute, or one folder of images per group. Occupations and templates
-    are the study's, K a tenth of the images. InputError for anything else.
+    are the study's, K a tenth of the images. Raises InputError for anything else.
     """
     path = Path(spec).expanduser()
     if path.is_dir():
@@ -37,23 +37,19 @@ def open_gallery(spec: str) -> BiasSet:
         return named
     return BiasSet(
         name=path.resolve().name if path.is_dir() else path.stem,
-        images=found.images,
-        fingerprint=with_labels(found.fingerprint, {name: cells.tolist() for name, cells in groups.items()}),
-        source=str(path),
-        skipped=found.skipped,
         groups=groups,
         k=dict.fromkeys(groups, max(1, len(found.images) // 10)),
         occupations=paper.occupations(),
         templates=paper.templates(),
+        **found.fields({name: cells.tolist() for name, cells in groups.items()}),
     )
 
 
 def _parquet(path: Path) -> tuple[Scan, Mapping[str, np.ndarray]]:
-    rows = table.open_parquet(path) if path.is_file() else None
-    present = rows.columns if rows is not None else ()
-    attributes = {name.replace("_", " "): name for name in ATTRIBUTES if name in present}
-    if rows is None or not attributes:
-        raise InputError(f"{path} is not there, or has none of the columns {', '.join(ATTRIBUTES)}.")
+    rows = table.open_parquet(path)
+    attributes = {name.replace("_", " "): name for name in ATTRIBUTES if name in rows.columns}
+    if not attributes:
+        raise InputError(f"{path} has none of the columns {', '.join(ATTRIBUTES)}.")
     found = folder.scan_column(rows, rows.image_column(), None, str(path))
     kept = list(found.kept)
     return found, {name: np.array(rows.strings(column))[kept] for name, column in attributes.items()}

@@ -1,6 +1,4 @@
-"""Encoded images: how one is decoded, and how a long row of them is checked without keeping any in
-memory.
-"""
+"""Encoded images: decoding one, and checking many of them without keeping any in memory."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import hashlib
 import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -15,7 +14,7 @@ from PIL import Image, ImageOps
 from ccs.datasets.sets import Lazy
 from ccs.errors import InputError
 
-# What Pillow raises for a file that is cut off, corrupt, not a image, or absurdly large.
+# What Pillow raises for a file that is cut off, corrupt, no image, or absurdly large.
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
 
 
@@ -54,19 +53,24 @@ def problem(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a pass over encoded images found: which are good, what they are together, what is wrong with
-    the rest.
-    """
+    """The result of a pass over encoded images: the good ones, their fingerprint, and what ails the rest."""
 
     read: Callable[[int], bytes]
     kept: tuple[int, ...]
     fingerprint: str
+    source: str
     skipped: tuple[str, ...]
 
     @property
     def images(self) -> Lazy[Image.Image]:
         """The good entries, decoded when asked for."""
         return Lazy(lambda entry: decode(self.read(entry)), self.kept)
+
+    def fields(self, *labels: object) -> dict[str, Any]:
+        """Return the fields of an ImageSet but its name. The labels beside the images are hashed too."""
+        fingerprint = with_labels(self.fingerprint, *labels) if labels else self.fingerprint
+        about = {"fingerprint": fingerprint, "source": self.source, "skipped": self.skipped}
+        return {"images": self.images, **about}
 
 
 def scan(
@@ -97,7 +101,7 @@ def scan(
             if skipped
             else f"There are no images in {source!r}."
         )
-    return Scan(read, tuple(kept), total.hexdigest(), tuple(skipped))
+    return Scan(read, tuple(kept), total.hexdigest(), source, tuple(skipped))
 
 
 def spread(count: int, wanted: int | None) -> range | list[int]:

@@ -71,17 +71,11 @@ def _local_table(record: DatasetRecord, local: Path, max_rows: int | None) -> Im
 
 def _plain_folder(record: DatasetRecord, local: Path, max_images: int | None) -> AnySet:
     if record.kind == "classification":
-        names = None
-        if record.names == "wordnet":
-            ids = sorted(
-                {path.relative_to(local).parts[0] for path in folder.files(local) if path.parent != local}
-            )
-            names = dict(zip(ids, wordnet_names(ids), strict=True))
         return folder.classification_set(
             local,
             name=record.name,
             templates=templates(record.templates),
-            class_names=names,
+            class_names=wordnet_names if record.names == "wordnet" else None,
             subsets=record.subsets,
             max_images=max_images,
         )
@@ -123,16 +117,11 @@ def _classes(
     labels = np.array(numbers, np.int64)[list(found.kept)]
     return ClassificationSet(
         name=record.name,
-        images=found.images,
-        fingerprint=with_labels(found.fingerprint, labels.tolist(), names),
-        source=record.address,
-        skipped=found.skipped,
         labels=labels,
         classes=tuple(names),
         templates=templates(record.templates),
-        subsets={
-            key: tuple(names.index(name) for name in members) for key, members in record.subsets.items()
-        },
+        subsets=folder.subset_indices(record.name, record.subsets, names),
+        **found.fields(labels.tolist(), names),
     )
 
 
@@ -159,7 +148,10 @@ def _imagenet_classes() -> dict[str, str]:
 
 
 def wordnet_names(ids: Iterable[str]) -> list[str]:
-    """open_clip's name of each of ImageNet's classes ("n01440764" -> "tench"); InputError for another id."""
+    """Return open_clip's names of ImageNet's classes ("n01440764" -> "tench").
+
+    Raises InputError for another id.
+    """
     known = _imagenet_classes()
     for wordnet_id in ids:
         if wordnet_id not in known:
@@ -190,7 +182,7 @@ def _bias(record: DatasetRecord, table: ImageTable, max_images: int | None) -> B
     if "a1_type" in table.columns:
         return _counterfactuals(record, table, max_images)
     values = {attribute: table.strings(column) for attribute, column in record.groups.items()}
-    return _bias_set(record, _found(record, table, max_images), values, record.address)
+    return _bias_set(record, _found(record, table, max_images), values)
 
 
 def _counterfactuals(record: DatasetRecord, table: ImageTable, max_images: int | None) -> BiasSet:
@@ -213,7 +205,7 @@ def _counterfactuals(record: DatasetRecord, table: ImageTable, max_images: int |
     by_type = [{row["a1_type"]: row["a1"], row["a2_type"]: row["a2"]} for row in rows]
     values = {attribute: [row[attribute] for row in by_type] for attribute in record.groups}
     scanned = _found(record, table, max_images)
-    found = _bias_set(record, scanned, values, record.address)
+    found = _bias_set(record, scanned, values)
     pools = np.array([_occupation(rows[row]) for row in scanned.kept])
     sets = np.array(table.strings("counterfactual_set"))[list(scanned.kept)]
     sizes = {name: int((pools == name).sum()) for name in paper.occupations()}
@@ -260,7 +252,7 @@ def _bias_csv(record: DatasetRecord, local: Path, max_images: int | None) -> Bia
 
     found = scan(read, spread(len(rows), max_images), lambda row: rows[row]["file"], str(local))
     values = {attribute: [row[column] for row in rows] for attribute, column in record.groups.items()}
-    return _bias_set(record, found, values, str(local))
+    return _bias_set(record, found, values)
 
 
 def merge_groups(groups: Iterable[str], definition: Mapping[str, str]) -> list[str]:
@@ -273,7 +265,7 @@ def merge_groups(groups: Iterable[str], definition: Mapping[str, str]) -> list[s
     return found
 
 
-def _bias_set(record: DatasetRecord, found: Scan, values: dict[str, list[str]], where: str) -> BiasSet:
+def _bias_set(record: DatasetRecord, found: Scan, values: dict[str, list[str]]) -> BiasSet:
     groups: dict[str, np.ndarray] = {}
     for attribute, cells in values.items():
         # "race (seven)" keeps the groups as they are.
@@ -281,12 +273,9 @@ def _bias_set(record: DatasetRecord, found: Scan, values: dict[str, list[str]], 
         groups[attribute] = np.array(merged)[list(found.kept)]
     return BiasSet(
         name=record.name,
-        images=found.images,
-        fingerprint=with_labels(found.fingerprint, {key: value.tolist() for key, value in groups.items()}),
-        source=where,
-        skipped=found.skipped,
         groups=groups,
         k=dict(record.k),
         occupations=paper.occupations(),
         templates=paper.templates(),
+        **found.fields({key: value.tolist() for key, value in groups.items()}),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccs.judges.provider import GeneratedProvider, Request, UnscoredError, Usage
+from ccs.judges.provider import GeneratedProvider, Reply, Request, Usage
 
 
 class AnthropicProvider(GeneratedProvider):
@@ -27,7 +27,7 @@ class AnthropicProvider(GeneratedProvider):
             output_config=output,
         )
 
-    def read(self, response: Any) -> tuple[str, Usage]:
+    def read(self, response: Any) -> Reply:
         message = response.to_dict(warnings=False)
         counts = message.get("usage") or {}
         cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
@@ -35,10 +35,6 @@ class AnthropicProvider(GeneratedProvider):
         usage = Usage(sent, counts.get("output_tokens") or 0)
         texts = [str(block.get("text")) for block in message["content"] if block.get("type") == "text"]
         stop = message.get("stop_reason")
-        if stop == "refusal":
-            raise UnscoredError("refusal: the model declined", usage)
-        if stop in ("max_tokens", "model_context_window_exceeded"):
-            raise UnscoredError(f"truncated: after {usage.output_tokens} tokens", usage)
-        if not texts:
-            raise UnscoredError("off-schema: no text in the reply", usage)
-        return "".join(texts), usage
+        refusal = "the model declined" if stop == "refusal" else ""
+        truncated = stop in ("max_tokens", "model_context_window_exceeded")
+        return Reply("".join(texts) if texts else None, usage, refusal, truncated)

@@ -17,14 +17,20 @@ from typing import Any, TypeVar
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
 from ccs.errors import InputError
+from ccs.judges.anthropic import AnthropicProvider
 from ccs.judges.cache import Cache
-from ccs.judges.prices import CostEstimate, Price, Prices, Spending, expected_usage, largest_usage
+from ccs.judges.google import GoogleProvider
+from ccs.judges.openai import CompatibleProvider, OpenAIProvider
+from ccs.judges.prices import CostEstimate, Prices, Spending, expected_usage, largest_usage
 from ccs.judges.provider import Provider, Request, TransientError, UnscoredError, Usage
 from ccs.judges.question import OffSchemaError, parse_reply
 from ccs.judges.settings import JudgeSettings, JudgeSpec
 
 T = TypeVar("T")
 
+_PROVIDERS: dict[str, type[Provider]] = {
+    kind.kind: kind for kind in (OpenAIProvider, AnthropicProvider, GoogleProvider, CompatibleProvider)
+}
 _POLL = 0.2  # seconds between looks at a question that another process is asking
 _INTERRUPTED = "interrupted: before it was asked"
 
@@ -37,32 +43,20 @@ class Answer:
     cause: str = ""
 
 
-@dataclass
-class Tally:
-    """What a run did with one judge: requests sent (including retries), answers found in the cache,
-    requests left unscored, tokens used, US dollars spent (None: price unknown)."""
-
-    judge: str
-    requests: int = 0
-    cached: int = 0
-    unscored: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    dollars: float | None = 0.0
-
-
 class Caller:
-    """One provider during one run. See `open_caller`."""
+    """One model during one run. Raises InputError if a budget is set and the model's price is unknown."""
 
-    def __init__(
-        self, provider: Provider, settings: JudgeSettings, price: Price | None, spending: Spending
-    ) -> None:
-        self.provider = provider
+    def __init__(self, spec: JudgeSpec, settings: JudgeSettings, prices: Prices, spending: Spending) -> None:
+        self.name = spec.name
+        self.price = prices.of(spec.name)
+        if self.price is None and settings.budget is not None:
+            raise InputError(
+                f"No price is known for {spec.name}, so a budget cannot be held; give one in a price table "
+                f"of your own (the known ones are {', '.join(sorted(prices.models))})."
+            )
+        self.provider = _PROVIDERS[spec.provider](spec, settings)
         self.settings = settings
-        self.price = price
         self.spending = spending
-        self.name = provider.spec.name
-        self.tally = Tally(self.name, dollars=None if price is None else 0.0)
         self._next_start = 0.0
         self._paused_until = 0.0
 
@@ -113,12 +107,10 @@ class Caller:
         keys = [self.provider.cache_key(request) for request in requests]
         left = self.unanswered(cache, requests)
         answers = {key: Answer(cache.get(key)) for key in keys if key not in left}
-        self.tally.cached += len(answers)
         if left:
             self._slots = asyncio.Semaphore(self.settings.concurrency)  # belongs to this run's event loop
             settling = [self._settle(cache, key, request, stop) for key, request in left.items()]
             answers |= dict(zip(left, await _finish(settling, stop), strict=True))
-        self.tally.unscored += sum(answer.content is None for answer in answers.values())
         return [answers[key] for key in keys]
 
     async def _settle(self, cache: Cache, key: str, request: Request, stop: asyncio.Event) -> Answer:
@@ -139,7 +131,6 @@ class Caller:
                     try:
                         # Looked up only under the claim: a holder before us may have answered it.
                         if not self._is_refreshed(request) and (known := cache.get(key)) is not None:
-                            self.tally.cached += 1
                             return Answer(known)
                         return Answer(await retrying(self._attempt, cache, key, request, stop))
                     except TransientError as error:
@@ -165,10 +156,9 @@ class Caller:
             raise UnscoredError(f"budget: asking could exceed {self.spending.limit:.2f} dollars")
         spent = most
         try:
-            self.tally.requests += 1
             async with asyncio.timeout(self.settings.timeout):
                 text, usage = await self.provider.send(request)
-            spent = self._count(usage)
+            spent = self._cost(usage)
             answer = parse_reply(text, request.schema)
             cache.put(key, self.name, answer, usage)
             return answer
@@ -185,24 +175,16 @@ class Caller:
             self._paused_until = max(self._paused_until, time.monotonic() + after)
             raise
         except UnscoredError as error:
-            spent = self._count(error.usage)
+            spent = self._cost(error.usage)
             raise
         except InputError:
             spent = 0.0
             raise
         finally:
             self.spending.settle(most, spent)
-            if self.tally.dollars is not None:
-                self.tally.dollars += spent
 
     def _cost(self, usage: Usage) -> float:
         return 0.0 if self.price is None else self.price.cost(usage)
-
-    def _count(self, usage: Usage) -> float:
-        """Add a reply's tokens to the tally and return what it cost."""
-        self.tally.input_tokens += usage.input_tokens
-        self.tally.output_tokens += usage.output_tokens
-        return self._cost(usage)
 
     async def _pace(self, stop: asyncio.Event) -> None:
         """Wait for a turn: starts are spread evenly over the minute, and none falls into a server's pause."""
@@ -211,23 +193,6 @@ class Caller:
             self._next_start = start + 60.0 / self.settings.per_minute
         while not stop.is_set() and (wait := max(start, self._paused_until) - time.monotonic()) > 0:
             await _sleep(wait, stop)
-
-
-def open_caller(spec: JudgeSpec, settings: JudgeSettings, prices: Prices, spending: Spending) -> Caller:
-    """Return the caller of one model. Raises InputError if a budget is set and its price is unknown."""
-    from ccs.judges.anthropic import AnthropicProvider
-    from ccs.judges.google import GoogleProvider
-    from ccs.judges.openai import CompatibleProvider, OpenAIProvider
-
-    price = prices.of(spec.name)
-    if price is None and settings.budget is not None:
-        raise InputError(
-            f"No price is known for {spec.name}, so a budget cannot be held; "
-            f"give one in a price table of your own (the known ones are {', '.join(sorted(prices.models))})."
-        )
-    kinds = (OpenAIProvider, AnthropicProvider, GoogleProvider, CompatibleProvider)
-    provider = {kind.kind: kind for kind in kinds}[spec.provider](spec, settings)
-    return Caller(provider, settings, price, spending)
 
 
 def fingerprint(instructions: str, schema: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ccs.judges.provider import Provider, Request, TransientError, UnscoredError, Usage
+from ccs.judges.provider import Provider, Reply, Request, TransientError, Usage
 
 
 class GoogleProvider(Provider):
@@ -68,22 +68,17 @@ class GoogleProvider(Provider):
             return TransientError(f"broken reply: {error}", sent=True)
         return error
 
-    def read(self, response: Any) -> tuple[str, Usage]:
+    def read(self, response: Any) -> Reply:
         usage = Usage()
         if (counts := response.usage_metadata) is not None:
             output = (counts.candidates_token_count or 0) + (counts.thoughts_token_count or 0)
             usage = Usage(counts.prompt_token_count or 0, output)
         feedback = response.prompt_feedback
         if feedback is not None and feedback.block_reason is not None:
-            raise UnscoredError(f"refusal: prompt blocked ({feedback.block_reason.name})", usage)
+            return Reply(None, usage, f"prompt blocked ({feedback.block_reason.name})", truncated=False)
         candidate = response.candidates[0]
         finish = "STOP" if candidate.finish_reason is None else candidate.finish_reason.name
-        if finish == "MAX_TOKENS":
-            raise UnscoredError(f"truncated: after {usage.output_tokens} tokens", usage)
-        if finish != "STOP":
-            raise UnscoredError(f"refusal: stopped with {finish}", usage)
+        refusal = "" if finish in ("STOP", "MAX_TOKENS") else f"stopped with {finish}"
         parts = (candidate.content.parts if candidate.content is not None else None) or ()
         text = "".join(part.text for part in parts if part.text and not part.thought)
-        if not text:
-            raise UnscoredError("off-schema: no text in the reply", usage)
-        return text, usage
+        return Reply(text or None, usage, refusal, finish == "MAX_TOKENS")

@@ -13,7 +13,7 @@ from typing import Any
 
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.judges.caller import Caller, ask_all, fingerprint, open_caller
+from ccs.judges.caller import Caller, ask_all, fingerprint
 from ccs.judges.prices import CostEstimate, Prices, Spending
 from ccs.judges.provider import Request
 from ccs.judges.question import closed_object, text_names
@@ -37,16 +37,30 @@ _EXAMPLES = 5
 
 
 class Labeler:
-    """One language model that labels heads. See `open_labeler`."""
+    """One language model, "PROVIDER:MODEL" (see JudgeSpec), that labels heads.
+
+    vocabulary: the concepts to choose from, or None for a free answer, whose spelling `tree` settles.
+    spending: shared with a panel, it holds both to one budget. Raises InputError.
+    """
 
     def __init__(
-        self, caller: Caller, vocabulary: Sequence[str] | None, tree: ConceptTree | None, prices: Prices
+        self,
+        spec: str,
+        settings: JudgeSettings | None = None,
+        *,
+        vocabulary: Sequence[str] | None = None,
+        tree: ConceptTree | None = None,
+        spending: Spending | None = None,
     ) -> None:
-        self._caller = caller
+        if vocabulary is not None and (not vocabulary or len(set(vocabulary)) < len(vocabulary)):
+            raise InputError("A labeler's vocabulary must name at least one concept, and each only once.")
+        settings = settings or JudgeSettings()
+        self.prices = Prices.load(settings.prices)
+        spending = spending or Spending(settings.budget)
+        self._caller = Caller(JudgeSpec.parse(spec), settings, self.prices, spending)
         self._tree = tree
-        self.name = caller.name
+        self.name = self._caller.name
         self.vocabulary = None if vocabulary is None else tuple(vocabulary)
-        self.prices = prices
         self.causes: dict[Head, str] = {}
 
     def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, Label]:
@@ -97,27 +111,6 @@ class Labeler:
         """Return the model, the prompt's digest and the vocabulary, for a manifest. No key, no URL."""
         prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": [example.label for example in examples()]})
         return self._caller.describe() | {"prompt": prompt, "vocabulary": self.vocabulary}
-
-
-def open_labeler(
-    spec: str,
-    settings: JudgeSettings | None = None,
-    *,
-    vocabulary: Sequence[str] | None = None,
-    tree: ConceptTree | None = None,
-    spending: Spending | None = None,
-) -> Labeler:
-    """Open a labeler from "PROVIDER:MODEL" (see JudgeSpec). Share `spending` with a panel for one budget.
-
-    vocabulary: the concepts to choose from, or None for a free answer, whose spelling `tree` settles. Raises
-    InputError.
-    """
-    settings = settings or JudgeSettings()
-    if vocabulary is not None and (not vocabulary or len(set(vocabulary)) < len(vocabulary)):
-        raise InputError("A labeler's vocabulary must name at least one concept, and each only once.")
-    prices = Prices.load(settings.prices)
-    spending = spending or Spending(settings.budget)
-    return Labeler(open_caller(JudgeSpec.parse(spec), settings, prices, spending), vocabulary, tree, prices)
 
 
 def worked_examples(head: Head, texts: Sequence[str]) -> list[Example]:

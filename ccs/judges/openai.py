@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.judges.provider import GeneratedProvider, Request, UnscoredError, Usage
+from ccs.judges.provider import GeneratedProvider, Reply, Request, Usage
 
 
 class OpenAIProvider(GeneratedProvider):
@@ -36,21 +36,14 @@ class OpenAIProvider(GeneratedProvider):
             body["temperature"] = self.spec.temperature
         return await self._client.chat.completions.create(**body)
 
-    def read(self, response: Any) -> tuple[str, Usage]:
+    def read(self, response: Any) -> Reply:
         completion = response.to_dict(warnings=False)
         counts = completion.get("usage") or {}
         usage = Usage(counts.get("prompt_tokens") or 0, counts.get("completion_tokens") or 0)
         choice = completion["choices"][0]
-        finish, content = choice.get("finish_reason"), choice["message"].get("content")
-        if refusal := choice["message"].get("refusal"):
-            raise UnscoredError(f"refusal: {refusal}", usage)
-        if finish == "content_filter":
-            raise UnscoredError("refusal: content filter", usage)
-        if finish == "length":
-            raise UnscoredError(f"truncated: after {usage.output_tokens} tokens", usage)
-        if not isinstance(content, str):
-            raise UnscoredError("off-schema: no text in the reply", usage)
-        return content, usage
+        message, finish = choice["message"], choice.get("finish_reason")
+        refusal = message.get("refusal") or ("content filter" if finish == "content_filter" else "")
+        return Reply(message.get("content"), usage, refusal, finish == "length")
 
 
 class CompatibleProvider(OpenAIProvider):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.judges.caller import Answer, Caller, Tally, ask_all, fingerprint, open_caller
+from ccs.judges.caller import Answer, Caller, ask_all, fingerprint
 from ccs.judges.prices import CostEstimate, Prices, Spending
 from ccs.judges.provider import Request
 from ccs.judges.question import (
@@ -22,22 +22,38 @@ from ccs.judges.settings import JudgeSettings, JudgeSpec, parse_panel
 
 
 class Panel:
-    """Judges that answer the same questions. See `open_panel`."""
+    """Judges that answer the same questions, from a line such as "openai,anthropic:claude-haiku-4-5".
 
-    def __init__(self, members: Sequence[Caller | Judge], settings: JudgeSettings, prices: Prices) -> None:
-        self._members = tuple(members)
-        self._callers = [member for member in members if isinstance(member, Caller)]
-        self.settings = settings
-        self.prices = prices
+    spec: judges separated by commas, each PROVIDER:MODEL (see JudgeSpec); "default" is one model from each of
+    the three providers; a name such as "tags" stands for that judge in `stand_ins`. spending: shared with a
+    labeler, it holds both to one budget. Neither keys nor packages are needed until something must be sent.
+    Raises InputError.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        settings: JudgeSettings | None = None,
+        *,
+        stand_ins: Mapping[str, Judge] | None = None,
+        spending: Spending | None = None,
+    ) -> None:
+        self.settings = settings or JudgeSettings()
+        self.prices = Prices.load(self.settings.prices)
+        self.spending = spending or Spending(self.settings.budget)
+        self._members: list[Caller | Judge] = []
+        for each in parse_panel(spec):
+            if isinstance(each, JudgeSpec):
+                self._members.append(Caller(each, self.settings, self.prices, self.spending))
+            elif stand_ins is not None and each in stand_ins:
+                self._members.append(stand_ins[each])
+            else:
+                raise InputError(f"The judge {each} is not available here.")
+        self._callers = [member for member in self._members if isinstance(member, Caller)]
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(member.name for member in self._members)
-
-    @property
-    def tallies(self) -> tuple[Tally, ...]:
-        """What each language model has been asked so far, and what that cost."""
-        return tuple(caller.tally for caller in self._callers)
 
     def judge(self, questions: Sequence[Question]) -> list[list[list[Judgment]]]:
         """Return judgments as [question][judge][text], judges in the panel's order.
@@ -48,15 +64,11 @@ class Panel:
         """
         asked = [question for question in questions if question.texts]
         requests = [judge_request(question) for question in asked]
-        answered = ask_all(self._callers, requests, self.settings.cache) if self._callers else []
-        by_caller = {
-            caller: dict(zip(asked, answers, strict=True))
-            for caller, answers in zip(self._callers, answered, strict=True)
-        }
+        answered = iter(ask_all(self._callers, requests, self.settings.cache) if self._callers else [])
         columns: list[list[list[Judgment]]] = []
         for member in self._members:
             if isinstance(member, Caller):
-                answers = by_caller[member]
+                answers = dict(zip(asked, next(answered), strict=True))
                 columns.append([_judgments(member.name, each, answers.get(each)) for each in questions])
             else:
                 columns.append(member.judge(questions))
@@ -75,33 +87,6 @@ class Panel:
         ]
         prompt = fingerprint(JUDGE_INSTRUCTIONS, judge_schema(1))
         return {"judges": judges, "prompt": prompt, "stand_in": any(judge["stand_in"] for judge in judges)}
-
-
-def open_panel(
-    spec: str,
-    settings: JudgeSettings | None = None,
-    *,
-    stand_ins: Mapping[str, Judge] | None = None,
-    spending: Spending | None = None,
-) -> Panel:
-    """Open a panel from a line such as "openai,anthropic:claude-haiku-4-5,compatible:qwen3@http://host:8000/v1".
-
-    "default" is one model from each of the three providers. A name such as "tags" stands for that judge in
-    `stand_ins`. Share `spending` with a labeler to hold both to one budget. Neither keys nor packages
-    are needed until something must be sent. Raises InputError.
-    """
-    settings = settings or JudgeSettings()
-    prices = Prices.load(settings.prices)
-    spending = spending or Spending(settings.budget)
-    members: list[Caller | Judge] = []
-    for each in parse_panel(spec):
-        if isinstance(each, JudgeSpec):
-            members.append(open_caller(each, settings, prices, spending))
-        elif stand_ins is not None and each in stand_ins:
-            members.append(stand_ins[each])
-        else:
-            raise InputError(f"The judge {each} is not available here.")
-    return Panel(members, settings, prices)
 
 
 def judge_request(question: Question) -> Request:

@@ -53,6 +53,17 @@ class Usage:
                 raise TypeError(f"{count!r} is no number of tokens")
 
 
+@dataclass(frozen=True)
+class Reply:
+    """What an SDK's response says: its text (None if it holds none), why the model refused ("" if it did
+    not), and whether the reply was cut off at the limit on tokens."""
+
+    text: str | None
+    usage: Usage
+    refusal: str
+    truncated: bool
+
+
 class UnscoredError(Exception):
     """There is no answer (refusal, truncation, rejection), and asking again would only be paid for again."""
 
@@ -142,9 +153,16 @@ class Provider(ABC):
         except Exception as error:
             raise self.translate(error) from None
         try:
-            text, usage = self.read(response)
+            reply = self.read(response)
         except (LookupError, TypeError, AttributeError):
             raise TransientError("broken reply: not what the protocol promises", sent=True) from None
+        text, usage = reply.text, reply.usage
+        if reply.refusal:
+            raise UnscoredError(f"refusal: {reply.refusal}", usage)
+        if reply.truncated:
+            raise UnscoredError(f"truncated: after {usage.output_tokens} tokens", usage)
+        if not isinstance(text, str):
+            raise UnscoredError("off-schema: no text in the reply", usage)
         if len(text) > _LONGEST_REPLY:
             raise UnscoredError(f"off-schema: a reply of {len(text):,} characters", usage)
         return text, usage
@@ -166,9 +184,8 @@ class Provider(ABC):
         """Return what an error of the SDK means to a caller; one that is not the SDK's as it is."""
 
     @abstractmethod
-    def read(self, response: Any) -> tuple[str, Usage]:
-        """Return a response's text and tokens. Raises UnscoredError, or LookupError, TypeError or
-        AttributeError where the response is not built as it should be."""
+    def read(self, response: Any) -> Reply:
+        """Read a response. Raises LookupError, TypeError or AttributeError for one of another form."""
 
     def failure(self, status: int, message: object, headers: Mapping[str, str]) -> Exception:
         """Return the exception for an HTTP error status."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ccs.judges.panel import open_panel
+from ccs.judges.panel import Panel
 from ccs.judges.question import Judgment, Question
 from ccs.judges.settings import JudgeSettings
 from tests.support.llm_providers import SERVERS, OpenAIServer
@@ -36,7 +36,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[LLMServer]:
 
 def ask(server: LLMServer, folder: Path, **settings: Any) -> list[Judgment]:
     chosen = JudgeSettings(cache=folder / "judges.sqlite", delay=0.01, max_delay=0.01, retries=2, **settings)
-    ((judgments,),) = open_panel(server.spec, chosen).judge([QUESTION])
+    ((judgments,),) = Panel(server.spec, chosen).judge([QUESTION])
     kept = b"".join(path.read_bytes() for path in folder.iterdir())
     assert KEY.encode() not in kept
     assert all(KEY not in judgment.reason + judgment.cause for judgment in judgments)
@@ -114,14 +114,12 @@ def test_usage_that_lies_opens_no_budget(
 
     honest = server.reply
     monkeypatch.setattr(server, "reply", lambda *given: lying(honest(*given)))
-    panel = open_panel(
-        server.spec, JudgeSettings(tmp_path / "judges.sqlite", delay=0.01, retries=0, budget=5.0)
-    )
+    panel = Panel(server.spec, JudgeSettings(tmp_path / "judges.sqlite", delay=0.01, retries=0, budget=5.0))
     ((judgments,),) = panel.judge([QUESTION])
     assert {judgment.verdict for judgment in judgments} == {None}
     assert "broken reply" in judgments[0].cause
     if server.kind != "compatible":  # free
-        assert all(tally.dollars is not None and 0 < tally.dollars < 5 for tally in panel.tallies)
+        assert 0 < panel.spending.spent < 5
 
 
 def test_a_text_that_gives_orders_is_judged_as_a_text(server: LLMServer, tmp_path: Path) -> None:

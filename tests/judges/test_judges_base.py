@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs.errors import InputError
-from ccs.judges.panel import judge_request, open_panel
+from ccs.judges.panel import Panel, judge_request
 from ccs.judges.prices import Price, Prices
 from ccs.judges.provider import Usage, clean, retry_after
 from ccs.judges.question import (
@@ -90,7 +90,7 @@ def test_no_text_leaves_its_quotes(texts: list[str], label: str) -> None:
 
 def key_of(spec: str, question: Question, **changes: object) -> str:
     settings = JudgeSettings(**changes)  # type: ignore[arg-type]
-    (member,) = open_panel(spec, settings)._members
+    (member,) = Panel(spec, settings)._members
     return member.provider.cache_key(judge_request(question))  # type: ignore[union-attr]
 
 
@@ -143,7 +143,7 @@ def test_specs_are_read() -> None:
 )
 def test_a_spec_amiss_is_explained(spec: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        open_panel(spec)
+        Panel(spec)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_spec_amiss_is_explained(spec: str, words: str) -> None:
 )
 def test_credentials_in_an_address_are_refused_unseen(url: str) -> None:
     with pytest.raises(InputError) as error:
-        open_panel(f"compatible:qwen@{url}")
+        Panel(f"compatible:qwen@{url}")
     assert "hunter2" not in str(error.value)
 
 
@@ -162,7 +162,7 @@ def test_limits_that_make_no_sense_are_refused(field: str) -> None:
 
 
 def test_the_manifest_names_judges_and_prompt_but_no_address() -> None:
-    panel = open_panel("openai:gpt-4o,compatible:qwen@http://secret-host:8000/v1")
+    panel = Panel("openai:gpt-4o,compatible:qwen@http://secret-host:8000/v1")
     description = panel.describe()
     assert [judge["name"] for judge in description["judges"]] == ["openai:gpt-4o", "compatible:qwen"]
     assert description["stand_in"] is False
@@ -206,9 +206,9 @@ def test_a_table_amiss_is_explained(tmp_path: Path, text: str) -> None:
 
 
 def test_a_budget_needs_a_price() -> None:
-    open_panel("openai:unheard-of")
+    Panel("openai:unheard-of")
     with pytest.raises(InputError, match=r"No price is known for openai:unheard-of"):
-        open_panel("openai:unheard-of", JudgeSettings(budget=1.0))
+        Panel("openai:unheard-of", JudgeSettings(budget=1.0))
 
 
 def test_retry_after_is_read_in_every_form() -> None:

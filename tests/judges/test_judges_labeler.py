@@ -11,7 +11,7 @@ import pytest
 
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.judges.labeler import open_labeler, worked_examples
+from ccs.judges.labeler import Labeler, worked_examples
 from ccs.judges.settings import JudgeSettings
 from ccs.paper.figures import examples
 from ccs.texts.labels import Label
@@ -35,18 +35,18 @@ def concept(name: str) -> str:
 
 def test_labels_are_normalized_cached_and_signed(settings: JudgeSettings) -> None:
     with OpenAIServer(name_it) as server:
-        labels = open_labeler(server.spec, settings).label(TEXTS)
+        labels = Labeler(server.spec, settings).label(TEXTS)
         assert labels == {
             Head(0, 1): Label("Colors", "openai:gpt-4o"),
             Head(0, 2): Label("Animals", "openai:gpt-4o"),
         }
-        assert open_labeler(server.spec, settings).label(TEXTS) == labels
+        assert Labeler(server.spec, settings).label(TEXTS) == labels
         assert len(server.asked) == 2
 
 
 def test_five_worked_examples_are_shown(settings: JudgeSettings) -> None:
     with OpenAIServer(name_it) as server:
-        open_labeler(server.spec, settings).label(TEXTS)
+        Labeler(server.spec, settings).label(TEXTS)
         (first, _) = server.asked
     assert first.system.count("\nconcept: ") == 5
     for example in worked_examples(Head(0, 1), TEXTS[Head(0, 1)]):
@@ -71,7 +71,7 @@ def test_a_closed_vocabulary_is_held_to(settings: JudgeSettings) -> None:
     with OpenAIServer(name_it) as server:
         server.acts.append(Act("reply", concept("hues")))
         server.acts.append(Act("reply", concept("beasts")))
-        labeler = open_labeler(server.spec, replace(settings, concurrency=1), vocabulary=["hues", "things"])
+        labeler = Labeler(server.spec, replace(settings, concurrency=1), vocabulary=["hues", "things"])
         labels = labeler.label(TEXTS)
         assert labels[Head(0, 1)].concept == "hues"  # as the vocabulary spells it
         assert labels[Head(0, 2)].concept is None
@@ -95,7 +95,7 @@ def test_a_closed_vocabulary_is_held_to(settings: JudgeSettings) -> None:
 def test_no_label_comes_with_its_cause(settings: JudgeSettings, act: Act, cause: str) -> None:
     with OpenAIServer(name_it) as server:
         server.acts.append(act)
-        labeler = open_labeler(server.spec, settings)
+        labeler = Labeler(server.spec, settings)
         assert labeler.label({Head(0, 1): TEXTS[Head(0, 1)]})[Head(0, 1)] == Label(None, labeler.name)
         assert labeler.causes[Head(0, 1)].startswith(cause)
         assert labeler.label({Head(0, 1): TEXTS[Head(0, 1)]})[Head(0, 1)].concept == "Colors"
@@ -103,14 +103,14 @@ def test_no_label_comes_with_its_cause(settings: JudgeSettings, act: Act, cause:
 
 def test_heads_without_texts_are_not_asked_about(settings: JudgeSettings) -> None:
     with OpenAIServer(name_it) as server:
-        labeler = open_labeler(server.spec, settings)
+        labeler = Labeler(server.spec, settings)
         assert labeler.estimate({Head(0, 0): (), **TEXTS}).requests == 2
         assert labeler.label({Head(0, 0): (), **TEXTS})[Head(0, 0)] == Label(None, labeler.name)
         assert len(server.asked) == 2
 
 
 def test_the_manifest_says_who_labeled_and_how() -> None:
-    described = open_labeler("openai:gpt-4o", vocabulary=["A", "B"]).describe()
+    described = Labeler("openai:gpt-4o", vocabulary=["A", "B"]).describe()
     assert described["name"] == "openai:gpt-4o"
     assert described["stand_in"] is False
     assert described["vocabulary"] == ("A", "B")
@@ -119,6 +119,6 @@ def test_the_manifest_says_who_labeled_and_how() -> None:
 
 def test_a_labeler_amiss_is_explained() -> None:
     with pytest.raises(InputError, match="is not a judge"):
-        open_labeler("gpt-4o")
+        Labeler("gpt-4o")
     with pytest.raises(InputError, match="each only once"):
-        open_labeler("openai", vocabulary=["A", "A"])
+        Labeler("openai", vocabulary=["A", "A"])

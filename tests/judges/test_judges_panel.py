@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from ccs.errors import InputError
-from ccs.judges.panel import check_refresh, judge_request, open_panel
+from ccs.judges.panel import Panel, check_refresh, judge_request
 from ccs.judges.prices import Prices, Spending, estimate_table
 from ccs.judges.question import Judge, Judgment, Question
 from ccs.judges.settings import JudgeSettings
@@ -64,22 +64,19 @@ def test_the_published_scores_come_out_of_a_panel_of_the_three_providers(setting
         servers = [
             stack.enter_context(SERVERS[kind](sort_by_hand)) for kind in ("openai", "anthropic", "google")
         ]
-        panel = open_panel(",".join(server.spec for server in servers), settings)
+        panel = Panel(",".join(server.spec for server in servers), settings)
         answers = panel.judge(questions)
         assert [len(server.asked) for server in servers] == [6, 6, 6]
         assert panel.names == tuple(server.name for server in servers)
     for example, judges in zip(known, answers, strict=True):
         assert [judgments[0].judge for judgments in judges] == list(panel.names)
         assert ccs([[each.verdict for each in judgments] for judgments in judges]) == example.ccs
-    assert [(tally.requests, tally.unscored, tally.input_tokens) for tally in panel.tallies] == [
-        (6, 0, 600)
-    ] * 3
 
 
 def test_stand_ins_and_models_sit_in_one_panel(settings: JudgeSettings) -> None:
     fixed: Judge = Fixed()
     with OpenAIServer() as server:
-        panel = open_panel(f"tags,{server.spec}", settings, stand_ins={"tags": fixed})
+        panel = Panel(f"tags,{server.spec}", settings, stand_ins={"tags": fixed})
         answers = panel.judge([*QUESTIONS[:2], Question("L9.H9", "Empty", ())])
     assert [[[j.verdict for j in each] for each in judges] for judges in answers] == [
         [[True, False], [True, True]],
@@ -87,13 +84,13 @@ def test_stand_ins_and_models_sit_in_one_panel(settings: JudgeSettings) -> None:
         [[], []],
     ]
     assert panel.describe()["stand_in"] is True
-    assert open_panel("tags", settings, stand_ins={"tags": fixed}).judge(QUESTIONS[:1])[0][0][0].verdict
+    assert Panel("tags", settings, stand_ins={"tags": fixed}).judge(QUESTIONS[:1])[0][0][0].verdict
 
 
 def test_equal_questions_of_different_heads_are_one_request(settings: JudgeSettings) -> None:
     twin = replace(QUESTIONS[0], head_key="L5.H5")
     with OpenAIServer() as server:
-        panel = open_panel(server.spec, settings)
+        panel = Panel(server.spec, settings)
         assert panel.estimate([QUESTIONS[0], twin])[0].requests == 1
         first, second = panel.judge([QUESTIONS[0], twin])
         assert first == second
@@ -110,7 +107,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_a_wish_to_wait_holds_for_every_request_of_the_judge(settings: JudgeSettings) -> None:
     with OpenAIServer() as server:
         server.acts.append(Act("status", status=429, headers={"Retry-After": "0.4"}))
-        answers = open_panel(server.spec, replace(settings, concurrency=1)).judge(QUESTIONS[:3])
+        answers = Panel(server.spec, replace(settings, concurrency=1)).judge(QUESTIONS[:3])
         assert all(j.verdict for judges in answers for j in judges[0])
         assert server.asked[1].at - server.asked[0].at >= 0.4
         assert len(server.asked) == 4
@@ -127,22 +124,22 @@ def limits(settings: JudgeSettings, tmp_path: Path) -> JudgeSettings:
 def test_a_budget_stops_before_it_is_exceeded(limits: JudgeSettings) -> None:
     questions = [replace(QUESTIONS[0], label=f"Concept {n}") for n in range(20)]
     with OpenAIServer() as server:
-        panel = open_panel(server.spec, limits)
+        panel = Panel(server.spec, limits)
         causes = [judges[0][0].cause for judges in panel.judge(questions)]
         asked = len(server.asked)
         # 0.2 dollars each, and the most that one can cost (1 dollar) must still fit: (2.5 - 1) / 0.2 = 7.5
         assert asked == 8
-        assert panel.tallies[0].dollars == pytest.approx(0.2 * asked)
+        assert panel.spending.spent == pytest.approx(0.2 * asked)
         assert causes.count("") == asked
         assert set(causes) == {"", "budget: asking could exceed 2.50 dollars"}
-        open_panel(server.spec, replace(limits, budget=None)).judge(questions)
+        Panel(server.spec, replace(limits, budget=None)).judge(questions)
         assert len(server.asked) == 20  # what was paid for was kept
 
 
 def test_a_request_that_may_have_been_paid_counts_against_the_budget(limits: JudgeSettings) -> None:
     with OpenAIServer() as server:
         server.acts.append(Act("cut"))
-        ((judgments,),) = open_panel(server.spec, replace(limits, budget=1.5)).judge(QUESTIONS[:1])
+        ((judgments,),) = Panel(server.spec, replace(limits, budget=1.5)).judge(QUESTIONS[:1])
         assert judgments[0].cause.startswith("budget")
         assert len(server.asked) == 1
 
@@ -169,7 +166,7 @@ def test_a_dry_run_sends_nothing_and_leaves_nothing(
 ) -> None:
     for variable in VARIABLES:
         monkeypatch.delenv(variable)
-    panel = open_panel("default,compatible:qwen@http://localhost:1/v1", settings)
+    panel = Panel("default,compatible:qwen@http://localhost:1/v1", settings)
     estimates = panel.estimate(QUESTIONS)
     assert [(each.questions, each.cached, each.requests) for each in estimates] == [(6, 0, 6)] * 4
     assert all(0 < each.dollars < each.at_most for each in estimates[:3] if each.dollars and each.at_most)
@@ -182,13 +179,13 @@ def test_a_dry_run_sends_nothing_and_leaves_nothing(
 
 def test_an_estimate_counts_what_is_left(settings: JudgeSettings) -> None:
     with OpenAIServer() as server:
-        open_panel(server.spec, settings).judge(QUESTIONS[:4])
-        (left,) = open_panel(server.spec, settings).estimate(QUESTIONS)
+        Panel(server.spec, settings).judge(QUESTIONS[:4])
+        (left,) = Panel(server.spec, settings).estimate(QUESTIONS)
         assert (left.questions, left.cached, left.requests) == (6, 4, 2)
-        (whole,) = open_panel(server.spec, replace(settings, cache=Path("absent"))).estimate(QUESTIONS)
+        (whole,) = Panel(server.spec, replace(settings, cache=Path("absent"))).estimate(QUESTIONS)
         assert left.dollars is not None
         assert whole.dollars == pytest.approx(3 * left.dollars)
-        (anew,) = open_panel(server.spec, replace(settings, refresh=("L0.H0",))).estimate(QUESTIONS)
+        (anew,) = Panel(server.spec, replace(settings, refresh=("L0.H0",))).estimate(QUESTIONS)
         assert (anew.cached, anew.requests) == (3, 3)
 
 
@@ -207,21 +204,21 @@ def test_refresh_asks_a_judge_or_a_head_anew(
 ) -> None:
     with OpenAIServer() as one, SERVERS["compatible"]() as other:
         spec = f"{one.spec},{other.spec}"
-        open_panel(spec, settings).judge(QUESTIONS)
+        Panel(spec, settings).judge(QUESTIONS)
         one.answer = other.answer = lambda user, schema: verdicts(dict.fromkeys(schema["required"], False))
-        anew = open_panel(spec, replace(settings, refresh=refresh)).judge(QUESTIONS)
+        anew = Panel(spec, replace(settings, refresh=refresh)).judge(QUESTIONS)
         assert len(one.asked) + len(other.asked) == 12 + asked
         assert sum(not j[0].verdict for judges in anew for j in judges) == asked
-        assert open_panel(spec, settings).judge(QUESTIONS) == anew  # the new answers took the old ones' place
+        assert Panel(spec, settings).judge(QUESTIONS) == anew  # the new answers took the old ones' place
 
 
 def test_a_refusal_on_refresh_keeps_the_old_answer_for_later(settings: JudgeSettings) -> None:
     with OpenAIServer() as server:
-        before = open_panel(server.spec, settings).judge(QUESTIONS[:1])
+        before = Panel(server.spec, settings).judge(QUESTIONS[:1])
         server.acts.append(Act("refuse"))
-        anew = open_panel(server.spec, replace(settings, refresh=("all",))).judge(QUESTIONS[:1])
+        anew = Panel(server.spec, replace(settings, refresh=("all",))).judge(QUESTIONS[:1])
         assert anew[0][0][0].verdict is None
-        assert open_panel(server.spec, settings).judge(QUESTIONS[:1]) == before
+        assert Panel(server.spec, settings).judge(QUESTIONS[:1]) == before
 
 
 def test_what_to_refresh_must_be_there(settings: JudgeSettings) -> None:
@@ -236,9 +233,9 @@ def test_a_fatal_answer_lets_the_others_end_and_keeps_them(settings: JudgeSettin
         server.acts.append(Act("reply", before=lambda: wait_for(arrived.is_set)))
         server.acts.append(Act("status", status=401, before=arrived.set))
         with pytest.raises(InputError, match="does not accept the key"):
-            open_panel(server.spec, replace(settings, concurrency=2)).judge(QUESTIONS)
+            Panel(server.spec, replace(settings, concurrency=2)).judge(QUESTIONS)
         assert len(server.asked) == 2  # nothing was sent after the refusal of the key
-        open_panel(server.spec, settings).judge(QUESTIONS)
+        Panel(server.spec, settings).judge(QUESTIONS)
         assert len(server.asked) == 7  # the one in flight was kept
 
 
@@ -246,14 +243,14 @@ def test_a_missing_package_is_named_with_the_command(
     settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)  # as Python marks what cannot be imported
-    panel = open_panel("openai", settings)
+    panel = Panel("openai", settings)
     with pytest.raises(InputError, match="pip install openai"):
         panel.judge(QUESTIONS)
 
 
 def test_it_works_inside_a_running_loop(settings: JudgeSettings) -> None:
     with OpenAIServer() as server:
-        panel = open_panel(server.spec, settings)
+        panel = Panel(server.spec, settings)
 
         async def notebook() -> list[list[list[Judgment]]]:
             return panel.judge(QUESTIONS[:1])
@@ -265,12 +262,12 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from ccs.judges.question import Question
-from ccs.judges.panel import open_panel
+from ccs.judges.panel import Panel
 from ccs.judges.settings import JudgeSettings
 spec, cache = sys.argv[1:]
 settings = JudgeSettings(cache=Path(cache), concurrency=1, delay=0.01, retries=0)
 questions = [Question(f"L0.H{n}", f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]
-open_panel(spec, settings).judge(questions)
+Panel(spec, settings).judge(questions)
 """
 
 
@@ -285,9 +282,7 @@ def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(
     settings: JudgeSettings, tmp_path: Path
 ) -> None:
     with OpenAIServer(sort_by_hand) as server:
-        undisturbed = open_panel(server.spec, replace(settings, cache=tmp_path / "new" / "other")).judge(
-            QUESTIONS
-        )
+        undisturbed = Panel(server.spec, replace(settings, cache=tmp_path / "new" / "other")).judge(QUESTIONS)
         server.asked.clear()
         started: list[subprocess.Popen[bytes]] = []
 
@@ -300,7 +295,7 @@ def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(
         assert started[0].wait(120) == -signal.SIGKILL
         assert len(server.asked) == 4
         server.end_hanging()
-        assert open_panel(server.spec, settings).judge(QUESTIONS) == undisturbed
+        assert Panel(server.spec, settings).judge(QUESTIONS) == undisturbed
         answered = [seen.user for seen in server.asked[:3] + server.asked[4:]]
         assert len(answered) == len(set(answered)) == 6  # three before, three after; the fourth got no answer
 
@@ -313,7 +308,7 @@ def test_interrupted_by_the_keyboard_what_is_in_flight_is_kept(settings: JudgeSe
         started.append(start(server, settings))
         assert started[0].wait(120) == -signal.SIGINT
         assert len(server.asked) == 3
-        open_panel(server.spec, settings).judge(QUESTIONS)
+        Panel(server.spec, settings).judge(QUESTIONS)
         assert len(server.asked) == 6
 
 
@@ -333,7 +328,7 @@ def test_two_processes_at_once_ask_each_question_once(settings: JudgeSettings) -
 def test_a_cache_of_an_older_version_still_serves(settings: JudgeSettings) -> None:
     """It had tables of batches, and kept replies as they came, with their fences."""
     question = QUESTIONS[0]
-    caller = open_panel("openai:gpt-4o", settings)._callers[0]
+    caller = Panel("openai:gpt-4o", settings)._callers[0]
     key = caller.provider.cache_key(judge_request(question))
     reply = "```json\n" + verdicts({"text_1": True, "text_2": False}) + "\n```\n"
     with contextlib.closing(sqlite3.connect(settings.cache, isolation_level=None)) as old:
@@ -344,7 +339,7 @@ def test_a_cache_of_an_older_version_still_serves(settings: JudgeSettings) -> No
         old.execute("CREATE TABLE batches (tag TEXT PRIMARY KEY, judge TEXT, id TEXT, created REAL)")
         old.execute("INSERT INTO answers VALUES (?, 'openai:gpt-4o', ?, 1, 2, 3.0)", (key, reply))
         old.execute("PRAGMA user_version = 1")
-    ((judgments,),) = open_panel("openai:gpt-4o", settings).judge([question])
+    ((judgments,),) = Panel("openai:gpt-4o", settings).judge([question])
     assert [judgment.verdict for judgment in judgments] == [True, False]
 
 
@@ -352,6 +347,6 @@ def test_a_file_that_is_no_cache_is_refused(tmp_path: Path, settings: JudgeSetti
     wrong = tmp_path / "notes.txt"
     wrong.write_text("not a database, but long enough to look at\n" * 100)
     with pytest.raises(InputError, match=r"notes\.txt.* cannot be used"):
-        open_panel("openai", replace(settings, cache=wrong)).judge(QUESTIONS)
+        Panel("openai", replace(settings, cache=wrong)).judge(QUESTIONS)
     with pytest.raises(InputError, match="cannot be used"):
-        open_panel("openai", replace(settings, cache=tmp_path)).judge(QUESTIONS)
+        Panel("openai", replace(settings, cache=tmp_path)).judge(QUESTIONS)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from ccs.errors import InputError
-from ccs.judges.panel import open_panel
+from ccs.judges.panel import Panel
 from ccs.judges.question import Judgment, Question
 from ccs.judges.settings import JudgeSettings
 from tests.judges.conftest import KEY, VARIABLES
@@ -28,7 +28,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[LLMServer]:
 
 
 def ask(server: LLMServer, settings: JudgeSettings, question: Question = QUESTION) -> list[Judgment]:
-    ((judgments,),) = open_panel(server.spec, settings).judge([question])
+    ((judgments,),) = Panel(server.spec, settings).judge([question])
     return judgments
 
 
@@ -123,7 +123,7 @@ def test_no_server_at_the_address_is_unscored(server: LLMServer, settings: Judge
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         spec = f"{server.kind}:{server.model}@http://127.0.0.1:{free.getsockname()[1]}"
-        ((judgments,),) = open_panel(spec, settings).judge([QUESTION])
+        ((judgments,),) = Panel(spec, settings).judge([QUESTION])
     assert judgments[0].verdict is None
     assert judgments[0].cause.startswith("connection:")
 
@@ -146,7 +146,7 @@ def test_a_key_reaches_no_error_no_cause_no_log_and_no_table(
     cause = cause_of(server, settings, Act("status", status=400, message=echo))
     assert "[key]" in cause
     server.acts.append(Act("status", status=401, message=echo))
-    panel = open_panel(server.spec, settings)
+    panel = Panel(server.spec, settings)
     with pytest.raises(InputError) as error:
         panel.judge([replace(QUESTION, label="Doors")])
     for text in (cause, str(error.value), repr(error.value.__cause__), caplog.text, repr(panel.describe())):
@@ -185,10 +185,10 @@ def test_effort_and_temperature_are_sent_only_where_given(server: LLMServer, set
     assert "effort" not in plain
     assert "thinking" not in plain
     assert "temperature" not in plain
-    ((judgments,),) = open_panel(f"{server.spec}?effort=low", settings).judge([QUESTION])
+    ((judgments,),) = Panel(f"{server.spec}?effort=low", settings).judge([QUESTION])
     assert len(server.asked) == 2  # another setting, another answer
     assert judgments[0].verdict is True
     assert '"low"' in json.dumps(server.asked[1].body).lower()
     if server.kind != "anthropic":
-        open_panel(f"{server.spec}?temperature=0", settings).judge([QUESTION])
+        Panel(f"{server.spec}?temperature=0", settings).judge([QUESTION])
         assert '"temperature": 0' in json.dumps(server.asked[2].body)

@@ -122,8 +122,8 @@ def test_one_question_is_asked_once() -> None:
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(1, 80))
 def test_parts(sizes: list[int], n: int) -> None:
     for parts in (
-        annotation._equal_parts(sizes, n),
-        annotation._proportional_parts(sizes, min(n, sum(sizes))),
+        annotation._share_out(n, sizes, [0] * len(sizes)),
+        annotation._share_out(n, sizes, [n * size / sum(sizes) for size in sizes]),
     ):
         assert sum(parts) == min(n, sum(sizes))
         assert all(0 <= part <= size for part, size in zip(parts, sizes, strict=True))
