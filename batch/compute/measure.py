@@ -32,7 +32,10 @@ Embeddings = Callable[[int], np.ndarray]
 DRAWS = 2000
 SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces", "world/counterfactuals"}
 """Drawn sets on which every head is also switched off alone; it doubles a set's cost."""
-FURTHER_K_SETS = {"cifar10", "cifar10-jpeg", "cifar100", "world/subjects", "world/colors"}
+FURTHER_K_SETS = {
+    *("cifar10", "cifar10-jpeg", "cifar100", "cifar100-joined"),
+    *("world/subjects", "world/colors"),
+}
 """Sets with plans at further K: those of the study's table 3, and two drawn ones in their place."""
 FURTHER_KINDS = ("high", "low", "random")
 """Plans at a further K: what the study prints (high), and what to hold it against."""

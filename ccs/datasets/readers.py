@@ -26,7 +26,13 @@ AnySet = ImageSet | RetrievalSet
 
 def open_source(record: DatasetRecord, root: Path | None, max_images: int | None) -> AnySet:
     """The set, from a local copy (`root`) or the Hub."""
-    local = _local(record, root)
+    found = _open(record, _local(record, root), max_images)
+    if record.joined and isinstance(found, ClassificationSet):
+        return replace(found, classes=tuple(name.replace(" ", "_") for name in found.classes))
+    return found
+
+
+def _open(record: DatasetRecord, local: Path | None, max_images: int | None) -> ImageSet | RetrievalSet:
     if record.kind == "videos":
         return video.retrieval_set(
             local or hub.video_folder(record),

@@ -18,6 +18,7 @@ class DatasetRecord:
     hub, config, split, revision: where it is on the Hub; without `hub` a local copy is needed.
     image, label: its columns. names: where class names come from: "column" (the table's own), "wordnet", or
     a file of the repository with one name per line. first_word: classes are the first words of these names.
+    joined: the words of a class are joined by underscores.
     renames: class or group -> its name here. templates: a name that `ccs.datasets.templates` knows.
     captions: columns of captions. annotations, frames: the file with captions of videos, frames per video.
     groups: attribute -> column. k: attribute -> cut-off. rows: how many there should be.
@@ -36,6 +37,7 @@ class DatasetRecord:
     label: str = "label"
     names: str = "column"
     first_word: bool = False
+    joined: bool = False
     renames: Mapping[str, str] = field(default_factory=dict)
     templates: str = "plain"
     subsets: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -56,9 +58,10 @@ class DatasetRecord:
         return " ".join(filter(None, (self.hub or "local copy", self.config, self.split, self.revision)))
 
 
+_FIELDS = tomllib.loads(files("ccs.datasets").joinpath("sets.toml").read_text("utf-8"))
 SOURCES: dict[str, DatasetRecord] = {
-    name: DatasetRecord(name=name, **fields)
-    for name, fields in tomllib.loads(files("ccs.datasets").joinpath("sets.toml").read_text("utf-8")).items()
+    name: DatasetRecord(name=name, **{**_FIELDS.get(fields.pop("like", ""), {}), **fields})
+    for name, fields in _FIELDS.items()
 }
 ALIASES = {"imagenet": "imagenet-val", "fairface": "fairface-1.25"}
 

@@ -22,7 +22,12 @@ from ccs.texts import score
 
 LABELS = {"objects": "Objects", "locations": "Locations", "animals": "Animals", "colors": "Colors"}
 DATASETS = {"oxford_pets": "oxford-pets", "imagenet_a": "imagenet-a", "imagenet_r": "imagenet-r"}
-AS_STUDIED = {"cifar10": "cifar10-jpeg", "oxford-pets": "oxford-pets-first-word"}
+AS_STUDIED = {
+    "cifar10": "cifar10-jpeg",
+    "cifar100": "cifar100-joined",
+    "food101": "food101-joined",
+    "oxford-pets": "oxford-pets-first-word",
+}
 """Sets that the study read in a way of its own, and the variant that follows it."""
 
 TABLES = (

@@ -35,7 +35,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def clone(tmp_path: Path) -> Any:
     def make(name: str) -> Path:
-        features, rows = schemas()["oxford-pets" if name.startswith("oxford") else name]
+        features, rows = schemas()[name.removesuffix("-joined").removesuffix("-first-word")]
         return repository(tmp_path / name, registry.source(name), features, rows)
 
     return make
@@ -46,6 +46,7 @@ def clone(tmp_path: Path) -> Any:
     [
         ("cifar10", ("cat", "airplane", "truck"), [3, 0, 9], 18),
         ("cifar100", ("crab", "lawn mower", "aquarium fish"), [2, 3, 1], 18),
+        ("cifar100-joined", ("crab", "lawn_mower", "aquarium_fish"), [2, 3, 1], 18),
         ("food101", ("baby back ribs", "apple pie", "baby back ribs"), [1, 0, 1], 1),
         ("oxford-pets", ("abyssinian", "american bulldog", "american pit bull terrier"), [0, 1, 2], 1),
         ("oxford-pets-first-word", ("abyssinian", "american", "american"), [0, 1, 1], 18),
