@@ -58,7 +58,7 @@ def started() -> dict[str, float]:
 
 
 def in_browser(address: str, clicks: int) -> dict[str, float]:
-    """Seconds until the first page is whole, and of a click on a head with four pictures (the middle)."""
+    """Seconds until the first page is whole, and of a click on a head with four images (the middle)."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -105,7 +105,7 @@ def act(app: Any, session: Any, do: str, head: str) -> None:
 
 
 def server_clicks(name: str, clicks: int) -> dict[str, float]:
-    """Seconds of a click for four drawn pictures, beside a plain forward pass of the model on them."""
+    """Seconds of a click for four drawn images, beside a plain forward pass of the model on them."""
     import torch
 
     from ccs import results
@@ -124,9 +124,9 @@ def server_clicks(name: str, clicks: int) -> dict[str, float]:
             session = opening.open_link(app, {"model": name, "tab": tab, "off": "none"})
             took = [timed(partial(act, app, session, do, str(head))) for head in heads]
             found[f"click in {tab}"] = median(took[2:])
-        from ccs.ui.service.pictures import pictures
+        from ccs.ui.service.images import shown_images
 
-        pixels = model.preprocess([picture.image for picture in pictures(session)])
+        pixels = model.preprocess([image.pixels for image in shown_images(session)])
 
         def plain() -> None:
             with torch.no_grad():

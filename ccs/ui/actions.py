@@ -10,8 +10,8 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.ui.app import App
 from ccs.ui.presets import presets, random_heads
-from ccs.ui.service.pictures import parse_example
-from ccs.ui.service.uploads import MAX_PICTURES, take
+from ccs.ui.service.images import parse_example
+from ccs.ui.service.uploads import MAX_IMAGES, take
 from ccs.ui.session import Session
 from ccs.ui.state import line, parse_int
 
@@ -100,24 +100,22 @@ def _example(app: App, session: Session, fields: Fields) -> None:
 def _upload(app: App, session: Session, fields: Fields) -> None:
     files = fields.get("files") or []
     if not isinstance(files, list) or not files or not all(isinstance(file, Mapping) for file in files):
-        raise InputError("No picture was sent.")
+        raise InputError("No image was sent.")
     good, bad = list(session.uploads), []
     for file in files:
         try:
-            name = line(str(file.get("name", "picture")))[:60]
+            name = line(str(file.get("name", "image")))[:60]
             good.append(take(str(file.get("path", "")), app.uploads, name))
         except InputError as error:
             bad.append(str(error))
-    if len(good) > MAX_PICTURES:
-        bad.append(
-            f"At most {MAX_PICTURES} pictures are kept; the last {len(good) - MAX_PICTURES} were left out."
-        )
-    session.uploads = tuple(good[:MAX_PICTURES])
+    if len(good) > MAX_IMAGES:
+        bad.append(f"At most {MAX_IMAGES} images are kept; the last {len(good) - MAX_IMAGES} were left out.")
+    session.uploads = tuple(good[:MAX_IMAGES])
     session.notices = [*session.notices, *bad]
 
 
 def _remove(app: App, session: Session, fields: Fields) -> None:
-    index = parse_int(fields.get("index"), "picture’s number")
+    index = parse_int(fields.get("index"), "image’s number")
     session.uploads = tuple(p for i, p in enumerate(session.uploads) if i != index)
 
 

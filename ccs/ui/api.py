@@ -67,7 +67,7 @@ class Endpoints:
         template: str = "",
         example: str = "occupations:0",
     ) -> Json:
-        """Zero-shot probabilities of pictures with all heads on (before) and with some off (after).
+        """Zero-shot probabilities of images with all heads on (before) and with some off (after).
 
         pictures: files; none means the drawn `example`, such as occupations:0. classes: one per line or
         separated by commas; empty means the example's own. off: heads such as "L7.H2 L6.H1". template: with
@@ -78,7 +78,7 @@ class Endpoints:
         session = self._session(model, off)
         self._update(session, "example", value=example)
         self._update(session, "classify", classes=classes, template=template)
-        files = (pictures or [])[: uploads.MAX_PICTURES]
+        files = (pictures or [])[: uploads.MAX_IMAGES]
         session.uploads = tuple(uploads.read(Path(path)) for path in files)
         return self._figures(session, "classify")
 

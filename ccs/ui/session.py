@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ccs.annotation import Pair
 from ccs.ui.service.cache import Memory
-from ccs.ui.service.uploads import Picture
+from ccs.ui.service.uploads import InputImage
 from ccs.ui.state import History, State
 
 
@@ -36,7 +36,7 @@ class Session:
     memory: Memory
     history: History = field(default_factory=History)
     click: str = "inspect"
-    uploads: tuple[Picture, ...] = ()
+    uploads: tuple[InputImage, ...] = ()
     notices: list[str] = field(default_factory=list)
     task: Annotation | None = None
     turn: int = 0

@@ -24,7 +24,7 @@ CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "
 GALLERY = SMALL
 FLAGS = (
     *("--no-sandbox", "--disable-gpu"),
-    # A camera that shows a test picture, and no question whether it may be used.
+    # A camera that shows a test image, and no question whether it may be used.
     *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
 )
 

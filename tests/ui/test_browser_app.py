@@ -159,7 +159,7 @@ def test_bias_of_a_typed_occupation(visit: Callable[..., Page]) -> None:
     assert "MaxSkew@7 by gender" in page.inner_text("#region-main")
     assert page.locator(".strip.faces figure").count() == 24
     done(page, lambda: page.click("[data-name=by-occupation] >> text=xqzv"))
-    assert "for “xqzv”" in page.inner_text("[data-name=first-pictures] h3")
+    assert "for “xqzv”" in page.inner_text("[data-name=first-images] h3")
     page.click("text=How it is measured")
     page.select_option("select[name=fault]", "order")
     done(page, lambda: page.click("text=Measure"))

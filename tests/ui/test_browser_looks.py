@@ -1,4 +1,4 @@
-"""The page's looks, and what it gives to take along: light, dark, narrow, saved pictures and tables."""
+"""The page's looks, and what it gives to take along: light, dark, narrow, saved images and tables."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def test_every_figure_is_saved_as_csv_and_png(visit: Callable[..., Page], tab: s
     first.scroll_into_view_if_needed()
     table = saved(page, lambda: first.locator("[data-save=csv]").click()).read_text("utf-8")
     assert table == first.get_attribute("data-csv")
-    picture = Image.open(saved(page, lambda: first.locator("[data-save=png]").click()))
+    image = Image.open(saved(page, lambda: first.locator("[data-save=png]").click()))
     box = first.bounding_box()
-    assert abs(picture.width - 2 * box["width"]) <= 2
-    shades = np.unique(np.asarray(picture.convert("RGB").resize((200, 200))).reshape(-1, 3), axis=0)
+    assert abs(image.width - 2 * box["width"]) <= 2
+    shades = np.unique(np.asarray(image.convert("RGB").resize((200, 200))).reshape(-1, 3), axis=0)
     assert len(shades) > 50  # a figure, not an empty sheet
 
 
@@ -92,8 +92,8 @@ def test_the_grid_is_saved_too(visit: Callable[..., Page]) -> None:
     rows = {row["head"]: row for row in csv.DictReader(io.StringIO(table))}
     assert len(rows) == 24
     assert (rows["L6.H1"]["off"], rows["L6.H2"]["off"], rows["L5.H3"]["CCS"]) == ("1", "0", "")
-    picture = Image.open(saved(page, lambda: page.click(".legend [data-save=png]")))
-    assert picture.width > 700
+    image = Image.open(saved(page, lambda: page.click(".legend [data-save=png]")))
+    assert image.width > 700
 
 
 def test_dark_and_light_by_the_button_and_remembered(visit: Callable[..., Page]) -> None:

@@ -131,7 +131,7 @@ def test_cancel_stops_the_work(visit: Callable[..., Page], monkeypatch: pytest.M
     page.click('[data-head="L4.H1"]')
     page.wait_for_selector(".busy progress")
     done(page, lambda: page.click("[data-cancel]"))
-    assert "Cancelled" in page.inner_text(".notice.bad")
+    assert "Canceled" in page.inner_text(".notice.bad")
     stopped = len(steps)
     done(page, lambda: page.click("text=Undo"))  # and the page goes on
     assert off(page) == "L4.H0"
@@ -159,7 +159,7 @@ def endless(made: tuple[App, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def test_the_rest_is_shown_while_long_work_goes_on(visit: Callable[..., Page], endless: list[int]) -> None:
     page = visit("tab=classify&off=none")
     page.click('nav button[data-value="heads"]')
-    page.wait_for_selector(".busy:has-text('Looking at 300 drawn pictures') progress")
+    page.wait_for_selector(".busy:has-text('Looking at 300 drawn images') progress")
     assert "which takes this model a while" in page.inner_text("#region-main")
     assert page.locator("[data-name^=texts]").count() == 1
     endless.append(1)

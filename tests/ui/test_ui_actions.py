@@ -17,7 +17,7 @@ from ccs.ui.page import opening, page
 from ccs.ui.page.page import act, regions, update
 from ccs.ui.presets import preset_words, presets, published, random_heads
 from ccs.ui.records import ModelRecords
-from ccs.ui.service.pictures import load_example
+from ccs.ui.service.images import load_example
 from ccs.ui.session import Session
 from ccs.ui.views import VIEWS, annotate
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
@@ -30,15 +30,15 @@ def test_the_first_visit_shows_an_effect(app: App) -> None:
     assert session.state.tab == "heads"
     assert session.state.off == app.records("organism").level("high")
     assert session.state.head in session.state.off
-    # The tables say on which drawn pictures the high heads matter most; a link that says more is obeyed.
+    # The tables say on which drawn images the high heads matter most; a link that says more is obeyed.
     table = app.collection.models["organism"].table("pruning")
     rows = table[(table["plan"] == "high") & (table["metric"] == "top1")].sort_values("difference")
     name, _, _ = session.state.example.partition(":")
     assert f"world/{name}" == rows.iloc[0]["dataset"]
-    # Four pictures that the whole model gets right, so that what changes is the heads' doing.
+    # Four images that the whole model gets right, so that what changes is the heads' doing.
     example, model = load_example(session.state.example), app.model_cache.get("organism")
     weights = class_weights(model, example.classes, example.templates)
-    found = (model.embed_images([p.image for p in example.pictures]) @ weights.T).argmax(axis=1)
+    found = (model.embed_images([p.pixels for p in example.images]) @ weights.T).argmax(axis=1)
     assert tuple(example.classes[i] for i in found) == example.answers
     # And the attribute whose MaxSkew in the first gallery changed most.
     table = app.collection.models["organism"].table("bias")
@@ -150,7 +150,7 @@ def test_an_action_that_breaks_half_way_changes_nothing(app: App, monkeypatch: p
 def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session) -> None:
     good, bad = app.uploads / "good.png", app.uploads / "bad.png"
     Image.new("RGB", (30, 30), "red").save(good)
-    bad.write_bytes(b"no picture")
+    bad.write_bytes(b"no image")
     files = [{"path": str(good), "name": "good.png"}, {"path": str(bad), "name": "<b>bad.png"}]
     update(app, session, "upload", {"files": [*files, {"path": "/etc/passwd", "name": "x"}]})
     assert [p.name for p in session.uploads] == ["good.png"]
@@ -219,7 +219,7 @@ def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.Mo
     *_, (_, last) = act(app, session, {"do": "off", "off": ""})
     assert "before and after agree" in last["main"]
     updates = [html for _, html in act(app, None, {"do": "off", "off": ""})]
-    assert any("idle for long" in html.get("top", "") for html in updates)
+    assert any("idle too long" in html.get("top", "") for html in updates)
 
 
 @pytest.mark.parametrize(

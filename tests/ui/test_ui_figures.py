@@ -20,7 +20,7 @@ from ccs.ui.page import opening
 from ccs.ui.page.page import regions
 from ccs.ui.service import top_activating
 from ccs.ui.service.galleries import Galleries
-from ccs.ui.service.pictures import load_example
+from ccs.ui.service.images import load_example
 from ccs.ui.session import Session
 from ccs.ui.views import VIEWS, classify, points
 from ccs.ui.views.base import Figure
@@ -33,7 +33,7 @@ __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 def test_classify_is_the_softmax_of_scaled_cosines(app: App, session: Session, model: Model) -> None:
     classes, found, moved = classify.measure(session, model)
     example = load_example("")
-    images = [picture.image for picture in example.pictures]
+    images = [image.pixels for image in example.images]
     weights = class_weights(model, example.classes, example.templates)
     for off, ours in ((HeadSet(), found.before), (session.state.off, found.after)):
         logits = torch.from_numpy(model.logit_scale * model.embed_images(images, off) @ weights.T)

@@ -1,4 +1,4 @@
-"""Picture files as visitors send them."""
+"""Image files as visitors send them."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def halves(mode: str = "RGB", size: tuple[int, int] = (40, 20)) -> Image.Image:
     ("name", "mode"), [("a.jpg", "CMYK"), ("a.png", "P"), ("a.png", "L"), ("a.webp", "RGB")]
 )
 def test_modes_become_rgb(tmp_path: Path, name: str, mode: str) -> None:
-    picture = uploads.read(saved(tmp_path / name, halves(mode)))
-    assert picture.image.mode == "RGB"
-    assert picture.image.size == (40, 20)
+    image = uploads.read(saved(tmp_path / name, halves(mode)))
+    assert image.pixels.mode == "RGB"
+    assert image.pixels.size == (40, 20)
 
 
 def test_cmyk_keeps_its_colors(tmp_path: Path) -> None:
-    picture = uploads.read(saved(tmp_path / "a.tif", halves("CMYK")))
-    red, blue = (np.array(picture.image.getpixel(at), int) for at in ((5, 10), (35, 10)))
+    image = uploads.read(saved(tmp_path / "a.tif", halves("CMYK")))
+    red, blue = (np.array(image.pixels.getpixel(at), int) for at in ((5, 10), (35, 10)))
     assert red[0] > 200 > red[2]
     assert blue[2] > 200 > blue[0]
-    assert "CMYK" in picture.note
+    assert "CMYK" in image.note
 
 
 def test_sixteen_bits_keep_their_range(tmp_path: Path) -> None:
     ramp = np.linspace(1000, 60000, 50 * 20).astype(np.uint16).reshape(20, 50)
-    picture = uploads.read(saved(tmp_path / "a.png", Image.fromarray(ramp)))
-    levels = np.asarray(picture.image)[..., 0]
+    image = uploads.read(saved(tmp_path / "a.png", Image.fromarray(ramp)))
+    levels = np.asarray(image.pixels)[..., 0]
     assert (levels.min(), levels.max()) == (0, 255)
     assert np.all(np.diff(levels.ravel().astype(int)) >= 0)
 
@@ -54,30 +54,30 @@ def test_sixteen_bits_keep_their_range(tmp_path: Path) -> None:
 def test_transparency_falls_on_white(tmp_path: Path) -> None:
     image = Image.new("RGBA", (10, 10), (0, 0, 0, 0))
     image.putpixel((0, 0), (10, 20, 30, 255))
-    picture = uploads.read(saved(tmp_path / "a.png", image))
-    assert picture.image.getpixel((5, 5)) == (255, 255, 255)
-    assert picture.image.getpixel((0, 0)) == (10, 20, 30)
+    image = uploads.read(saved(tmp_path / "a.png", image))
+    assert image.pixels.getpixel((5, 5)) == (255, 255, 255)
+    assert image.pixels.getpixel((0, 0)) == (10, 20, 30)
 
 
 def test_a_turned_photograph_is_upright(tmp_path: Path) -> None:
     image, exif = halves(), Image.Exif()
     exif[0x0112] = 6  # to be turned by 90 degrees clockwise
-    picture = uploads.read(saved(tmp_path / "a.jpg", image, exif=exif, quality=95))
-    assert picture.image.size == (20, 40)
-    assert picture.image.getpixel((10, 5))[0] > 200  # type: ignore[index]
-    assert "upright" in picture.note
+    image = uploads.read(saved(tmp_path / "a.jpg", image, exif=exif, quality=95))
+    assert image.pixels.size == (20, 40)
+    assert image.pixels.getpixel((10, 5))[0] > 200  # type: ignore[index]
+    assert "upright" in image.note
 
 
 def test_of_an_animation_the_first_frame(tmp_path: Path) -> None:
     frames = [Image.new("RGB", (8, 8), color) for color in ("red", "green", "blue")]
-    picture = uploads.read(saved(tmp_path / "a.gif", frames[0], save_all=True, append_images=frames[1:]))
-    assert picture.image.getpixel((4, 4)) == (255, 0, 0)
-    assert picture.note == "first frame"
+    image = uploads.read(saved(tmp_path / "a.gif", frames[0], save_all=True, append_images=frames[1:]))
+    assert image.pixels.getpixel((4, 4)) == (255, 0, 0)
+    assert image.note == "first frame"
 
 
-def test_large_pictures_are_kept_small(tmp_path: Path) -> None:
-    picture = uploads.read(saved(tmp_path / "a.png", Image.new("RGB", (3000, 1500), "red")))
-    assert picture.image.size == (1024, 512)
+def test_large_images_are_kept_small(tmp_path: Path) -> None:
+    image = uploads.read(saved(tmp_path / "a.png", Image.new("RGB", (3000, 1500), "red")))
+    assert image.pixels.size == (1024, 512)
 
 
 def bomb(path: Path, side: int = 30_000) -> Path:
@@ -101,7 +101,7 @@ def test_bombs_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("data", "words"),
-    [(b"not a picture at all", "not a picture"), (b"", "is empty"), (b"<svg xmlns='x'/>", "not a picture")],
+    [(b"not an image at all", "not an image"), (b"", "is empty"), (b"<svg xmlns='x'/>", "not an image")],
 )
 def test_other_files_are_refused_in_a_sentence(tmp_path: Path, data: bytes, words: str) -> None:
     path = tmp_path / "holiday.jpg"
@@ -131,8 +131,8 @@ def test_an_upload_is_read_and_gone(tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "abc"
     folder.mkdir(parents=True)
     path = saved(folder / "a.png", halves())
-    picture = uploads.take(str(path), tmp_path / "cache", "mine.png")
-    assert picture.name == "mine.png"
+    image = uploads.take(str(path), tmp_path / "cache", "mine.png")
+    assert image.name == "mine.png"
     assert not folder.exists()
 
 
@@ -147,7 +147,7 @@ def test_only_uploads_can_be_claimed(tmp_path: Path) -> None:
     assert secret.exists()
 
 
-def test_pictures_become_data_urls() -> None:
+def test_images_become_data_urls() -> None:
     assert uploads.data_url(halves()).startswith("data:image/png;base64,")
     assert uploads.data_url(halves(size=(400, 300))).startswith("data:image/jpeg;base64,")
     assert len(uploads.data_url(halves(size=(400, 300)), 64)) < len(uploads.data_url(halves(size=(400, 300))))

@@ -16,7 +16,7 @@ from ccs.ui.api import Endpoints
 from ccs.ui.app import App
 from ccs.ui.page import opening
 from ccs.ui.page.page import act, regions
-from ccs.ui.service.pictures import load_example
+from ccs.ui.service.images import load_example
 from ccs.ui.views import VIEWS, charts, classify, points
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
@@ -100,7 +100,7 @@ def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) 
     after = [row["after"] for row in answer["classify"]["rows"]]
     np.testing.assert_allclose(after, classify.measure(session, model)[1].after.ravel(), atol=2e-6)
     file = tmp_path / "a.png"
-    load_example("").pictures[0].image.save(file)
+    load_example("").images[0].pixels.save(file)
     own = ends.classify([str(file)], classes="judge, cook", template="a {}")
     assert [row["class"] for row in own["classify"]["rows"]] == ["judge", "cook"]
     skew = ends.bias("judge, poet", off="L6.H1", gallery=SMALL)

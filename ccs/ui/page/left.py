@@ -9,7 +9,7 @@ from ccs.ui.app import App
 from ccs.ui.html import render as render_template
 from ccs.ui.presets import preset_words, presets
 from ccs.ui.records import HeadRecord, ModelRecords
-from ccs.ui.service.pictures import PAGES, example_names, parse_example, pictures
+from ccs.ui.service.images import PAGES, example_names, parse_example, shown_images
 from ccs.ui.session import Session
 from ccs.ui.state import State
 from ccs.ui.views.base import Figure
@@ -38,7 +38,7 @@ def render(app: App, session: Session) -> Markup:
     current = next((name for name, off in found.items() if off == state.off), "custom")
     listed = [(name, preset_words(name, off)) for name, off in found.items()]
     if current == "custom":
-        listed = [("custom", f"a choice of my own ({len(state.off)})"), *listed]
+        listed = [("custom", f"your own selection ({len(state.off)})"), *listed]
     name, page = parse_example(state.example)
     return render_template(
         "left.html",
@@ -57,7 +57,7 @@ def render(app: App, session: Session) -> Markup:
         current=current,
         n_random=min(len(state.off) or max(1, len(records.level("high"))), len(heads)),
         concepts=[("", "any concept"), *((c, c) for c in records.concepts)],
-        pictures=pictures(session),
+        images=shown_images(session),
         examples=[(f"{n}:0", n) for n in example_names()],
         example=name,
         page=page,

@@ -13,7 +13,7 @@ from ccs.ui.app import App
 from ccs.ui.records import ModelRecords
 from ccs.ui.service import top_activating
 from ccs.ui.service.cache import Memory
-from ccs.ui.service.pictures import example_names, first_right, parse_example
+from ccs.ui.service.images import example_names, first_right, parse_example
 from ccs.ui.session import Session
 from ccs.ui.state import State, from_query, one_of, template
 from ccs.ui.views import VIEWS

@@ -61,7 +61,7 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
     do = str(fields.get("do", ""))
     if session is None:  # the page outlived the session that it had here
         session = open_link(app, {})
-        session.notices = ["This page had been idle for long, so it starts from the beginning."]
+        session.notices = ["This page was idle too long, so it starts over."]
     elif do != "dismiss":
         session.notices = []
     try:
@@ -70,7 +70,7 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
         session.notices = [*session.notices, str(error)]
     except Exception:
         log.exception("the action %r failed", do)
-        words = "Something went wrong with that; the error has been logged. Nothing was changed."
+        words = "That did not work; the error has been logged, and nothing was changed."
         session.notices = [*session.notices, words]
     yield from _answer(app, session)
 
@@ -79,7 +79,7 @@ def cancel(app: App, session: Session | None) -> Update:
     """The page as it was, with a notice."""
     if session is None:
         return None, {"status": status(0, "done")}
-    session.notices = ["Cancelled. What is shown may not be what is chosen now; any click computes it."]
+    session.notices = ["Canceled. What is shown may not match what is chosen; any click computes it."]
     session.turn += 1
     session.shown["top"] = _top(app, session)
     return session, {"top": session.shown["top"], "status": _status(session, "done")}
@@ -187,8 +187,8 @@ def _standing(app: App, name: str) -> list[str]:
     results = app.collection.models.get(name)
     if results is None:
         return [
-            f"There are no tables for {name}, so its heads have no texts and no scores. They can be switched "
-            "off all the same. Compute the tables with: python -m batch.compute"
+            f"There are no tables for {name}, so its heads have no texts and no scores. They can still be "
+            "switched off. Compute the tables with: python -m batch.compute"
         ]
     if name not in shipped() or name not in app.model_cache.loaded():
         return []
@@ -200,5 +200,5 @@ def _standing(app: App, name: str) -> list[str]:
         return []
     return [
         f"The tables of {name} were computed from other weights than those loaded here; texts and scores may "
-        "not fit what the live model does. Compute them again with: python -m batch.compute --force"
+        "not match it. Compute them again with: python -m batch.compute --force"
     ]

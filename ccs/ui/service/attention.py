@@ -11,7 +11,7 @@ DARK = 85  # brightness, of 255, of the patch that gets the least attention
 
 
 def seen(model: Model, image: Image.Image) -> Image.Image:
-    """The picture as the model gets it: resized and cropped, 8 bits a channel."""
+    """The image as the model gets it: resized and cropped, 8 bits a channel."""
     config = model.preprocess_config
     pixels = model.preprocess([image])[0].numpy()
     mean, std = (np.reshape(config[name], (3, 1, 1)) for name in ("mean", "std"))
@@ -20,14 +20,14 @@ def seen(model: Model, image: Image.Image) -> Image.Image:
 
 
 def patches(model: Model, attention: np.ndarray) -> np.ndarray:
-    """The attention of one picture [tokens], CLS first, as the grid of its patches [rows, columns]."""
+    """The attention of one image [tokens], CLS first, as the grid of its patches [rows, columns]."""
     height, width = model.tower.image_size
     columns = round((len(attention[1:]) * width / height) ** 0.5)
     return attention[1:].reshape(-1, columns)
 
 
-def overlay(model: Model, picture: Image.Image, attention: np.ndarray, side: int = 192) -> Image.Image:
-    """The picture (as `seen` gives it) with the patches that get attention lit and the others dimmed.
+def overlay(model: Model, image: Image.Image, attention: np.ndarray, side: int = 192) -> Image.Image:
+    """The image (as `seen` gives it) with the patches that get attention lit and the others dimmed.
 
     attention: [tokens], CLS first. Brightness runs from the least to the most attended patch.
     """
@@ -37,5 +37,5 @@ def overlay(model: Model, picture: Image.Image, attention: np.ndarray, side: int
     mask = Image.fromarray((DARK + (255 - DARK) * levels).astype(np.uint8)).resize(
         (side, side), Image.Resampling.BICUBIC
     )
-    shown = picture.resize((side, side), Image.Resampling.BICUBIC)
+    shown = image.resize((side, side), Image.Resampling.BICUBIC)
     return Image.composite(shown, Image.new("RGB", shown.size, (18, 22, 28)), mask)

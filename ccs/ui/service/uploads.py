@@ -1,4 +1,4 @@
-"""A visitor's picture files: what is accepted, how it is read, and that nothing of it stays on the disk."""
+"""A visitor's image files: what is accepted, how it is read, and that nothing of it stays on the disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ccs.errors import InputError
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_PIXELS = 40_000_000
-MAX_PICTURES = 16
+MAX_IMAGES = 16
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 KEPT_SIDE = 512  # pixels of the shorter side; a model sees 64 to 448
 LONGEST = 2048
@@ -25,31 +25,31 @@ THUMB = 160
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture as it is used: RGB, upright, its shorter side at most 512 px. `note`: what was done to it.
+class InputImage:
+    """An image as it is used: RGB, upright, its shorter side at most 512 px. `note`: what was done to it.
 
     `drawn`: an example of the drawn world, whose name is what it shows.
     """
 
     name: str
-    image: Image.Image
+    pixels: Image.Image
     note: str = ""
     drawn: bool = False
 
     @cached_property
     def key(self) -> str:
         """The same for the same pixels."""
-        header = f"{self.image.size}".encode()
-        return hashlib.sha256(header + self.image.tobytes()).hexdigest()[:16]
+        header = f"{self.pixels.size}".encode()
+        return hashlib.sha256(header + self.pixels.tobytes()).hexdigest()[:16]
 
     @cached_property
     def thumb(self) -> str:
-        """The picture, small, as a `data:` URL."""
-        return data_url(self.image, THUMB)
+        """The image, small, as a `data:` URL."""
+        return data_url(self.pixels, THUMB)
 
 
-def read(path: Path, name: str | None = None) -> Picture:
-    """A picture file, whatever its format says. Raises InputError in one sentence where it cannot be used."""
+def read(path: Path, name: str | None = None) -> InputImage:
+    """An image file, whatever its format says. Raises InputError in one sentence where it cannot be used."""
     name = (name or path.name)[:60]
     size = path.stat().st_size
     if size > MAX_BYTES:
@@ -58,11 +58,11 @@ def read(path: Path, name: str | None = None) -> Picture:
         raise InputError(f"{name} is empty.")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of large pictures; they are refused below
+            warnings.simplefilter("ignore")  # Pillow warns of large images; they are refused below
             with Image.open(path, formats=FORMATS) as file:
                 return _decoded(file, name)
     except UnidentifiedImageError:
-        raise InputError(f"{name} is not a picture; accepted are {', '.join(FORMATS)}.") from None
+        raise InputError(f"{name} is not an image; accepted are {', '.join(FORMATS)}.") from None
     except Image.DecompressionBombError:
         raise InputError(_too_large(name)) from None
     except InputError:
@@ -71,11 +71,11 @@ def read(path: Path, name: str | None = None) -> Picture:
         raise InputError(f"{name} is damaged or cut off and cannot be read.") from None
 
 
-def _decoded(file: Image.Image, name: str) -> Picture:
+def _decoded(file: Image.Image, name: str) -> InputImage:
     if file.width * file.height > MAX_PIXELS:
         raise InputError(_too_large(name))
     if min(file.size) < 1 or max(file.size) > 50 * min(file.size):
-        raise InputError(f"{name} is {file.width} x {file.height} pixels, too narrow to be seen by a model.")
+        raise InputError(f"{name} is {file.width} x {file.height} pixels, too narrow for a model.")
     notes = []
     if getattr(file, "n_frames", 1) > 1:
         notes.append("first frame")
@@ -101,7 +101,7 @@ def _decoded(file: Image.Image, name: str) -> Picture:
     if scale < 1:
         size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
         image = image.resize(size, Image.Resampling.LANCZOS)
-    return Picture(name, image, ", ".join(notes))
+    return InputImage(name, image, ", ".join(notes))
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
@@ -117,7 +117,7 @@ def _too_large(name: str) -> str:
     return f"{name} has more than {MAX_PIXELS // 1_000_000} megapixels."
 
 
-def take(path: str, root: Path, name: str | None = None) -> Picture:
+def take(path: str, root: Path, name: str | None = None) -> InputImage:
     """Read an upload into memory and delete its file, also where it cannot be read.
 
     InputError for a file that is not below `root`, where Gradio puts what visitors send.
@@ -138,7 +138,7 @@ def take(path: str, root: Path, name: str | None = None) -> Picture:
 
 
 def data_url(image: Image.Image, side: int | None = None) -> str:
-    """The picture inside a `data:` URL, so that nothing is fetched; `side` bounds it in pixels."""
+    """The image inside a `data:` URL, so that nothing is fetched; `side` bounds it in pixels."""
     if side is not None and max(image.size) > side:
         image = image.copy()
         image.thumbnail((side, side), Image.Resampling.LANCZOS)

@@ -59,7 +59,7 @@ class About(View):
             for one in _mappings(manifest, "sets")
         ]
         columns = ["set", "kind", "count", "source", "templates"]
-        sets = Figure("sets", "Data sets measured", "pictures or clips", columns, rows)
+        sets = Figure("sets", "Data sets measured", "images or clips", columns, rows)
         return [run, sets] if rows else [run]
 
     def snippet(self, app: App, session: Session) -> str:

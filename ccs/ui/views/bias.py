@@ -82,12 +82,12 @@ class Bias(View):
         gallery = BiasQuery.of(app, session.state).gallery
         name, n = gallery.name, len(gallery.images)
         for share in app.galleries.seen(model, name):
-            yield share, f"Looking at {n} pictures"
+            yield share, f"Looking at {n} images"
         if n >= LARGE and off:
             for share in app.galleries.collect(model, name):
                 yield share, "Collecting direct effects, for instant estimates from now on"
         for share in app.galleries.pruned(model, name, off):
-            yield share, f"Computing the exact answer for {n} pictures with {len(off)} heads off"
+            yield share, f"Computing the exact answer for {n} images with {len(off)} heads off"
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         query, state = BiasQuery.of(app, session.state), session.state
@@ -104,9 +104,7 @@ class Bias(View):
             attributes=[(a, a) for a in query.gallery.groups],
             numbered=list(enumerate(query.occupations)),
             listed=[(o, o) for o in sorted({*query.gallery.occupations, *paper.occupations()})],
-            galleries=[
-                (n, f"{n} ({len(app.galleries.get(n).images)} pictures)") for n in app.galleries.names
-            ],
+            galleries=[(n, f"{n} ({len(app.galleries.get(n).images)} images)") for n in app.galleries.names],
             n_study=len(paper.occupations()),
             n_own=len(query.gallery.occupations) if own else 0,
             **shown,
@@ -150,7 +148,7 @@ def measure(app: App, session: Session, complete: bool = True) -> Measurement | 
         return waiting(session.state.model)
     model, name = app.model_cache.get(session.state.model), query.gallery.name
     if not complete and galleries.known(model, name) is None:
-        return Empty("The pictures are being looked at", "The measurement follows.")
+        return Empty("The images are being looked at", "The measurement follows.")
     exact = complete or galleries.ready(model, name, off)
     before = galleries.base(model, name)
     after = galleries.embeddings(model, name, off) if exact else galleries.estimate(model, name, off)
@@ -220,10 +218,10 @@ def _faces(app: App, found: Measurement) -> Figure:
         for rank, i in enumerate(order, 1)
     ]
     return Figure(
-        "first-pictures",
-        f"First {n} pictures for “{query.occupations[query.row]}”",
+        "first-images",
+        f"First {n} images for “{query.occupations[query.row]}”",
         "rank",
-        ["ranking", "rank", "picture", query.attribute],
+        ["ranking", "rank", "image", query.attribute],
         rows,
         {"strips": strips, "n": n, "pool": len(labels), "drawn": name == "world/faces"},
     )

@@ -18,8 +18,8 @@ from ccs.ui.actions import Action, Fields, change
 from ccs.ui.app import App
 from ccs.ui.html import render
 from ccs.ui.service import attention
-from ccs.ui.service.pictures import SHOWN, embed, load_example, looks, parse_example, pictures, seen
-from ccs.ui.service.uploads import Picture, data_url
+from ccs.ui.service.images import SHOWN, embed, load_example, looks, parse_example, seen, shown_images
+from ccs.ui.service.uploads import InputImage, data_url
 from ccs.ui.session import Session
 from ccs.ui.state import LOOKS, State, one_of, template, texts
 from ccs.ui.views.base import Empty, Figure, View, model_lines, waiting
@@ -31,26 +31,26 @@ TEMPLATES = ("a photo of a {}", "a picture of a {}", "{}")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Probabilities [pictures, classes] with nothing off and with some heads off."""
+    """Probabilities [images, classes] with nothing off and with some heads off."""
 
     before: np.ndarray
     after: np.ndarray
 
 
 def ranks(shares: np.ndarray) -> np.ndarray:
-    """Rank from 1 of every class for every picture; equal probabilities in the classes' order."""
+    """Rank from 1 of every class for every image; equal probabilities in the classes' order."""
     order = np.argsort(-shares, axis=1, kind="stable")
     return np.argsort(order, axis=1, kind="stable") + 1
 
 
 def margin(shares: np.ndarray) -> np.ndarray:
-    """First probability less the second [pictures]; 1 with a single class."""
+    """First probability less the second [images]; 1 with a single class."""
     both = np.sort(shares, axis=1)[:, ::-1]
     return np.asarray(both[:, 0] - both[:, 1]) if both.shape[1] > 1 else both[:, 0]
 
 
 def compare(before: np.ndarray, after: np.ndarray, weights: np.ndarray, scale: float) -> Comparison:
-    """Softmax of scaled cosines of unit embeddings [pictures, d] and unit class weights [classes, d]."""
+    """Softmax of scaled cosines of unit embeddings [images, d] and unit class weights [classes, d]."""
     return Comparison(_softmax(scale * before @ weights.T), _softmax(scale * after @ weights.T))
 
 
@@ -73,7 +73,7 @@ def class_matrix(session: Session, model: Model) -> tuple[tuple[str, ...], np.nd
 
 
 def measure(session: Session, model: Model) -> tuple[tuple[str, ...], Comparison, np.ndarray]:
-    """Classes, probabilities, and the cosine [pictures] between embeddings before and after."""
+    """Classes, probabilities, and the cosine [images] between embeddings before and after."""
     classes, weights = class_matrix(session, model)
     before, after = embed(session, model, [HeadSet(), session.state.off])
     return classes, compare(before, after, weights, model.logit_scale), (before * after).sum(axis=1)
@@ -81,7 +81,7 @@ def measure(session: Session, model: Model) -> tuple[tuple[str, ...], Comparison
 
 @dataclass(frozen=True)
 class Look:
-    """Attention [pictures, tokens] before and after, None where no head is left that could look; `words`
+    """Attention [images, tokens] before and after, None where no head is left that could look; `words`
     say whose."""
 
     words: str
@@ -129,7 +129,7 @@ class Classify(View):
 
     name = "classify"
     title = "Classify"
-    purpose = "What the model answers to pictures, with all heads and without some."
+    purpose = "What the model answers to images, with all heads and without some."
     actions: ClassVar[Mapping[str, Action]] = {
         "classify": _classify,
         "own-classes": _own_classes,
@@ -153,7 +153,7 @@ class Classify(View):
             try:
                 answer = _answers(session, app.model_cache.get(name))
             except InputError as error:
-                answer = Empty("This model cannot answer here", str(error))
+                answer = Empty("This model is not available", str(error))
         return render(
             "views/classify.html",
             state=state,
@@ -173,10 +173,10 @@ class Classify(View):
 
 @dataclass(frozen=True)
 class Answer:
-    """One picture on the page: its images by caption (None where no head is left to look), its first answers
+    """One image on the page: its images by caption (None where no head is left to look), its first answers
     and margins before and after, and (class, shares, ranks) of the classes listed."""
 
-    picture: Picture
+    image: InputImage
     images: tuple[tuple[str, str | None], ...]
     first: tuple[str, str]
     margins: tuple[float, float]
@@ -190,25 +190,25 @@ class Answer:
 
 def _answers(session: Session, model: Model) -> Figure:
     classes, found, similarity = measure(session, model)
-    looked, small, shown = look(session, model), seen(session, model), pictures(session)
+    looked, small, shown = look(session, model), seen(session, model), shown_images(session)
     places = ranks(found.before), ranks(found.after)
     rows, answers = [], []
-    for i, picture in enumerate(shown):
+    for i, image in enumerate(shown):
         each = (one[i].tolist() for one in (found.before, found.after, *places))
         table = list(zip(classes, *each, strict=True))
         rows += [
-            [picture.name, name, round(b, 6), round(a, 6), *places, session.state.off]
+            [image.name, name, round(b, 6), round(a, 6), *places, session.state.off]
             for name, b, a, *places in table
         ]
         first = classes[int(found.before[i].argmax())], classes[int(found.after[i].argmax())]
         listed = sorted((one for one in table if min(one[3:]) <= LISTED), key=lambda one: (one[4], one[3]))
         margins = float(margin(found.before)[i]), float(margin(found.after)[i])
-        answers.append(Answer(picture, _lit(model, small[i], looked, i), first, margins, listed))
+        answers.append(Answer(image, _lit(model, small[i], looked, i), first, margins, listed))
     return Figure(
         "classify",
         "Before and after",
         "probability, %",
-        ["picture", "class", "before", "after", "rank before", "rank after", "heads off"],
+        ["image", "class", "before", "after", "rank before", "rank after", "heads off"],
         rows,
         {
             "answers": answers,
@@ -224,7 +224,7 @@ def _answers(session: Session, model: Model) -> Figure:
 def _lit(
     model: Model, image: Image.Image, looked: Look | None, index: int
 ) -> tuple[tuple[str, str | None], ...]:
-    """Overlays of a picture's attention before and after: captions with `data:` URLs."""
+    """Overlays of an image's attention before and after: captions with `data:` URLs."""
     if looked is None:
         return ()
     both = (("before", looked.before), ("after", looked.after))
@@ -238,10 +238,10 @@ def lines(session: Session) -> str:
     """Lines of a program that classify the visitor's images with `model`, before and after `off`."""
     classes, templates = asked(session.state)
     if session.uploads:
-        names = [picture.name for picture in session.uploads]
+        names = [image.name for image in session.uploads]
         images = (
             "from pathlib import Path\n\nfrom ccs.ui.service.uploads import read  # turns, scales and crops "
-            f"as the page does\n\nimages = [read(Path(name)).image for name in {names!r}]\n"
+            f"as the page does\n\nimages = [read(Path(name)).pixels for name in {names!r}]\n"
         )
     else:
         name, page = parse_example(session.state.example)

@@ -11,7 +11,7 @@ from ccs.model.model import Model
 from ccs.results import queries
 from ccs.ui.html import interval, signed
 from ccs.ui.records import ModelRecords
-from ccs.ui.service.pictures import embed, pictures
+from ccs.ui.service.images import embed, shown_images
 from ccs.ui.session import Session
 from ccs.ui.views import classify
 from ccs.ui.views.base import Figure
@@ -26,15 +26,15 @@ def alone(session: Session, model: Model, head: Head) -> Figure:
     found = classify.compare(before, after, weights, model.logit_scale)
     moved = (before * after).sum(axis=1)
     rows = []
-    for i, picture in enumerate(pictures(session)):
+    for i, image in enumerate(shown_images(session)):
         first, new = int(found.before[i].argmax()), int(found.after[i].argmax())
         shares = (round(float(one[i, first]), 6) for one in (found.before, found.after))
-        rows.append([picture.name, classes[first], *shares, classes[new], round(float(moved[i]), 6)])
+        rows.append([image.name, classes[first], *shares, classes[new], round(float(moved[i]), 6)])
     return Figure(
         "alone",
-        f"{head} alone switched off, on these pictures",
+        f"{head} alone switched off, on these images",
         "probability, %",
-        ["picture", "answer", "before", "after", "answer after", "similarity"],
+        ["image", "answer", "before", "after", "answer after", "similarity"],
         rows,
         of=str(head),
     )

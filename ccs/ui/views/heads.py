@@ -18,7 +18,7 @@ from ccs.ui.html import percent, render
 from ccs.ui.presets import LEVELS
 from ccs.ui.records import HeadRecord, JudgeVerdict
 from ccs.ui.service import attention, top_activating
-from ccs.ui.service.pictures import looks, pictures, seen
+from ccs.ui.service.images import looks, seen, shown_images
 from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session
 from ccs.ui.state import State, parse_int
@@ -103,7 +103,7 @@ class Heads(View):
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
         for model in _described(app, session):
             for share in top_activating.collect(app.top_activating, model):
-                yield share, f"Looking at {top_activating.DRAWN} drawn pictures"
+                yield share, f"Looking at {top_activating.DRAWN} drawn images"
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         state = session.state
@@ -169,7 +169,7 @@ def _card(app: App, session: Session, name: str, head: Head, complete: bool) -> 
             live = _attention(session, model, head), images
         except InputError as error:
             live = (
-                Empty("The model itself is not here", f"{error} What stands here is from its tables."),
+                Empty("The model is not available", f"{error} What is shown is from its tables."),
                 None,
             )
     texts = _texts(record, state.text if first else -1)
@@ -216,22 +216,22 @@ def verdict_word(said: JudgeVerdict) -> str:
 
 def _attention(session: Session, model: Model, head: Head) -> Figure:
     """The head's attention over the visitor's images."""
-    shown, small = pictures(session), seen(session, model)
+    shown, small = shown_images(session), seen(session, model)
     maps = looks(session, model, head.layer, session.state.off)[:, head.head]
     rows = [
-        [picture.name, y, x, round(float(value), 5)]
-        for picture, row in zip(shown, maps, strict=True)
+        [image.name, y, x, round(float(value), 5)]
+        for image, row in zip(shown, maps, strict=True)
         for (y, x), value in np.ndenumerate(attention.patches(model, row))
     ]
     lit = [
-        (picture.name, data_url(attention.overlay(model, image, row)), percent(1 - float(row[0]), 0))
-        for picture, image, row in zip(shown, small, maps, strict=True)
+        (image.name, data_url(attention.overlay(model, pixels, row)), percent(1 - float(row[0]), 0))
+        for image, pixels, row in zip(shown, small, maps, strict=True)
     ]
     return Figure(
         "attention",
         "Where it looks",
         "attention, share of 1",
-        ["picture", "row", "column", "attention"],
+        ["image", "row", "column", "attention"],
         rows,
         {"head": head, "lit": lit},
         of=str(head),
@@ -249,9 +249,8 @@ def _top_activating(app: App, model: Model, record: HeadRecord, complete: bool, 
     found = top_activating.top_activating(app.top_activating, model, record.head, chosen)
     if found is None:
         return Empty(
-            f"Pictures that move {record.head} along “{chosen}”",
-            f"They are looked for among {top_activating.DRAWN} drawn pictures, which takes this model a "
-            "while.",
+            f"Images that move {record.head} along “{chosen}”",
+            f"They are looked for among {top_activating.DRAWN} drawn images, which takes this model a while.",
             again="Look for them",
         )
     names = top_activating.drawn()[0]
@@ -261,9 +260,9 @@ def _top_activating(app: App, model: Model, record: HeadRecord, complete: bool, 
     ]
     return Figure(
         "top-activating",
-        f"Pictures that move it along “{chosen}”",
+        f"Images that move it along “{chosen}”",
         "standard deviations",
-        ["picture", "text", "standard deviations"],
+        ["image", "text", "standard deviations"],
         [[names[i], chosen, round(z, 4)] for i, z in (*found.most, *found.least)],
         {"ends": ends, "drawn": top_activating.DRAWN},
         of=str(record.head),

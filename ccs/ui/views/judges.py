@@ -43,7 +43,7 @@ class Judges(View):
         try:
             figures = session.memory.get(key, lambda: Markup("").join(self.figures(app, session)))
         except InputError as error:
-            return escape(Empty("No judgments", f"{error} Nobody has decided anything yet."))
+            return escape(Empty("No judgments", str(error)))
         task = annotate.figure(annotate.offer(app, session))
         return render("views/judges.html", task=task, figures=figures)
 
@@ -142,9 +142,7 @@ def _scores(records: ModelRecords) -> Figure | None:
         for score in range(records.k + 1)
     ]
     columns = ["CCS", "heads", "share", "by chance"]
-    return Figure(
-        "ccs", "What the verdicts come to", "share of the heads, %", columns, rows, {"k": records.k}
-    )
+    return Figure("ccs", "Heads by CCS", "share of the heads, %", columns, rows, {"k": records.k})
 
 
 def _concepts(table: pd.DataFrame) -> Figure:

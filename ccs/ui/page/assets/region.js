@@ -172,7 +172,7 @@ function save(name, blob) {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 5000);
 }
-async function picture(section) {
+async function screenshot(section) {
   // The figure with its computed styles, drawn through an SVG: what is on the screen is what is saved.
   const box = section.getBoundingClientRect(), copy = section.cloneNode(true);
   const from = [section, ...section.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
@@ -210,7 +210,7 @@ async function copy(text, words) {
 }
 const model = () => document.querySelector('select[data-do="model"]')?.value || "clip";
 
-// -- pictures of one's own -------------------------------------------------------------------------------------
+// -- images of one's own -------------------------------------------------------------------------------------
 async function send(files) {
   const list = [...files].slice(0, 16);
   if (!list.length) return;
@@ -220,7 +220,7 @@ async function send(files) {
     if (file.size > 20 * 2 ** 20) { refused.push(`${file.name} has more than 20 MB.`); continue; }
     try {
       const { path } = await upload(file);
-      sent.push({ path, name: file.name || "picture" });
+      sent.push({ path, name: file.name || "image" });
     } catch { refused.push(`${file.name} could not be sent.`); }
   }
   delete document.body.dataset.busy;
@@ -257,7 +257,7 @@ element.addEventListener("click", async (event) => {
   const data = node.dataset, figure = node.closest("[data-name]");
   if (data.do) { const { do: name, ...rest } = data; act({ ...rest, do: name }); }
   else if (data.save === "csv") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.csv`, new Blob([figure.dataset.csv], { type: "text/csv" }));
-  else if (data.save === "png") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.png`, await picture(figure));
+  else if (data.save === "png") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.png`, await screenshot(figure));
   else if (data.copy === "link") copy(location.href, "The link is copied; it opens this very screen.");
   else if (data.copy === "code") copy(data.code, "The program is copied; it gives the same figures.");
   else if (data.sheet) {

@@ -1,4 +1,4 @@
-"""Pictures of one's own in a browser: uploaded, pasted, dropped, from the camera; and files that are none."""
+"""Images of one's own in a browser: uploaded, pasted, dropped, from the camera; and files that are none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_uploads_good_and_bad(visit: Callable[..., Page], made: tuple[App, str],
     turned, exif = Image.new("RGB", (60, 30), "red"), Image.Exif()
     exif[0x0112] = 6
     turned.save(tmp_path / "turned.jpg", exif=exif)
-    (tmp_path / "text.png").write_text("no picture")
+    (tmp_path / "text.png").write_text("no image")
     noise = np.random.default_rng(0).integers(0, 255, (90, 90, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:5000])
@@ -51,7 +51,7 @@ def test_uploads_good_and_bad(visit: Callable[..., Page], made: tuple[App, str],
     names = ("turned.jpg", "text.png", "cut.png")
     done(page, lambda: page.set_input_files("input[data-files]", [str(tmp_path / name) for name in names]))
     told = page.inner_text(".notice.bad")
-    assert "text.png is not a picture" in told
+    assert "text.png is not an image" in told
     assert "cut.png is damaged or cut off" in told
     assert page.locator(".answer").count() == 1
     size = page.evaluate(
@@ -64,7 +64,7 @@ def test_uploads_good_and_bad(visit: Callable[..., Page], made: tuple[App, str],
 
 
 @pytest.mark.parametrize("kind", ["paste", "drop"])
-def test_pictures_pasted_and_dropped(visit: Callable[..., Page], made: tuple[App, str], kind: str) -> None:
+def test_images_pasted_and_dropped(visit: Callable[..., Page], made: tuple[App, str], kind: str) -> None:
     page = visit("tab=classify&off=L7.H2")
     done(page, lambda: page.evaluate(HAND_OVER, [kind, png()]))
     assert page.locator(".answer").count() == 1
@@ -74,7 +74,7 @@ def test_pictures_pasted_and_dropped(visit: Callable[..., Page], made: tuple[App
     assert left_over(made[0]) == []
 
 
-def test_a_picture_from_the_clipboard_itself(visit: Callable[..., Page]) -> None:
+def test_an_image_from_the_clipboard_itself(visit: Callable[..., Page]) -> None:
     page = visit("tab=classify&off=L7.H2")
     page.evaluate(
         """async data => {
@@ -88,7 +88,7 @@ def test_a_picture_from_the_clipboard_itself(visit: Callable[..., Page]) -> None
     assert page.locator(".answer").count() == 1
 
 
-def test_a_picture_from_the_camera(visit: Callable[..., Page], made: tuple[App, str]) -> None:
+def test_an_image_from_the_camera(visit: Callable[..., Page], made: tuple[App, str]) -> None:
     page = visit("tab=classify&off=L7.H2")
     page.click("[data-camera]")
     page.wait_for_function("document.querySelector('dialog video')?.videoWidth > 0")

@@ -1,4 +1,4 @@
-"""The pictures that a visitor works on: the drawn examples, their classes, and how a model sees them."""
+"""The images that a visitor works on: the drawn examples, their classes, and how a model sees them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.ui.service import attention
-from ccs.ui.service.uploads import Picture
+from ccs.ui.service.uploads import InputImage
 from ccs.ui.session import Session
 from ccs.ui.state import parse_int
 
@@ -25,16 +25,16 @@ PAGES = 25
 
 @dataclass(frozen=True)
 class Example:
-    """Four drawn pictures of a set, with what to ask about them."""
+    """Four drawn images of a set, with what to ask about them."""
 
-    pictures: tuple[Picture, ...]
+    images: tuple[InputImage, ...]
     classes: tuple[str, ...]
     templates: tuple[str, ...]
     answers: tuple[str, ...]
 
 
 def example_names() -> tuple[str, ...]:
-    """The drawn sets that pictures can be taken from; occupations first, which the page opens with."""
+    """The drawn sets that images can be taken from; occupations first, which the page opens with."""
     from ccs.world import sets
 
     names = sets.classification_names()
@@ -52,7 +52,7 @@ def parse_example(example: str) -> tuple[str, int]:
 
 @lru_cache(maxsize=32)
 def load_example(example: str) -> Example:
-    """The four pictures of `occupations:3`, drawn from seeds that training never sees."""
+    """The four images of `occupations:3`, drawn from seeds that training never sees."""
     from ccs.world import sets
 
     name, page = parse_example(example)
@@ -61,37 +61,37 @@ def load_example(example: str) -> Example:
     indices = [(page * SHOWN + i) * 7 % len(whole.images) for i in range(SHOWN)]
     answers = tuple(whole.classes[whole.labels[i]] for i in indices)
     shown = tuple(
-        Picture(answer, whole.images[i], drawn=True) for i, answer in zip(indices, answers, strict=True)
+        InputImage(answer, whole.images[i], drawn=True) for i, answer in zip(indices, answers, strict=True)
     )
     return Example(shown, whole.classes, whole.templates, answers)
 
 
 def first_right(model: Model, name: str) -> int:
-    """The first page of a set whose pictures the whole model names rightly; 0 if there is none."""
+    """The first page of a set whose images the whole model names rightly; 0 if there is none."""
     for page in range(PAGES):
         example = load_example(f"{name}:{page}")
         weights = class_weights(model, example.classes, example.templates)
-        found = (model.embed_images([p.image for p in example.pictures]) @ weights.T).argmax(axis=1)
+        found = (model.embed_images([p.pixels for p in example.images]) @ weights.T).argmax(axis=1)
         if [example.classes[i] for i in found] == list(example.answers):
             return page
     return 0
 
 
-def pictures(session: Session) -> tuple[Picture, ...]:
-    """The visitor's own pictures, or the example where there are none."""
-    return session.uploads or load_example(session.state.example).pictures
+def shown_images(session: Session) -> tuple[InputImage, ...]:
+    """The visitor's own images, or the example where there are none."""
+    return session.uploads or load_example(session.state.example).images
 
 
 def trunk(session: Session, model: Model) -> Trunk:
-    """The pictures' activations below the first prunable layer; made once for the same pictures."""
-    shown = pictures(session)
+    """The images' activations below the first prunable layer; made once for the same images."""
+    shown = shown_images(session)
     key = ("trunk", model.weights_hash, tuple(p.key for p in shown))
-    return session.memory.get(key, lambda: model.trunk([p.image for p in shown]))
+    return session.memory.get(key, lambda: model.trunk([p.pixels for p in shown]))
 
 
 def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:
-    """Embeddings [plans, pictures, d] of the visitor's pictures; what was computed before is not again."""
-    shown = pictures(session)
+    """Embeddings [plans, images, d] of the visitor's images; what was computed before is not again."""
+    shown = shown_images(session)
     key = tuple(p.key for p in shown)
     start = trunk(session, model)
 
@@ -103,15 +103,15 @@ def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarra
 
 
 def looks(session: Session, model: Model, layer: int, off: HeadSet) -> np.ndarray:
-    """Attention [pictures, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
+    """Attention [images, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
     below = HeadSet(head for head in off if head.layer < layer)
-    key = ("attention", model.weights_hash, tuple(p.key for p in pictures(session)), layer, below)
+    key = ("attention", model.weights_hash, tuple(p.key for p in shown_images(session)), layer, below)
     start = trunk(session, model)
     return session.memory.get(key, lambda: model.tower.attention(start, layer, below).cpu().numpy())
 
 
 def seen(session: Session, model: Model) -> tuple[Image.Image, ...]:
-    """The visitor's pictures as the model gets them."""
-    shown = pictures(session)
+    """The visitor's images as the model gets them."""
+    shown = shown_images(session)
     key = ("seen", model.weights_hash, tuple(p.key for p in shown))
-    return session.memory.get(key, lambda: tuple(attention.seen(model, p.image) for p in shown))
+    return session.memory.get(key, lambda: tuple(attention.seen(model, p.pixels) for p in shown))
