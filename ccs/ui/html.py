@@ -42,12 +42,13 @@ def interval(value: float, low: float, high: float, digits: int = 2) -> Markup:
 def _environment() -> Environment:
     found = Environment(
         loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
+        autoescape=lambda name: not (name or "").endswith(".txt"),  # of programs
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     found.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
+    found.filters["repr"] = repr
     parts = found.get_template("parts.html").module
     found.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}
     return found
@@ -59,3 +60,8 @@ _ENVIRONMENT = _environment()
 def render(template: str, **values: Any) -> Markup:
     """A template of `page/templates` with these values; the macros of parts.html need no import there."""
     return Markup(_ENVIRONMENT.get_template(template).render(values))
+
+
+def program(name: str, **values: Any) -> str:
+    """Lines of a program, for "Copy as Python": a template of `page/templates/programs`."""
+    return _ENVIRONMENT.get_template(f"programs/{name}.txt").render(values) + "\n"

@@ -47,8 +47,9 @@ class About(View):
             flat(manifest),
             {
                 "source": app.collection.source,
-                "facts": _facts(manifest),
-                "absent": _mappings(manifest, "absent"),
+                "manifest": manifest,
+                "worst": max(_numbers(manifest.get("largest_error")), default=None),
+                "seconds": sum(_numbers(manifest.get("measured", {}).get("seconds"))),
             },
         )
         rows = [
@@ -56,7 +57,7 @@ class About(View):
                 *(one.get(name) for name in ("name", "kind", "count", "source")),
                 _plain(one.get("templates") or []),
             ]
-            for one in _mappings(manifest, "sets")
+            for one in manifest.get("sets", ())
         ]
         columns = ["set", "kind", "count", "source", "templates"]
         sets = Figure("sets", "Data sets measured", "images or clips", columns, rows)
@@ -64,39 +65,6 @@ class About(View):
 
     def snippet(self, app: App, session: Session) -> str:
         return run_program(app, session.state.model)
-
-
-def _mappings(manifest: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    return [one for one in manifest.get(name) or () if isinstance(one, Mapping)]
-
-
-def _facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that a reader asks for first."""
-    model, texts, images = (manifest.get(name, {}) for name in ("model", "texts", "images"))
-    versions, settings = manifest.get("versions", {}), manifest.get("settings", {})
-    errors, seconds = manifest.get("largest_error", {}), manifest.get("measured", {}).get("seconds", {})
-    worst = max(_numbers(errors), default=None)
-    total = sum(_numbers(seconds))
-    judges = [
-        f"{judge['name']}{' (stand-in)' if judge.get('stand_in') else ''}"
-        for judge in manifest.get("judges", ())
-    ]
-    return {
-        "made": manifest.get("created"),
-        "model": f"{model.get('name')}: {model.get('architecture')}, {model.get('layers')} layers of "
-        f"{model.get('heads_a_layer')} heads",
-        "weights": f"SHA-256 {str(model.get('weights_hash'))[:16]}…",
-        "texts": f"{texts.get('count')} of the pool {texts.get('name')}",
-        "images": f"{images.get('count')} of {images.get('name')}: {images.get('source')}",
-        "labeler and judges": f"{manifest.get('labeler', {}).get('name')}; {', '.join(judges)}",
-        "texts per head (K)": ", ".join(str(k) for k in (settings.get("k"), *settings.get("further_k", ()))),
-        "largest error": "not recorded"
-        if worst is None
-        else f"{worst:.1e}, fast path against slow reference",
-        "time": f"{total:.0f} seconds" if total else "not recorded",
-        "version": f"clip-ccs {versions.get('clip-ccs', '?')}, PyTorch {versions.get('torch', '?')}, Python "
-        f"{versions.get('python', '?')}",
-    }
 
 
 def _numbers(values: Any) -> list[float]:

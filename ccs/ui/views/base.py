@@ -18,7 +18,7 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.ui.actions import Action
 from ccs.ui.app import App
-from ccs.ui.html import render
+from ccs.ui.html import program, render
 from ccs.ui.session import Session
 from ccs.ui.state import State
 
@@ -123,19 +123,11 @@ class View(ABC):
         """A program that prints what the screen shows; InputError where there is nothing to print."""
 
 
-def model_lines(model: str, off: object) -> str:
-    """Lines of a program that load a model as `model` and heads as `off`."""
-    return f"import ccs\n\nmodel = ccs.load({model!r})\noff = ccs.HeadSet.parse({str(off)!r})\n"
-
-
 def run_lines(app: App, model: str) -> str:
     """Lines of a program that read the tables of a model as `run`; InputError where there are none."""
     found = app.collection.models.get(model)
     if found is None:
         raise InputError(f"There are no tables for {model}.")
-    if hub := re.search(_ADDRESS, app.collection.source):
-        return f"from ccs import results\n\nrun = results.load({hub[0]!r}).models[{model!r}]\n"
-    if found.folder.parent == results.PRECOMPUTED:
-        return f"from ccs import results\n\nrun = results.load().models[{model!r}]\n"
-    read = f"run = results.read(Path({str(found.folder)!r}))\n"
-    return f"from pathlib import Path\n\nfrom ccs import results\n\n{read}"
+    hub = re.search(_ADDRESS, app.collection.source)
+    shipped = hub or found.folder.parent == results.PRECOMPUTED
+    return program("run", model=model, address=hub and hub[0], folder="" if shipped else str(found.folder))

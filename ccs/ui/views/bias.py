@@ -15,11 +15,11 @@ from ccs.measures.bias import BiasResult
 from ccs.paper import figures as paper
 from ccs.ui.actions import Action
 from ccs.ui.app import App
-from ccs.ui.html import render
+from ccs.ui.html import program, render
 from ccs.ui.service.galleries import DRAWN
 from ccs.ui.session import Session
 from ccs.ui.state import State
-from ccs.ui.views.base import Empty, Figure, View, model_lines, waiting
+from ccs.ui.views.base import Empty, Figure, View, waiting
 from ccs.ui.views.bias_query import (
     DRAWS,
     BiasQuery,
@@ -117,28 +117,11 @@ class Bias(View):
         return figures
 
     def snippet(self, app: App, session: Session) -> str:
-        query = BiasQuery.of(app, session.state)
+        query, state = BiasQuery.of(app, session.state), session.state
         name = query.gallery.name
-        if spec := app.galleries.specs.get(name):
-            gallery = f"from ccs.datasets.gallery import open_gallery\n\ngallery = open_gallery({spec!r})\n"
-        elif name in DRAWN:
-            gallery = f"from ccs.world import sets\n\ngallery = sets.bias_set({DRAWN[name]!r})\n"
-        else:
-            gallery = f"gallery = ...  # the labeled images of {name}, a ccs.datasets.BiasSet\n"
-        fault = f", fault={query.fault!r}" if query.fault else ""
-        return model_lines(session.state.model, session.state.off) + (
-            "\nfrom ccs.measures import bias\nfrom ccs.measures.accuracy import class_weights\n"
-            f"{gallery}occupations = {list(query.occupations)!r}\n"
-            f"texts = class_weights(model, occupations, {list(query.templates)!r})\n"
-            "images = [gallery.images[i] for i in range(len(gallery.images))]\n"
-            "plans = model.embed_images(images, [ccs.HeadSet(), off])\n"
-            f"before, after = bias.measure_plans(plans, texts, gallery.groups[{query.attribute!r}], "
-            f"{query.k}, target={query.target!r}{fault}, draws={DRAWS})\n"
-            'for name, result in (("before", before), ("after", after)):\n'
-            '    print(name, result.max_skew.mean, "chance", result.max_skew.chance_mean)\n'
-            "    for occupation, value in zip(occupations, result.max_skew.values):\n"
-            '        print(name, f"{occupation} {value:.4f}")\n'
-        )
+        spec, drawn = app.galleries.specs.get(name), DRAWN.get(name)
+        rest = program("bias", query=query, spec=spec, drawn=drawn, draws=DRAWS)
+        return program("model", model=state.model, off=state.off) + rest
 
 
 def measure(app: App, session: Session, complete: bool = True) -> Measurement | Empty:

@@ -16,13 +16,13 @@ from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change
 from ccs.ui.app import App
-from ccs.ui.html import render
+from ccs.ui.html import program, render
 from ccs.ui.service import attention
 from ccs.ui.service.images import SHOWN, embed, load_example, looks, parse_example, seen, shown_images
 from ccs.ui.service.uploads import InputImage, data_url
 from ccs.ui.session import Session
 from ccs.ui.state import LOOKS, State, one_of, template, texts
-from ccs.ui.views.base import Empty, Figure, View, model_lines, waiting
+from ccs.ui.views.base import Empty, Figure, View, waiting
 
 LISTED = 5  # classes per image, before and after
 SIDE = 128  # pixels of an attention overlay
@@ -168,7 +168,7 @@ class Classify(View):
         return [_answers(session, app.model_cache.get(session.state.model))]
 
     def snippet(self, app: App, session: Session) -> str:
-        return model_lines(session.state.model, session.state.off) + lines(session)
+        return program("model", model=session.state.model, off=session.state.off) + lines(session)
 
 
 @dataclass(frozen=True)
@@ -237,28 +237,13 @@ def _lit(
 def lines(session: Session) -> str:
     """Lines of a program that classify the visitor's images with `model`, before and after `off`."""
     classes, templates = asked(session.state)
-    if session.uploads:
-        names = [image.name for image in session.uploads]
-        images = (
-            "from pathlib import Path\n\nfrom ccs.ui.service.uploads import read  # turns, scales and crops "
-            f"as the page does\n\nimages = [read(Path(name)).pixels for name in {names!r}]\n"
-        )
-    else:
-        name, page = parse_example(session.state.example)
-        images = (
-            f"from ccs.world import sets\n\ndrawn = sets.classification_set({name!r})\n"
-            f"images = [drawn.images[i * 7 % len(drawn.images)] for i in range({page * SHOWN}, "
-            f"{(page + 1) * SHOWN})]\n"
-        )
-    return (
-        "\nimport numpy as np\nfrom ccs.measures.accuracy import class_weights\n"
-        f"{images}classes = {list(classes)!r}\n"
-        f"weights = class_weights(model, classes, {list(templates)!r})\n"
-        'for name, heads in (("before", ccs.HeadSet()), ("after", off)):\n'
-        "    logits = model.logit_scale * model.embed_images(images, heads) @ weights.T\n"
-        "    shares = np.exp(logits - logits.max(axis=1, keepdims=True))\n"
-        "    shares /= shares.sum(axis=1, keepdims=True)\n"
-        "    for row in shares:\n"
-        "        best = row.argsort()[::-1][:5]\n"
-        '        print(name, ", ".join(f"{classes[i]} {row[i]:.4f}" for i in best))\n'
+    name, page = parse_example(session.state.example)
+    return program(
+        "classify",
+        uploads=[image.name for image in session.uploads],
+        example=name,
+        first=page * SHOWN,
+        last=(page + 1) * SHOWN,
+        classes=classes,
+        templates=templates,
     )

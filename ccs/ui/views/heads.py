@@ -14,7 +14,7 @@ from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, parse_heads, set_model
 from ccs.ui.app import App
-from ccs.ui.html import percent, render
+from ccs.ui.html import percent, program, render
 from ccs.ui.presets import LEVELS
 from ccs.ui.records import HeadRecord, JudgeVerdict
 from ccs.ui.service import attention, top_activating
@@ -23,7 +23,7 @@ from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session
 from ccs.ui.state import State, parse_int
 from ccs.ui.views import classify, effects
-from ccs.ui.views.base import Empty, Figure, View, model_lines, run_lines, waiting
+from ccs.ui.views.base import Empty, Figure, View, run_lines, waiting
 
 Part = Figure | Empty | None
 
@@ -138,13 +138,10 @@ class Heads(View):
 
     def snippet(self, app: App, session: Session) -> str:
         head, state = session.state.head, session.state
+        model = program("model", model=state.model, off=state.off if head is None else head)
         if head is None:
-            return model_lines(state.model, state.off) + classify.lines(session)
-        texts = (
-            f'texts = run.table("spans").query("layer == {head.layer} and head == {head.head}")\n'
-            'for row in texts.itertuples():\n    print(row.rank + 1, row.text, f"{row.share:.1%}")\n\n'
-        )
-        return run_lines(app, state.model) + texts + model_lines(state.model, head) + classify.lines(session)
+            return model + classify.lines(session)
+        return run_lines(app, state.model) + program("texts", head=head) + model + classify.lines(session)
 
 
 def _described(app: App, session: Session) -> list[Model]:

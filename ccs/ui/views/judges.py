@@ -13,7 +13,7 @@ from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.measures import agreement
 from ccs.ui.app import App
-from ccs.ui.html import render
+from ccs.ui.html import program, render
 from ccs.ui.records import ModelRecords
 from ccs.ui.session import Session
 from ccs.ui.views import annotate
@@ -68,11 +68,7 @@ class Judges(View):
 
 def run_program(app: App, model: str) -> str:
     """A program that prints what each judge said, and where the tables come from."""
-    return run_lines(app, model) + (
-        'for name, said in run.table("judgments").groupby("judge")["verdict"]:\n'
-        '    print(name, len(said), f"says yes {said.mean():.1%}, unscored {said.isna().mean():.1%}")\n'
-        'print(run.manifest["created"], run.manifest["model"], run.manifest["versions"])\n'
-    )
+    return run_lines(app, model) + program("judges")
 
 
 def verdicts(table: pd.DataFrame) -> Verdicts:

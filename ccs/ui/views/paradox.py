@@ -12,7 +12,7 @@ from ccs.plans import PlanName
 from ccs.results import queries
 from ccs.ui.actions import Action, Fields, change, parse_heads, set_model, set_off
 from ccs.ui.app import App
-from ccs.ui.html import render
+from ccs.ui.html import program, render
 from ccs.ui.session import Session
 from ccs.ui.state import SETS, State, line, one_of
 from ccs.ui.views.base import Empty, Figure, View, run_lines
@@ -94,21 +94,9 @@ class Paradox(View):
         table, column = ("pruning", "subset") if metric == "top1" else ("retrieval", "direction")
         quality = {"dataset": dataset, column: extra, "metric": metric}
         fairness = {"dataset": shown, "attribute": attribute, "target": target, "mode": mode}
-        return (
-            run_lines(app, session.state.model)
-            + _rows("quality", table, quality)
-            + _rows("fairness", "bias", {**fairness, "occupation": "", "metric": "MaxSkew mean"})
-            + 'both = quality.merge(fairness, on=["plan", "seed", "heads"], suffixes=("", " of MaxSkew"))\n'
-            'both = both[both["plan"] != "none"]\n'
-            'print(both[["plan", "seed", "difference", "difference of MaxSkew"]].to_string(index=False))\n'
-        )
-
-
-def _rows(name: str, table: str, wanted: Mapping[str, str]) -> str:
-    """Lines that choose the rows of a table; an empty seed, of a mean over seeds, becomes -1 to join on."""
-    lines = [f'{name} = run.table({table!r})\n{name} = {name}.assign(seed={name}["seed"].fillna(-1))\n']
-    lines += [f"{name} = {name}[{name}[{key!r}].fillna('') == {value!r}]\n" for key, value in wanted.items()]
-    return "".join(lines)
+        fairness |= {"occupation": "", "metric": "MaxSkew mean"}
+        both = [("quality", table, quality), ("fairness", "bias", fairness)]
+        return run_lines(app, session.state.model) + program("paradox", quantities=both)
 
 
 def _measured(app: App, state: State, x: Choice, y: Choice) -> tuple[list[Measured], list[Measured]]:
