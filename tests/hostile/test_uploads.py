@@ -87,7 +87,7 @@ def put(root: Path, data: bytes, name: str = "x.png") -> Path:
 
 @pytest.mark.parametrize("kind", TAKEN)
 def test_an_odd_image_is_taken_as_rgb(tmp_path: Path, kind: str) -> None:
-    found = take(str(put(tmp_path, TAKEN[kind])), tmp_path).image
+    found = take(str(put(tmp_path, TAKEN[kind])), tmp_path).pixels
     assert found.mode == "RGB"
     assert min(found.size) <= KEPT_SIDE
     assert max(found.size) <= LONGEST
@@ -126,7 +126,7 @@ def test_a_damaged_file_is_an_image_or_a_sentence(
     for seed in range(1, 20):
         file = put(tmp_path, change(WHOLE[kind], seed))
         with contextlib.suppress(InputError):
-            assert take(str(file), tmp_path).image.mode == "RGB"
+            assert take(str(file), tmp_path).pixels.mode == "RGB"
         assert list(tmp_path.iterdir()) == []
 
 
