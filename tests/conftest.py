@@ -7,18 +7,22 @@ or it needs a GPU (`@pytest.mark.gpu`). Where CI is set, any other skipped test 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants
 from hypothesis import settings
 from PIL import Image
+from tenacity import wait_none
 
+import batch.hub
 import ccs
 from ccs.model.model import Model
+from tests.support.hub_server import TOKEN, Hub, serve
 from tests.support.shared import SHARED
 from tests.support.tiny_model import write_tiny_model
 
@@ -94,6 +98,18 @@ def tiny_quick_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """The same with QuickGELU."""
     folder = tmp_path_factory.mktemp("models") / "quick"
     return ccs.load(str(write_tiny_model(folder, quick_gelu=True, seed=1)))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    """A local server in place of the Hub, with a token that may write, an empty cache, and no waiting."""
+    with serve() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # read from the environment at import
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(batch.hub, "_BACKOFF", wait_none())
+        yield server
 
 
 @pytest.fixture(scope="session")

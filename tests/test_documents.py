@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import constants
 from PIL import Image
 
 from batch.compute.settings import parse
 from ccs.results import PRECOMPUTED
 from ccs.world.sets import image_set
-from tests.support.hub_server import TOKEN, Hub, serve
+from tests.support.hub_server import Hub
 from tests.support.llm_providers import AnthropicServer, GoogleServer, OpenAIServer
 from tests.support.llm_server import verdicts
 from tests.support.results_sample import write_model
@@ -168,16 +167,6 @@ def test_compute(command: Command, here: Path, server: str, monkeypatch: pytest.
         return
     assert main("batch.compute", argv) == 0
     assert any((here / "results").glob("*/scores.parquet")) != ("--dry-run" in argv)
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    with serve() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        yield hub
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # huggingface_hub's own uploads

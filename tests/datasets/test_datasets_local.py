@@ -1,4 +1,4 @@
-"""Pictures from the reader's own disk: folders, class folders, parquet files, and what is wrong with them."""
+"""Images from the reader's own disk: folders, class folders, parquet files, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import datasets as hf
 import numpy as np
 import pytest
 from PIL import Image
@@ -17,14 +18,6 @@ from ccs.datasets import folder, images
 from ccs.datasets.gallery import open_gallery
 from ccs.errors import InputError
 from tests.support.shared import SHARED
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`datasets` keeps its copies below the test's folder."""
-    import datasets as hf
-
-    monkeypatch.setattr(hf.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def encoded(
@@ -86,18 +79,18 @@ class TestDecoding:
         whole = noisy(0)
         assert images.problem(whole) == ""
         assert "truncated" in images.problem(whole[: len(whole) // 2])
-        assert "cannot identify" in images.problem(b"not a picture")
+        assert "cannot identify" in images.problem(b"not an image")
         assert images.problem(b"") == "empty file"
 
 
 class TestFolder:
-    def test_nested_pictures_in_path_order_bad_ones_named(self, tmp_path: Path) -> None:
+    def test_nested_images_in_path_order_bad_ones_named(self, tmp_path: Path) -> None:
         for name in ("b/2.png", "a.JPG", "b/1.jpeg"):
-            write(tmp_path / "pictures" / name, noisy(len(name)))
-        write(tmp_path / "pictures" / "b/cut.jpg", noisy(5)[:900])
-        write(tmp_path / "pictures" / "notes.txt", b"not asked for")
-        write(tmp_path / "pictures" / ".hidden" / "x.png", noisy(1))
-        found = datasets.open_images(str(tmp_path / "pictures"))
+            write(tmp_path / "images" / name, noisy(len(name)))
+        write(tmp_path / "images" / "b/cut.jpg", noisy(5)[:900])
+        write(tmp_path / "images" / "notes.txt", b"not asked for")
+        write(tmp_path / "images" / ".hidden" / "x.png", noisy(1))
+        found = datasets.open_images(str(tmp_path / "images"))
         assert len(found.images) == 3
         assert [image.size for image in found.images] == [(64, 64)] * 3
         assert len(found.skipped) == 1
@@ -154,18 +147,13 @@ class TestFolder:
 
 class TestParquet:
     def make(self, path: Path, rows: dict[str, list[Any]], **features: Any) -> Path:
-        import datasets as hf
-
         images = [{"bytes": data, "path": None} for data in rows.pop("image")]
         columns = {"image": hf.Image(decode=False), **features}
         table = hf.Dataset.from_dict({"image": images, **rows}, hf.Features(columns))
-        path.parent.mkdir(parents=True, exist_ok=True)
         table.to_parquet(path)
         return path
 
-    def test_pictures_and_labels_stay_together_when_a_row_is_bad(self, tmp_path: Path) -> None:
-        import datasets as hf
-
+    def test_images_and_labels_stay_together_when_a_row_is_bad(self, tmp_path: Path) -> None:
         data = [encoded((number * 40, 0, 0), format="PNG") for number in range(5)]
         data[2] = data[2][:40]
         subsets = datasets.SOURCES["cifar10-jpeg"].subsets
@@ -188,8 +176,6 @@ class TestParquet:
         prints = []
         for number, labels in enumerate((["a", "b"], ["b", "a"])):
             rows: dict[str, list[Any]] = {"image": list(data), "race": labels, "gender": labels}
-            import datasets as hf
-
             path = self.make(
                 tmp_path / f"{number}.parquet", rows, race=hf.Value("string"), gender=hf.Value("string")
             )
@@ -199,15 +185,13 @@ class TestParquet:
         assert prints[0] != prints[1]
 
     def test_missing_column_names_those_there_are(self, tmp_path: Path) -> None:
-        import datasets as hf
-
         path = tmp_path / "x.parquet"
         hf.Dataset.from_dict({"text": ["a"], "size": [1]}).to_parquet(path)
         with pytest.raises(InputError, match="no column of images; its columns are text, size"):
             folder.image_set(path)
 
 
-def test_unknown_names_say_what_there_is() -> None:
+def test_what_cannot_be_opened_says_what_can() -> None:
     with pytest.raises(InputError, match="neither a folder nor a parquet file, a known set"):
         datasets.open_images("no such thing")
     with pytest.raises(InputError, match="There is no set 'cifar11'; there are cifar10,"):
@@ -216,6 +200,8 @@ def test_unknown_names_say_what_there_is() -> None:
         datasets.open_set("world/nothing")
     with pytest.raises(InputError, match="set of clips"):
         datasets.open_images("msrvtt")
+    with pytest.raises(InputError, match="At least one image is needed, not 0"):
+        datasets.open_set("world/clips", max_images=0)
 
 
 @pytest.mark.shared("data")
@@ -231,31 +217,6 @@ class TestRealData:
         assert isinstance(found, datasets.ClassificationSet)
         assert np.bincount(found.labels).tolist() == [20] * 10
         assert found.images[0].size == (32, 32)
-
-    def test_first_words_merge_breeds(self) -> None:
-        path = SHARED / "data/oxford-pets-370.parquet"
-        breeds, words = (datasets.open_set(n, path) for n in ("oxford-pets", "oxford-pets-first-word"))
-        assert isinstance(breeds, datasets.ClassificationSet)
-        assert isinstance(words, datasets.ClassificationSet)
-        assert (len(breeds.classes), len(words.classes)) == (37, 35)
-        merged = {
-            breed
-            for breed, word in zip(breeds.labels, words.labels, strict=True)
-            if words.classes[word] == "american"
-        }
-        assert {breeds.classes[breed] for breed in merged} == {
-            "american bulldog",
-            "american pit bull terrier",
-        }
-        assert (len(breeds.templates), len(words.templates)) == (1, 18)
-
-    def test_captions(self) -> None:
-        found = datasets.open_set("flickr8k", SHARED / "data/flickr8k-1000.parquet", max_images=20)
-        assert isinstance(found, datasets.RetrievalSet)
-        assert len(found.clips) == len(found.captions) == 20
-        assert all(len(texts) == 5 for texts in found.captions)
-        (picture,) = found.clips[3]
-        assert picture.mode == "RGB"
 
     @pytest.mark.parametrize("name", ["faces-utk-balanced", "counterfactuals-pairs"])
     def test_people(self, name: str) -> None:
@@ -274,8 +235,3 @@ def test_drawn_clips_are_as_many_as_asked_for(name: str) -> None:
     assert isinstance(whole, datasets.RetrievalSet)
     assert whole.captions[:12] == found.captions
     assert whole.fingerprint != found.fingerprint
-
-
-def test_no_drawn_clip_is_a_mistake() -> None:
-    with pytest.raises(InputError, match="At least one image is needed, not 0"):
-        datasets.open_set("world/clips", max_images=0)

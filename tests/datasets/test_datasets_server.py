@@ -5,12 +5,10 @@ The endpoint is read when huggingface_hub is imported, so every case runs in a p
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,27 +16,28 @@ from typing import Any
 import pytest
 
 from ccs.datasets import SOURCES
-from tests.support.datasets_sample import png, repository, schemas
+from tests.support.datasets_sample import repository, schemas, webdataset
 from tests.support.hub_server import TOKEN, Hub, Repository, serve
 
 OPEN = """
 import json, sys
 import datasets
-from ccs.datasets import open_set
+from ccs.datasets import open_images, open_set
 from ccs.errors import InputError
 
 datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.5  # of the 5 seconds that it waits after each stream
 found = []
 for name, limit in json.load(sys.stdin):
     try:
-        data = open_set(name, max_images=limit)
+        data = (open_images if name == "imagenet" else open_set)(name, max_images=limit)
     except InputError as error:
         found.append(str(error))
         continue
     images = getattr(data, "images", None)
     count = len(data.clips if images is None else images)
     first = data.clips[0][0] if images is None else images[0]
-    about = {"count": count, "size": first.size, "fingerprint": data.fingerprint, "source": data.source}
+    about = {"name": data.name, "count": count, "size": first.size, "source": data.source}
+    about["fingerprint"] = data.fingerprint
     if hasattr(data, "classes"):
         about["labels"] = [data.classes[label] for label in data.labels]
         about["shown"] = [image.getpixel((0, 0))[0] // 5 for image in images]
@@ -78,14 +77,17 @@ def ask(hub: Hub, tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
 def serve_set(hub: Hub, name: str, tmp_path: Path, files: Mapping[str, bytes] | None = None) -> Repository:
     """The registered set as a repository of the server; by default with its schema's few rows."""
     source = SOURCES[name]
     assert source.hub is not None
     if files is None:
-        root = repository(tmp_path / name, source, *schemas()[name])
-        paths = [path for path in root.rglob("*") if path.is_file()]
-        files = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+        files = files_of(repository(tmp_path / name, source, *schemas()[name]))
     served = hub.repositories["datasets", source.hub] = Repository(private=False)
     sha = served.commit(dict(files), "data")
     if source.revision is not None:
@@ -106,7 +108,7 @@ def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(
     whole, streamed, all_of_it, again = ask(OPEN, asked)
     assert (whole["labels"], whole["shown"]) == (["cat", "airplane", "truck"], [0, 1, 2])
     assert whole["source"] == "uoft-cs/cifar10 plain_text test"
-    # Whichever two rows the shuffled stream gave: picture and label belong together.
+    # Whichever two rows the shuffled stream gave: image and label belong together.
     assert streamed["count"] == len(set(streamed["shown"])) == 2
     names = dict(zip(all_of_it["shown"], all_of_it["labels"], strict=True))
     assert names == {0: "baby back ribs", 1: "apple pie", 2: "baby back ribs"}
@@ -130,23 +132,12 @@ def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(
     features, _ = schemas()["cifar100"]
     features = {"img": features["img"], "klass": features["fine_label"]}
     changed = repository(tmp_path / "changed", SOURCES["cifar100"], features, {"klass": [0, 1, 2]})
-    serve_set(
-        hub,
-        "cifar100",
-        tmp_path,
-        {p.relative_to(changed).as_posix(): p.read_bytes() for p in changed.rglob("*") if p.is_file()},
-    )
+    serve_set(hub, "cifar100", tmp_path, files_of(changed))
     pets = serve_set(hub, "oxford-pets", tmp_path)
     pets.commit({name: data for name, data in pets.commits[-1][1].items() if "test" not in name}, "no test")
     serve_set(hub, "imagenet-a", tmp_path, {"README.md": b"soon\n"})
     serve_set(hub, "country211", tmp_path, {"README.md": b"# moved\n"}).tags.clear()
 
-    names = ["imagenet-val", "flickr8k", "cifar100", "oxford-pets", "imagenet-a", "country211", "imagenet-r"]
-    answers = dict(
-        zip([*names, "cifar10"], ask(OPEN, [[name, None] for name in [*names, "cifar10"]]), strict=True)
-    )
-    assert answers["flickr8k"]["captions"][0] == ["a.0", "a.1", "a.2", "a.3", "a.4"]
-    assert answers["cifar10"]["count"] == 3
     expected = {
         "imagenet-val": "is gated on the Hub: accept its terms at 'ILSVRC/imagenet-1k'",
         "cifar100": "'cifar100' has no column 'label'; its columns are img, klass.",
@@ -155,6 +146,10 @@ def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(
         "country211": "needs a file or revision that 'clip-benchmark/wds_country211' no longer has",
         "imagenet-r": "was not found on the Hub as 'axiong/imagenet-r'",
     }
+    names = ["flickr8k", "cifar10", *expected]
+    answers = dict(zip(names, ask(OPEN, [[name, None] for name in names]), strict=True))
+    assert answers["flickr8k"]["captions"][0] == ["a.0", "a.1", "a.2", "a.3", "a.4"]
+    assert answers["cifar10"]["count"] == 3
     for name, words in expected.items():
         assert isinstance(answers[name], str), name
         assert words in answers[name], answers[name]
@@ -171,17 +166,10 @@ def test_a_gated_set_says_so_to_who_is_logged_in_too(
     assert TOKEN not in whole
 
 
-def test_archives_of_pictures_are_read_at_their_revision(
+def test_archives_of_images_are_read_at_their_revision(
     hub: Hub, ask: Callable[..., Any], tmp_path: Path
 ) -> None:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for row, label in enumerate((1, 0, 1)):
-            for ending, data in (("jpg", png(row)), ("cls", str(label).encode())):
-                entry = tarfile.TarInfo(f"s{row:07d}.{ending}")
-                entry.size = len(data)
-                tar.addfile(entry, io.BytesIO(data))
-    files = {"test/0.tar": buffer.getvalue(), "classnames.txt": b"Andorra\nCanada\n"}
+    files = {"test/0.tar": webdataset([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
     served = serve_set(hub, "country211", tmp_path, files)
     served.commit({"README.md": b"emptied since\n"}, "later")
     whole, streamed = ask(OPEN, [["country211", None], ["country211", 2]])
@@ -190,34 +178,17 @@ def test_archives_of_pictures_are_read_at_their_revision(
     assert streamed["count"] == 2
 
 
-def test_a_server_that_is_not_there_is_a_sentence(ask: Callable[..., Any]) -> None:
-    (said,) = ask(OPEN, [["cifar10", None]], HF_ENDPOINT="http://127.0.0.1:9")
-    assert "cannot be fetched from the Hub (uoft-cs/cifar10): no connection" in said
-
-
-SHORT_NAMES = """
-import json, sys
-from ccs.datasets import open_images
-from ccs.datasets.gallery import open_gallery
-from ccs.errors import InputError
-
-json.load(sys.stdin)
-found = []
-for open_it, name in ((open_images, "imagenet"), (open_gallery, "fairface")):
-    try:
-        data = open_it(name)
-        found.append([data.name, len(data.images)])
-    except InputError as error:
-        found.append(str(error))
-json.dump(found, sys.stdout)
-"""
-
-
-def test_short_names_of_readme_and_app(hub: Hub, ask: Callable[..., Any], tmp_path: Path) -> None:
+def test_short_names_and_a_server_that_is_not_there(
+    hub: Hub, ask: Callable[..., Any], tmp_path: Path
+) -> None:
     serve_set(hub, "imagenet-val", tmp_path)
     serve_set(hub, "fairface-1.25", tmp_path)
-    assert ask(SHORT_NAMES, None) == [["imagenet-val", 3], ["fairface-1.25", 4]]
-    images, gallery = ask(SHORT_NAMES, None, HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "no"))
+    asked = [["imagenet", None], ["fairface", None]]
+    assert [(found["name"], found["count"]) for found in ask(OPEN, asked)] == [
+        ("imagenet-val", 3),
+        ("fairface-1.25", 4),
+    ]
+    images, gallery = ask(OPEN, asked, HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "no"))
     assert "'imagenet-val' cannot be fetched from the Hub (ILSVRC/imagenet-1k): no connection" in images
     assert "'fairface-1.25' cannot be fetched from the Hub" in gallery
 

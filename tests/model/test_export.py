@@ -9,18 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from tenacity import wait_none
 
 import ccs
 from batch import export as command
-from batch import hub as hub_module
 from ccs import HeadSet, InputError
 from ccs.model.export import export
 from ccs.model.model import Model
-from tests.support.hub_server import TOKEN, serve
+from tests.support.hub_server import Hub
 from tests.support.results_sample import write_model
 
 OFF = HeadSet.parse("L1.H1 L4.H0 L4.H3 L5.H2")
@@ -163,20 +160,13 @@ def test_results_of_exactly_these_heads_reach_the_card(tiny_model: Model, tmp_pa
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own uploads
 def test_the_command_publishes_a_model(
-    tiny_folder: Path, tiny_model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_folder: Path, tiny_model: Model, tmp_path: Path, hub: Hub
 ) -> None:
-    with serve() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(hub_module, "_BACKOFF", wait_none())
-        arguments = ["--model", str(tiny_folder), "--off", str(OFF), "--repo", "user/pruned"]
-        assert command.main(arguments) == 0
-        repository = hub.repositories["models", "user/pruned"]
-        assert repository.private
-        _, files = repository.at("main") or ("", {})
-    for name, data in files.items():
+    arguments = ["--model", str(tiny_folder), "--off", str(OFF), "--repo", "user/pruned"]
+    assert command.main(arguments) == 0
+    repository = hub.repositories["models", "user/pruned"]
+    assert repository.private
+    for name, data in repository.commits[-1][1].items():
         (tmp_path / name).write_bytes(data)
     x = torch.randn(2, 3, 32, 32)
     found = ccs.load(str(tmp_path)).embed_images(x)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import open_clip
 import pytest
 import torch
 from PIL import Image
@@ -21,20 +22,16 @@ from ccs.model.model import Model
 Pictures = Callable[[int], list[Image.Image]]
 
 
-def open_clips(folder: Path) -> tuple[Any, Any, Any]:
-    import open_clip
-
-    clip, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
-    return clip.eval(), preprocess, open_clip.get_tokenizer(f"local-dir:{folder}")
-
-
-def test_pictures_and_texts_embed_as_in_open_clip(
+def test_images_and_texts_embed_as_in_open_clip(
     tiny_folder: Path, tiny_model: Model, pictures: Pictures
 ) -> None:
-    clip, preprocess, tokenizer = open_clips(tiny_folder)
+    clip, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{tiny_folder}")
+    tokenizer = open_clip.get_tokenizer(f"local-dir:{tiny_folder}")
     images, texts = pictures(5), ["a dog", "", "two cats on a red mat " * 9]
     with torch.no_grad():
-        expected = clip.encode_image(torch.stack([preprocess(image) for image in images]), normalize=True)
+        expected = clip.eval().encode_image(
+            torch.stack([preprocess(image) for image in images]), normalize=True
+        )
         expected_texts = clip.encode_text(tokenizer(texts), normalize=True)
     np.testing.assert_allclose(tiny_model.embed_images(images, batch_size=2), expected, atol=1e-5)
     found = tiny_model.embed_texts(texts, batch_size=2)
@@ -52,7 +49,7 @@ def test_mean_deviation_and_size_are_the_models_own(tiny_model: Model) -> None:
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "1", "I;16"])
-def test_pictures_of_any_mode_are_taken(tiny_model: Model, mode: str) -> None:
+def test_images_of_any_mode_are_taken(tiny_model: Model, mode: str) -> None:
     assert np.isfinite(tiny_model.embed_images([Image.new(mode, (20, 90))])).all()
 
 
@@ -84,20 +81,17 @@ def test_a_lazy_sequence_is_decoded_a_batch_at_a_time(tiny_model: Model, picture
         (Image.new("RGB", (32, 32)), "given as a list"),
     ],
 )
-def test_what_is_no_picture_is_named(tiny_model: Model, images: Any, message: str) -> None:
+def test_what_is_no_image_is_named(tiny_model: Model, images: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         tiny_model.embed_images(images)
+    with pytest.raises(InputError, match="at least one image, not -1"):
+        tiny_model.embed_images([Image.new("RGB", (32, 32))], batch_size=-1)
 
 
 def test_a_single_text_and_an_empty_list(tiny_model: Model) -> None:
     with pytest.raises(InputError, match="a list of texts"):
         tiny_model.embed_texts("a dog")
     assert tiny_model.embed_texts([]).shape == (0, tiny_model.dim)
-
-
-def test_a_batch_of_nothing_is_refused(tiny_model: Model, pictures: Pictures) -> None:
-    with pytest.raises(InputError, match="at least one image, not -1"):
-        tiny_model.embed_images(pictures(1), batch_size=-1)
 
 
 def test_the_hash_is_that_of_the_weights(tiny_folder: Path, tiny_model: Model, tmp_path: Path) -> None:
@@ -134,7 +128,7 @@ def test_what_a_loaded_model_says_of_itself(tiny_model: Model) -> None:
     assert repr(tiny_model) == "<Model tiny: 6 layers of 4 heads, 32 px>"
 
 
-def test_a_picture_of_the_embedded_models() -> None:
+def test_the_embedded_models() -> None:
     names = models.embedded()
     model = ccs.load(names[0])
     assert model.name == names[0]

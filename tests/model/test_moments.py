@@ -55,11 +55,11 @@ def test_batches_shards_and_their_order_change_nothing(tiny_model: Model, collec
     assert shards[0].count == 1  # adding leaves the parts as they were
 
 
-def test_pictures_are_taken_too(tiny_model: Model, pictures: Callable[[int], list[Image.Image]]) -> None:
+def test_images_are_taken_too(tiny_model: Model, pictures: Callable[[int], list[Image.Image]]) -> None:
     images = pictures(5)
-    from_pictures = ccs.collect_moments(tiny_model, [images[:2], images[2:]])
+    from_images = ccs.collect_moments(tiny_model, [images[:2], images[2:]])
     from_pixels = ccs.collect_moments(tiny_model, [tiny_model.preprocess(images)])
-    np.testing.assert_allclose(from_pictures.total, from_pixels.total, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(from_images.total, from_pixels.total, rtol=1e-5, atol=1e-5)
 
 
 def test_any_heads_can_be_collected(tiny_model: Model, collected: Moments) -> None:
@@ -119,8 +119,3 @@ def test_one_image_has_no_variance(tiny_model: Model) -> None:
         ccs.collect_moments(tiny_model, [pixels(1)]).variance()
     with pytest.raises(InputError, match="At least 1 images"):
         Moments.empty(tiny_model).mean()
-
-
-def test_a_picture_in_place_of_a_batch_is_named(tiny_model: Model) -> None:
-    with pytest.raises(InputError, match="given as a list"):
-        ccs.collect_moments(tiny_model, [Image.new("RGB", (32, 32))])  # type: ignore[list-item]

@@ -14,7 +14,7 @@ import torch
 import ccs
 from ccs import InputError
 from ccs.model.model import Model
-from tests.support.hub_server import Repository, serve
+from tests.support.hub_server import Hub, Repository
 from tests.support.tiny_model import write_tiny_model
 
 
@@ -132,23 +132,15 @@ def test_a_device_that_is_not_there(tiny_folder: Path, device: str) -> None:
 
 
 def test_a_repository_on_the_hub_is_the_folder_it_holds(
-    tiny_folder: Path, tiny_model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_folder: Path, tiny_model: Model, hub: Hub
 ) -> None:
-    from huggingface_hub import constants
-
-    with serve() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        repository = hub.repositories["models", "user/tiny"] = Repository(private=False)
-        files = {path.name: path.read_bytes() for path in tiny_folder.iterdir()}
-        repository.commit(files, "all of it")
-        model = ccs.load("hf-hub:user/tiny")
-        assert model.weights_hash == tiny_model.weights_hash
-        assert (model.name, model.preprocess_config) == ("hf-hub:user/tiny", tiny_model.preprocess_config)
-        pickled = hub.repositories["models", "user/pickled"] = Repository(private=False)
-        pickled.commit(
-            {"open_clip_config.json": files["open_clip_config.json"], "model.bin": b"."}, "a pickle"
-        )
-        with pytest.raises(InputError, match="could not be loaded from the Hub's user/pickled"):
-            ccs.load("hf-hub:user/pickled")
+    repository = hub.repositories["models", "user/tiny"] = Repository(private=False)
+    files = {path.name: path.read_bytes() for path in tiny_folder.iterdir()}
+    repository.commit(files, "all of it")
+    model = ccs.load("hf-hub:user/tiny")
+    assert model.weights_hash == tiny_model.weights_hash
+    assert (model.name, model.preprocess_config) == ("hf-hub:user/tiny", tiny_model.preprocess_config)
+    pickled = hub.repositories["models", "user/pickled"] = Repository(private=False)
+    pickled.commit({"open_clip_config.json": files["open_clip_config.json"], "model.bin": b"."}, "a pickle")
+    with pytest.raises(InputError, match="could not be loaded from the Hub's user/pickled"):
+        ccs.load("hf-hub:user/pickled")

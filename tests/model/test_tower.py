@@ -71,14 +71,6 @@ def model(request: pytest.FixtureRequest) -> Model:
     return value
 
 
-def test_nothing_off_is_open_clips_embedding(model: Model) -> None:
-    x = pixels(model, 5)
-    with torch.no_grad():
-        expected = model.clip.encode_image(x, normalize=True).numpy()
-    for off in (None, HeadSet()):
-        np.testing.assert_allclose(model.embed_images(x, off), expected, atol=TOLERANCE)
-
-
 @pytest.mark.parametrize("first_layer", [0, 2, 5])
 def test_every_plan_is_the_zeroed_copy(model: Model, first_layer: int) -> None:
     x = pixels(model, 3)
@@ -231,10 +223,9 @@ def test_contributions_of_a_trunk(model: Model) -> None:
     expected, _ = reference_contributions(model, x)
     direct = model.contributions(model.trunk(x), heads, batch_size=2).direct
     np.testing.assert_allclose(direct, expected[:, [2, 5], [1, 0]], atol=TOLERANCE)
-    with pytest.raises(InputError, match="below layer 2, where this trunk ends"):
-        model.contributions(model.trunk(x), HeadSet.parse("L1.H0"))
-    with pytest.raises(InputError, match="below layer 2, where this trunk ends"):
-        model.contributions(model.trunk(x))
+    for below in (HeadSet.parse("L1.H0"), None):
+        with pytest.raises(InputError, match="below layer 2, where this trunk ends"):
+            model.contributions(model.trunk(x), below)
 
 
 @pytest.mark.parametrize("layer", [2, 5])
@@ -254,15 +245,6 @@ def test_attention_is_that_of_torch(model: Model, layer: int) -> None:
     np.testing.assert_allclose(model.tower.attention(below, layer, off), found, atol=1e-6)
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 7, 100])
-def test_batches_change_nothing(tiny_model: Model, batch_size: int) -> None:
-    x = pixels(tiny_model, 7)
-    plans = some_plans(tiny_model, 3, 5)
-    np.testing.assert_allclose(
-        tiny_model.embed_images(x, plans, batch_size=batch_size), tiny_model.embed_images(x, plans), atol=1e-6
-    )
-
-
 def test_no_image_and_no_plan_are_empty_answers(tiny_model: Model) -> None:
     x = pixels(tiny_model, 2)
     assert tiny_model.embed_images([]).shape == (0, tiny_model.dim)
@@ -278,25 +260,24 @@ def test_a_head_outside_the_model_is_named(tiny_model: Model, text: str) -> None
         tiny_model.embed_images(pixels(tiny_model, 1), off)
     with pytest.raises(InputError, match="outside this model"):
         tiny_model.tower.embed(pixels(tiny_model, 1), [off])
-
-
-def test_heads_given_as_text_are_refused(tiny_model: Model) -> None:
     with pytest.raises(InputError, match=r"HeadSet\.parse"):
-        tiny_model.embed_images(pixels(tiny_model, 1), "L5.H1")  # type: ignore[arg-type]
+        tiny_model.embed_images(pixels(tiny_model, 1), text)  # type: ignore[arg-type]
 
 
-def test_weights_stay_as_they_are_also_after_an_exception(tiny_model: Model) -> None:
+def test_weights_stay_as_they_are_also_after_an_exception(
+    tiny_model: Model, pictures: Callable[[int], list[Any]]
+) -> None:
     before = {name: values.clone() for name, values in tiny_model.clip.state_dict().items()}
     off = HeadSet.parse("L2.H0 L5.H1")
 
     class Unreadable(list[Any]):
         def __getitem__(self, index: Any) -> Any:
             if index == 3:
-                raise OSError("broken picture")
+                raise OSError("broken image")
             return super().__getitem__(index)
 
-    with pytest.raises(OSError, match="broken picture"):
-        tiny_model.embed_images(Unreadable(tiny_model_pictures(6)), off, batch_size=2)
+    with pytest.raises(OSError, match="broken image"):
+        tiny_model.embed_images(Unreadable(pictures(6)), off, batch_size=2)
     tiny_model.contributions(pixels(tiny_model, 2))
     for name, values in tiny_model.clip.state_dict().items():
         assert torch.equal(values, before[name])
@@ -305,12 +286,6 @@ def test_weights_stay_as_they_are_also_after_an_exception(tiny_model: Model) -> 
         assert not module._forward_pre_hooks
     x = pixels(tiny_model, 2)
     np.testing.assert_allclose(tiny_model.embed_images(x), plain(tiny_model.clip.visual, x), atol=TOLERANCE)
-
-
-def tiny_model_pictures(n: int) -> list[Any]:
-    from PIL import Image
-
-    return [Image.new("RGB", (32, 32), (10 * i, 0, 0)) for i in range(n)]
 
 
 def test_threads_with_different_plans_get_their_own_answers(tiny_model: Model) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import tarfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,25 @@ def number_of(image: Image.Image) -> int:
     return int(np.asarray(image)[0, 0, 0]) // 5
 
 
+def tar_of(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path, data in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def webdataset(labels: Iterable[int]) -> bytes:
+    """An archive of images 0, 1, ... each beside a file with its label."""
+    files = {}
+    for row, label in enumerate(labels):
+        files[f"s{row:07d}.jpg"] = png(row)
+        files[f"s{row:07d}.cls"] = str(label).encode()
+    return tar_of(files)
+
+
 def repository(
     folder: Path, source: datasets.DatasetRecord, features: dict[str, Any], rows: dict[str, list[Any]]
 ) -> Path:
@@ -37,8 +58,8 @@ def repository(
     column = next(name for name, feature in features.items() if isinstance(feature, hf.Image))
     count = len(next(iter(rows.values())))
     for split, first in ((source.split, 0), ("other", 20)):
-        pictures = [{"bytes": png(first + number), "path": None} for number in range(count)]
-        table = hf.Dataset.from_dict({column: pictures, **rows}, hf.Features({**features}))
+        images = [{"bytes": png(first + number), "path": None} for number in range(count)]
+        table = hf.Dataset.from_dict({column: images, **rows}, hf.Features({**features}))
         path = folder / "data" / f"{split}-00000-of-00001.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         table.to_parquet(path)
@@ -54,41 +75,43 @@ def schemas() -> dict[str, tuple[dict[str, Any], dict[str, list[Any]]]]:
     import datasets as hf
 
     image, text = hf.Image(), hf.Value("string")
-    ten = hf.ClassLabel(
-        names=["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-    )
-    fine = hf.ClassLabel(names=["apple", "aquarium_fish", "cra", "lawn_mower"])
-    pets = hf.ClassLabel(names=["abyssinian", "american_bulldog", "american_pit_bull_terrier", "pug"])
-    wnids = hf.ClassLabel(names=["n01498041", "n01531178", "n01534433"])
-    races = ["East Asian", "Indian", "Black", "White", "Middle Eastern", "Latino_Hispanic", "Southeast Asian"]
-    ages = hf.ClassLabel(names=["0-2", "3-9", "10-19"])
+
+    def names(classes: str) -> hf.ClassLabel:
+        return hf.ClassLabel(names=classes.split(", "))
+
+    ten = names("airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck")
+    wnids = names("n01498041, n01531178, n01534433")
+    races = names("East Asian, Indian, Black, White, Middle Eastern, Latino_Hispanic, Southeast Asian")
+    ages, genders = names("0-2, 3-9, 10-19"), names("Male, Female")
     faces = (
-        {
-            "image": image,
-            "age": ages,
-            "gender": hf.ClassLabel(names=["Male", "Female"]),
-            "race": hf.ClassLabel(names=races),
-            "service_test": hf.Value("bool"),
-        },
+        {"image": image, "age": ages, "gender": genders, "race": races, "service_test": hf.Value("bool")},
         {"age": [0, 1, 2, 0], "gender": [0, 1, 1, 0], "race": [0, 6, 2, 5], "service_test": [True] * 4},
     )
+    pets = names("abyssinian, american_bulldog, american_pit_bull_terrier, pug")
+    captions = [f"caption_{number}" for number in range(5)]
+    social = [
+        *(
+            (f"A photo of a {race} {gender} judge", f"set_{i // 6}", race, "race", gender, "gender")
+            for i, (race, gender) in enumerate(SOCIAL)
+        ),
+        ("A photo of a tall Male judge", "set_9", "tall", "physical", "Male", "gender"),
+        *[("A photo of a Male White chef.", "set_5", "Male", "gender", "White", "race")] * 2,
+        ("A photo of a White Male astronomer", "set_6", "White", "race", "Male", "gender"),
+    ]
+    columns = ("caption", "counterfactual_set", "a1", "a1_type", "a2", "a2_type")
     return {
         "cifar10": ({"img": image, "label": ten}, {"label": [3, 0, 9]}),
         "cifar100": (
-            {"img": image, "fine_label": fine, "coarse_label": hf.ClassLabel(names=["a", "b"])},
+            {
+                "img": image,
+                "fine_label": names("apple, aquarium_fish, cra, lawn_mower"),
+                "coarse_label": names("a, b"),
+            },
             {"fine_label": [2, 3, 1], "coarse_label": [0, 1, 0]},
         ),
-        "food101": (
-            {"image": image, "label": hf.ClassLabel(names=["apple_pie", "baby_back_ribs"])},
-            {"label": [1, 0, 1]},
-        ),
+        "food101": ({"image": image, "label": names("apple_pie, baby_back_ribs")}, {"label": [1, 0, 1]}),
         "oxford-pets": (
-            {
-                "image": image,
-                "label": pets,
-                "image_id": text,
-                "label_cat_dog": hf.ClassLabel(names=["cat", "dog"]),
-            },
+            {"image": image, "label": pets, "image_id": text, "label_cat_dog": names("cat, dog")},
             {"label": [0, 1, 2], "image_id": ["a_1", "b_1", "c_1"], "label_cat_dog": [0, 1, 1]},
         ),
         "imagenet-a": ({"image": image, "label": wnids}, {"label": [2, 0, 1]}),
@@ -99,36 +122,15 @@ def schemas() -> dict[str, tuple[dict[str, Any], dict[str, list[Any]]]]:
                 "class_name": ["goldfinch", "stingray", "goldfinch"],
             },
         ),
-        "imagenet-val": (
-            {"image": image, "label": hf.ClassLabel(names=["tench", "goldfish"])},
-            {"label": [0, 1, 1]},
-        ),
+        "imagenet-val": ({"image": image, "label": names("tench, goldfish")}, {"label": [0, 1, 1]}),
         "flickr8k": (
-            {"image": image, **{f"caption_{number}": text for number in range(5)}},
-            {f"caption_{number}": [f"{row}.{number}" for row in "abc"] for number in range(5)},
+            {"image": image, **dict.fromkeys(captions, text)},
+            {name: [f"{row}.{name[-1]}" for row in "abc"] for name in captions},
         ),
         "fairface-1.25": faces,
         "fairface-0.25": faces,
         "socialcounterfactuals": (
-            {"image": image, "caption": text, "counterfactual_set": text, "a1": text, "a1_type": text}
-            | {"a2": text, "a2_type": text},
-            {
-                "caption": [
-                    *(f"A photo of a {race} {gender} judge" for race, gender in SOCIAL),
-                    "A photo of a tall Male judge",
-                    *["A photo of a Male White chef."] * 2,
-                    "A photo of a White Male astronomer",
-                ],
-                "counterfactual_set": [
-                    *(f"set_{i // 6}" for i in range(12)),
-                    "set_9",
-                    *["set_5"] * 2,
-                    "set_6",
-                ],
-                "a1": [*(race for race, _ in SOCIAL), "tall", "Male", "Male", "White"],
-                "a1_type": [*["race"] * 12, "physical", "gender", "gender", "race"],
-                "a2": [*(gender for _, gender in SOCIAL), "Male", "White", "White", "Male"],
-                "a2_type": [*["gender"] * 13, "race", "race", "gender"],
-            },
+            {"image": image, **dict.fromkeys(columns, text)},
+            {name: list(values) for name, values in zip(columns, zip(*social, strict=True), strict=True)},
         ),
     }

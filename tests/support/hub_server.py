@@ -84,14 +84,28 @@ def _entry(path: str, data: bytes) -> dict[str, Any]:
     return entry
 
 
+@dataclass(eq=False)
+class _Refused(Exception):
+    """An answer other than 200."""
+
+    status: int
+    message: str
+    code: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    url: str = ""
+
+
 class _Handler(BaseHTTPRequestHandler):
+    """Answers each request with what the method of its route returns."""
+
     protocol_version = "HTTP/1.1"
     hub: Hub
+    body: bytes
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
 
-    def _body(self) -> bytes:
+    def _read(self) -> bytes:
         if self.headers.get("Transfer-Encoding") == "chunked":
             parts = []
             while size := int(self.rfile.readline().strip() or b"0", 16):
@@ -104,18 +118,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, value: Any = None, headers: dict[str, str] | None = None) -> None:
         data = value if isinstance(value, bytes) else json.dumps(value if value is not None else {}).encode()
         self.send_response(status)
-        for name, text in {
-            "Content-Length": str(len(data)),
-            "Content-Type": "application/json",
-            **(headers or {}),
-        }.items():
+        about = {"Content-Length": str(len(data)), "Content-Type": "application/json", **(headers or {})}
+        for name, text in about.items():
             self.send_header(name, text)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
-
-    def _error(self, status: int, code: str, message: str) -> None:
-        self._send(status, {"error": message}, {"X-Error-Code": code, "X-Error-Message": message})
 
     def _any(self) -> None:
         path = urlsplit(self.path).path
@@ -130,168 +138,133 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             time.sleep(fault.seconds)
-        body = self._body()
-        if fault and fault.status:
-            self._send(fault.status, {"error": "the server was told to refuse"}, fault.headers)
-            return
-        if not path.startswith("/lfs/") and self.headers.get("Authorization") not in (
-            None,
-            f"Bearer {TOKEN}",
-        ):
-            self._error(401, "", "Invalid credentials in Authorization header")
-            return
+        self.body = self._read()
+        try:
+            if fault and fault.status:
+                raise _Refused(fault.status, "the server was told to refuse", headers=fault.headers)
+            answer = self._answer(path)
+        except _Refused as no:
+            about = {"X-Error-Code": no.code, "X-Error-Message": no.message, **no.headers}
+            self._send(no.status, {"error": no.message, "url": no.url}, about)
+        else:
+            if answer is not self:
+                self._send(200, answer)
+
+    def _answer(self, path: str) -> Any:
+        """What the route's method returns; the handler itself where that has sent the answer."""
+        if self.known and self.headers["Authorization"] != f"Bearer {TOKEN}" and not path.startswith("/lfs/"):
+            raise _Refused(401, "Invalid credentials in Authorization header")
         for method, pattern, action in _ROUTES:
             match = re.fullmatch(pattern, path)
             if match and method == self.command:
                 old = match.groupdict().get("name", "")
                 if old in self.hub.renamed:
                     target = self.path.replace(old, self.hub.renamed[old], 1)
-                    self._send(307, {"error": "moved"}, {"Location": target})
-                    return
-                action(self, body, **match.groupdict())
-                return
-        self._error(404, "EntryNotFound", f"no such call: {request}")
+                    raise _Refused(307, "moved", headers={"Location": target})
+                return action(self, **match.groupdict())
+        raise _Refused(404, f"no such call: {self.command} {path}", "EntryNotFound")
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _any
 
-    def _find(self, kind: str, name: str, write: bool = False) -> Repository | None:
-        """The repository, or an answer that says why not."""
-        known = self.headers.get("Authorization") is not None
+    @property
+    def known(self) -> bool:
+        return self.headers.get("Authorization") is not None
+
+    def _log_in(self) -> None:
+        if not self.known:
+            raise _Refused(401, "Invalid username or password.")
+
+    def _find(self, kind: str, name: str, write: bool = False) -> Repository:
+        if write:
+            self._log_in()
         repository = self.hub.repositories.get((kind, name))
-        if write and not known:
-            self._error(401, "", "Invalid username or password.")
-            return None
-        if repository is None or (repository.private and not known):
-            self._error(404 if known else 401, "RepoNotFound", "Repository not found")
-            return None
+        if repository is None or (repository.private and not self.known):
+            raise _Refused(404 if self.known else 401, "Repository not found", "RepoNotFound")
         return repository
 
-    def _at(self, kind: str, name: str, revision: str) -> tuple[Repository, str, dict[str, bytes]] | None:
-        if (repository := self._find(kind, name)) is None:
-            return None
+    def _at(self, kind: str, name: str, revision: str) -> tuple[Repository, str, dict[str, bytes]]:
+        repository = self._find(kind, name)
         if (commit := repository.at(revision)) is None:
-            self._error(404, "RevisionNotFound", "Invalid rev id")
-            return None
+            raise _Refused(404, "Invalid rev id", "RevisionNotFound")
         return repository, *commit
 
-    def whoami(self, body: bytes) -> None:
-        if self.headers.get("Authorization") is None:
-            self._error(401, "", "Invalid username or password.")
-        else:
-            self._send(
-                200, {"name": "user", "type": "user", "orgs": [], "auth": {"accessToken": {"role": "write"}}}
-            )
-
-    def create(self, body: bytes) -> None:
-        wanted = json.loads(body)
-        kind, name = (
-            f"{wanted.get('type', 'model')}s",
-            f"{wanted.get('organization') or 'user'}/{wanted['name']}",
-        )
-        if self.headers.get("Authorization") is None:
-            self._error(401, "", "Invalid username or password.")
-        elif not name.startswith("user/"):
-            self._error(403, "", "You don't have the rights to create a repository under this namespace")
-        elif (kind, name) in self.hub.repositories:
-            self._send(
-                409, {"error": "You already created this repo", "url": f"{self.hub.url}/{kind}/{name}"}
-            )
-        else:
-            private = wanted.get("private") or wanted.get("visibility") == "private"
-            repository = self.hub.repositories[kind, name] = Repository(bool(private))
-            repository.commit(
-                {".gitattributes": b"*.parquet filter=lfs diff=lfs merge=lfs -text\n"}, "initial commit"
-            )
-            self._send(200, {"url": f"{self.hub.url}/{kind}/{name}", "name": name, "id": name})
-
-    def yaml(self, body: bytes) -> None:
-        self._send(200, {"errors": [], "warnings": []})
-
-    def info(self, body: bytes, kind: str, name: str, revision: str = "main") -> None:
-        if found := self._at(kind, name, revision):
-            repository, sha, files = found
-            siblings = [{"rfilename": path} for path in sorted(files)]
-            about = {"id": name, "sha": sha, "private": repository.private, "siblings": siblings, "tags": []}
-            self._send(200, about | {"gated": "manual" if repository.gated else False})
-
-    def refs(self, body: bytes, kind: str, name: str) -> None:
-        if repository := self._find(kind, name):
-            tags = [
-                {"name": t, "ref": f"refs/tags/{t}", "targetCommit": sha}
-                for t, sha in repository.tags.items()
-            ]
-            main = {"name": "main", "ref": "refs/heads/main", "targetCommit": repository.commits[-1][0]}
-            self._send(200, {"branches": [main], "tags": tags, "converts": []})
-
-    def tree(self, body: bytes, kind: str, name: str, revision: str, folder: str | None = None) -> None:
-        if found := self._at(kind, name, revision):
-            inside = {
-                p: data for p, data in found[2].items() if not folder or p.startswith(folder.strip("/") + "/")
-            }
-            if folder and not inside:
-                self._error(404, "EntryNotFound", "no such folder")
-                return
-            start = f"{folder.strip('/')}/" if folder else ""
-            parents = {
-                p[:i] for p in inside for i, letter in enumerate(p) if letter == "/" and i >= len(start)
-            }
-            listed = [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in sorted(parents)]
-            listed += [_entry(path, data) for path, data in sorted(inside.items())]
-            if parse_qs(urlsplit(self.path).query).get("recursive", ["false"])[0].lower() != "true":
-                listed = [entry for entry in listed if "/" not in str(entry["path"])[len(start) :]]
-            self._send(200, listed)
-
-    def paths(self, body: bytes, kind: str, name: str, revision: str) -> None:
-        if found := self._at(kind, name, revision):
-            wanted = json.loads(body)["paths"] if body.startswith(b"{") else parse_qs(body.decode())["paths"]
-            self._send(200, [_entry(path, found[2][path]) for path in wanted if path in found[2]])
-
-    def preupload(self, body: bytes, kind: str, name: str, revision: str) -> None:
-        if (repository := self._find(kind, name, write=True)) is None:
-            return
+    def create(self) -> Any:
+        self._log_in()
+        wanted = json.loads(self.body)
+        kind = f"{wanted.get('type', 'model')}s"
+        name = f"{wanted.get('organization') or 'user'}/{wanted['name']}"
+        url = f"{self.hub.url}/{kind}/{name}"
         if not name.startswith("user/"):
-            self._error(403, "", "You don't have write access")
-            return
-        files, answer = repository.commits[-1][1], []
-        for file in json.loads(body)["files"]:
-            path = file["path"]
-            entry = {
-                "path": path,
-                "uploadMode": "lfs" if path.endswith(".parquet") else "regular",
-                "shouldIgnore": False,
-            }
-            if path in files:
-                entry["oid"] = _entry(path, files[path])["oid"]
-            answer.append(entry)
-        self._send(200, {"files": answer})
+            raise _Refused(403, "You don't have the rights to create a repository under this namespace")
+        if (kind, name) in self.hub.repositories:
+            raise _Refused(409, "You already created this repo", url=url)
+        private = wanted.get("private") or wanted.get("visibility") == "private"
+        repository = self.hub.repositories[kind, name] = Repository(bool(private))
+        attributes = b"*.parquet filter=lfs diff=lfs merge=lfs -text\n"
+        repository.commit({".gitattributes": attributes}, "initial commit")
+        return {"url": url, "name": name, "id": name}
 
-    def batch(self, body: bytes, kind: str, name: str) -> None:
+    def yaml(self) -> Any:
+        return {"errors": [], "warnings": []}
+
+    def info(self, kind: str, name: str, revision: str = "main") -> Any:
+        repository, sha, files = self._at(kind, name, revision)
+        about = {"id": name, "sha": sha, "private": repository.private, "tags": []}
+        about["siblings"] = [{"rfilename": path} for path in sorted(files)]
+        return about | {"gated": "manual" if repository.gated else False}
+
+    def tree(self, kind: str, name: str, revision: str, folder: str | None = None) -> Any:
+        start = f"{(folder or '').strip('/')}/".lstrip("/")
+        inside = {p: data for p, data in self._at(kind, name, revision)[2].items() if p.startswith(start)}
+        if start and not inside:
+            raise _Refused(404, "no such folder", "EntryNotFound")
+        parents = {p[:i] for p in inside for i, letter in enumerate(p) if letter == "/" and i >= len(start)}
+        listed = [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in sorted(parents)]
+        listed += [_entry(path, data) for path, data in sorted(inside.items())]
+        if parse_qs(urlsplit(self.path).query).get("recursive", ["false"])[0].lower() != "true":
+            listed = [entry for entry in listed if "/" not in str(entry["path"])[len(start) :]]
+        return listed
+
+    def paths(self, kind: str, name: str, revision: str) -> Any:
+        files, body = self._at(kind, name, revision)[2], self.body
+        wanted = json.loads(body)["paths"] if body.startswith(b"{") else parse_qs(body.decode())["paths"]
+        return [_entry(path, files[path]) for path in wanted if path in files]
+
+    def preupload(self, kind: str, name: str, revision: str) -> Any:
+        files = self._find(kind, name, write=True).commits[-1][1]
+        if not name.startswith("user/"):
+            raise _Refused(403, "You don't have write access")
+        answer = []
+        for path in (file["path"] for file in json.loads(self.body)["files"]):
+            mode = "lfs" if path.endswith(".parquet") else "regular"
+            answer.append({"path": path, "uploadMode": mode, "shouldIgnore": False})
+            if path in files:
+                answer[-1]["oid"] = _entry(path, files[path])["oid"]
+        return {"files": answer}
+
+    def batch(self, kind: str, name: str) -> Any:
         objects = []
-        for wanted in json.loads(body)["objects"]:
+        for wanted in json.loads(self.body)["objects"]:
             href = f"{self.hub.url}/lfs/{wanted['oid']}"
             actions = {} if wanted["oid"] in self.hub.stored else {"actions": {"upload": {"href": href}}}
             objects.append({"oid": wanted["oid"], "size": wanted["size"], **actions})
-        self._send(200, {"transfer": "basic", "objects": objects})
+        return {"transfer": "basic", "objects": objects}
 
-    def store(self, body: bytes, oid: str) -> None:
-        if hashlib.sha256(body).hexdigest() != oid:
-            self._error(400, "", "checksum")
-            return
-        self.hub.stored[oid] = body
-        self._send(200)
+    def store(self, oid: str) -> Any:
+        if hashlib.sha256(self.body).hexdigest() != oid:
+            raise _Refused(400, "checksum")
+        self.hub.stored[oid] = self.body
 
-    def commit(self, body: bytes, kind: str, name: str, revision: str) -> None:
-        if (repository := self._find(kind, name, write=True)) is None:
-            return
+    def commit(self, kind: str, name: str, revision: str) -> Any:
+        repository = self._find(kind, name, write=True)
         head, files = repository.commits[-1]
         files, message = dict(files), ""
-        for line in body.splitlines():
+        for line in self.body.splitlines():
             key, value = (item := json.loads(line))["key"], item["value"]
             if key == "header":
                 message = value["summary"]
                 if value.get("parentCommit", head) != head:
-                    self._error(412, "", "A commit has happened since. Please refresh and try again.")
-                    return
+                    raise _Refused(412, "A commit has happened since. Please refresh and try again.")
             elif key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif key == "lfsFile":
@@ -299,69 +272,55 @@ class _Handler(BaseHTTPRequestHandler):
             elif key == "deletedFile":
                 del files[value["path"]]
         sha = repository.commit(files, message)
-        self._send(
-            200,
-            {"success": True, "commitOid": sha, "commitUrl": f"{self.hub.url}/{kind}/{name}/commit/{sha}"},
-        )
+        url = f"{self.hub.url}/{kind}/{name}/commit/{sha}"
+        return {"success": True, "commitOid": sha, "commitUrl": url}
 
-    def tag(self, body: bytes, kind: str, name: str, revision: str) -> None:
-        if repository := self._find(kind, name, write=True):
-            wanted, commit = json.loads(body)["tag"], repository.at(revision)
-            if wanted in repository.tags:
-                self._error(409, "", "Tag already exists")
-            elif commit is None:
-                self._error(404, "RevisionNotFound", "Invalid rev id")
-            else:
-                repository.tags[wanted] = commit[0]
-                self._send(200)
+    def tag(self, kind: str, name: str, revision: str) -> Any:
+        repository = self._find(kind, name, write=True)
+        wanted = json.loads(self.body)["tag"]
+        if wanted in repository.tags:
+            raise _Refused(409, "Tag already exists")
+        repository.tags[wanted] = self._at(kind, name, revision)[1]
 
-    def settings(self, body: bytes, kind: str, name: str) -> None:
-        if repository := self._find(kind, name, write=True):
-            wanted = json.loads(body)
-            repository.private = wanted.get("private", wanted.get("visibility") == "private")
-            self._send(200, {"private": repository.private})
+    def settings(self, kind: str, name: str) -> Any:
+        repository, wanted = self._find(kind, name, write=True), json.loads(self.body)
+        repository.private = wanted.get("private", wanted.get("visibility") == "private")
+        return {"private": repository.private}
 
-    def variables(self, body: bytes, kind: str, name: str) -> None:
-        if repository := self._find(kind, name, write=True):
-            self._send(200, {key: {"value": value} for key, value in repository.variables.items()})
-
-    def variable(self, body: bytes, kind: str, name: str) -> None:
-        if repository := self._find(kind, name, write=True):
-            wanted = json.loads(body)
+    def variables(self, kind: str, name: str) -> Any:
+        repository = self._find(kind, name, write=True)
+        if self.command == "POST":
+            wanted = json.loads(self.body)
             repository.variables[wanted["key"]] = wanted["value"]
-            self._send(200, {key: {"value": value} for key, value in repository.variables.items()})
+        return {key: {"value": value} for key, value in repository.variables.items()}
 
-    def resolve(self, body: bytes, kind: str | None, name: str, revision: str, file: str) -> None:
-        if found := self._at(kind or "models", name, revision):
-            repository, sha, files = found
-            if repository.gated:
-                known = self.headers.get("Authorization") is not None
-                self._error(403 if known else 401, "GatedRepo", f"Access to dataset {name} is restricted.")
-                return
-            path = unquote(file)
-            if path not in files:
-                self._error(404, "EntryNotFound", "Entry not found")
-                return
-            data, entry = files[path], _entry(path, files[path])
-            etag = entry["lfs"]["oid"] if "lfs" in entry else entry["oid"]
-            kinds = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Type": "application/octet-stream"}
-            wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-            if wanted and self.command == "GET":
-                first, last = int(wanted[1]), int(wanted[2] or len(data) - 1)
-                part = data[first : last + 1]
-                kinds["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
-                self._send(206, part, kinds)
-            else:
-                self._send(200, data, kinds)
+    def resolve(self, kind: str | None, name: str, revision: str, file: str) -> Any:
+        repository, sha, files = self._at(kind or "models", name, revision)
+        if repository.gated:
+            status = 403 if self.known else 401
+            raise _Refused(status, f"Access to dataset {name} is restricted.", "GatedRepo")
+        path = unquote(file)
+        if path not in files:
+            raise _Refused(404, "Entry not found", "EntryNotFound")
+        data, entry = files[path], _entry(path, files[path])
+        etag = entry["lfs"]["oid"] if "lfs" in entry else entry["oid"]
+        kinds = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Type": "application/octet-stream"}
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if wanted and self.command == "GET":
+            first, last = int(wanted[1]), int(wanted[2] or len(data) - 1)
+            part = data[first : last + 1]
+            kinds["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
+            self._send(206, part, kinds)
+        else:
+            self._send(200, data, kinds)
+        return self
 
 
 _ROUTES: list[tuple[str, str, Any]] = [
-    ("GET", "/api/whoami-v2", _Handler.whoami),
     ("POST", "/api/repos/create", _Handler.create),
     ("POST", "/api/validate-yaml", _Handler.yaml),
     ("GET", f"/api/{_KIND}/{_NAME}", _Handler.info),
     ("GET", f"/api/{_KIND}/{_NAME}/revision/(?P<revision>[^/]+)", _Handler.info),
-    ("GET", f"/api/{_KIND}/{_NAME}/refs", _Handler.refs),
     ("GET", f"/api/{_KIND}/{_NAME}/tree/(?P<revision>[^/]+)(?P<folder>/.*)?", _Handler.tree),
     ("POST", f"/api/{_KIND}/{_NAME}/paths-info/(?P<revision>[^/]+)", _Handler.paths),
     ("POST", f"/api/{_KIND}/{_NAME}/preupload/(?P<revision>[^/]+)", _Handler.preupload),
@@ -370,7 +329,7 @@ _ROUTES: list[tuple[str, str, Any]] = [
     ("POST", f"/api/{_KIND}/{_NAME}/commit/(?P<revision>[^/]+)", _Handler.commit),
     ("POST", f"/api/{_KIND}/{_NAME}/tag/(?P<revision>[^/]+)", _Handler.tag),
     ("PUT", f"/api/{_KIND}/{_NAME}/settings", _Handler.settings),
-    ("POST", f"/api/{_KIND}/{_NAME}/variables", _Handler.variable),
+    ("POST", f"/api/{_KIND}/{_NAME}/variables", _Handler.variables),
     ("GET", f"/api/{_KIND}/{_NAME}/variables", _Handler.variables),
     ("HEAD", f"/(?:{_KIND}/)?{_NAME}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", _Handler.resolve),
     ("GET", f"/(?:{_KIND}/)?{_NAME}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", _Handler.resolve),

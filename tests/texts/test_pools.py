@@ -18,28 +18,22 @@ from tests.support.shared import SHARED
 REFERENCE = "data/image_descriptions_general.txt"
 WORLD = descriptions.load_pool("world")
 PHOTOGRAPHS = descriptions.load_pool("photographs")
-POOLS = pytest.mark.parametrize("pool", [WORLD, PHOTOGRAPHS], ids=lambda pool: pool.name)
 
 
-def test_sizes() -> None:
-    assert len(WORLD) >= 600
-    assert len(set(WORLD.concepts)) >= 25
-    assert len(PHOTOGRAPHS) >= 3500
-    assert len(set(PHOTOGRAPHS.concepts)) >= 40
-
-
-@POOLS
-def test_every_text_has_a_concept_of_the_tree(pool: descriptions.Pool) -> None:
+@pytest.mark.parametrize(
+    ("pool", "texts", "tags"), [(WORLD, 600, 25), (PHOTOGRAPHS, 3500, 40)], ids=["world", "photographs"]
+)
+def test_a_pool_is_large_without_duplicates_and_tagged_from_the_tree(
+    pool: descriptions.Pool, texts: int, tags: int
+) -> None:
+    assert len(pool) >= texts
+    assert len(set(pool.concepts)) >= tags
     assert set(pool.concepts) <= set(concepts.tree().concepts)
-
-
-@POOLS
-def test_no_duplicates(pool: descriptions.Pool) -> None:
     assert pool.dropped == 0
     assert len({text.casefold() for text in pool.texts}) == len(pool)
 
 
-@POOLS
+@pytest.mark.parametrize("pool", [WORLD, PHOTOGRAPHS], ids=lambda pool: pool.name)
 def test_wording(pool: descriptions.Pool) -> None:
     """No wrong article before a vowel, no doubled word, no stray spaces, no British spelling."""
     british = re.compile(

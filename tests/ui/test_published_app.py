@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
 
 from batch import publish
 from ccs import results
-from tests.support.hub_server import TOKEN, Hub, serve
+from tests.support.hub_server import Hub
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 ROOT = Path(__file__).parents[2]
@@ -38,16 +37,6 @@ def changed(folder: Path) -> Path:
     entry = results.write_table(target, "spans", spans)
     results.write_manifest(target, {**found.manifest, "tables": {**found.manifest["tables"], "spans": entry}})
     return folder
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    with serve() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        yield server
 
 
 @pytest.fixture
