@@ -71,6 +71,7 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
     print(f"Open {url}", flush=True)
     # The first visitor should not wait for PyTorch and the model, if there is a moment before they come.
     threading.Thread(target=warm, args=(app,), daemon=True).start()
+    threading.Thread(target=return_memory, daemon=True).start()
     demo.block_thread()
 
 
@@ -83,6 +84,19 @@ def warm(app: Callable[[], App]) -> None:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def return_memory() -> None:
+    """Give what has been freed back to the system, every minute: glibc keeps it, for each of many threads."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+    import time
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
+    while trim is not None:
+        time.sleep(60)
+        trim(0)
 
 
 def make(found: Collection, given: Sequence[str] = ()) -> App:

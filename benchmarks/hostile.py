@@ -86,8 +86,8 @@ def memory(process: int) -> float:
     raise RuntimeError("the server has no memory")
 
 
-def quiet(stop: threading.Event, opened: int, act: tuple[int, int], took: list[float]) -> None:
-    visitor = Visitor()
+def quiet(stop: threading.Event, opened: int, act: tuple[int, int], took: list[float], number: int) -> None:
+    visitor = Visitor(f"127.0.1.{number + 1}")
     visitor.join(opened, -1)
     visitor.wait()
     heads = itertools.cycle(f"L{layer}.H{head}" for layer in (7, 6, 5, 4) for head in range(6))
@@ -124,7 +124,10 @@ def hostile(stop: threading.Event, opened: int, act: tuple[int, int]) -> None:
 
 def half(seconds: float, visitors: int, is_hostile: bool, opened: int, act: tuple[int, int]) -> list[float]:
     stop, took = threading.Event(), []  # type: tuple[threading.Event, list[float]]
-    threads = [threading.Thread(target=quiet, args=(stop, opened, act, took)) for _ in range(visitors - 1)]
+    threads = [
+        threading.Thread(target=quiet, args=(stop, opened, act, took, number))
+        for number in range(visitors - 1)
+    ]
     if is_hostile:
         threads += [threading.Thread(target=hostile, args=(stop, opened, act)) for _ in range(AT_ONCE)]
     for thread in threads:

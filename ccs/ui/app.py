@@ -14,7 +14,7 @@ from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.models import KEPT, ModelCache, shipped, shown_name
 from ccs.ui.service.uploads import data_url
 
-MEMORY_BYTES = 2**30  # that is kept for all visitors together
+MEMORY_BYTES = 2**28  # that is kept for all visitors together
 FACE_SIDE = 96
 
 

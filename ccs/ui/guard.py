@@ -15,7 +15,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from gradio.queueing import Event, Queue
+from gradio.queueing import Event, EventQueue, Queue
 
 WAITING, WAITING_ADDRESS = 8, 40
 """Actions that may wait: of one page, and of all pages at one address."""
@@ -23,6 +23,8 @@ UNREAD, SESSIONS = 40, 256
 """Messages that a page may leave unread, and pages whose messages are kept; more are let go, oldest first."""
 MEMORY = 60.0  # seconds that a visitor's use of the machine counts against them
 MAX_BODY = 2**20
+RATE, RATE_SECONDS = 200, 10.0
+"""Requests to act that one address may send in so many seconds; more are refused at once."""
 UPLOADS, UPLOAD_BYTES, UPLOAD_SECONDS = 200, 400 * 2**20, 600.0
 """Files and bytes that one address may upload in so many seconds; Gradio deletes them within two hours."""
 ALL_UPLOAD_BYTES = 4 * 2**30
@@ -72,7 +74,7 @@ class FairQueue(Queue):
             for queue in self.event_queue_per_concurrency_id.values()
             if queue.concurrency_limit is None or queue.current_concurrency < queue.concurrency_limit
             for event in queue.queue
-            if not running[event.session_hash]
+            if not running[event.session_hash] and not self._reserved(running, event, queue)
         ]
         if not free:
             return None
@@ -85,6 +87,13 @@ class FairQueue(Queue):
         self.event_queue_per_concurrency_id[event.concurrency_id].queue.remove(event)
         return [event], False, event.concurrency_id
 
+    def _reserved(self, running: Counter[str], event: Event, queue: EventQueue) -> bool:
+        """True where the last free place is kept for others: work cannot be interrupted once it has begun."""
+        here = f"address {_address(event)}"
+        if not running[here] or running[here] + 1 < (queue.concurrency_limit or 0):
+            return False
+        return any(each.startswith("address ") and each != here for each in [*self.used, *running])
+
     async def process_events(self, events: list[Event], batch: bool, begin_time: float, fn: Any) -> None:
         start = time.monotonic()
         try:
@@ -93,6 +102,8 @@ class FairQueue(Queue):
             end = time.monotonic()
             for visitor in _visitors(events[0]):
                 self.used[visitor].append((end, end - start))
+            for visitor in list(self.used):
+                self.seconds(visitor)  # forgets who has been idle
 
     def seconds(self, visitor: str) -> float:
         """Seconds of work for a visitor in the last minute."""
@@ -102,7 +113,7 @@ class FairQueue(Queue):
         while spent and spent[0][0] < time.monotonic() - MEMORY:
             spent.popleft()
         if not spent:
-            del self.used[visitor]
+            self.used.pop(visitor, None)
         return sum(seconds for _, seconds in spent)
 
     def send_message(self, event: Event, event_message: Any) -> None:
@@ -134,6 +145,8 @@ class Guard:
     def __init__(self, app: Any) -> None:
         self.app = app
         self._uploads: deque[tuple[float, str, int]] = deque()
+        self._requests: Counter[str] = Counter()
+        self._since = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -147,12 +160,21 @@ class Guard:
         if scope["method"] == "POST":
             if scope["path"].rstrip("/").endswith("/upload"):
                 refused = self._refused_upload(here, size)
+            elif self._too_many(here):
+                refused = 429, "Too many actions at once; try again in a moment."
             elif size > MAX_BODY or (not length and headers.get("transfer-encoding")):
                 refused = 413, "What was sent is too large."
         if refused is None:
             await self.app(scope, receive, _Protected(send, scope["path"]))
         else:
             await _answer(send, *refused)
+
+    def _too_many(self, here: str) -> bool:
+        if time.monotonic() - self._since > RATE_SECONDS:
+            self._requests.clear()
+            self._since = time.monotonic()
+        self._requests[here] += 1
+        return self._requests[here] > RATE
 
     def _refused_upload(self, here: str, size: int) -> tuple[int, str] | None:
         now = time.monotonic()

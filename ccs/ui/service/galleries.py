@@ -18,9 +18,9 @@ from ccs.ui.service.cache import Cache, one
 
 DRAWN = {"world/faces": "faces", "world/counterfactuals": "counterfactuals"}
 MOST, STEP = 120, 10**11
-TRUNK_BYTES = 300 * 2**20
-DIRECT_BYTES = 600 * 2**20
-PRUNED_BYTES = 512 * 2**20
+TRUNK_BYTES = 128 * 2**20
+DIRECT_BYTES = 128 * 2**20
+PRUNED_BYTES = 128 * 2**20
 
 
 @dataclass
