@@ -32,7 +32,7 @@ ROOT = Path(__file__).parent.parent
 PORT = 7988
 ALLOWED = {"ratio": 2.0, "growth MB": 200.0}
 PAUSE = 1.0  # seconds that a quiet visitor looks at the screen
-AT_ONCE = 16  # pages that the hostile visitor has open
+AT_ONCE = 8  # pages that the hostile visitor has open
 WORDS = [f"occupation number {i} with many words " + "x" * 120 for i in range(200)]
 
 
@@ -117,7 +117,7 @@ def hostile(stop: threading.Event, opened: int, act: tuple[int, int]) -> None:
                 visitor.join(*act, action)
             if chance.random() < 0.2:
                 visitor.wait()
-            stop.wait(0.05)
+            stop.wait(0.5)
         except OSError:
             stop.wait(0.2)
 

@@ -22,6 +22,9 @@ WAITING, WAITING_ADDRESS = 8, 40
 UNREAD, SESSIONS = 40, 256
 """Messages that a page may leave unread, and pages whose messages are kept; more are let go, oldest first."""
 MEMORY = 60.0  # seconds that a visitor's use of the machine counts against them
+ABOUT, FILL = 10.0, 12.0
+"""Seconds for which a visitor counts as being about; and seconds of work, of the last minute, after which an
+address waits as long as others are."""
 MAX_BODY = 2**20
 RATE, RATE_SECONDS = 200, 10.0
 """Requests to act that one address may send in so many seconds; more are refused at once."""
@@ -88,11 +91,14 @@ class FairQueue(Queue):
         return [event], False, event.concurrency_id
 
     def _reserved(self, running: Counter[str], event: Event, queue: EventQueue) -> bool:
-        """True where the last free place is kept for others: work cannot be interrupted once it has begun."""
-        here = f"address {_address(event)}"
-        if not running[here] or running[here] + 1 < (queue.concurrency_limit or 0):
+        """True where this must wait for the sake of others who are about: work cannot be interrupted once it
+        has begun, so the last free place is kept for them, and whoever has had their fill waits."""
+        here, now = f"address {_address(event)}", time.monotonic()
+        others = [*running, *(each for each, spent in self.used.items() if spent[-1][0] > now - ABOUT)]
+        if not any(each.startswith("address ") and each != here for each in others):
             return False
-        return any(each.startswith("address ") and each != here for each in [*self.used, *running])
+        last_place = running[here] and running[here] + 1 >= (queue.concurrency_limit or 2)
+        return bool(last_place) or self.seconds(here) > FILL
 
     async def process_events(self, events: list[Event], batch: bool, begin_time: float, fn: Any) -> None:
         start = time.monotonic()

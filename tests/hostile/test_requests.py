@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -161,7 +162,11 @@ def test_the_last_place_is_kept_for_others_and_a_page_has_one_turn_at_a_time() -
     queue = queue_of(*flood)
     queue.active_jobs = [[flood[0]]]
     assert queue.get_events() is not None  # nobody else has been here
-    queue.used["address 10.0.0.1"].append((0.0, 1.0))
+    queue.used["address 10.0.0.1"].append((time.monotonic(), 1.0))
+    assert queue.get_events() is None
+    queue.active_jobs = []
+    assert queue.get_events() is not None
+    queue.used["address 10.0.0.9"].append((time.monotonic(), guard.FILL + 1))
     assert queue.get_events() is None
     twice = [event("page", "10.0.0.1", 0.0), event("page", "10.0.0.1", 1.0)]
     queue = queue_of(twice[1])
