@@ -94,7 +94,10 @@ class FairQueue(Queue):
         """True where this must wait for the sake of others who are about: work cannot be interrupted once it
         has begun, so the last free place is kept for them, and whoever has had their fill waits."""
         here, now = f"address {_address(event)}", time.monotonic()
-        others = [*running, *(each for each, spent in self.used.items() if spent[-1][0] > now - ABOUT)]
+        others = [
+            *running,
+            *(each for each, spent in self.used.items() if spent and spent[-1][0] > now - ABOUT),
+        ]
         if not any(each.startswith("address ") and each != here for each in others):
             return False
         last_place = running[here] and running[here] + 1 >= (queue.concurrency_limit or 2)

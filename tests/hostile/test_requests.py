@@ -6,12 +6,12 @@ import http.client
 import json
 import socket
 import time
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-import gradio as gr
 import pytest
 
 import ccs
@@ -133,15 +133,11 @@ def event(page: str, host: str, at: float) -> Any:
 
 
 def queue_of(*events: Any, limit: int = 2) -> FairQueue:
-    with gr.Blocks() as demo:
-        pass
-    demo.queue()
-    FairQueue.take_over(demo._queue)
-    found: Any = demo._queue
-    found.event_queue_per_concurrency_id["model"] = SimpleNamespace(
-        queue=list(events), concurrency_limit=limit, current_concurrency=0
-    )
-    return found  # type: ignore[no-any-return]
+    found = FairQueue.__new__(FairQueue)  # of Gradio's own there is no need here
+    found.used, found.active_jobs, found.event_queue_per_concurrency_id = defaultdict(deque), [], {}
+    waiting: Any = SimpleNamespace(queue=list(events), concurrency_limit=limit, current_concurrency=0)
+    found.event_queue_per_concurrency_id["model"] = waiting
+    return found
 
 
 def test_a_visitor_with_many_pages_goes_after_one_who_has_waited_less() -> None:
