@@ -43,9 +43,16 @@ class PlanName:
     argument: str = ""
 
     @classmethod
+    @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> PlanName:
         """The name that `str` printed; InputError for a text that is not one."""
-        return _parse(text)
+        found = _GRAMMAR.fullmatch(text)
+        if found is None:
+            raise InputError(
+                f"{text!r} is not the name of a plan; names look like high, high@7, concept:Colors, "
+                "single:L7.H2."
+            )
+        return cls(found["kind"], int(found["k"]) if found["k"] else None, found["argument"] or "")
 
     @classmethod
     def single(cls, head: Head) -> PlanName:
@@ -95,16 +102,6 @@ class PlanName:
         words += ", as published" if self.is_published else ""
         words += "" if self.k is None else f" at K = {self.k}"
         return words + ("" if seed is None else f", seed {seed}")
-
-
-@lru_cache(maxsize=4096)
-def _parse(text: str) -> PlanName:
-    found = _GRAMMAR.fullmatch(text)
-    if found is None:
-        raise InputError(
-            f"{text!r} is not the name of a plan; names look like high, high@7, concept:Colors, single:L7.H2."
-        )
-    return PlanName(found["kind"], int(found["k"]) if found["k"] else None, found["argument"] or "")
 
 
 @dataclass(frozen=True)
@@ -171,9 +168,8 @@ def plans(
         )
     outside = HeadSet(scores) - heads
     if outside:
-        raise InputError(
-            f"The scored head {next(iter(outside))} cannot be switched off; {heads_in(heads)} can."
-        )
+        span = " to ".join(str(list(heads)[end]) for end in (0, -1)) if heads else "none"
+        raise InputError(f"The scored head {next(iter(outside))} cannot be switched off; {span} can.")
 
     def named(kind: str, argument: str = "") -> str:
         return str(PlanName(kind, at_k, argument))
@@ -237,9 +233,3 @@ def draw(members: HeadSet, size: int, seed: int, purpose: str) -> HeadSet:
     rng = np.random.default_rng([seed, *purpose.encode()])
     ordered = list(members)
     return HeadSet(ordered[i] for i in rng.choice(len(ordered), size=size, replace=False))
-
-
-def heads_in(heads: HeadSet) -> str:
-    """The first and last of the heads, for messages."""
-    ordered = list(heads)
-    return f"{ordered[0]} to {ordered[-1]}" if ordered else "none"

@@ -11,8 +11,10 @@ The cut-off K is halved too, which keeps its share of the pool.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -76,6 +78,11 @@ class Limits:
         if self.max_heads < 1 or self.screen < 1:
             raise InputError(f"A search needs 1 or more heads, not {self.max_heads} among {self.screen}.")
 
+    @property
+    def bound(self) -> float:
+        """The goal; minus infinity, which nothing reaches, without one."""
+        return -math.inf if self.goal is None else self.goal
+
 
 @dataclass(frozen=True)
 class Point:
@@ -120,25 +127,17 @@ class SearchResult:
     held_out: tuple[HeldOut, ...]
 
 
-@dataclass(frozen=True)
-class _Half:
-    """One half of a task, with images embedded on demand."""
+Points = Callable[[Sequence[HeadSet]], list[Point]]
+"""MaxSkew and accuracy of each set of heads, on one half of a task."""
 
-    model: PrunableModel
-    task: Task
 
-    def points(self, sets: Sequence[HeadSet]) -> list[Point]:
-        """MaxSkew and accuracy of each set of heads."""
-        if not sets:
-            return []
-        people = self.model.embed_images(self.task.people, list(sets))
-        things = self.model.embed_images(self.task.things, list(sets))
-        skews = [
-            bias.mean_max_skew(one, self.task.prompts, self.task.groups, self.task.k, target=self.task.target)
-            for one in people
-        ]
-        rights = [zeroshot.correct(one, self.task.class_weights, self.task.labels).mean() for one in things]
-        return [Point(*row) for row in zip(sets, skews, map(float, rights), strict=True)]
+def _points(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
+    if not sets:
+        return []
+    people, things = (model.embed_images(images, list(sets)) for images in (task.people, task.things))
+    skews = [bias.mean_max_skew(one, task.prompts, task.groups, task.k, target=task.target) for one in people]
+    rights = [zeroshot.correct(one, task.class_weights, task.labels).mean() for one in things]
+    return [Point(*row) for row in zip(sets, skews, map(float, rights), strict=True)]
 
 
 def search(
@@ -157,8 +156,9 @@ def search(
     or prompts to halve, a cut-off that a half cannot hold, plans of heads that cannot be switched off.
     """
     limits = limits or Limits()
-    seen, unseen = (_Half(model, half) for half in halves(task, seed))
-    singles = seen.points([HeadSet([head]) for head in model.heads])
+    half, unseen = halves(task, seed)
+    seen = partial(_points, model, half)
+    singles = seen([HeadSet([head]) for head in model.heads])
     path = _forward(seen, singles, limits, tell)
     off = _backward(seen, path[-1], path[0], limits, tell)
     plans = [Plan("none", None, HeadSet(), "nothing is switched off")]
@@ -169,7 +169,7 @@ def search(
         for size, point in enumerate(path)
         if size and point.off != off
     ]
-    held_out = _held_out(unseen, [*plans, *beside], seed, draws)
+    held_out = _held_out(model, unseen, [*plans, *beside], seed, draws)
     return SearchResult(off=off, singles=tuple(singles), path=tuple(path), held_out=held_out)
 
 
@@ -216,16 +216,16 @@ def _take(images: Any, rows: NDArray[np.intp]) -> Any:
     return images[rows] if hasattr(images, "shape") else [images[int(row)] for row in rows]
 
 
-def _forward(half: _Half, singles: Sequence[Point], limits: Limits, tell: Tell) -> list[Point]:
+def _forward(points: Points, singles: Sequence[Point], limits: Limits, tell: Tell) -> list[Point]:
     """Nothing off, then one head more at a time while each lowers MaxSkew by the least asked for."""
-    path = half.points([HeadSet()])
+    path = points([HeadSet()])
     floor = path[0].accuracy - limits.max_loss
     helpful = sorted((p for p in singles if p.max_skew < path[0].max_skew), key=lambda p: p.max_skew)
     candidates = [head for point in helpful[: limits.screen] for head in point.off]
     tell(f"{len(helpful)} of {len(singles)} heads lower MaxSkew alone; {len(candidates)} are candidates.")
-    while len(path) <= limits.max_heads and not _reached(path[-1], limits):
+    while len(path) <= limits.max_heads and path[-1].max_skew > limits.bound:
         now = path[-1]
-        tried = half.points([HeadSet([*now.off, head]) for head in candidates if head not in now.off])
+        tried = points([HeadSet([*now.off, head]) for head in candidates if head not in now.off])
         allowed = [point for point in tried if point.accuracy >= floor]
         best = min(allowed, key=lambda point: point.max_skew, default=None)
         if best is None or best.max_skew > now.max_skew - limits.least:
@@ -235,18 +235,12 @@ def _forward(half: _Half, singles: Sequence[Point], limits: Limits, tell: Tell) 
     return path
 
 
-def _reached(point: Point, limits: Limits) -> bool:
-    return limits.goal is not None and point.max_skew <= limits.goal
-
-
-def _backward(half: _Half, end: Point, start: Point, limits: Limits, tell: Tell) -> HeadSet:
+def _backward(points: Points, end: Point, start: Point, limits: Limits, tell: Tell) -> HeadSet:
     """Without the heads that the end of the path can spare: each costs less than the least asked for."""
     now = end
     while len(now.off) > 1:
-        bound = (
-            limits.goal if limits.goal is not None and _reached(now, limits) else now.max_skew + limits.least
-        )
-        tried = half.points([HeadSet(now.off - {head}) for head in now.off])
+        bound = limits.bound if now.max_skew <= limits.bound else now.max_skew + limits.least
+        tried = points([HeadSet(now.off - {head}) for head in now.off])
         spared = [p for p in tried if p.max_skew <= bound and p.accuracy >= start.accuracy - limits.max_loss]
         if not spared:
             break
@@ -255,10 +249,12 @@ def _backward(half: _Half, end: Point, start: Point, limits: Limits, tell: Tell)
     return now.off
 
 
-def _held_out(half: _Half, plans: Sequence[Plan], seed: int, draws: int) -> tuple[HeldOut, ...]:
+def _held_out(
+    model: PrunableModel, task: Task, plans: Sequence[Plan], seed: int, draws: int
+) -> tuple[HeldOut, ...]:
     """Every plan on this half; the first (`none`) is the baseline."""
-    task, sets = half.task, [plan.off for plan in plans]
-    people, things = (half.model.embed_images(images, sets) for images in (task.people, task.things))
+    sets = [plan.off for plan in plans]
+    people, things = (model.embed_images(images, sets) for images in (task.people, task.things))
     skews = bias.measure_plans(
         people, task.prompts, task.groups, task.k, target=task.target, draws=draws, seed=seed
     )

@@ -206,14 +206,17 @@ def measure_plans(
     if labels.ndim != 1 or not 2 <= len(names) <= 255:
         raise InputError(f"A skew needs 2 to 255 groups, one per image, but the images have {len(names)}.")
     codes = inverse.astype(np.uint8)
-    every = [_Ranked(slice(None), np.arange(len(codes)), seed)]
+    whole = np.arange(len(codes))
+    every: list[tuple[NDArray[np.intp], NDArray[np.intp], list[int]]] = [
+        (np.arange(len(texts)), whole, [seed])  # occupations, the images that they rank, a seed
+    ]
     if pools is not None:
         chosen = np.asarray(pools, dtype=bool)
         if chosen.shape != (len(texts), len(codes)):
             raise InputError(f"Pools of shape {chosen.shape} do not fit {len(texts)} x {len(codes)}.")
-        every = [_Ranked(slice(o, o + 1), np.flatnonzero(one), [seed, 4, o]) for o, one in enumerate(chosen)]
-    marks = None if units is None else np.asarray(units)
-    if marks is not None and marks.shape != codes.shape:
+        every = [(np.array([o]), np.flatnonzero(one), [seed, 4, o]) for o, one in enumerate(chosen)]
+    marks = whole if units is None else np.asarray(units)
+    if marks.shape != codes.shape:
         raise InputError(f"There are {marks.size} units for {len(codes)} images.")
     weights = np.full((draws, len(texts)), 1 / len(texts))
     if resample_occupations:
@@ -222,38 +225,25 @@ def measure_plans(
     questions = [
         _Question(
             names=tuple(str(name) for name in names),
-            ranked=ranked,
-            codes=codes[ranked.images],
-            pool=np.bincount(codes[ranked.images], minlength=len(names)),
-            k=check_k(k, len(ranked.images)),
+            occupations=occupations,
+            images=images,
+            codes=codes[images],
+            pool=np.bincount(codes[images], minlength=len(names)),
+            k=check_k(k, len(images)),
             target=target,
             empty=empty,
             fault=fault,
             metrics=("MaxSkew",) if fault else metrics,
-            draws=resampling.draw_images(
-                codes[ranked.images],
-                len(names),
-                draws,
-                ranked.seed,
-                units=None if marks is None else marks[ranked.images],
-            ),
+            draws=resampling.draw_images(codes[images], len(names), draws, own_seed, marks[images]),
+            seed=own_seed,
         )
-        for ranked in every
+        for occupations, images, own_seed in every
     ]
-    levels = chance_levels([question.random(len(texts)) for question in questions])
+    levels = chance_levels([question.random() for question in questions])
     return [
         _measure(questions, levels, weights, np.bincount(codes), embeddings, texts, seed, map)
         for embeddings in plans
     ]
-
-
-@dataclass(frozen=True)
-class _Ranked:
-    """Occupations that rank the same images: a slice of the occupations, indices of the images, a seed."""
-
-    occupations: slice
-    images: NDArray[np.intp]
-    seed: int | list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +251,8 @@ class _Question:
     """All that is the same for every plan, of occupations that rank the same images."""
 
     names: tuple[str, ...]
-    ranked: _Ranked
+    occupations: NDArray[np.intp]
+    images: NDArray[np.intp]
     codes: NDArray[np.uint8]
     pool: NDArray[np.int64]
     k: int
@@ -270,20 +261,19 @@ class _Question:
     fault: faults.Fault | None
     metrics: tuple[MetricName, ...]
     draws: resampling.Draws
+    seed: list[int]
 
-    def random(self, n_texts: int) -> Mapping[MetricName, Floats]:
+    def random(self) -> Mapping[MetricName, Floats]:
         """The metrics of random rankings [draws, occupations]."""
-        occupations = len(range(n_texts)[self.ranked.occupations])
-        seed = self.ranked.seed
         return chance_values(
             self.codes,
             self.shares(self.pool),
             self.k,
-            occupations,
+            len(self.occupations),
             self.metrics,
             empty=self.empty,
             fault=self.fault,
-            seed=[*(seed if isinstance(seed, list) else [seed]), 2],
+            seed=[*self.seed, 2],
         )
 
     def shares(self, pool: ArrayLike) -> Floats:
@@ -311,16 +301,12 @@ def _measure(
         raise InputError(f"There are {scores.shape[1]} image embeddings for {pool.sum()} groups.")
     parts = []
     for one in questions:
-        whole = len(one.ranked.images) == scores.shape[1]
-        own = scores[one.ranked.occupations] if whole else scores[one.ranked.occupations, one.ranked.images]
+        own = scores[np.ix_(one.occupations, one.images)]
         parts += [(one, own[i : i + SOME]) for i in range(0, len(own), SOME)]
     found = list(map(lambda part: _rankings(*part), parts))
     top, ties = (np.concatenate([one[key] for one in found]) for key in ("top", "ties"))
     values = {
-        name: (
-            np.concatenate([one[name][0] for one in found]),
-            np.concatenate([one[name][1] for one in found]),
-        )
+        name: tuple(np.concatenate([one[name][i] for one in found]) for i in (0, 1))
         for name in asked.metrics
         if asked.fault != "aliased"
     }
@@ -329,9 +315,7 @@ def _measure(
         pictures = np.asarray(embeddings)
         top = np.concatenate(
             [
-                faults.aliased_top(
-                    pictures[one.ranked.images], texts[one.ranked.occupations], len(one.names), one.k
-                )
+                faults.aliased_top(pictures[one.images], texts[one.occupations], len(one.names), one.k)
                 for one in questions
             ]
         )
@@ -343,9 +327,7 @@ def _measure(
         },
         groups=asked.names,
         pool=pool,
-        pools=np.concatenate(
-            [np.tile(one.pool, (len(range(len(texts))[one.ranked.occupations]), 1)) for one in questions]
-        ),
+        pools=np.concatenate([np.tile(one.pool, (len(one.occupations), 1)) for one in questions]),
         top=top,
         ties=ties,
         k=asked.k,

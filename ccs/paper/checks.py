@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ccs.paper import figures
 from ccs.texts import score
+
+Outcomes = Iterator[tuple[str, bool]]  # (the cells, whether the statement is true of them)
 
 
 @dataclass(frozen=True)
@@ -32,35 +34,18 @@ class Check:
 
 def checks() -> tuple[Check, ...]:
     """All of them, in the order of the tables."""
-    return (
-        _counts(),
-        _shares(),
-        _ratios(),
-        _repeated(),
-        _swapped(),
-        _raters(),
-        _examples(),
-        _text(),
-        _poster(),
-        _multiples(),
-        _unpruned(),
-    )
+    return tuple(Check.of_outcomes(statement, dict(outcomes())) for statement, outcomes in CHECKS.items())
 
 
-def _counts() -> Check:
+def _counts() -> Outcomes:
     table = figures.table("table2")
-    outcomes = {
-        f"{model.paper_name} {level}": len(figures.head_sets(model.name)[level])
-        == table.value(model.paper_name, level)
-        for model in figures.models()
-        for level in figures.LEVELS
-    }
-    return Check.of_outcomes("The counts of table 2 are the numbers of heads in tables 12 to 14.", outcomes)
+    for model in figures.models():
+        for level, heads in figures.head_sets(model.name).items():
+            yield f"{model.paper_name} {level}", len(heads) == table.value(model.paper_name, level)
 
 
-def _shares() -> Check:
+def _shares() -> Outcomes:
     table = figures.table("table10")
-    outcomes: dict[str, bool] = {}
     for model in figures.models():
         heads, sets = len(model.heads), figures.head_sets(model.name)
         printed = dict(zip(table.columns, table.rows[model.paper_name], strict=True))
@@ -71,92 +56,74 @@ def _shares() -> Check:
             ("CCS@0 + CCS@1", low, "low"),
         ):
             good = got is not None and abs(got - len(sets[level]) / heads) < 0.0016
-            outcomes[f"{model.paper_name} {column}"] = good
-    return Check.of_outcomes(
-        "The shares of table 10 follow from tables 12 to 14 (to their last digit).", outcomes
-    )
+            yield f"{model.paper_name} {column}", good
 
 
-def _ratios() -> Check:
+def _ratios() -> Outcomes:
     table = figures.table("table11")
-    outcomes: dict[str, bool] = {}
     for model in figures.models():
         labels = list(figures.head_labels(model.name)["high"].values())
         printed = table.value(model.paper_name, "CCR")
         ratio = score.ccr(labels) or 0.0
-        outcomes[f"{model.paper_name} ({ratio:.3f} from the labels)"] = (
-            printed is not None and abs(printed - ratio) < 0.0006
-        )
-    return Check.of_outcomes("The ratios of table 11 follow from the labels of table 12.", outcomes)
+        good = printed is not None and abs(printed - ratio) < 0.0006
+        yield f"{model.paper_name} ({ratio:.3f} from the labels)", good
 
 
-def _swapped() -> Check:
+def _swapped() -> Outcomes:
     equal = figures.table("table7")
-    outcomes: dict[str, bool] = {}
     for model in figures.models():
         for dataset in ("cifar100", "food101", "country211"):
             other = figures.table("table6" if dataset == "country211" else "table5")
             same = equal.value(model.paper_name, f"{dataset}/high") == other.value(
                 model.paper_name, f"{dataset}/low"
             )
-            outcomes[f"{model.paper_name} {dataset}"] = same
-    return Check.of_outcomes(
-        "Table 7's column headed high repeats the column low of tables 5 and 6.", outcomes
-    )
+            yield f"{model.paper_name} {dataset}", same
 
 
-def _repeated() -> Check:
+def _repeated() -> Outcomes:
     """Figures that stand in two places: tables 3 and 5, figures 2 to 5 and the tables."""
-    outcomes: dict[str, bool] = {}
-
-    def same(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
-        ours, theirs = (figures.table(key).value(row, column) for key, row, column in (one, other))
-        outcomes[f"{one[0]} {one[1]} {one[2]} ({ours:g}) and {other[0]} ({theirs:g})"] = ours == theirs
-
+    pairs = []
     for model in figures.models():
+        row = model.paper_name
         for dataset in ("cifar10", "cifar100"):
             for column, plan in (("original", "original"), ("K=5", "high")):
-                row = model.paper_name
-                same(("table3", row, f"{dataset}/{column}"), ("table5", row, f"{dataset}/{plan}"))
+                pairs.append((("table3", row, f"{dataset}/{column}"), ("table5", row, f"{dataset}/{plan}")))
     for row in figures.table("figure2").rows:
         dataset, name = row.split("/")
-        same(("figure2", row, "high"), ("table5", name, f"{dataset}/high"))
-    for row in figures.table("figure3").rows:
-        same(("figure3", row, "original"), ("table6", row, "country211/original"))
-    return Check.of_outcomes("Figures that are printed twice are equal.", outcomes)
+        pairs.append((("figure2", row, "high"), ("table5", name, f"{dataset}/high")))
+    pairs += [
+        (("figure3", row, "original"), ("table6", row, "country211/original"))
+        for row in figures.table("figure3").rows
+    ]
+    for one, other in pairs:
+        ours, theirs = (figures.table(key).value(row, column) for key, row, column in (one, other))
+        yield f"{one[0]} {one[1]} {one[2]} ({ours:g}) and {other[0]} ({theirs:g})", ours == theirs
 
 
-def _raters() -> Check:
-    outcomes: dict[str, bool] = {}
+def _raters() -> Outcomes:
     for key in ("table4", "v1-table2"):
         table = figures.table(key)
         for row in table.rows:
             kappa, rho, tau = (table.value(row, column) or 0.0 for column in table.columns)
-            outcomes[f"{table.number}, {row}: rho {rho:g}, tau {tau:g}"] = rho == tau
-            outcomes[f"{table.number}, {row}: kappa {kappa:g}, rho {rho:g}"] = kappa <= rho
-    return Check.of_outcomes(
-        "Two yes/no raters: Spearman's rho is Kendall's tau-b, and kappa is at most both.", outcomes
-    )
+            yield f"{table.number}, {row}: rho {rho:g}, tau {tau:g}", rho == tau
+            yield f"{table.number}, {row}: kappa {kappa:g}, rho {rho:g}", kappa <= rho
 
 
-def _examples() -> Check:
+def _examples() -> Outcomes:
     listed = {
         (level, head, label.removesuffix("s"))
         for model in figures.models()
         for level, labels in figures.head_labels(model.name).items()
         for head, label in labels.items()
     }
-    outcomes = {
-        f"{one.head} ({one.label}, {one.level})": (one.level, one.head, one.label.removesuffix("s")) in listed
-        for one in figures.examples()
-    }
-    return Check.of_outcomes("Table 1's heads stand in tables 12 to 14 with that label and level.", outcomes)
+    for one in figures.examples():
+        known = (one.level, one.head, one.label.removesuffix("s")) in listed
+        yield f"{one.head} ({one.label}, {one.level})", known
 
 
-def _text() -> Check:
+def _text() -> Outcomes:
     """Section 4.4 beside figures 3 and 4."""
     table = figures.table("section4.4")
-    outcomes: dict[str, bool] = {}
     for row, values in table.rows.items():
         dataset, model = row.split("/")
         figure = figures.table("figure3" if dataset == "country211" else "figure4")
@@ -164,14 +131,12 @@ def _text() -> Check:
             if value is not None:
                 shown = figure.value(model, column) if column in figure.columns else None
                 told = "no such bar" if shown is None else f"{shown:g}"
-                outcomes[f"{row} {column} ({value:g}, {figure.number}: {told})"] = value == shown
-    return Check.of_outcomes("The figures in section 4.4's text are those of figures 3 and 4.", outcomes)
+                yield f"{row} {column} ({value:g}, {figure.number}: {told})", value == shown
 
 
-def _poster() -> Check:
+def _poster() -> Outcomes:
     poster, table = figures.table("poster"), figures.table("table9")
     exchanged = {"race": "gender", "gender": "race"}
-    outcomes: dict[str, bool] = {}
     for row, values in poster.rows.items():
         for column, value in zip(poster.columns, values, strict=True):
             attribute, plan = column.split("/")
@@ -179,29 +144,39 @@ def _poster() -> Check:
             assert value is not None
             assert other is not None
             name = f"{row} {column} ({value:g}, table 9's {exchanged[attribute]} {other:g})"
-            outcomes[name] = abs(value - other) < 0.051
-    return Check.of_outcomes("The poster's bias table is table 9 with race and gender exchanged.", outcomes)
+            yield name, abs(value - other) < 0.051
 
 
-def _multiples() -> Check:
+def _multiples() -> Outcomes:
     table = figures.table("table9")
-    outcomes: dict[str, bool] = {}
     for row, values in table.rows.items():
         for column, value in zip(table.columns, values, strict=True):
             if column.startswith("race") and value is not None:
                 steps = round(value / math.log(1.5))
-                outcomes[f"{row} {column}"] = abs(value - steps * math.log(1.5)) < 0.051
-    return Check.of_outcomes("Table 9's race values are whole multiples of ln 1.5.", outcomes)
+                yield f"{row} {column}", abs(value - steps * math.log(1.5)) < 0.051
 
 
-def _unpruned() -> Check:
+def _unpruned() -> Outcomes:
     anchor = figures.table("open_clip")
-    outcomes: dict[str, bool] = {}
     for model in figures.models():
         for dataset in anchor.columns:
             table = figures.table("table5" if dataset in ("cifar10", "cifar100", "food101") else "table6")
             printed = table.value(model.paper_name, f"{dataset}/original")
             known = anchor.value(model.paper_name, dataset)
             good = printed is not None and known is not None and abs(printed - known) <= 1
-            outcomes[f"{model.paper_name} {dataset}"] = good
-    return Check.of_outcomes("Unpruned accuracies are within one point of open_clip's own figures.", outcomes)
+            yield f"{model.paper_name} {dataset}", good
+
+
+CHECKS: Mapping[str, Callable[[], Outcomes]] = {
+    "The counts of table 2 are the numbers of heads in tables 12 to 14.": _counts,
+    "The shares of table 10 follow from tables 12 to 14 (to their last digit).": _shares,
+    "The ratios of table 11 follow from the labels of table 12.": _ratios,
+    "Figures that are printed twice are equal.": _repeated,
+    "Table 7's column headed high repeats the column low of tables 5 and 6.": _swapped,
+    "Two yes/no raters: Spearman's rho is Kendall's tau-b, and kappa is at most both.": _raters,
+    "Table 1's heads stand in tables 12 to 14 with that label and level.": _examples,
+    "The figures in section 4.4's text are those of figures 3 and 4.": _text,
+    "The poster's bias table is table 9 with race and gender exchanged.": _poster,
+    "Table 9's race values are whole multiples of ln 1.5.": _multiples,
+    "Unpruned accuracies are within one point of open_clip's own figures.": _unpruned,
+}

@@ -12,25 +12,11 @@ heads = st.builds(Head, st.integers(0, 40), st.integers(0, 40))
 head_sets = st.frozensets(heads, max_size=8)
 
 
-def test_a_head_prints_as_it_is_parsed() -> None:
-    assert str(Head(11, 5)) == "L11.H5"
-    assert Head.parse(" l11.h5 ") == Head(11, 5)
-
-
 @pytest.mark.parametrize("text", ["", "L11", "11.5", "L1.H", "L-1.H2", "L1.H2x", "L1 H2", "L١.H٢"])
 def test_what_is_no_head_is_refused_by_name(text: str) -> None:
+    assert Head.parse(" l11.h5 ") == Head(11, 5)
     with pytest.raises(InputError, match=r"is not the name of a head"):
         Head.parse(text)
-
-
-def test_a_negative_head_is_refused() -> None:
-    with pytest.raises(InputError, match="count from 0"):
-        Head(-1, 0)
-
-
-@given(heads)
-def test_every_head_survives_printing(head: Head) -> None:
-    assert Head.parse(str(head)) == head
 
 
 @given(head_sets)
@@ -67,9 +53,11 @@ def test_the_empty_set_is_falsy_and_prints_as_nothing() -> None:
     assert HeadSet.parse("  ,") == HeadSet()
 
 
-def test_a_set_holds_nothing_but_heads() -> None:
+def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"'L9\.H2'"):
         HeadSet(["L9.H2"])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="count from 0"):
+        Head(-1, 0)
 
 
 def test_in_layer_gives_the_numbers_of_one_layer() -> None:

@@ -24,6 +24,8 @@ def test_models_go_by_either_name_and_prune_the_last_four_layers() -> None:
     assert {head.layer for head in paper.model("ViT-L-14/openai").heads} == {20, 21, 22, 23}
     with pytest.raises(InputError, match="no model 'RN50'"):
         paper.model("RN50")
+    with pytest.raises(InputError, match="no published table 'table99'"):
+        paper.table("table99")
 
 
 def test_every_listed_head_can_be_pruned_and_stands_at_one_level() -> None:
@@ -56,12 +58,8 @@ def test_the_draws_of_the_released_code_come_out_again() -> None:
         assert paper.drawn_sets(model.name)["equal-low"] == paper.head_sets(model.name)["low"]
         assert paper.drawn_sets(model.name)["equal-high"] < paper.head_sets(model.name)["high"]
     # The order is that of the code's lists, not of layers and heads.
-    assert list(map(str, paper.head_labels("ViT-B-32-OpenAI")["low"])) == [
-        "L8.H5",
-        "L11.H0",
-        "L11.H8",
-        "L9.H9",
-    ]
+    low = paper.head_labels("ViT-B-32-OpenAI")["low"]
+    assert " ".join(map(str, low)) == "L8.H5 L11.H0 L11.H8 L9.H9"
 
 
 def test_occupations_and_templates() -> None:
@@ -95,11 +93,6 @@ def test_package_data_equals_its_source() -> None:
             assert paper.head_labels(name)[level] == expected
     occupations = json.loads((SHARED / "paper/occupations.json").read_text())
     assert list(paper.occupations()) == occupations["occupations"]
-
-
-def test_unknown_table() -> None:
-    with pytest.raises(InputError, match="no published table 'table99'"):
-        paper.table("table99")
 
 
 def test_what_the_printed_figures_say_of_one_another() -> None:
@@ -145,19 +138,6 @@ def test_the_audit_runs_over_a_part_of_the_measurements() -> None:
     assert values["table5", "ViT-B-32-OpenAI", "cifar100/high"] == pytest.approx(70)
     drops = sentence("table 5", "in every case", values)
     assert (drops.holds, drops.of) == (0, 1)
-
-
-def test_the_audit_takes_the_correct_metric_of_measured_bias() -> None:
-    about = {"attribute": "race", "occupation": "", "target": "pool", "dataset": "fairface-1.25"}
-    about |= {"chance": 10.3, "chance_low": 9.0, "chance_high": 11.0}
-    rows = [
-        row(metric="MaxSkew sum", mode=mode, value=value, **about)
-        for mode, value in (("correct", 20.0), ("as-published", 61.0))
-    ]
-    results = {"ViT-B-32/openai": measured_by({"bias": pd.DataFrame(rows)})}
-    place = ("table8", "ViT-B-32-OpenAI", "race/original")
-    assert audit.measured(results)[place] == 20
-    assert audit.measured(results, correct=False)[place] == 61
 
 
 def test_every_printed_cell_is_a_claim_once() -> None:
@@ -229,11 +209,15 @@ def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_
     base |= {"metric": "MaxSkew sum", "target": "pool", "low": None, "high": None}
     base |= {"chance": 10.3, "chance_low": None, "chance_high": None}
     rows = [{**base, "mode": "correct", "value": 20.0}, {**base, "mode": "as-published", "value": 61.8}]
-    found = comparison.compare(race, measured_by({"bias": pd.DataFrame(rows)}))
+    results = measured_by({"bias": pd.DataFrame(rows)})
+    found = comparison.compare(race, results)
     assert found.measured is not None
     assert found.correct is not None
     assert (found.measured.value, found.correct.value, found.correct.chance) == (61.8, 20.0, 10.3)
     assert found.agrees is True
+    place = (race.table, race.row, race.column)
+    assert audit.measured({results.model: results})[place] == 20
+    assert audit.measured({results.model: results}, correct=False)[place] == 61.8
 
 
 def test_levels_shares_and_ratio_come_from_the_scores() -> None:
@@ -254,12 +238,3 @@ def test_levels_shares_and_ratio_come_from_the_scores() -> None:
         measured = comparison.compare(claim(key, "ViT-B-32-OpenAI", column), measured_by(tables)).measured
         assert measured is not None
         assert measured.value == expected
-
-
-def test_a_head_of_unknown_ccs_is_in_no_share() -> None:
-    scores = pd.DataFrame({"layer": 8, "head": range(4), "k": 5, "ccs": [5, 5, 0, None], "level": ""})
-    found = comparison.compare(
-        claim("table10", "ViT-B-32-OpenAI", "CCS@5"), measured_by({"scores": scores})
-    ).measured
-    assert found is not None
-    assert found.value == pytest.approx(2 / 3)

@@ -14,17 +14,12 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
     first = {"model": model, "weights": "0123456789abcdef"}
     head = {**first, "layer": 6, "head": 1}
     interval = {"value": 0.5, "low": 0.4, "high": None}
-    plan = {
-        **first,
-        "plan": "random",
-        "seed": 3,
-        "heads": "L6.H1 L7.H2",
-        "n_heads": 2,
-        "dataset": "world/faces",
-    }
+    plan = {**first, "plan": "random", "seed": 3, "heads": "L6.H1 L7.H2", "n_heads": 2}
+    plan |= {"dataset": "world/faces"}
     against = {"n": 100, "baseline": 0.75, "difference": -0.25, "difference_low": -0.5}
     against |= {"difference_high": None, "p_value": 0.01}
     judged = {**head, "label": "Colors", "judge": "tags", "reason": "", "cause": ""}
+    score = {**head, "k": 2, "share": 0.75, "variance": 0.1}
     chance = {"chance": 0.1, "chance_low": 0.05, "chance_high": 0.2}
     return {
         "spans": [
@@ -40,18 +35,8 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
             {**judged, "rank": 1, "text": "a blue wall", "verdict": None, "cause": "refusal"},
         ],
         "scores": [
-            {
-                **head,
-                "label": "Colors",
-                "k": 2,
-                "ccs": 2,
-                "level": "high",
-                "majority": 2,
-                "share": 0.75,
-                "variance": 0.1,
-            },
-            {**head, "head": 2, "label": None, "k": 2, "ccs": None, "level": "unknown", "majority": None}
-            | {"share": 0.75, "variance": 0.1},
+            {**score, "label": "Colors", "ccs": 2, "level": "high", "majority": 2},
+            {**score, "head": 2, "label": None, "ccs": None, "level": "unknown", "majority": None},
         ],
         "pruning": [{**plan, "subset": "", "metric": "top1", **interval, **against}],
         "retrieval": [{**plan, "direction": "text-to-clip", "metric": "R@1", **interval, **against}],
@@ -70,13 +55,8 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
             | {"factor": "", "method": "spearman", **interval, "p_value": None, "n": 24}
         ],
         "heads": [
-            {
-                **head,
-                "measure": "total effect",
-                "dataset": "world/faces",
-                "metric": "MaxSkew mean",
-                "factor": "gender",
-            }
+            {**head, "measure": "total effect", "dataset": "world/faces", "metric": "MaxSkew mean"}
+            | {"factor": "gender"}
             | {**interval, "chance": None, "p_value": 0.1, "q_value": 0.2}
         ],
     }
@@ -94,13 +74,8 @@ def manifest_for(model: str, tables: dict[str, Any]) -> dict[str, Any]:
             "weights_hash": "0123456789abcdef" * 4,
         },
         "texts": {"name": "world", "fingerprint": "aa", "count": 600, "dropped": 0},
-        "images": {
-            "name": "world/images",
-            "fingerprint": "bb",
-            "count": 2000,
-            "source": "drawn",
-            "skipped": [],
-        },
+        "images": {"name": "world/images", "fingerprint": "bb", "count": 2000, "source": "drawn"}
+        | {"skipped": []},
         "sets": [
             {"name": "world/faces", "kind": "bias", "fingerprint": "cc", "count": 100, "source": "drawn"}
         ],
