@@ -17,7 +17,7 @@ from batch.options import run
 from ccs import annotation, results
 from ccs.annotation import Pair
 from ccs.errors import InputError
-from ccs.files import atomic_write
+from ccs.files import atomic_write, read_text
 from ccs.paper import figures
 from ccs.results import queries
 
@@ -96,7 +96,7 @@ def _import(options: argparse.Namespace) -> None:
     for path in options.sheets:
         if path.stem in answers:
             raise InputError(f"Two sheets are named {path.stem}: a sheet's name is the person's.")
-        answers[path.stem] = annotation.read_sheet(_read(path), pairs, str(path))
+        answers[path.stem] = annotation.read_sheet(read_text(path), pairs, str(path))
     rows = pd.DataFrame(annotation.table(pairs, answers, seed=options.seed)).astype({"published": "float64"})
     with atomic_write(options.out) as temporary:
         rows.to_parquet(temporary, index=False)
@@ -109,17 +109,6 @@ def _import(options: argparse.Namespace) -> None:
         frame = pd.DataFrame.from_dict(dict(printed.rows), orient="index", columns=list(printed.columns))
         print(frame.to_string(float_format=lambda value: f"{value:.3f}"))
     print(f"\nThe table is in {options.out}.")
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"There is no file {path}.") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a CSV in UTF-8 (byte {error.start}).") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from ccs.datasets.images import Scan, scan, spread
 from ccs.datasets.sets import ClassificationSet, ImageSet
 from ccs.datasets.table import ImageTable, open_parquet
 from ccs.errors import InputError
+from ccs.files import read_text
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 
@@ -106,6 +109,19 @@ def classification_set(
         subsets=subset_indices(name, subsets or {}, folders),
         **found.fields(labels.tolist(), classes),
     )
+
+
+def read_labels(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
+    """Return the rows of a CSV of labels. Raises InputError without rows or a column that is needed."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
+    except csv.Error as error:
+        raise InputError(f"{path} cannot be read as CSV: {error}.") from None
+    if not rows or not set(needed) <= set(rows[0]):
+        raise InputError(f"{path} needs rows with the columns {', '.join(needed)}.")
+    if any(None in row or None in row.values() for row in rows):
+        raise InputError(f"{path} has rows with more or fewer cells than its header.")
+    return rows
 
 
 def subset_indices(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -59,7 +58,7 @@ def _folder(path: Path) -> tuple[Scan, Mapping[str, np.ndarray]]:
     images = {file.relative_to(path).as_posix(): file for file in folder.files(path)}
     labels = path / LABELS
     if labels.is_file():
-        rows = _rows(labels)
+        rows = folder.read_labels(labels, ["file"])
     else:
         rows = [{"file": name, "group": name.split("/")[0]} for name in images if "/" in name]
     if not rows:
@@ -76,16 +75,3 @@ def _folder(path: Path) -> tuple[Scan, Mapping[str, np.ndarray]]:
     if not usable:
         raise InputError(f"{labels if labels.is_file() else path} names no attribute of 2 to 50 groups.")
     return found, usable
-
-
-def _rows(labels: Path) -> list[dict[str, str]]:
-    try:
-        with labels.open(encoding="utf-8-sig", newline="") as lines:
-            rows = list(csv.DictReader(lines))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{labels} cannot be read as CSV: {error}.") from None
-    if not rows or "file" not in rows[0] or len(rows[0]) < 2:
-        raise InputError(f"{labels} needs a column `file` and at least one column of groups.")
-    if any(None in row or None in row.values() for row in rows):
-        raise InputError(f"{labels} has rows with more or fewer cells than its header.")
-    return rows

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shutil
 import ssl
-import tarfile
 import urllib.error
 import urllib.request
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -190,14 +188,7 @@ def video_folder(record: DatasetRecord) -> Path:
                 record.hub,
                 repo_type="dataset",
                 revision=record.revision,
-                allow_patterns=[
-                    record.annotations,
-                    "*.zip",
-                    "*.tar",
-                    "*.tar.gz",
-                    "*.tar.part*",
-                    "*.tar.gz.part*",
-                ],
+                allow_patterns=[record.annotations, "*.zip", "*.tar", "*.tar.gz", "*.tar*.part*"],
                 ignore_patterns=["*train*", "*raw_data/*"],
             )
         )
@@ -210,26 +201,20 @@ def video_folder(record: DatasetRecord) -> Path:
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack a zip, a tar, or the first of a tar's numbered parts together with the others; leave other
-    files be.
-    """
+    """Unpack a zip, a tar, or a tar's numbered parts when given the first; leave other files alone."""
     target.mkdir(parents=True, exist_ok=True)
-    name = archive.name
-    if name.endswith(".zip"):
-        with zipfile.ZipFile(archive) as opened:
-            opened.extractall(target)
+    name, part_of, _ = archive.name.partition(".part")
+    if part_of and ".tar" in name:
+        parts = sorted(archive.parent.glob(f"{name}.part*"))
+        if archive == parts[0]:
+            joined = target / name
+            with joined.open("wb") as whole:
+                for part in parts:
+                    with part.open("rb") as piece:
+                        shutil.copyfileobj(piece, whole)
+            unpack(joined, target)
+            joined.unlink()
+    elif name.endswith(".zip"):
+        shutil.unpack_archive(archive, target)
     elif name.endswith((".tar", ".tar.gz")):
-        with tarfile.open(archive) as tar:
-            tar.extractall(target, filter="data")
-    elif ".tar" in name and ".part" in name:
-        parts = sorted(archive.parent.glob(f"{name.split('.part')[0]}.part*"))
-        if archive != parts[0]:
-            return
-        joined = target / f"{name.split('.part')[0]}.tmp"
-        with joined.open("wb") as whole:
-            for part in parts:
-                with part.open("rb") as piece:
-                    shutil.copyfileobj(piece, whole)
-        with tarfile.open(joined) as tar:
-            tar.extractall(target, filter="data")
-        joined.unlink()
+        shutil.unpack_archive(archive, target, filter="data")

@@ -34,7 +34,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 
 def names() -> tuple[str, ...]:
-    """Every name `open_set` takes."""
+    """Return every name that `open_set` takes."""
     return (*SOURCES, *(f"world/{name}" for name in WORLD_SETS))
 
 
@@ -83,17 +83,15 @@ def open_set(
     if name.startswith("world/"):
         return _world(name.removeprefix("world/"), max_images)
     found = source(name)
-    if root is None and (own := _own_copy(found.name)) is not None:
-        root = own
-    return readers.open_source(found, Path(root) if root is not None else None, max_images)
+    own = _own_copy(found.name) if root is None else Path(root)
+    return readers.open_source(found, own, max_images)
 
 
 def _own_copy(name: str) -> Path | None:
-    """The copy of a set in the folder that the environment names, if there is one."""
-    folder_name = os.environ.get(DATA_ROOT)
-    if not folder_name:
+    """Return the copy of a set in the folder that the environment names, if there is one."""
+    if not (root := os.environ.get(DATA_ROOT)):
         return None
-    candidates = (Path(folder_name).expanduser() / found for found in (name, f"{name}.parquet"))
+    candidates = (Path(root).expanduser() / found for found in (name, f"{name}.parquet"))
     return next((path for path in candidates if path.exists()), None)
 
 

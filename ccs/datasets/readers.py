@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -241,11 +240,7 @@ def _bias_csv(record: DatasetRecord, local: Path, max_images: int | None) -> Bia
     labels = sorted(local.rglob("*label_val*.csv")) or sorted(local.rglob("*.csv"))
     if not labels:
         raise InputError(f"{record.name!r} needs a CSV file with the groups of its images in {str(local)!r}.")
-    with labels[0].open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    needed = {"file", *record.groups.values()}
-    if not rows or not needed <= set(rows[0]):
-        raise InputError(f"{str(labels[0])!r} has not the columns {', '.join(sorted(needed))}.")
+    rows = folder.read_labels(labels[0], ["file", *record.groups.values()])
     # The CSV's paths begin at a folder that need not be there; the end of the path says which image is
     # meant.
     tails = {"/".join(path.parts[-2:]): path for path in folder.files(local)}

@@ -1,6 +1,4 @@
-"""Rows with encoded images in them: what `datasets` gives, from the Hub or from parquet files,
-undecoded.
-"""
+"""Tables with encoded images in them, as `datasets` reads them from the Hub or from parquet files."""
 
 from __future__ import annotations
 
@@ -8,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ccs.errors import InputError
 
 
 class ImageTable:
-    """A `datasets.Dataset` seen as columns of strings, class labels and encoded images. Rows stay on
-    disk.
-    """
+    """A `datasets.Dataset` seen as columns of strings, class labels and encoded images; rows stay on disk."""
 
     def __init__(self, rows: Any, name: str) -> None:
         import datasets
@@ -85,24 +83,19 @@ class ImageTable:
         """
         import datasets
 
-        self.require(column)
-        values = list(self._rows[column])
-        feature = self._features[column]
+        values, feature = self.values(column), self._features[column]
         if isinstance(feature, datasets.ClassLabel):
             return [int(value) for value in values], tuple(feature.names)
         if all(isinstance(value, int) for value in values):
             return values, None
-        names = tuple(sorted({str(value) for value in values}))
-        index = {name: number for number, name in enumerate(names)}
-        return [index[str(value)] for value in values], names
+        names, numbers = np.unique([str(value) for value in values], return_inverse=True)
+        return numbers.tolist(), tuple(names.tolist())
 
     def strings(self, column: str) -> list[str]:
         """A column as text; class numbers become the names of their classes."""
         import datasets
 
-        self.require(column)
-        feature = self._features[column]
-        values = list(self._rows[column])
+        values, feature = self.values(column), self._features[column]
         if isinstance(feature, datasets.ClassLabel):
             return [feature.int2str(int(value)) for value in values]
         return [str(value) for value in values]

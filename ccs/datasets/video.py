@@ -45,9 +45,8 @@ def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
                 raise
         if shown is None:
             raise ValueError("no frame can be decoded")
-        last = shown.to_image() if len(taken) < count else None
-        while len(taken) < count and last is not None:
-            taken.append(last)
+        if len(taken) < count:
+            taken += [shown.to_image()] * (count - len(taken))
     return tuple(taken)
 
 

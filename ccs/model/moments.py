@@ -61,20 +61,13 @@ class Moments:
         )
 
     def __add__(self, other: Moments) -> Moments:
-        """The moments of both sets of images. Raises InputError for another model's or other heads'."""
+        """Return the moments of both sets of images. Raises InputError for another model or other heads."""
         if not isinstance(other, Moments):
             return NotImplemented
         if (self.model, self.heads) != (other.model, other.heads):
             raise InputError("Moments of different models or heads cannot be added.")
-        return Moments(
-            model=self.model,
-            heads=self.heads,
-            head_dim=self.head_dim,
-            count=self.count + other.count,
-            total=self.total + other.total,
-            products=self.products + other.products,
-            basis=self.basis,
-        )
+        total, products = self.total + other.total, self.products + other.products
+        return replace(self, count=self.count + other.count, total=total, products=products)
 
     def mean(self) -> np.ndarray:
         """Mean contribution of each head, float64 [heads, D]."""

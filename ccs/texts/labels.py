@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -18,17 +17,9 @@ from ccs.heads import Head
 from ccs.texts import concepts
 from ccs.texts.concepts import ConceptTree
 from ccs.texts.pools import Pool
+from ccs.texts.textspan import Span
 
 TAGS = "tags"
-
-
-class Chosen(Protocol):
-    """A text chosen for a head with the share of the head's variance it explains (ccs.textspan.Span)."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def share(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,7 @@ def cover(tags: Sequence[str | None], shares: Sequence[float], tree: ConceptTree
 
 
 def label_by_tags(
-    spans: Mapping[Head, Sequence[Chosen]], pool: Pool, tree: ConceptTree | None = None
+    spans: Mapping[Head, Sequence[Span]], pool: Pool, tree: ConceptTree | None = None
 ) -> dict[Head, Label]:
     """Label every head by the tags of its texts: the stand-in labeler. See `cover` for the rule."""
     known = tree or concepts.tree()

@@ -12,11 +12,13 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 
 from ccs.errors import InputError
+from ccs.files import read_text
 
 POOLS = ("world", "photographs")
 
@@ -34,24 +36,24 @@ class Pool:
     concepts: tuple[str | None, ...]
     fingerprint: str
     dropped: int
-    _tags: dict[str, str | None] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_tags", dict(zip(self.texts, self.concepts, strict=True)))
+    @cached_property
+    def _tags(self) -> dict[str, str | None]:
+        return dict(zip(self.texts, self.concepts, strict=True))
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def concept_of(self, text: str) -> str | None:
-        """The text's tag; None if it has none or is not in the pool."""
+        """Return the text's tag; None if it has none or is not in the pool."""
         return self._tags.get(text)
 
 
 def make_pool(name: str, rows: Iterable[tuple[str, str | None]]) -> Pool:
-    """A pool of (text, concept) rows. Spaces are made single; of texts equal but for case the first stays.
+    """Make a pool of (text, concept) rows: single spaces, and of texts equal but for case the first.
 
-    CLIP's tokenizer sees neither case nor the number of spaces: such texts have one embedding. InputError
-    if nothing is left.
+    CLIP's tokenizer sees neither case nor the number of spaces: such texts have one embedding. Raises
+    InputError if nothing is left.
     """
     kept: dict[str, tuple[str, str | None]] = {}
     dropped = 0
@@ -71,9 +73,9 @@ def make_pool(name: str, rows: Iterable[tuple[str, str | None]]) -> Pool:
 
 
 def load_pool(name_or_path: str | Path) -> Pool:
-    """A pool that ships (`world`, `photographs`) or a file of one's own (.csv, or one text a line).
+    """Load a pool that ships (`world`, `photographs`) or a file of one's own (.csv, or one text per line).
 
-    InputError if there is no such pool or file, or if it cannot be read as texts.
+    Raises InputError if there is no such pool or file, or if it cannot be read as texts.
     """
     name = str(name_or_path)
     if name in POOLS:
@@ -85,12 +87,7 @@ def load_pool(name_or_path: str | Path) -> Pool:
             f"There is no pool of texts {name!r}: give one of {', '.join(POOLS)}, or a file with one text a "
             "line or a CSV with a column `text`."
         )
-    try:
-        source = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not a text file in UTF-8 (byte {error.start}).") from None
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror}.") from None
+    source = read_text(path)
     if "\0" in source:
         raise InputError(f"{name} is not a text file: it holds NUL characters.")
     if path.suffix.lower() == ".csv":

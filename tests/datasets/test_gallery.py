@@ -44,7 +44,7 @@ def test_a_labeled_folder_is_a_gallery(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ("name,gender\nright/0.png,a", "needs a column `file`"),
+        ("name,gender\nright/0.png,a", "needs rows with the columns file"),
         ("file,gender\nright/0.png,a\nleft/1.png", "more or fewer cells"),
         ("file,gender\nright/0.png,a\nleft/1.png,a", "no attribute of 2 to 50 groups"),
         ("file,gender\nnone.png,a", "can be read"),
