@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from batch.compute.embed import zeroed
 from ccs import results
 from ccs.datasets import open_set
 from ccs.measures import accuracy as zeroshot
-from tests.support.compute_sample import arguments, contents, fork, run, same_tables, small_pool
+from tests.support.compute_sample import arguments, child, contents, run, same_tables, small_pool
 
 
 @pytest.fixture(scope="module")
@@ -242,14 +243,13 @@ def _interruptible(args: list[str]) -> int:
 def test_interrupted_by_the_user(tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 130)):
         args = arguments(tiny_folder, texts, tmp_path / str(number))
-        child = fork.Process(target=lambda args=args: os._exit(_interruptible(args)))
-        child.start()
+        process = child(partial(_interruptible, args))
         began = time.monotonic()
         while not list((tmp_path / str(number)).rglob("*.safetensors")) and time.monotonic() - began < 60:
-            child.join(0.02)
-        os.kill(child.pid or 0, number)
-        child.join()
-        assert child.exitcode == code
+            process.join(0.02)
+        os.kill(process.pid or 0, number)
+        process.join()
+        assert process.exitcode == code
         assert not list((tmp_path / str(number)).rglob("*.tmp"))
         assert not list((tmp_path / str(number)).glob("*/manifest.json"))
     assert run(args) == 0

@@ -18,7 +18,7 @@ import pytest
 
 from batch.compute import __main__ as compute
 from tests.support import small_disk
-from tests.support.compute_sample import arguments, contents, fork, run, small_pool
+from tests.support.compute_sample import arguments, child, contents, run, small_pool
 
 KILLS = int(os.environ.get("CCS_KILLS", "5"))
 """Number of kills; CCS_KILLS=100 for the full test."""
@@ -26,14 +26,12 @@ KILLS = int(os.environ.get("CCS_KILLS", "5"))
 
 def killed_after(seconds: float, args: list[str]) -> bool:
     """Run in a process of its own and kill it after a while; whether it was still running."""
-    child = fork.Process(target=lambda: os._exit(run(args)))
-    child.start()
-    child.join(seconds)
-    alive = child.exitcode is None
-    if alive:
-        child.kill()
-    child.join()
-    assert alive or child.exitcode == 0
+    process = child(lambda: run(args))
+    process.join(seconds)
+    alive = process.exitcode is None
+    process.kill()
+    process.join()
+    assert alive or process.exitcode == 0
     return alive
 
 
@@ -60,10 +58,9 @@ def test_kills_at_random_moments(tiny_folder: Path, tmp_path: Path) -> None:
 
 def in_a_child(work: Callable[[], int]) -> int:
     """The exit code of `work` in a process of its own."""
-    child = fork.Process(target=lambda: os._exit(work()))
-    child.start()
-    child.join()
-    return child.exitcode or 0
+    process = child(work)
+    process.join()
+    return process.exitcode or 0
 
 
 def test_a_full_disk(tiny_folder: Path, tmp_path: Path) -> None:

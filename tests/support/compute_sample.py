@@ -7,11 +7,14 @@ import json
 import multiprocessing
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from batch.compute import __main__ as compute
 from ccs import results
@@ -65,27 +68,39 @@ def same_tables(left: Path, right: Path) -> None:
         pd.testing.assert_frame_equal(table, theirs.tables[name], rtol=0, atol=1e-6)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def child(work: Callable[[], int]) -> ForkProcess:
+    """A started process that ends with the exit code of `work`.
+
+    It has one thread, as torchrun's have: this process's OpenMP threads do not outlive the fork, and whoever
+    hands them work waits forever.
+    """
+
+    def alone() -> None:
+        torch.set_num_threads(1)
+        os._exit(work())
+
+    process = fork.Process(target=alone)
+    process.start()
+    return process
 
 
 def run_in_processes(size: int, arguments: Sequence[str]) -> list[int]:
     """The same command in `size` processes that find each other as torchrun's do: their exit codes."""
-    port = free_port()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
 
-    def one(rank: int) -> None:
+    def one(rank: int) -> int:
         os.environ.update(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size),
             MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1",
         )  # fmt: skip
-        os._exit(run(arguments))
+        return run(arguments)
 
-    children = [fork.Process(target=one, args=(rank,)) for rank in range(size)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join()
-    return [child.exitcode or 0 for child in children]
+    children = [child(partial(one, rank)) for rank in range(size)]
+    for process in children:
+        # Where one ended alone (the port was taken meanwhile), the others wait for it, and are ended here.
+        process.join(60 if any(other.exitcode for other in children) else None)
+        process.kill()
+        process.join()
+    return [process.exitcode or 0 for process in children]
