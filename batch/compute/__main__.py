@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from batch import options
 from batch.compute.processes import Processes, start, stop
@@ -28,14 +27,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     settings = parse(argv)
     processes = start(settings.device)
-    previous = signal.signal(signal.SIGTERM, _terminate)
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    log = logging.getLogger("ccs")  # manifest and summary hold what it warns of
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
-        return compute(settings, processes, print if processes.first else _silent)
+        return compute(settings, processes, print if processes.first else lambda _: None)
     except (InputError, KeyboardInterrupt) as error:
         if processes.first:
             raise
         return 2 if isinstance(error, InputError) else 130
     finally:
+        log.setLevel(level)
         signal.signal(signal.SIGTERM, previous)
         stop()
 
@@ -48,7 +51,6 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
 
     failed = 0
     with ExitStack() as stack:
-        stack.enter_context(_errors_only(logging.getLogger("ccs")))  # manifest and summary hold the rest
         processes.once(lambda: stack.enter_context(locked(settings.out)))
         for name in settings.models:
             try:
@@ -66,24 +68,6 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
                 failed = 2
                 tell(f"error: {name} is left out: {error}")
     return failed
-
-
-@contextmanager
-def _errors_only(log: logging.Logger) -> Iterator[None]:
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
-
-
-def _silent(_: str) -> None:
-    """The output of all processes but the first: none."""
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from batch.compute import effects, measure
 from batch.compute.embed import distinct
-from batch.compute.inputs import EvaluationSet, Shards, cores_per_process, decoding, items
+from batch.compute.inputs import EvaluationSet, Shards, cores_per_process, decoders, items
 from batch.compute.manifest import peak_memory
 from batch.compute.run import Run
 from ccs.datasets.sets import ImageSet, RetrievalSet
@@ -52,11 +52,6 @@ class Cost:
 
     parts: tuple[Part, ...]
     memory: int
-
-    @property
-    def seconds(self) -> float:
-        """Of all stages together."""
-        return sum(part.seconds for part in self.parts)
 
 
 def operations(work: Callable[[], Any]) -> int:
@@ -100,7 +95,7 @@ def estimate(run: Run) -> Cost:
         work = partial(run.embedder.embed, offs=[], direct=model.heads)
         parts.append(_images(run, "embed world/factors", run.images, work, most=effects.SCENES))
     # What is decoded ahead, two batches per worker, and the one in work.
-    ahead = (1 + 2 * _decoders(run, n)) * blank.nbytes
+    ahead = (1 + 2 * decoders(n, model.tower.device.type, settings.workers)) * blank.nbytes
     return Cost(tuple(parts), peak_memory() + ahead + embedded)
 
 
@@ -130,20 +125,14 @@ def _images(
     pixels = read(limit)
     counted = operations(lambda: work(pixels[:1])) * count
     reading, computing = per_image(read), per_image(lambda n: work(pixels[:n]))
-    decoders = _decoders(run, count)
-    if not decoders:
+    working = decoders(count, model.tower.device.type, run.settings.workers)
+    if not working:
         seconds = reading + computing
     elif model.tower.device.type == "cpu":  # they share the cores
         seconds = reading / cores_per_process() + computing
     else:
-        seconds = max(reading / decoders, computing)
+        seconds = max(reading / working, computing)
     return Part(name, count, counted, seconds * count / run.processes.size)
-
-
-def _decoders(run: Run, count: int) -> int:
-    """Processes that decode this many images."""
-    workers = run.settings.workers
-    return decoding(count, run.model.tower.device.type) if workers is None else workers
 
 
 def _seconds(work: Callable[[], Any]) -> float:
@@ -188,10 +177,10 @@ def page(run: Run) -> str:
     lines = ["", f"{run.model.name}, on this machine with {run.processes.size} process(es):"]
     lines.append(f"  {'stage':32s} {'images':>9s} {'TFLOP':>9s} {'seconds':>9s}")
     parts = cost.parts
-    whole = Part("all", sum(p.images for p in parts), sum(p.operations for p in parts), cost.seconds)
+    totals = [sum(column) for column in zip(*(astuple(part)[1:] for part in parts), strict=True)]
     lines += [
         f"  {part.name:32s} {part.images:9,d} {part.operations / 1e12:9.2f} {part.seconds:9.1f}"
-        for part in (*cost.parts, whole)
+        for part in (*cost.parts, Part("all", *totals))
     ]
     lines.append(f"  memory: {cost.memory / 1e9:.1f} GB per process")
     return "\n".join(lines)

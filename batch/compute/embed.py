@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ import torch
 from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
-from torch.nn import functional as F
 from tqdm import tqdm
 
 from batch.compute.inputs import Batch, Clock, Shards, items, load
@@ -27,6 +26,7 @@ from batch.compute.stages import Stage, Store
 from ccs.datasets.sets import ImageSet, RetrievalSet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
+from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.model.moments import Moments, collect_moments
 from ccs.texts.pools import Pool
@@ -177,46 +177,38 @@ class Embedder:
         stage = self.store.stage(name, inputs, shards=len(shards), suffix="safetensors")
         if stage.done:
             return stage
-        clock = Clock()
+        clock, mine, size = Clock(), stage.mine(), self.backoff.largest
+        total = sum(len(shards.range(shard)) for shard in mine)
+        if isinstance(data, RetrievalSet) and total:
+            size = max(1, size // max(1, len(data.clips[0])))
 
         def write() -> None:
             parts: list[Any] = []
-            for batch in self._batches(stage, data, shards, clock):
-                work(batch, parts)
-                if batch.ends_shard:
-                    whole = arrays(parts)
-                    if not all(np.isfinite(array).all() for array in whole.values()):
-                        raise InputError(
-                            f"{self.model.name} gives values that are not finite for {data.name}."
-                        )
-                    stage.write_arrays(batch.shard, whole)
-                    parts = []
+            workers = self.settings.workers
+            with tqdm(total=total, desc=name, unit="item", disable=self._quiet) as bar:
+                for batch in load(self.model, data, shards, mine, batch=size, workers=workers, clock=clock):
+                    work(batch, parts)
+                    bar.update(batch.last - batch.first)
+                    if batch.ends_shard:
+                        whole = arrays(parts)
+                        if not all(np.isfinite(array).all() for array in whole.values()):
+                            raise InputError(
+                                f"{self.model.name} gives values that are not finite for {data.name}."
+                            )
+                        stage.write_arrays(batch.shard, whole)
+                        parts = []
 
         self.store.processes.together(write)
         stage.finish()
         everyone = self.store.processes.gather((clock.waiting, clock.total, clock.images))
-        waiting, total, images = (sum(column) for column in zip(*everyone, strict=True))
+        waiting, seconds, images = (sum(column) for column in zip(*everyone, strict=True))
         stage.note(
-            waiting_share=round(waiting / total, 4) if total else 0.0,
+            waiting_share=round(waiting / seconds, 4) if seconds else 0.0,
             images=images,
             processes=len(everyone),
             batch_size=self.backoff.largest,
         )
         return stage
-
-    def _batches(
-        self, stage: Stage, data: ImageSet | RetrievalSet, shards: Shards, clock: Clock
-    ) -> Iterator[Batch]:
-        """This process's batches of a stage, with its progress shown."""
-        mine, size = stage.mine(), self.backoff.largest
-        total = sum(len(shards.range(shard)) for shard in mine)
-        if isinstance(data, RetrievalSet) and total:
-            size = max(1, size // max(1, len(data.clips[0])))
-        with tqdm(total=total, desc=stage.name, unit="item", disable=self._quiet) as bar:
-            workers = self.settings.workers
-            for batch in load(self.model, data, shards, mine, batch=size, workers=workers, clock=clock):
-                yield batch
-                bar.update(batch.last - batch.first)
 
 
 def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -252,7 +244,12 @@ def largest_errors(model: Model, images: Sequence[Image.Image], plans: Sequence[
     pixels = model.preprocess(images)
     fast = model.embed_images(pixels, [HeadSet(), *plans])
     parts = model.contributions(pixels)
-    slow = [_unit(zeroed(model, off), pixels, model) for off in (HeadSet(), *plans)]
+    copied, slow = copy.deepcopy(model.clip).eval(), []
+    for off in (HeadSet(), *plans):
+        copied.load_state_dict(zeroed(model, off))
+        with torch.no_grad():
+            embedded = copied.encode_image(pixels.to(model.tower.device), normalize=True)
+        slow.append(embedded.cpu().numpy())
     errors = [float(np.abs(a - b).max()) for a, b in zip(fast, slow, strict=True)]
     total = parts.direct.sum((1, 2)) + parts.remainder
     return {
@@ -260,21 +257,3 @@ def largest_errors(model: Model, images: Sequence[Image.Image], plans: Sequence[
         "plans": max(errors[1:], default=0.0),
         "contributions": float(np.abs(total - fast[0]).max()),
     }
-
-
-def zeroed(model: Model, off: HeadSet) -> Any:
-    """A deep copy of the model whose output projections have these heads' columns at zero."""
-    clip = copy.deepcopy(model.clip)
-    width = model.head_dim
-    with torch.no_grad():
-        for head in off:
-            weight = clip.visual.transformer.resblocks[head.layer].attn.out_proj.weight
-            weight[:, head.head * width : (head.head + 1) * width] = 0
-    return clip
-
-
-@torch.no_grad()
-def _unit(clip: Any, pixels: Tensor, model: Model) -> np.ndarray:
-    clip.eval()
-    embedded: np.ndarray = F.normalize(clip.encode_image(pixels.to(model.tower.device)), dim=-1).cpu().numpy()
-    return embedded

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -16,22 +15,11 @@ from torch import Tensor
 from batch.compute.settings import Settings
 from batch.compute.stages import digest
 from ccs.datasets import SOURCES, open_images, open_set
+from ccs.datasets.opening import WORLD_SETS
 from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 from ccs.errors import InputError
 from ccs.model.model import Model
 
-WORLD_SETS = (
-    "world/subjects",
-    "world/subjects-ood",
-    "world/colors",
-    "world/places",
-    "world/letters",
-    "world/digits",
-    "world/occupations",
-    "world/clips",
-    "world/faces",
-    "world/counterfactuals",
-)
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
 
 _LEAST_FOR_WORKERS = 256
@@ -62,7 +50,8 @@ def open_sets(
     Raises InputError for a set that was asked for by name.
     """
     studied = tuple(name for name, record in SOURCES.items() if record.kind != "images")
-    suites = {"world": WORLD_SETS, "paper": studied, "none": ()}
+    drawn = tuple(f"world/{name}" for name in WORLD_SETS if name != "captions")
+    suites = {"world": drawn, "paper": studied, "none": ()}
     found: list[EvaluationSet] = []
     absent: list[dict[str, str]] = []
     for name in settings.sets or suites[settings.suite or "none"]:
@@ -95,36 +84,23 @@ def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:
 
 def described(data: EvaluationSet) -> dict[str, Any]:
     """A set's entry in the manifest."""
-    entry: dict[str, Any] = {
-        "name": data.name,
-        "kind": "retrieval",
-        "count": len(items(data)),
-        "fingerprint": data.fingerprint,
-        "source": data.source,
-        "skipped": list(data.skipped),
-    }
+    entry: dict[str, Any] = {"name": data.name, "kind": "retrieval", "count": len(items(data))}
     if isinstance(data, ClassificationSet):
-        about = {"kind": "classification", "classes": len(data.classes), "templates": list(data.templates)}
+        entry |= {"kind": "classification", "classes": len(data.classes)}
     elif isinstance(data, BiasSet):
-        about = {"kind": "bias", "occupations": len(data.occupations), "templates": list(data.templates)}
-        about["k"] = dict(data.k)
-    else:
-        about = {}
-    return entry | about
+        entry |= {"kind": "bias", "occupations": len(data.occupations), "k": dict(data.k)}
+    if not isinstance(data, RetrievalSet):
+        entry["templates"] = list(data.templates)
+    return entry | {
+        "fingerprint": data.fingerprint, "source": data.source, "skipped": list(data.skipped)
+    }  # fmt: skip
 
 
 def question(data: EvaluationSet) -> str:
     """Hash of what is asked of a set's images: labels, classes, templates, groups, captions."""
-    parts: dict[str, Any] = {"name": data.name}
-    if isinstance(data, ClassificationSet):
-        parts |= {"labels": data.labels.tolist(), "classes": data.classes, "templates": data.templates}
-        parts["subsets"] = {name: list(classes) for name, classes in data.subsets.items()}
-    elif isinstance(data, BiasSet):
-        parts |= {"occupations": data.occupations, "templates": data.templates, "k": dict(data.k)}
-        parts["groups"] = {name: np.asarray(groups).tolist() for name, groups in data.groups.items()}
-    else:
-        parts["captions"] = data.captions
-    return digest(parts)
+    images = {"images", "clips", "fingerprint", "source", "skipped"}
+    names = [field.name for field in fields(data) if field.name not in images]
+    return digest({name: getattr(data, name) for name in names})
 
 
 # Pixels -------------------------------------------------------------------------------------------------
@@ -202,7 +178,7 @@ def load(
     n = sum(len(shards.range(shard)) for shard in wanted)
     if not n:
         return
-    processes = workers if workers is not None else decoding(n, model.tower.device.type)
+    processes = decoders(n, model.tower.device.type, workers)
     loader = torch.utils.data.DataLoader(
         _Items(model.preprocess, items(data), isinstance(data, RetrievalSet)),
         batch_sampler=(list(rows) for _, rows in _batches(shards, wanted, batch)),
@@ -211,7 +187,6 @@ def load(
         prefetch_factor=2 if processes else None,
         pin_memory=model.tower.device.type == "cuda",
         multiprocessing_context="fork" if processes and hasattr(os, "fork") else None,
-        worker_init_fn=_one_thread if processes else None,
     )
     began = time.perf_counter()
     loaded = iter(loader)
@@ -236,21 +211,19 @@ def _join(loaded: list[tuple[Tensor, int]]) -> tuple[Tensor, tuple[int, ...]]:
     return torch.cat([pixels for pixels, _ in loaded]), tuple(count for _, count in loaded)
 
 
-def _one_thread(_: int) -> None:
-    torch.set_num_threads(1)
-
-
 def cores_per_process() -> int:
     """The cores that this process has for itself, where it shares the machine with others of the run."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def decoding(images: int, device: str) -> int:
-    """The number of worker processes that decode for this one.
+def decoders(images: int, device: str, workers: int | None = None) -> int:
+    """The number of worker processes that decode for this one: `workers`, or chosen.
 
     None for a short job; on a CPU, which computes itself, half of this process's cores, else all but one.
     """
+    if workers is not None:
+        return workers
     if images < _LEAST_FOR_WORKERS or not hasattr(os, "fork"):
         return 0
     cores = cores_per_process()

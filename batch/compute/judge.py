@@ -67,10 +67,9 @@ class Judging:
         stage = self.store.stage("labels", inputs)
         rows = stage.read_json() if stage.done else []
         if not stage.done or any(cause for *_, cause in rows) or (self.by_model and self.settings.refresh):
-            rows = self.store.processes.once(lambda: self._label(spans))
-            if self.store.processes.first:
-                stage.replace_json(0, rows)
+            self.store.processes.once(lambda: stage.write_json(0, self._label(spans)))
             stage.finish()
+            rows = stage.read_json()
         if unanswered := sum(bool(cause) for *_, cause in rows):
             self.store.tell(
                 f"{unanswered} heads have no label yet, the labeler did not answer; a later run asks again."
@@ -141,8 +140,7 @@ class Judging:
                 for judgments in by_judge
                 for rank, (text, said) in enumerate(zip(question.texts, judgments, strict=True))
             ]
-            if self.store.processes.first:
-                stage.replace_json(0, rows)
+            self.store.processes.once(lambda: stage.write_json(0, rows))
             stage.finish()
         return rows
 

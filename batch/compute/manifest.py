@@ -67,31 +67,11 @@ def manifest(run: Run, tables: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "schema_version": schema.VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "model": {
-            "name": model.name,
-            "architecture": model.architecture,
-            "tag": model.tag,
-            "weights_hash": model.weights_hash,
-            "layers": model.n_layers,
-            "heads_a_layer": model.n_heads,
-            "heads": str(model.heads),
-            "dim": model.dim,
-            "image_size": model.image_size,
-        },
-        "texts": {
-            "name": pool.name,
-            "fingerprint": pool.fingerprint,
-            "count": len(pool.texts),
-            "dropped": pool.dropped,
-            "rank": model.head_dim,
-        },
-        "images": {
-            "name": images.name,
-            "fingerprint": images.fingerprint,
-            "count": len(images.images),
-            "source": images.source,
-            "skipped": list(images.skipped),
-        },
+        "model": _named(model, "name", "architecture", "tag", "weights_hash", "dim", "image_size")
+        | {"layers": model.n_layers, "heads_a_layer": model.n_heads, "heads": str(model.heads)},
+        "texts": _named(pool, "name", "fingerprint", "dropped")
+        | {"count": len(pool.texts), "rank": model.head_dim},
+        "images": _named(images, "name", "fingerprint", "source", "skipped") | {"count": len(images.images)},
         "sets": [inputs.described(data) for data in run.sets],
         "labeler": run.judging.labeler,
         "judges": run.judging.judges if "judgments" in run.tables else [],
@@ -107,6 +87,10 @@ def manifest(run: Run, tables: Mapping[str, Any]) -> dict[str, Any]:
         "absent": run.absent + [{"name": "plans", "reason": notice} for notice in run.notices],
         "tables": dict(tables),
     }
+
+
+def _named(thing: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in names}
 
 
 def versions() -> dict[str, str]:

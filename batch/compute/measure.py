@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -138,20 +138,19 @@ def rows(
     """
     first = {plan.off: index for index, plan in reversed(list(enumerate(plans)))}
     measured = sorted(first.values())
-    once = [plans[index] for index in measured]
-
-    def shown(index: int) -> np.ndarray:
-        return embeddings(measured[index])
-
+    once = [plans[index].off for index in measured]
+    ask = _Figures(texts, once, lambda index: embeddings(measured[index]), seed, few)
     if isinstance(data, ClassificationSet):
-        table, found = "pruning", list(_classification(texts, data, once, shown, seed, few))
+        table, found = "pruning", list(ask.of_classes(data))
     elif isinstance(data, BiasSet):
-        table, found = "bias", list(_bias(texts, data, once, shown, seed, False, few))
+        table, found = "bias", list(ask.of_people(data))
         if as_published:
-            found += _bias(texts, data, once, shown, seed, True, few)
+            found += ask.of_people(data, as_published=True)
     else:
-        table, found = "retrieval", list(_retrieval(texts, data, once, shown, seed, as_published))
-    by_heads: dict[HeadSet, list[Row]] = {plan.off: [] for plan in once}
+        table, found = "retrieval", list(ask.of_clips(data))
+        if as_published:
+            found += ask.of_clips(data, as_published=True)
+    by_heads: dict[HeadSet, list[Row]] = {off: [] for off in once}
     for off, row in found:
         by_heads[off].append(row)
     named = [
@@ -164,140 +163,120 @@ def rows(
     return table, named + over_seeds(named, table)
 
 
-def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> Row:
-    """difference: None for the baseline itself."""
-    change = (
-        (0.0, None, None, None)
-        if difference is None
-        else (difference.value, difference.low, difference.high, difference.p_value)
-    )
-    names = ("difference", "difference_low", "difference_high", "p_value")
-    return {
-        "value": estimate.value, "low": estimate.low, "high": estimate.high, "baseline": baseline,
-        **dict(zip(names, change, strict=True)),
-    }  # fmt: skip
+@dataclass(frozen=True)
+class _Figures:
+    """Rows of one set, each with the heads that are off; `offs[0]` is the baseline."""
 
+    texts: np.ndarray
+    offs: Sequence[HeadSet]
+    embeddings: Embeddings
+    seed: int
+    few: bool
 
-def _classification(
-    texts: np.ndarray,
-    data: ClassificationSet,
-    plans: Sequence[Plan],
-    embeddings: Embeddings,
-    seed: int,
-    few: bool,
-) -> Iterator[tuple[HeadSet, Row]]:
-    subsets: dict[str, Sequence[int] | None] = {"": None, **({} if few else data.subsets)}
-    metrics: tuple[zeroshot.MetricName, ...] = ("top1",) if few else ("top1", "top5", "balanced")
-    baselines: dict[str, zeroshot.Accuracy] = {}
-    for index, plan in enumerate(plans):
-        images = embeddings(index)
-        for subset, classes in subsets.items():
-            ours = zeroshot.accuracy(images, texts, data.labels, seed, subset=classes, draws=DRAWS)
-            theirs = baselines.setdefault(subset, ours)
-            for metric in metrics:
-                estimate = getattr(ours, metric)
-                if estimate is None:
-                    continue
-                effect = zeroshot.compare(ours, theirs, metric, draws=DRAWS, seed=seed) if plan.off else None
-                about = {"dataset": data.name, "subset": subset, "metric": metric, "n": ours.n}
-                yield plan.off, about | _figures(estimate, getattr(theirs, metric).value, effect)
+    def of_classes(self, data: ClassificationSet) -> Iterator[tuple[HeadSet, Row]]:
+        subsets: dict[str, Sequence[int] | None] = {"": None, **({} if self.few else data.subsets)}
+        metrics: tuple[zeroshot.MetricName, ...] = ("top1",) if self.few else ("top1", "top5", "balanced")
+        seed, baselines = self.seed, dict[str, zeroshot.Accuracy]()
+        for index, off in enumerate(self.offs):
+            images = self.embeddings(index)
+            for subset, classes in subsets.items():
+                ours = zeroshot.accuracy(images, self.texts, data.labels, seed, subset=classes, draws=DRAWS)
+                theirs = baselines.setdefault(subset, ours)
+                for metric in metrics:
+                    if (estimate := getattr(ours, metric)) is None:
+                        continue
+                    effect = zeroshot.compare(ours, theirs, metric, draws=DRAWS, seed=seed) if off else None
+                    about = {"dataset": data.name, "subset": subset, "metric": metric, "n": ours.n}
+                    yield off, about | _figures(estimate, getattr(theirs, metric).value, effect)
 
-
-def _retrieval(
-    texts: np.ndarray,
-    data: RetrievalSet,
-    plans: Sequence[Plan],
-    embeddings: Embeddings,
-    seed: int,
-    as_published: bool,
-) -> Iterator[tuple[HeadSet, Row]]:
-    owner = np.array([clip for clip, said in enumerate(data.captions) for _ in said])
-    variants: list[retrieval.Variant] = ["default", "as-published"] if as_published else ["default"]
-    for variant in variants:
-        name = data.name if variant == "default" else f"{data.name} (as-published)"
+    def of_clips(self, data: RetrievalSet, as_published: bool = False) -> Iterator[tuple[HeadSet, Row]]:
+        owner = np.array([clip for clip, said in enumerate(data.captions) for _ in said])
+        variant: retrieval.Variant = "as-published" if as_published else "default"
+        name = f"{data.name} (as-published)" if as_published else data.name
         baselines: dict[str, retrieval.Retrieval] = {}
-        for index, plan in enumerate(plans):
-            for ours in retrieval.measure(embeddings(index), texts, owner, variant=variant, seed=seed):
+        for index, off in enumerate(self.offs):
+            images = self.embeddings(index)
+            for ours in retrieval.measure(images, self.texts, owner, variant=variant, seed=self.seed):
                 theirs = baselines.setdefault(ours.direction, ours)
                 for metric, estimate in ours.metrics.items():
-                    effect = retrieval.compare(ours, theirs, metric, seed=seed) if plan.off else None
+                    effect = retrieval.compare(ours, theirs, metric, seed=self.seed) if off else None
                     about = {"dataset": name, "direction": ours.direction, "metric": metric, "n": ours.n}
-                    yield plan.off, about | _figures(estimate, theirs.metrics[metric].value, effect)
+                    yield off, about | _figures(estimate, theirs.metrics[metric].value, effect)
+
+    def of_people(self, data: BiasSet, as_published: bool = False) -> Iterator[tuple[HeadSet, Row]]:
+        """as_published: with the faults of the study's code, for the attributes that have one."""
+        for attribute, groups in data.groups.items():
+            fault = fault_of(data.name, attribute) if as_published else None
+            if as_published and fault is None:
+                continue
+            with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
+                measured = bias.measure_plans(
+                    map(self.embeddings, range(len(self.offs))),
+                    self.texts,
+                    groups,
+                    min(data.k[attribute], len(groups)),
+                    metrics=bias.METRICS[:1] if self.few else bias.METRICS,
+                    fault=fault,
+                    seed=self.seed,
+                    map=threads.map,
+                )
+            base = measured[0]
+            for off, ours in zip(self.offs, measured, strict=True):
+                about: Row = {"dataset": data.name, "attribute": attribute, "k": ours.k, "n": ours.n}
+                about |= {"target": ours.target, "mode": ours.mode}
+                for name in ours.metrics:
+                    for row in self._of_metric(ours, base, name, data.occupations, bool(off)):
+                        yield off, about | row
+                if fault is None and not self.few:
+                    for row in _shares(ours, base, data.occupations):
+                        yield off, about | row
+
+    def _of_metric(
+        self,
+        ours: bias.BiasResult,
+        base: bias.BiasResult,
+        name: bias.MetricName,
+        occupations: Sequence[str],
+        differs: bool,
+    ) -> Iterator[Row]:
+        """One metric: its mean and sum over the occupations, then each occupation."""
+        metric, before = ours.metrics[name], base.metrics[name]
+        mean = bias.compare(ours, base, name) if differs else None
+        figures = _figures(metric.mean, before.mean.value, mean, metric.chance_mean)
+        yield {"occupation": "", "metric": f"{name} mean"} | figures
+        if self.few:
+            return
+        whole = mean and mean.times(len(occupations))
+        figures = _figures(metric.sum, before.sum.value, whole, metric.chance_sum)
+        yield {"occupation": "", "metric": f"{name} sum"} | figures
+        for index, occupation in enumerate(occupations):
+            value = Estimate(*(float(column[index]) for column in (metric.values, metric.low, metric.high)))
+            effect = bias.compare(ours, base, name, index) if differs else None
+            figures = _figures(value, float(before.values[index]), effect, metric.chance)
+            yield {"occupation": occupation, "metric": name} | figures
 
 
-def _bias(
-    texts: np.ndarray,
-    data: BiasSet,
-    plans: Sequence[Plan],
-    embeddings: Embeddings,
-    seed: int,
-    as_published: bool,
-    few: bool,
-) -> Iterator[tuple[HeadSet, Row]]:
-    """as_published: with the faults of the study's code, for the attributes that have one."""
-    for attribute, groups in data.groups.items():
-        fault = fault_of(data.name, attribute) if as_published else None
-        if as_published and fault is None:
-            continue
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
-            measured = bias.measure_plans(
-                (embeddings(index) for index in range(len(plans))),
-                texts,
-                groups,
-                min(data.k[attribute], len(groups)),
-                metrics=bias.METRICS[:1] if few else bias.METRICS,
-                fault=fault,
-                seed=seed,
-                map=threads.map,
-            )
-        for plan, ours in zip(plans, measured, strict=True):
-            about: Row = {"dataset": data.name, "attribute": attribute, "k": ours.k, "n": ours.n}
-            about |= {"target": ours.target, "mode": ours.mode}
-            for name in ours.metrics:
-                for row in _bias_rows(ours, measured[0], name, data.occupations, bool(plan.off), few):
-                    yield plan.off, about | row
-            if fault is None and not few:
-                for row in _share_rows(ours, measured[0], data.occupations):
-                    yield plan.off, about | row
-
-
-def _bias_rows(
-    ours: bias.BiasResult,
-    base: bias.BiasResult,
-    name: bias.MetricName,
-    occupations: Sequence[str],
-    differs: bool,
-    few: bool,
-) -> Iterator[Row]:
-    """One metric: its mean and sum over the occupations, then each occupation."""
-    metric, before = ours.metrics[name], base.metrics[name]
-    mean = bias.compare(ours, base, name) if differs else None
-    figures = _figures(metric.mean, before.mean.value, mean)
-    yield {"occupation": "", "metric": f"{name} mean"} | _chance(metric.chance_mean) | figures
-    if few:
-        return
-    figures = _figures(metric.sum, before.sum.value, mean and mean.times(len(occupations)))
-    yield {"occupation": "", "metric": f"{name} sum"} | _chance(metric.chance_sum) | figures
-    for index, occupation in enumerate(occupations):
-        value = Estimate(float(metric.values[index]), float(metric.low[index]), float(metric.high[index]))
-        effect = bias.compare(ours, base, name, index) if differs else None
-        figures = _figures(value, float(before.values[index]), effect)
-        yield {"occupation": occupation, "metric": name} | _chance(metric.chance) | figures
-
-
-def _share_rows(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[str]) -> Iterator[Row]:
+def _shares(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[str]) -> Iterator[Row]:
     """Each group's share of each occupation's top K, beside that of a random ranking."""
     for column, (group, chance) in enumerate(ours.chance_shares().items()):
         for index, occupation in enumerate(occupations):
             share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
-            named = {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}"} | _chance(chance)
-            figures = _figures(Estimate(share, share, share), before, None)
+            figures = _figures(Estimate(share, share, share), before, None, chance)
             # An exact count; how far random rankings are from the pool's share, `chance` says.
-            yield named | figures | {"low": None, "high": None, "difference": share - before}
+            figures |= {"low": None, "high": None, "difference": share - before}
+            yield {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}"} | figures
 
 
-def _chance(chance: Estimate) -> Row:
-    return {"chance": chance.value, "chance_low": chance.low, "chance_high": chance.high}
+def _figures(
+    estimate: Estimate, baseline: float, difference: Effect | None, chance: Estimate | None = None
+) -> Row:
+    """difference: None for the baseline itself."""
+    change = (0.0, None, None, None) if difference is None else astuple(difference)
+    names = ("difference", "difference_low", "difference_high", "p_value")
+    row = asdict(estimate) | {"baseline": baseline} | dict(zip(names, change, strict=True))
+    if chance:
+        row |= {"chance": chance.value, "chance_low": chance.low, "chance_high": chance.high}
+    return row
 
 
 def over_seeds(found: Sequence[Row], table: str) -> list[Row]:

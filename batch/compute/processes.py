@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ccs.errors import InputError
 
@@ -49,26 +49,10 @@ class Processes:
 
     def once(self, work: Callable[[], T]) -> T:
         """Do `work` in the first process; all return what it returned, or raise its InputError."""
-        if self.size == 1:
-            return work()
-        from accelerate.utils import broadcast_object_list
-
-        outcome: list[Any] = [None, None]
-        if self.first:
-            try:
-                outcome = [work(), None]
-            except InputError as error:
-                outcome = [None, str(error)]
-        broadcast_object_list(outcome, from_process=0)
-        if outcome[1] is not None:
-            raise InputError(outcome[1])
-        result: T = outcome[0]
-        return result
+        return self.together(lambda: work() if self.first else None)[0]  # type: ignore[return-value]
 
     def together(self, work: Callable[[], T]) -> list[T]:
         """Do `work` in every process; all return everyone's results, or raise the first InputError of any."""
-        if self.size == 1:
-            return [work()]
         try:
             outcome: tuple[T | None, str | None] = (work(), None)
         except InputError as error:

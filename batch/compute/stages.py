@@ -79,8 +79,13 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 
 def digest(value: Any) -> str:
-    """Hash of a JSON value, the same in every process and on every machine."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    """Hash of a JSON value (which may hold arrays), the same in every process and on every machine."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Mapping[str, Any] | np.ndarray) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value.tolist()
 
 
 @dataclass
@@ -94,14 +99,18 @@ class Stage:
     suffix: str
     inputs: Mapping[str, Any]
     processes: Processes
-    missing: tuple[int, ...] = ()
     paths: dict[int, Path] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
     @property
     def done(self) -> bool:
-        """True if every shard was there, whole, when the stage was opened or finished."""
+        """True if every shard is there, whole."""
         return not self.missing
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The shards that are not there, as far as this process knows before the stage is finished."""
+        return tuple(index for index in range(self.shards) if index not in self.paths)
 
     def mine(self) -> list[int]:
         """The missing shards that this process is to write."""
@@ -120,13 +129,6 @@ class Stage:
         """Write a shard that is a JSON value."""
         self._write(index, json.dumps(value, ensure_ascii=False).encode())
 
-    def replace_json(self, index: int, value: Any) -> None:
-        """Write a shard anew though the stage is done, for an answer that was not final."""
-        old = self.paths.get(index)
-        self.write_json(index, value)
-        if old is not None and len(list(self.folder.glob(f"{index:05d}.{self.key}.*.{self.suffix}"))) > 1:
-            old.unlink()
-
     def read_arrays(self, index: int) -> dict[str, np.ndarray]:
         """A shard's arrays."""
         arrays: dict[str, np.ndarray] = load_file(self.paths[index])
@@ -137,28 +139,12 @@ class Stage:
         return json.loads(self.paths[index].read_text(encoding="utf-8"))
 
     def finish(self) -> None:
-        """Wait for the others and note the stage as done. Raises InputError if a shard is missing."""
-
-        def record() -> dict[int, Path]:
-            found = {}
-            for path in self.folder.iterdir():
-                match = _SHARD.fullmatch(path.name)
-                if match and match[2] == self.key:
-                    found[int(match[1])] = path
-            if lacking := set(range(self.shards)) - set(found):
-                raise InputError(
-                    f"Stage {self.name} ended without its shards {sorted(lacking)[:5]}; run it again."
-                )
-            old = self._read_record()
-            notes = {"notes": old.get("notes", {})} if old.get("key") == self.key else {}
-            seconds = round(time.monotonic() - self.started, 3)
-            about = {"name": self.name, "key": self.key, "inputs": self.inputs, "seconds": seconds}
-            self._write_record(about | notes)
-            return found
-
-        self.processes.gather(None)
-        self.paths = self.processes.once(record)
-        self.missing = ()
+        """Wait for the others, learn what they wrote, and note the stage as done."""
+        for written in self.processes.gather(self.paths):
+            self.paths = self.paths | written
+        seconds = round(time.monotonic() - self.started, 3)
+        record = {"name": self.name, "key": self.key, "inputs": self.inputs, "seconds": seconds}
+        self.processes.once(lambda: self._write_record(record))
 
     def seconds(self) -> float:
         """Seconds that the stage took when it was done."""
@@ -214,6 +200,9 @@ class Stage:
         path = self.folder / f"{index:05d}.{self.key}.{checksum}.{self.suffix}"
         with disk_errors(self.folder), atomic_write(path) as temporary:
             temporary.write_bytes(data)
+        if (old := self.paths.get(index, path)) != path:  # an answer that was not final
+            old.unlink()
+        self.paths[index] = path
 
     def _read_record(self) -> dict[str, Any]:
         try:
@@ -249,7 +238,6 @@ class Store:
         folder = self.folder / name.replace("/", "--")
         stage = self.opened[name] = Stage(name, key, folder, shards, suffix, inputs, self.processes)
         stage.paths = self.processes.once(lambda: stage.sort(self.quarantine, self.tell))
-        stage.missing = tuple(index for index in range(shards) if index not in stage.paths)
         return stage
 
     def json(self, name: str, inputs: Mapping[str, Any], work: Callable[[], Any]) -> Any:

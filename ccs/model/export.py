@@ -45,7 +45,7 @@ def export(model: Model, off: HeadSet, folder: str | Path, measured: Sequence[st
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         written = Path(scratch) / "model"
         written.mkdir()
-        _write_weights(_zeroed(model, off), written / _WEIGHTS)
+        _write_weights(zeroed(model, off), written / _WEIGHTS)
         config = {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
         (written / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
         difference = _difference(model, off, written)
@@ -103,7 +103,8 @@ The licence is that of the original weights.
 """
 
 
-def _zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
+def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
+    """The model's weights with these heads' columns of the output projections at zero."""
     weights = {name: values.detach().cpu() for name, values in model.clip.state_dict().items()}
     for layer in sorted({head.layer for head in off}):
         name = f"visual.transformer.resblocks.{layer}.attn.out_proj.weight"

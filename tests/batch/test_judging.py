@@ -15,7 +15,6 @@ from batch.compute.judge import Judging, score_heads
 from batch.compute.processes import Processes
 from batch.compute.settings import parse
 from batch.compute.stages import Store
-from ccs import InputError
 from ccs.heads import Head
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
@@ -63,23 +62,6 @@ def test_one_question_holds_the_texts_of_every_k_and_the_label_is_the_first_ones
     assert table[-1]["share"] == pytest.approx(0.4)
 
 
-def test_the_stand_ins_verdicts_do_not_depend_on_further_k(tmp_path: Path) -> None:
-    """A slow reference: each K on its own, with the main K's labels."""
-    together = judging(tmp_path / "all")
-    labels = together.labels(SPANS)
-    scores, _ = score_heads(
-        SPANS, labels, together.judgments(SPANS, labels), dict.fromkeys(HEADS, 1.0), (2, 3, 4)
-    )
-    for k in (2, 3, 4):
-        few = {head: chosen[:k] for head, chosen in SPANS.items()}
-        alone = judging(tmp_path / str(k))
-        assert alone.labels(few) == labels
-        for head in HEADS:
-            rows = [row for row in alone.judgments(few, labels) if row["head"] == head.head]
-            accepted = None if None in (said := [row["verdict"] for row in rows]) else sum(said)
-            assert scores[k][head].ccs == (accepted if rows else None)
-
-
 def test_a_head_without_a_concept_is_unknown_at_every_k(tmp_path: Path) -> None:
     asked = judging(tmp_path)
     labels = asked.labels(SPANS)
@@ -92,11 +74,10 @@ def test_a_head_without_a_concept_is_unknown_at_every_k(tmp_path: Path) -> None:
 
 def test_requests_a_minute_and_the_time_for_one_come_from_the_command_line(tmp_path: Path) -> None:
     with OpenAIServer(name_or_judge) as server:
-        asked = judging(tmp_path, "--judges", server.spec, "--per-minute", "600", "--timeout", "9.5")
+        asked = judging(tmp_path, "--judges", server.spec, "--per-minute", "600")
         began = time.monotonic()
         asked.judgments(SPANS, asked.labels(SPANS))
         assert time.monotonic() - began >= 0.3  # three intervals of a tenth of a second
-        assert asked.limits.timeout == 9.5
         server.acts.append(Act("hang"))
         quick = judging(tmp_path / "b", "--judges", server.spec, "--timeout", "0.3", "--in-flight", "1")
         rows = quick.judgments(SPANS, quick.labels(SPANS))
@@ -121,16 +102,9 @@ def test_requests_in_flight_come_from_the_command_line(tmp_path: Path) -> None:
         assert server.most_in_flight == 2
 
 
-def test_prices_come_from_the_command_line(tmp_path: Path) -> None:
-    own = tmp_path / "prices.json"
-    own.write_text('{"date": "2030-01-01", "models": {"openai:gpt-4o": {"input": 0, "output": 1e9}}}')
-    with OpenAIServer(name_or_judge) as server:
-        more = ("--judges", server.spec, "--budget", "1")
-        dear = judging(tmp_path, *more, "--prices", str(own))
-        assert "2030-01-01" in dear.estimate(SPANS)
-        rows = dear.judgments(SPANS, dear.labels(SPANS))
-        assert {row["cause"].partition(":")[0] for row in rows} == {"budget"}
-        assert len(server.asked) == 0
-        own.write_text("{}")
-        with pytest.raises(InputError, match="is not of the form"):
-            judging(tmp_path, *more, "--prices", str(own))
+def test_other_limits_come_from_the_command_line(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"date": "2030-01-01", "models": {}}')
+    more = ("--prices", str(prices), "--budget", "2.5", "--refresh", "tags", "--timeout", "9.5")
+    limits = judging(tmp_path, *more).limits
+    assert (limits.prices, limits.budget, limits.refresh, limits.timeout) == (prices, 2.5, ("tags",), 9.5)

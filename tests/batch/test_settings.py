@@ -13,7 +13,7 @@ from ccs.errors import InputError
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--per-minute", "0"], "--per-minute is 0, but must be at least 1."),
+        (["--batch-size", "0"], "--batch-size is 0, but must be at least 1."),
         (["--in-flight", "-1"], "--in-flight is -1, but must be at least 1."),
         (["--timeout", "0"], "--timeout is 0, but must be above 0 seconds."),
         (["--k", "five"], "--k is 'five', but must be whole numbers, such as 5 or 5,7,9."),
