@@ -15,6 +15,8 @@ from ccs.ui.service.uploads import MAX_IMAGES, take
 from ccs.ui.session import Session
 from ccs.ui.state import line, parse_int
 
+MAX_HISTORY = 100  # steps that can be undone
+
 Fields = Mapping[str, Any]  # what an action brings along
 Action = Callable[[App, Session, Fields], None]
 
@@ -26,8 +28,9 @@ def change(session: Session, **fields: Any) -> None:
 
 def set_off(session: Session, off: HeadSet) -> None:
     """Switch exactly these heads off; Undo goes back."""
-    session.history = session.history.to(session.state.off, off)
-    change(session, off=off)
+    if off != session.state.off:
+        session.past, session.undone = (*session.past, session.state.off)[-MAX_HISTORY:], ()
+        change(session, off=off)
 
 
 def parse_heads(app: App, session: Session, text: str) -> HeadSet:
@@ -73,13 +76,17 @@ def _random(app: App, session: Session, fields: Fields) -> None:
 
 
 def _undo(app: App, session: Session, fields: Fields) -> None:
-    off, session.history = session.history.undo(session.state.off)
-    change(session, off=off)
+    if session.past:
+        *past, off = session.past
+        session.past, session.undone = tuple(past), (session.state.off, *session.undone)
+        change(session, off=off)
 
 
 def _redo(app: App, session: Session, fields: Fields) -> None:
-    off, session.history = session.history.redo(session.state.off)
-    change(session, off=off)
+    if session.undone:
+        off, *undone = session.undone
+        session.past, session.undone = (*session.past, session.state.off), tuple(undone)
+        change(session, off=off)
 
 
 def _click(app: App, session: Session, fields: Fields) -> None:

@@ -54,8 +54,7 @@ class Endpoints:
 
         head: such as L7.H2. model: one of `models`.
         """
-        session = self._session(model)
-        self._update(session, "inspect", head=head)
+        session = self._session(model, inspect={"head": head})
         return self._figures(session, "heads")
 
     def classify(
@@ -75,9 +74,8 @@ class Endpoints:
         """
         from ccs.ui.service import uploads
 
-        session = self._session(model, off)
-        self._update(session, "example", value=example)
-        self._update(session, "classify", classes=classes, template=template)
+        typed = {"classes": classes, "template": template}
+        session = self._session(model, off, example={"value": example}, classify=typed)
         files = (pictures or [])[: uploads.MAX_IMAGES]
         session.uploads = tuple(uploads.read(Path(path)) for path in files)
         return self._figures(session, "classify")
@@ -138,19 +136,16 @@ class Endpoints:
         """
         return self._figures(self._session(model), "about")
 
-    def _session(self, model: str, off: str = "") -> Session:
-        """A session of one call; InputError for a model or a head that is not there."""
+    def _session(self, model: str, off: str = "", **actions: dict[str, str]) -> Session:
+        """A session of one call, after some actions; InputError for a model or a head that is not there."""
         from ccs.ui.page.opening import open_link
+        from ccs.ui.page.page import update
 
         app = self._source()
         session = open_link(app, {"model": app.known_model(model), "off": "none"})
-        self._update(session, "off", off=off)
+        for do, fields in {"off": {"off": off}, **actions}.items():
+            update(app, session, do, fields)
         return session
-
-    def _update(self, session: Session, do: str, **fields: str) -> None:
-        from ccs.ui.page.page import update
-
-        update(self._source(), session, do, fields)
 
     def _figures(self, session: Session, view: str, **state: Any) -> Json:
         """The figures of a view by name."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ccs.annotation import Pair
+from ccs.heads import HeadSet
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.uploads import InputImage
-from ccs.ui.state import History, State
+from ccs.ui.state import State
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,16 @@ class Annotation:
 class Session:
     """One visitor. Never shared; `state` is the only part that a link holds.
 
-    click: what a click on a head does. uploads: images of the visitor's own, shown instead of the example.
+    past: the sets of heads that were off before, the last one last; undone: those that Undo took back. click:
+    what a click on a head does. uploads: images of the visitor's own, shown instead of the example.
     notices: sentences to show once. task: the annotation, if begun. turn: answers sent so far. shown: the
     HTML that the page has, by region.
     """
 
     state: State
     memory: Memory
-    history: History = field(default_factory=History)
+    undone: tuple[HeadSet, ...] = ()
+    past: tuple[HeadSet, ...] = ()
     click: str = "inspect"
     uploads: tuple[InputImage, ...] = ()
     notices: list[str] = field(default_factory=list)

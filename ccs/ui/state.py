@@ -1,4 +1,4 @@
-"""The screen as one frozen value, which the URL holds; the way back; checks of what comes from outside."""
+"""The screen as one frozen value, which the URL holds; checks of what comes from outside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 MAX_HEADS = 1024
 MAX_QUERY = 12_000
-MAX_HISTORY = 100
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff\ud800-\udfff]")
 
@@ -172,29 +171,3 @@ def texts(typed: str | Iterable[str]) -> tuple[str, ...]:
     if len(found) > MAX_TEXTS:
         raise InputError(f"There are {len(found)} texts; at most {MAX_TEXTS} are allowed.")
     return found
-
-
-@dataclass(frozen=True)
-class History:
-    """The sets of heads that were off before, and those undone. The present one is in the `State`."""
-
-    past: tuple[HeadSet, ...] = ()
-    future: tuple[HeadSet, ...] = ()
-
-    def to(self, present: HeadSet, new: HeadSet) -> History:
-        """History once `new` takes the place of `present`."""
-        if new == present:
-            return self
-        return History((*self.past, present)[-MAX_HISTORY:], ())
-
-    def undo(self, present: HeadSet) -> tuple[HeadSet, History]:
-        """The heads that were off before (the same where there is nothing to undo), and the history then."""
-        if not self.past:
-            return present, self
-        return self.past[-1], History(self.past[:-1], (present, *self.future))
-
-    def redo(self, present: HeadSet) -> tuple[HeadSet, History]:
-        """The heads of what was undone last, and the history then."""
-        if not self.future:
-            return present, self
-        return self.future[0], History((*self.past, present), self.future[1:])

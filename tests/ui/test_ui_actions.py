@@ -12,6 +12,7 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
+from ccs.ui.actions import MAX_HISTORY
 from ccs.ui.app import App
 from ccs.ui.page import opening, page
 from ccs.ui.page.page import act, regions, update
@@ -70,10 +71,21 @@ def test_heads_go_off_and_on(app: App, session: Session) -> None:
     update(app, session, "undo", {})
     update(app, session, "undo", {})
     assert session.state.off == start
+    update(app, session, "undo", {})
+    assert session.state.off == start  # there is nothing before it
     update(app, session, "redo", {})
     assert Head(4, 0) in session.state.off
+    update(app, session, "off", {"off": str(session.state.off)})  # nothing changed, nothing is forgotten
+    update(app, session, "redo", {})
+    assert session.state.off == app.records("organism").level("high")
+    update(app, session, "undo", {})
     update(app, session, "preset", {"value": "none"})
     assert not session.state.off
+    update(app, session, "redo", {})
+    assert not session.state.off  # a new way forward forgets the old one
+    for _ in range(MAX_HISTORY + 5):
+        update(app, session, "toggle", {"head": "L4.H0"})
+    assert len(session.past) == MAX_HISTORY
 
 
 def test_presets_are_the_plans_of_the_tables_and_of_the_study(app: App) -> None:
@@ -140,11 +152,11 @@ def test_an_action_that_breaks_half_way_changes_nothing(app: App, monkeypatch: p
         raise RuntimeError("a fault of ours")
 
     session = opening.open_link(app, {"off": "L6.H2"})
-    before = session.state, session.history, session.click
+    before = session.state, session.past, session.click
     monkeypatch.setitem(page._ACTIONS, "reset", broken)
     with pytest.raises(RuntimeError):
         update(app, session, "reset", {})
-    assert (session.state, session.history, session.click) == before
+    assert (session.state, session.past, session.click) == before
 
 
 def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session) -> None:

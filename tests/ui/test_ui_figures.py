@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from ccs.datasets.gallery import open_gallery
 from ccs.heads import Head, HeadSet
@@ -18,7 +19,7 @@ from ccs.model.model import Model
 from ccs.ui.app import App
 from ccs.ui.page import opening
 from ccs.ui.page.page import regions
-from ccs.ui.service import top_activating
+from ccs.ui.service import top_activating, uploads
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.images import load_example
 from ccs.ui.session import Session
@@ -52,12 +53,12 @@ def test_ranks_and_margins() -> None:
 def test_extremes_are_the_ends_of_the_ranking() -> None:
     rng = np.random.default_rng(0)
     direct, text = rng.normal(size=(30, 8)), rng.normal(size=8)
-    found = top_activating.extremes(direct, text, 4)
+    most, least = top_activating.extremes(direct, text, 4)
     scores = [float((row - direct.mean(0)) @ text) for row in direct]
     order = sorted(range(30), key=lambda i: -scores[i])
-    assert [i for i, _ in found.most] == order[:4]
-    assert [i for i, _ in found.least] == order[::-1][:4]
-    np.testing.assert_allclose(found.most[0][1], scores[order[0]] / np.std(scores))
+    assert [i for i, _ in most] == order[:4]
+    assert [i for i, _ in least] == order[::-1][:4]
+    np.testing.assert_allclose(most[0][1], scores[order[0]] / np.std(scores))
 
 
 def test_galleries_agree_with_the_forward_pass(app: App, model: Model) -> None:
@@ -99,10 +100,7 @@ def test_bias_figures_are_those_of_the_library(app: App, model: Model) -> None:
 
 def test_the_snippet_gives_the_same_figures(app: App, session: Session, model: Model) -> None:
     classes, found, _ = classify.measure(session, model)
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(compile(snippet(app, session), "snippet", "exec"), {})
-    rows = out.getvalue().splitlines()
+    rows = printed(snippet(app, session))
     assert len(rows) == 8
     for row, name, shares in zip(
         rows, ["before"] * 4 + ["after"] * 4, [*found.before, *found.after], strict=True
@@ -135,6 +133,19 @@ def printed(code: str) -> list[str]:
     with contextlib.redirect_stdout(out):
         exec(compile(code, "snippet", "exec"), {})
     return out.getvalue().splitlines()
+
+
+def test_the_program_for_an_upload_prints_what_is_shown(
+    app: App, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = np.random.default_rng(1).integers(0, 255, (60, 80, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((1600, 1200)).save(tmp_path / "large.png")
+    monkeypatch.chdir(tmp_path)
+    session = opening.open_link(app, {"tab": "classify", "off": "L7.H2 L4.H1"})
+    session.uploads = (uploads.read(tmp_path / "large.png"),)
+    classes, found, _ = classify.measure(session, model)
+    best = int(found.after[0].argmax())
+    assert printed(snippet(app, session))[1].startswith(f"after {classes[best]} {found.after[0, best]:.4f}")
 
 
 def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:

@@ -1,4 +1,4 @@
-"""The screen as a link, and the way back."""
+"""The screen as a link."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.ui.state import FAULTS, LOOKS, MAX_HISTORY, PUBLISHED, History, State, from_query, line, texts
+from ccs.ui.state import FAULTS, LOOKS, PUBLISHED, State, from_query, line, texts
 
 HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))
 WORDS = st.text("abc é{}<&=+%#'\"", min_size=1, max_size=20).map(line).filter(bool)
@@ -70,29 +70,6 @@ def test_a_bad_part_of_a_link_is_left_out_and_named(part: str, value: str) -> No
 
 def test_unknown_parts_of_a_link_are_ignored() -> None:
     assert from_query({"__theme": "dark", "utm_source": "x"}) == (State(), ())
-
-
-def test_undo_and_redo_walk_one_path() -> None:
-    a, b, c = (HeadSet([Head(0, i)]) for i in range(3))
-    history = History().to(a, b).to(b, c)
-    present, history = history.undo(c)
-    assert present == b
-    present, history = history.undo(present)
-    assert present == a
-    assert history.undo(a) == (a, history)
-    present, history = history.redo(present)
-    assert present == b
-    assert history.to(b, a).future == ()  # a new way forward forgets the old one
-
-
-def test_nothing_changed_is_not_remembered_and_memory_is_bounded() -> None:
-    none = HeadSet()
-    assert History().to(none, none) == History()
-    history, present = History(), none
-    for i in range(MAX_HISTORY + 20):
-        new = HeadSet([Head(0, i)])
-        history, present = history.to(present, new), new
-    assert len(history.past) == MAX_HISTORY
 
 
 def test_typed_texts() -> None:

@@ -51,7 +51,6 @@ def render(app: App, session: Session) -> Markup:
         cells=_cells(records, heads, state),
         focus=state.head if state.head in heads else next(iter(heads), None),
         labeled=LABELED,
-        tip=_tip,
         step=lambda ccs, k: round(STEPS * ccs / k),
         presets=listed,
         current=current,
@@ -72,9 +71,3 @@ def _cells(records: ModelRecords, heads: HeadSet, state: State) -> list[tuple[in
         (layer, [records.head(h) if (h := Head(layer, i)) in heads else None for i in range(columns)])
         for layer in sorted({head.layer for head in heads})
     ]
-
-
-def _tip(record: HeadRecord) -> str:
-    score = f"{record.ccs} of {record.k}" if record.ccs is not None else record.level_name
-    first = f"{record.head} · {record.label or 'no concept'} · CCS {score}"
-    return "\n".join([first, *(f"{rank}. {text.text}" for rank, text in enumerate(record.texts[:5], 1))])

@@ -78,7 +78,7 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
 def cancel(app: App, session: Session | None) -> Update:
     """The page as it was, with a notice."""
     if session is None:
-        return None, {"status": status(0, "done")}
+        return None, {"status": _status(None, "done")}
     session.notices = ["Canceled. What is shown may not match what is chosen; any click computes it."]
     session.turn += 1
     session.shown["top"] = _top(app, session)
@@ -153,13 +153,10 @@ def _page(app: App, session: Session, body: Markup) -> dict[str, str]:
     return {"top": _top(app, session), "left": left.render(app, session), "main": main}
 
 
-def status(turn: int, state: str, share: float = 0.0, doing: str = "", query: str = "") -> str:
+def _status(session: Session | None, state: str, share: float = 0.0, doing: str = "") -> str:
     """The line that the page's script reads: the turn, whether it is over, and the link to this screen."""
+    turn, query = (session.turn, session.state.query()) if session else (0, "")
     return render("status.html", turn=turn, state=state, share=share, doing=doing, query=query)
-
-
-def _status(session: Session, state: str, share: float = 0.0, doing: str = "") -> str:
-    return status(session.turn, state, share, doing, session.state.query())
 
 
 def _top(app: App, session: Session) -> str:

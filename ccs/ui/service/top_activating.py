@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -21,23 +20,19 @@ SIDE = 96
 EXTREMES = 6
 
 
-@dataclass(frozen=True)
-class Extremes:
-    """Images by how far they move a head along a text: (index, standard deviations from the mean)."""
-
-    most: tuple[tuple[int, float], ...]
-    least: tuple[tuple[int, float], ...]
+Extremes = tuple[list[tuple[int, float]], list[tuple[int, float]]]
 
 
 def extremes(direct: np.ndarray, text: np.ndarray, n: int = EXTREMES) -> Extremes:
-    """Images whose contribution `direct` [images, d] lies farthest along `text` [d], and against it.
+    """Images whose contribution `direct` [images, d] lies farthest along `text` [d], and against it: their
+    indices and scores.
 
     Contributions are centered, so the score is the deviation from the mean image, in standard deviations.
     """
     along = (direct - direct.mean(axis=0)) @ text
     scores = along / (float(along.std()) or 1.0)
     order = [(int(i), float(scores[i])) for i in np.argsort(-along, kind="stable")]
-    return Extremes(tuple(order[:n]), tuple(order[::-1][:n]))
+    return order[:n], order[::-1][:n]
 
 
 @lru_cache(maxsize=1)

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from ccs.errors import InputError
 from ccs.measures import bias
 from ccs.measures.bias import BiasResult
+from ccs.measures.stats import Estimate
 from ccs.paper import figures as paper
 from ccs.ui.actions import Action
 from ccs.ui.app import App
@@ -28,7 +29,7 @@ from ccs.ui.views.bias_query import (
     show_row,
     top,
 )
-from ccs.ui.views.charts import Line, Mark, strip
+from ccs.ui.views.charts import Line, strip
 
 LARGE = 200  # images from which on an instant estimate is worth having
 FACES = 12
@@ -157,23 +158,14 @@ def _shown(app: App, found: Measurement) -> dict[str, Any]:
 def _skews(found: Measurement) -> Figure:
     """MaxSkew per occupation and their mean, before and after, over what chance gives."""
     one, two, query = found.first.max_skew, found.second.max_skew, found.query
-    both, n = ((one, "before"), (two, "after")), len(query.occupations)
+    n = len(query.occupations)
     order = list(range(n))
     if n > LINES:
         order = sorted(order, key=lambda i: -float(one.values[i]))[:LINES]
-    chance = one.chance.low, one.chance.value, one.chance.high
-    lines = [
-        Line(
-            query.occupations[i],
-            tuple(Mark(float(m.values[i]), float(m.low[i]), float(m.high[i]), css) for m, css in both),
-            chance,
-        )
-        for i in order
-    ]
+    values = [[Estimate(m.values[i], m.low[i], m.high[i]) for m in (one, two)] for i in order]
+    lines = [Line(query.occupations[i], *both, one.chance) for i, both in zip(order, values, strict=True)]
     if n > 1:
-        level = one.chance_mean
-        means = tuple(Mark(m.mean.value, m.mean.low, m.mean.high, css) for m, css in both)
-        lines.append(Line("mean", means, (level.low, level.value, level.high)))
+        lines.append(Line("mean", one.mean, two.mean, one.chance_mean))
     label = f"MaxSkew at {query.k} by {query.attribute}, before and after"
     return Figure(
         "maxskew",

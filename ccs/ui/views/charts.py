@@ -12,26 +12,19 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from ccs.measures.stats import Estimate
 from ccs.ui.html import render
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A value with its interval; `css` is "before" or "after"."""
-
-    value: float
-    low: float
-    high: float
-    css: str
+from ccs.ui.views.points import Measured
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a strip chart: its name, its marks, and (low, mean, high) of what chance gives."""
+    """One line of a strip chart: its name, its values before and after, and what chance gives."""
 
     name: str
-    marks: tuple[Mark, ...]
-    chance: tuple[float, float, float]
+    before: Estimate
+    after: Estimate
+    chance: Estimate
 
 
 @dataclass(frozen=True)
@@ -72,32 +65,22 @@ def ticks(low: float, high: float, n: int = 5) -> list[float]:
 
 def strip(lines: Sequence[Line], *, label: str, low: float = 0.0) -> Markup:
     """A chart of lines: on each a chance band, then a mark with whiskers each for before and after."""
-    marks = [m for line in lines for m in line.marks]
-    high = max([*(v for m in marks for v in (m.high, m.value) if v == v), *(c.chance[2] for c in lines), 0.1])
-    low = min([low, *(m.low for m in marks if m.low == m.low)])
+    ends = _known([e for line in lines for e in (line.before, line.after)])
+    high, low = max(*ends, *(line.chance.high for line in lines), 0.1), min(low, *ends)
     return render("strip.html", lines=lines, label=label, scale=Scale(low, high), ticks=ticks(low, high))
 
 
 @dataclass(frozen=True)
 class Point:
-    """A mark of a scatter plot, with 95% intervals (NaN if none).
+    """A plan in a scatter plot.
 
-    `kind` sets its shape; `look` is "solid", "hollow" or "printed" (the study's); `chosen` rings it. With
-    `heads` it can be clicked, and reached by Tab.
+    `look` is "solid", "hollow" or "printed" (the study's); `chosen` rings it. With heads it can be clicked,
+    and reached by Tab.
     """
 
-    x: float
-    x_low: float
-    x_high: float
-    y: float
-    y_low: float
-    y_high: float
-    kind: str
+    plan: Measured
     look: str
-    words: str
-    heads: str
-    model: str
-    chosen: bool = False
+    chosen: bool
 
 
 SHAPES = {
@@ -116,18 +99,24 @@ LEAST = 0.02  # the shortest margin of an axis
 
 def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
     """The plot. Small and many marks come first, so that named sets lie on top, the chosen one above all."""
-    x = _scale([v for p in points for v in (p.x, p.x_low, p.x_high) if v == v])
-    y = _scale([v for p in points for v in (p.y, p.y_low, p.y_high) if v == v])
+    x = _scale([p.plan.x.times(100) for p in points])
+    y = _scale([p.plan.y for p in points])
     order = sorted(
-        points, key=lambda p: (p.chosen, p.kind != "single", p.kind != "random", p.look != "printed")
+        points,
+        key=lambda p: (
+            p.chosen,
+            p.plan.plan.kind != "single",
+            p.plan.plan.kind != "random",
+            p.look != "printed",
+        ),
     )
     return render(
         "scatter.html",
         points=order,
         x=x,
         y=y,
-        x_ticks=[0.0 if abs(t) < 1e-12 else t for t in ticks(x.low, x.high, 6)],
-        y_ticks=[0.0 if abs(t) < 1e-12 else t for t in ticks(y.low, y.high, 7)],
+        x_ticks=ticks(x.low, x.high, 6),
+        y_ticks=ticks(y.low, y.high, 7),
         across=across,
         up=up,
         shapes=SHAPES,
@@ -135,7 +124,12 @@ def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
     )
 
 
-def _scale(values: Sequence[float]) -> Scale:
-    low, high = min([0.0, *values]), max([0.0, *values])
+def _scale(effects: Sequence[Estimate]) -> Scale:
+    low, high = min([0.0, *_known(effects)]), max([0.0, *_known(effects)])
     pad = (high - low) * 0.05 or LEAST
     return Scale(low - pad, high + pad)
+
+
+def _known(values: Sequence[Estimate]) -> list[float]:
+    """The values and the ends of their intervals, without NaN."""
+    return [v for e in values for v in (e.low, e.value, e.high) if v == v]

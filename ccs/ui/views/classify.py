@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from markupsafe import Markup
 from PIL import Image
+from scipy.special import softmax
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -51,12 +52,8 @@ def margin(shares: np.ndarray) -> np.ndarray:
 
 def compare(before: np.ndarray, after: np.ndarray, weights: np.ndarray, scale: float) -> Comparison:
     """Softmax of scaled cosines of unit embeddings [images, d] and unit class weights [classes, d]."""
-    return Comparison(_softmax(scale * before @ weights.T), _softmax(scale * after @ weights.T))
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+    before, after = (softmax(scale * rows @ weights.T, axis=1) for rows in (before, after))
+    return Comparison(before, after)
 
 
 def asked(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:

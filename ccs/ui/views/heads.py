@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -253,14 +254,14 @@ def _top_activating(app: App, model: Model, record: HeadRecord, complete: bool, 
     names = top_activating.drawn()[0]
     ends = [
         (title, [(names[i], top_activating.thumb(i), z) for i, z in part])
-        for title, part in (("farthest toward it", found.most), ("farthest away from it", found.least))
+        for title, part in zip(("farthest toward it", "farthest away from it"), found, strict=True)
     ]
     return Figure(
         "top-activating",
         f"Images that move it along “{chosen}”",
         "standard deviations",
         ["image", "text", "standard deviations"],
-        [[names[i], chosen, round(z, 4)] for i, z in (*found.most, *found.least)],
+        [[names[i], chosen, round(z, 4)] for i, z in chain(*found)],
         {"ends": ends, "drawn": top_activating.DRAWN},
         of=str(record.head),
     )

@@ -131,18 +131,13 @@ def _plot(
     models = list(dict.fromkeys(one.model for one in ours))
     points = [
         Point(
-            *(one.x.value * 100, one.x.low * 100, one.x.high * 100),
-            *(one.y.value, one.y.low, one.y.high),
-            one.plan.kind,
+            one,
             "printed" if one in printed else "hollow" if models.index(one.model) else "solid",
-            one.words,
-            one.heads,
-            one.model,
             _is_off(one, state),
         )
         for one in (*printed, *ours)
     ]
-    kinds = {p.kind for p in points if p.look != "printed"}
+    kinds = {one.plan.kind for one in ours}
     return Figure(
         "paradox",
         "What switching off costs, and what it does to bias",
