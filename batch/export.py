@@ -24,6 +24,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.export import export
 from ccs.model.model import Model
+from ccs.results import queries
 
 
 def measured(model: Model, off: HeadSet, collection: Path) -> list[str]:
@@ -42,7 +43,7 @@ def measured(model: Model, off: HeadSet, collection: Path) -> list[str]:
         table = found.table(name)
         if name == "bias":
             table = table[table["metric"].str.endswith(" mean") & (table["mode"] == "correct")]
-        for row in table[(table["heads"] == str(off)) & (table["n_heads"] == len(off))].to_dict("records"):
+        for row in queries.of_heads(table, off).to_dict("records"):
             details = [row.get(key) for key in ("subset", "direction", "attribute")]
             against = "against equal shares" if row.get("target") == "uniform" else ""
             what = ", ".join(filter(None, [row["dataset"], *details, row["metric"], against]))

@@ -43,7 +43,4 @@ def agreement(
         )
     heads = sorted(direct)
     x, y = ([effects[head].value for head in heads] for effects in (direct, total))
-    return {
-        "spearman": stats.correlation(x, y, method="spearman", seed=seed),
-        "pearson": stats.correlation(x, y, method="pearson", seed=seed),
-    }
+    return {name: stats.correlation(x, y, method=name, seed=seed) for name in ("spearman", "pearson")}

@@ -24,15 +24,6 @@ def test_bootstrap_equals_scipys_percentile_bootstrap():
     assert found.high == pytest.approx(other.confidence_interval.high, abs=0.01)
 
 
-def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
-    rng = np.random.default_rng(1)
-    inside = 0
-    for seed in range(300):
-        found = stats.bootstrap(rng.normal(3, 1, 60), draws=300, seed=seed)
-        inside += found.low <= 3 <= found.high
-    assert 0.9 <= inside / 300 <= 0.98
-
-
 def test_centering_moves_draws_to_the_value():
     draws = np.random.default_rng(0).normal(5, 1, 5000)
     plain, centered = stats.interval(2.0, draws), stats.interval(2.0, draws, center=True)
@@ -79,13 +70,6 @@ def test_paired_equals_the_t_test_where_that_is_right():
     assert found.p_value == pytest.approx(t.pvalue, abs=0.02)
     low, high = t.confidence_interval()
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.005)
-
-
-def test_paired_p_values_are_uniform_without_a_difference():
-    rng = np.random.default_rng(4)
-    pairs = [(rng.normal(size=50), rng.normal(size=50)) for _ in range(200)]
-    found = np.array([stats.paired(*pair, draws=400, seed=s).p_value for s, pair in enumerate(pairs)])
-    assert np.mean(found <= 0.1) == pytest.approx(0.1, abs=0.05)
 
 
 def test_mean_over_seeds_has_students_interval():
