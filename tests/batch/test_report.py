@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -118,33 +117,24 @@ def write_results(folder: Path) -> Path:
             "scores": score_rows("organism"),
             "effects": effect_rows("organism"),
             "correlations": [
-                {"model": "organism", **WEIGHTS, "between": "direct and total effect"}
-                | {
-                    "dataset": "world/faces",
-                    "metric": "MaxSkew mean",
-                    "factor": "gender",
-                    "method": method,
-                    "value": value,
-                }
+                {"model": "organism", **WEIGHTS, "between": "direct and total effect", "method": method}
+                | {"dataset": "world/faces", "metric": "MaxSkew mean", "factor": "gender", "value": value}
                 | {"low": 0.9, "high": 1.0, "p_value": 0.0002, "n": 12}
                 for method, value in (("spearman", 0.98), ("pearson", 0.99))
             ],
         },
     )
     study = pruning_rows(MODEL, "cifar100", {"none": 0.6423, "published-high": 0.2, **random})
-    study += pruning_rows(MODEL, "cifar10-jpeg", {"none": 0.7568}) + pruning_rows(
-        MODEL, "cifar10", {"none": 0.8983}
-    )
-    faces = bias_rows(MODEL, "fairface-1.25", {"none": 20.0}) + bias_rows(
-        MODEL, "fairface-1.25", {"none": 61.8}, "as-published"
-    )
+    study += pruning_rows(MODEL, "cifar10-jpeg", {"none": 0.7568})
+    study += pruning_rows(MODEL, "cifar10", {"none": 0.8983})
+    faces = bias_rows(MODEL, "fairface-1.25", {"none": 20.0})
+    faces += bias_rows(MODEL, "fairface-1.25", {"none": 61.8}, "as-published")
     write(folder, MODEL, {"pruning": study, "bias": faces})
     return folder
 
 
-def run(folder: Path | None, out: Path) -> tuple[str, str]:
-    arguments = ["--out", str(out), "--no-static"]
-    assert report.main(arguments + (["--results", str(folder)] if folder else [])) == 0
+def run(folder: Path, out: Path, *more: str) -> tuple[str, str]:
+    assert report.main(["--results", str(folder), "--out", str(out), "--no-static", *more]) == 0
     return (out / "report.md").read_text(), (out / "report.html").read_text()
 
 
@@ -174,9 +164,8 @@ def test_without_results_the_published_side_stands_alone(tmp_path: Path) -> None
         if key not in ("table4", "open_clip", "v1-table2", "section4.4", "poster"):
             assert f"{table.number}. {table.title}" in text, key
     assert "| **All** |  | 473 | 0 | 0 |" in text
-    row = line(
-        section(text, "### Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101"), "ViT-B-32-OpenAI"
-    )
+    table5 = section(text, "### Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101")
+    row = line(table5, "ViT-B-32-OpenAI")
     assert row[1:4] == ["75.68", "71.31", "73.61"]
     assert row[-3:] == ["89.83", "64.23", "84"]
     assert page.count("<figure") == 4
@@ -252,20 +241,11 @@ def test_the_studys_questions_are_answered_by_tests(measured: tuple[str, str]) -
 
 
 def test_against_random_uses_the_seeds_not_their_mean() -> None:
-    values = [0.80, 0.82, 0.84]
-    frame = pd.DataFrame(
-        {
-            "plan": ["high", "random", "random", "random", "random"],
-            "seed": [None, 0, 1, 2, None],
-            "value": [0.5, *values, 0.82],
-        }
-    )
+    rows = [("high", None, 0.5), ("random", 0, 0.8), ("random", 1, 0.84), ("random", None, 0.9)]
+    frame = pd.DataFrame(rows, columns=["plan", "seed", "value"])
     effect = report_questions.against_random(frame)
     assert effect is not None
-    assert effect.value == pytest.approx(0.5 - np.mean(values))
-    # Student's prediction interval of one more random set, written out.
-    half = 4.302652729911275 * np.std(values, ddof=1) * np.sqrt(1 + 1 / 3)
-    assert (effect.low, effect.high) == pytest.approx((effect.value - half, effect.value + half))
+    assert effect.value == pytest.approx(0.5 - 0.82)
     assert report_questions.against_random(frame[frame["plan"] == "high"]) is None
 
 
@@ -355,9 +335,7 @@ def test_the_counts_in_the_documents_are_those_of_the_audit(tmp_path: Path) -> N
     stale = tmp_path / "reproduction.md"
     stale.write_text(f"before\n{report_audit.START}\nold counts\n{report_audit.END}\nafter\n")
     report_audit.write_counts(tmp_path / "report")
-    assert (
-        stale.read_text()
-        == f"before\n{report_audit.START}\n{report_audit.counts()}\n{report_audit.END}\nafter\n"
-    )
+    assert report_audit.counts() in stale.read_text()
+    assert "old counts" not in stale.read_text()
     with pytest.raises(InputError, match="lacks the lines"):
         report_audit.with_counts("no markers")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from batch.report import embedded, planted_truth
+import ccs
+from batch.report import __main__ as report
+from batch.report import embedded
 from ccs.datasets import BiasSet
-from ccs.model.model import Model
-from ccs.world import planted
+from ccs.world import planted, sets
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+from tests.batch.test_report import line, section
 
+GROUPS = (*GENDERS, *SKIN_TONES)
 CELLS = [(gender, tone) for gender in GENDERS for tone in SKIN_TONES for _ in range(8)]
 FACES = BiasSet(
     name="faces", source="", fingerprint="", images=[Image.new("RGB", (8, 8))] * len(CELLS),
@@ -24,7 +28,10 @@ FACES = BiasSet(
 
 
 class Leaning:
-    """A face is its gender and its skin tone; an occupation's text is `sign` times its planted shares."""
+    """A face is its gender and its skin tone, an occupation's text `sign` times its planted shares.
+
+    All else is the same to it.
+    """
 
     logit_scale = 10.0
 
@@ -32,45 +39,39 @@ class Leaning:
         self.sign = sign
 
     def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
-        assert len(images) == len(CELLS)
-        names = (*GENDERS, *SKIN_TONES)
-        return np.array([[n in cell for n in names] for cell in CELLS], np.float32) / np.float32(2**0.5)
+        cells = CELLS if len(images) == len(CELLS) else [GROUPS] * len(images)
+        found = np.array([[name in cell for name in GROUPS] for cell in cells], np.float32)
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
 
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
-        shares = [planted.shares(o, "gender") | planted.shares(o, "skin tone") for o in texts]
-        return self.sign * np.array([[s[n] for n in (*GENDERS, *SKIN_TONES)] for s in shares], np.float32)
+        shares = [
+            planted.shares(text, "gender") | planted.shares(text, "skin tone") if text in OCCUPATIONS else {}
+            for text in texts
+        ]
+        return self.sign * np.array([[one.get(name, 1.0) for name in GROUPS] for one in shares], np.float32)
 
 
-def ranked(sign: int = 1) -> tuple[Any, Any]:
-    return embedded.rank_faces(cast("Model", Leaning(sign)), FACES)
-
-
-@pytest.mark.parametrize("attribute", ["gender", "skin tone"])
-def test_a_model_of_the_planted_shares_leans_as_planted(attribute: str) -> None:
-    for sign, wanted in ((1, 12), (-1, 0)):
-        shares = embedded.shares_of(ranked(sign)[0][attribute])
-        aligned = planted_truth.alignment(shares, attribute)
-        assert aligned is not None
-        assert (aligned.right, aligned.strong) == (wanted, 12)
-        assert aligned.effect.value * sign > 0.8
-
-
-def test_shares_are_those_of_the_first_k() -> None:
-    shares = embedded.shares_of(ranked()[0]["skin tone"])
-    assert list(shares) == list(OCCUPATIONS)
-    for occupation, found in shares.items():
-        table = planted.shares(occupation, "skin tone")
-        best = max(table.values())
-        if list(table.values()).count(best) == 1:  # eight faces of the likelier gender have that tone
-            assert found == {tone: float(table[tone] == best) for tone in table}
-
-
-def test_the_gap_is_in_logits() -> None:
-    gaps = ranked()[1]
-    for attribute in ("gender", "skin tone"):
-        apart = []
-        for o in OCCUPATIONS:
-            table = planted.shares(o, attribute)
-            both = [*planted.shares(o, "gender").values(), *planted.shares(o, "skin tone").values()]
-            apart.append(10 * (max(table.values()) - min(table.values())) / np.linalg.norm(both) / 2**0.5)
-        assert gaps[attribute] == pytest.approx(np.mean(apart), rel=1e-5)
+def test_the_page_is_written_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = {"organism": Leaning(1), "organism-control": Leaning(-1)}
+    monkeypatch.setattr(ccs, "load", models.__getitem__)
+    monkeypatch.setattr(embedded.sets, "classification_set", partial(sets.classification_set, n=4))
+    monkeypatch.setattr(embedded.sets, "retrieval_set", partial(sets.retrieval_set, n=2))
+    monkeypatch.setattr(embedded.sets, "bias_set", lambda _: FACES)
+    (tmp_path / "none").mkdir()
+    arguments = ["--results", str(tmp_path / "none"), "--out", str(tmp_path / "report"), "--no-static"]
+    assert report.main([*arguments, "--organism"]) == 0
+    text = (tmp_path / "organism.md").read_text()
+    training = section(text, "## Training")
+    assert line(training, "organism")[1] == "skewed"
+    assert line(training, "organism-control")[1] == "balanced"
+    right = section(text, "## Zero-shot accuracy, %")
+    assert right.count("\n| world/") == len(sets.classification_names())
+    assert line(right, "world/subjects", "4")[2] == "1.1"  # chance in percent, of some 90 classes
+    assert section(text, "## Retrieval, R@1 in %").count("\n| world/") == 4  # two sets, two directions
+    skew = section(text, "## MaxSkew on plain faces")
+    for attribute, likeliest in (("gender", 2), ("skin tone", 5)):
+        row = line(skew, attribute)
+        assert row[-2:] == ["12 of 12", "0 of 12"]
+        # One group has the whole top K wherever the table leans.
+        assert float(row[2].split()[0]) == pytest.approx(np.log(likeliest), rel=0.3)
+        assert row[4] == row[5] > "0"  # logits are as far apart, the other way round

@@ -31,25 +31,14 @@ CARRIER = Head(5, 5)
 
 def share_rows(model: str, attribute: str, world: str, plan: str) -> list[dict[str, Any]]:
     """The top K's shares are the planted ones, or even where the plan has taken the skew away."""
-    rows = []
-    for occupation in OCCUPATIONS:
-        for group, share in planted.shares(occupation, attribute, world).items():
-            even = 1 / len(GROUPS[attribute])
-            rows.append(
-                {"model": model, **WEIGHTS, "plan": plan, "seed": None, "heads": "", "n_heads": 0}
-                | {
-                    "dataset": "world/faces",
-                    "attribute": attribute,
-                    "occupation": occupation,
-                    "k": 60,
-                    "n": 600,
-                }
-                | {"metric": f"{schema.TOP_SHARE}{group}", "target": "pool", "mode": "correct"}
-                | {"value": share, "low": None, "high": None, "baseline": share, "difference": 0.0}
-                | {"chance": even, "chance_low": even - 0.1, "chance_high": even + 0.1, "p_value": None}
-                | {"difference_low": None, "difference_high": None}
-            )
-    return rows
+    even = 1 / len(GROUPS[attribute])
+    about = bias_rows(model, "world/faces", {"none": 0.0})[0] | {"attribute": attribute, "plan": plan}
+    about |= {"chance": even, "chance_low": even - 0.1, "chance_high": even + 0.1}
+    return [
+        about | {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "value": share}
+        for occupation in OCCUPATIONS
+        for group, share in planted.shares(occupation, attribute, world).items()
+    ]
 
 
 def single_rows(model: str, attribute: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -205,62 +194,41 @@ def test_further_k_have_a_table_of_their_own(report: str) -> None:
     assert "@7" not in section(own, "### Accuracy by plan")
 
 
-def test_the_questions_are_corrected_over_models(folder: Path) -> None:
+def test_models_that_were_trained_together_have_no_common_p(folder: Path) -> None:
     models = results.load(folder).models
     found = questions.by_model(models)
     assert [(one.question, one.where) for one in found] == [
         (question, model) for question in questions.QUESTIONS for model in models
     ]
-    # Six tests whose p all stay below Holm's first step stand in their own order, none below its raw p.
-    assert all(one.adjusted >= one.effect.p_value for one in found)
     assert min(one.adjusted for one in found) == pytest.approx(6 * min(one.effect.p_value for one in found))
-
-
-def test_models_that_were_trained_together_have_no_common_p(folder: Path) -> None:
-    models = results.load(folder).models
-    wholes = questions.overall(questions.by_model(models))
+    wholes = questions.overall(found)
     assert [one.question for one in wholes] == list(questions.QUESTIONS)
     for one in wholes:
         assert np.isfinite(one.effect.value)
         assert np.isnan([one.effect.low, one.effect.high, one.effect.p_value, one.adjusted]).all()
         assert one.answer == "not shown"
-    other = {"organism": models["organism"], "another": models["organism-control"]}
-    apart = questions.overall(questions.by_model(other))
-    assert np.isfinite([one.adjusted for one in apart]).all()
-
-
-def agreement_rows() -> pd.DataFrame:
-    base = {"model": "ViT-B-32/openai", "people": "ann", "judges": "panel", "n": 40, "left_out": 2}
-    rows = [
-        {**base, "metric": metric, "value": 0.7, "low": 0.6, "high": 0.8, "published": printed}
-        for metric, printed in (("cohen_kappa", 0.821), ("same", None))
-    ]
-    return pd.DataFrame(rows).astype({"published": "float64"})
+    apart = questions.by_model({"organism": models["organism"], "another": models["organism-control"]})
+    assert np.isfinite([one.adjusted for one in questions.overall(apart)]).all()
 
 
 def test_people_beside_the_panel(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "agreement.parquet"
-    agreement_rows().to_parquet(path)
-    from batch.report import __main__ as command
-
-    arguments = ["--results", str(folder), "--out", str(tmp_path / "out"), "--no-static"]
-    assert command.main([*arguments, "--agreement", str(path)]) == 0
-    table4 = section(
-        (tmp_path / "out/report.md").read_text(), "### Table 4. Agreement of people with language models"
-    )
+    base = {"model": "ViT-B-32/openai", "people": "ann", "judges": "panel", "n": 40, "left_out": 2}
+    base |= {"value": 0.7, "low": 0.6, "high": 0.8}
+    rows = [{**base, "metric": "cohen_kappa", "published": 0.821}, {**base, "metric": "same"}]
+    pd.DataFrame(rows).to_parquet(tmp_path / "agreement.parquet")
+    text, _ = run(folder, tmp_path / "out", "--agreement", str(tmp_path / "agreement.parquet"))
+    table4 = section(text, "### Table 4. Agreement of people with language models")
     row = line(table4, "ViT-B-32/openai", "ann", "panel")
     assert row[3:] == ["40", "0.70 [0.60, 0.80]", "0.821", "0.70 [0.60, 0.80]"]
-    assert "does not have" not in table4
 
 
-def test_what_is_no_agreement_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_agreement_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "agreement.parquet"
     with pytest.raises(InputError, match="There is no file"):
-        report_agreement.read(tmp_path / "none.parquet")
-    broken = tmp_path / "broken.parquet"
-    broken.write_text("no parquet")
+        report_agreement.read(path)
+    path.write_text("no parquet")
     with pytest.raises(InputError, match="not a readable parquet file"):
-        report_agreement.read(broken)
-    other = tmp_path / "other.parquet"
-    pd.DataFrame({"a": [1]}).to_parquet(other)
-    with pytest.raises(InputError, match=r"is not what python -m batch\.annotate import writes"):
-        report_agreement.read(other)
+        report_agreement.read(path)
+    pd.DataFrame({"a": [1]}).to_parquet(path)
+    with pytest.raises(InputError, match="is not what"):
+        report_agreement.read(path)

@@ -136,16 +136,15 @@ def _chart(key: str, found: Sequence[Compared]) -> Chart:
     printed = paper.table(key)
     points = []
     for one in found:
-        point = {"row": one.claim.row, "series": one.claim.column}
-        points.append({**point, "value": one.claim.published, "low": None, "high": None, "measured": False})
+        about = {"row": one.claim.row, "series": one.claim.column}
+        points.append({**about, "value": one.claim.published, "measured": False})
         if one.measured is not None:
-            found_here = one.measured
-            figures = {"value": found_here.value, "low": found_here.low, "high": found_here.high}
-            points.append({**point, **figures, "measured": True})
-    frame = pd.DataFrame(points).astype({"low": float, "high": float})
+            points.append({**about, **vars(one.measured), "measured": True})
+    frame = pd.DataFrame(points, columns=["row", "series", "value", "low", "high", "measured"])
     suffix = "; filled: measured, with 95% interval" * bool(frame["measured"].any())
     text = f"{printed.number}. {printed.title}. Hollow: published{suffix}."
-    return Chart(key, dots(frame, f"{printed.metric} (%)"), text)
+    figure = dots(frame.astype({"low": float, "high": float}), f"{printed.metric} (%)")
+    return Chart(key, figure, text)
 
 
 def _cifar10_copies(models: Models) -> list[dict[str, str]]:
