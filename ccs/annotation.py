@@ -55,12 +55,11 @@ class Pair:
 def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
     """Return the pairs of a table of judgments (see ccs.results.schema), one per model, head and text."""
     found: dict[tuple[str, Head, str, str], dict[str, Verdict]] = {}
-    for row in judgments.itertuples(index=False):
-        if pd.isna(row.label):
-            continue
-        place = (str(row.model), Head(int(row.layer), int(row.head)), str(row.text), str(row.label))
-        verdict = None if pd.isna(row.verdict) else bool(row.verdict)
-        found.setdefault(place, {})[str(row.judge)] = verdict
+    for row in judgments.dropna(subset="label").to_dict("records"):
+        head = Head(int(row["layer"]), int(row["head"]))
+        place = (str(row["model"]), head, str(row["text"]), str(row["label"]))
+        verdict = None if pd.isna(row["verdict"]) else bool(row["verdict"])
+        found.setdefault(place, {})[str(row["judge"])] = verdict
     return [
         Pair(_key(*place), *place, verdicts=tuple(sorted(verdicts.items())))
         for place, verdicts in found.items()
