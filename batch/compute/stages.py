@@ -44,20 +44,19 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the output folder for this run; raise InputError if another run does. A dead run holds nothing."""
     with disk_errors(folder):
         (folder / STAGES).mkdir(parents=True, exist_ok=True)
-        file = (folder / STAGES / "lock").open("a+", encoding="utf-8")
+        file = (folder / STAGES / "lock").open("ab+", buffering=0)
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
-            holder = file.read().strip() or "another process"
+            holder = file.read().decode("utf-8", "replace").strip() or "another process"
             raise InputError(
                 f"Another run ({holder}) is writing to {folder}; wait for its end or give another --out."
             ) from None
         with disk_errors(folder):
             file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
+            file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
         file.truncate(0)
 
