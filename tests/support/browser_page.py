@@ -28,10 +28,10 @@ FLAGS = (
     *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
 )
 
-# Threads of the server and of the browser's client warn for themselves; nothing of ours runs there unchecked.
+# Warnings are errors here too, but for those that Gradio and Playwright cause themselves.
 MARKS = [
-    pytest.mark.filterwarnings("default"),
     pytest.mark.filterwarnings(r"ignore::Warning:gradio\..*"),
+    pytest.mark.filterwarnings("ignore:.*playwright-artifacts:ResourceWarning"),
 ]
 
 Page = Any

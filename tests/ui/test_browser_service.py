@@ -57,11 +57,11 @@ def test_the_documented_client_calls(made: tuple[App, str], tmp_path: Path) -> N
 
 def test_every_view_is_a_tool_for_agents(made: tuple[App, str]) -> None:
     from mcp import ClientSession
-    from mcp.client.streamable_http import streamablehttp_client
+    from mcp.client.streamable_http import streamable_http_client
 
     async def ask() -> tuple[dict[str, Any], Any, Any]:
         async with (
-            streamablehttp_client(f"{made[1]}gradio_api/mcp/") as (read, write, _),
+            streamable_http_client(f"{made[1]}gradio_api/mcp/") as (read, write, _),
             ClientSession(read, write) as session,
         ):
             await session.initialize()
