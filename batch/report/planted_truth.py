@@ -110,7 +110,7 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
     for _, row in heads.sort_values("value").iterrows():
         head = Head(row["layer"], row["head"])
         changes = queries.of_plan(skew, str(PlanName.single(head))).set_index("occupation")["difference"]
-        changes = changes.reindex(OCCUPATIONS).dropna().astype(float)
+        changes = changes.reindex(list(OCCUPATIONS)).dropna().astype(float)
         if len(changes) < 4:
             continue
         together = stats.correlation(-changes, planted_skew[changes.index])

@@ -54,9 +54,9 @@ def agreement_blocks(measured: pd.DataFrame | None) -> list[Block]:
 
 
 def _beside(measured: pd.DataFrame) -> list[dict[str, str]]:
-    rows = []
+    rows: list[dict[str, str]] = []
     for (model, people, judges), some in measured.groupby(["model", "people", "judges"], sort=False):
-        row = {"model": model, "people": people or "–", "judges": judges or "–"}
+        row = {"model": str(model), "people": str(people) or "–", "judges": str(judges) or "–"}
         row["pairs"] = str(int(some["n"].iloc[0]))
         for _, cell in some.iterrows():
             name = METRICS[cell["metric"]]

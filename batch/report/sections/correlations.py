@@ -104,11 +104,11 @@ def with_selectivity(results: Results) -> list[Correlated]:
     heads = [Head(layer, head) for layer, head in zip(frame["layer"], frame["head"], strict=True)]
     labels = [scores[head].label if head in scores else None for head in heads]
     own = [factor in factors_of(label) for factor, label in zip(frame["factor"], labels, strict=True)]
-    shares = frame["value"].set_axis(heads)
-    return [
-        with_ccs(f"CCS with selectivity for {name}", results, some.groupby(level=0).max().to_dict())
-        for name, some in ((OWN, shares[own]), (BEST, shares))
-    ]
+    largest: dict[str, dict[Head, float]] = {OWN: {}, BEST: {}}
+    for head, is_own, share in zip(heads, own, frame["value"], strict=True):
+        for name in (OWN, BEST) if is_own else (BEST,):
+            largest[name][head] = max(share, largest[name].get(head, share))
+    return [with_ccs(f"CCS with selectivity for {name}", results, found) for name, found in largest.items()]
 
 
 def correlated(results: Results) -> list[Correlated]:

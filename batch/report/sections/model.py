@@ -201,8 +201,8 @@ def _carriers(results: Results) -> Rows:
             head = Head(row["layer"], row["head"])
             rows.append(
                 {
-                    "set": dataset,
-                    "attribute": attribute,
+                    "set": str(dataset),
+                    "attribute": str(attribute),
                     "head": str(head),
                     "concept": (scores[head].label if head in scores else None) or "–",
                     "change of MaxSkew": signed(row["value"], 3),

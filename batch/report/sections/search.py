@@ -32,7 +32,8 @@ def search_blocks(results: Results) -> Iterator[Block]:
 
 
 def _one(search: Search) -> list[Block]:
-    rows, points = [], []
+    rows: list[dict[str, str]] = []
+    points: list[dict[str, str | float]] = []
     for one in search.unseen:
         accuracy = 100 * one.accuracy.value
         rows.append(

@@ -162,8 +162,9 @@ def _skews(found: Measurement) -> Figure:
     order = list(range(n))
     if n > LINES:
         order = sorted(order, key=lambda i: -float(one.values[i]))[:LINES]
-    values = [[Estimate(m.values[i], m.low[i], m.high[i]) for m in (one, two)] for i in order]
-    lines = [Line(query.occupations[i], *both, one.chance) for i, both in zip(order, values, strict=True)]
+    before, after = ([Estimate(m.values[i], m.low[i], m.high[i]) for i in order] for m in (one, two))
+    names = (query.occupations[i] for i in order)
+    lines = [Line(*row, one.chance) for row in zip(names, before, after, strict=True)]
     if n > 1:
         lines.append(Line("mean", one.mean, two.mean, one.chance_mean))
     label = f"MaxSkew at {query.k} by {query.attribute}, before and after"
