@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.model.sources import Source, create, find, refuse_without_cls_readout, usable_device
+from ccs.model.building import create
+from ccs.model.sources import Source, find, refuse_without_cls_readout, usable_device
 from ccs.model.sources import embedded as embedded
 from ccs.model.tower import ImageTower, Trunk
 
