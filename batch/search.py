@@ -32,6 +32,9 @@ class Settings:
     prompt: tuple[str, ...] = option(
         (), "a prompt; repeatable (default: the set's occupations)", metavar="TEXT"
     )
+    one_pool: bool = option(
+        False, "each prompt ranks all of --people (default: its own images, where the set has such pools)"
+    )
     things: str = option("world/subjects", "a classification set (default world/subjects)", metavar="SET")
     max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1 (default 0.02)")
     goal: float | None = option(None, "a mean MaxSkew at which to stop (default: as low as it gets)")
@@ -118,11 +121,14 @@ def _task(args: Settings, model: Any) -> tuple[Task, dict[str, Any]]:
     if attribute not in people.groups:
         raise InputError(f"{args.people} has no attribute {attribute!r}; it has {', '.join(people.groups)}.")
     names, templates = (args.prompt, ("{}",)) if args.prompt else (people.occupations, people.templates)
+    pools = None if args.one_pool else people.own_pools(names)
     task = Task(
         people=people.images,
         groups=people.groups[attribute],
         prompts=zeroshot.class_weights(model, names, templates),
         k=min(people.k[attribute], len(people.images) // 2),
+        pools=pools,
+        units=people.units,
         things=things.images,
         labels=things.labels,
         class_weights=zeroshot.class_weights(model, things.classes, things.templates),

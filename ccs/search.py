@@ -6,7 +6,8 @@ lowest while accuracy stays within its bound; at last heads that are not needed 
 
 A search also finds noise. So images of people, prompts and images of classes are each cut in half at random:
 the search sees one half, and what is reported comes from the other, beside sets that were not searched for.
-The cut-off K is halved too, which keeps its share of the pool.
+The cut-off K is halved too, which keeps its share of the pool. Where each prompt ranks images of its own, the
+prompts' halves part the images, and K stays.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Task:
     """The rankings that should become fairer, and the accuracy that must be kept.
 
     `people`: images or pixels, `groups` [people] and `prompts` [prompts, d], text embeddings, with cut-off
-    `k` over all people. `things`: images or pixels, `labels` [things] and `class_weights` [classes, d].
+    `k` over all people, or, with `pools` (bool [prompts, people]), over those that a prompt ranks. `units`
+    [people]: images with the same number are resampled together. `things`: images or pixels, `labels`
+    [things] and `class_weights` [classes, d].
     """
 
     people: Any
@@ -56,6 +59,8 @@ class Task:
     labels: ArrayLike
     class_weights: ArrayLike
     target: Target = "pool"
+    pools: NDArray[np.bool_] | None = None
+    units: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,10 @@ def _points(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[P
     if not sets:
         return []
     people, things = (model.embed_images(images, list(sets)) for images in (task.people, task.things))
-    skews = [bias.mean_max_skew(one, task.prompts, task.groups, task.k, target=task.target) for one in people]
+    skews = [
+        bias.mean_max_skew(one, task.prompts, task.groups, task.k, target=task.target, pools=task.pools)
+        for one in people
+    ]
     rights = [zeroshot.correct(one, task.class_weights, task.labels).mean() for one in things]
     return [Point(*row) for row in zip(sets, skews, map(float, rights), strict=True)]
 
@@ -174,7 +182,10 @@ def search(
 
 
 def halves(task: Task, seed: int) -> tuple[Task, Task]:
-    """The task cut in two at random: people (within each group), prompts, and things (within each class)."""
+    """The task cut in two at random: people (within each group), prompts, and things (within each class).
+
+    With pools per prompt either half has the people of its prompts, all of them, and the whole cut-off.
+    """
     rng = np.random.default_rng([seed, 3])
     prompts = np.asarray(task.prompts)
     if len(prompts) < 2 or task.k < 2:
@@ -182,16 +193,26 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
             f"A search needs 2 or more prompts and a cut-off of 2, not {len(prompts)} and {task.k}."
         )
     groups, labels = np.asarray(task.groups), np.asarray(task.labels)
-    people = _split(groups, len(task.people), "people", rng)
+    if task.units is None:
+        people = _split(groups, len(task.people), "people", rng)
+    else:  # images that are resampled together stay together
+        sets, each = np.unique(task.units, return_inverse=True)
+        cut = _split(np.zeros(len(sets)), len(sets), "sets of people", rng)
+        people = np.flatnonzero(np.isin(each, cut[0])), np.flatnonzero(np.isin(each, cut[1]))
     things = _split(labels, len(task.things), "images of classes", rng)
     mixed = rng.permutation(len(prompts))
 
     def half(side: int) -> Task:
+        asked, ranked = np.sort(mixed[side::2]), people[side]
+        if task.pools is not None:
+            ranked = np.flatnonzero(task.pools[asked].any(axis=0))
         return Task(
-            people=_take(task.people, people[side]),
-            groups=groups[people[side]],
-            prompts=prompts[np.sort(mixed[side::2])],
-            k=task.k // 2,
+            people=_take(task.people, ranked),
+            groups=groups[ranked],
+            prompts=prompts[asked],
+            k=task.k // 2 if task.pools is None else task.k,
+            pools=None if task.pools is None else task.pools[np.ix_(asked, ranked)],
+            units=None if task.units is None else task.units[ranked],
             things=_take(task.things, things[side]),
             labels=labels[things[side]],
             class_weights=task.class_weights,
@@ -256,7 +277,15 @@ def _held_out(
     sets = [plan.off for plan in plans]
     people, things = (model.embed_images(images, sets) for images in (task.people, task.things))
     skews = bias.measure_plans(
-        people, task.prompts, task.groups, task.k, target=task.target, draws=draws, seed=seed
+        people,
+        task.prompts,
+        task.groups,
+        task.k,
+        target=task.target,
+        pools=task.pools,
+        units=task.units,
+        draws=draws,
+        seed=seed,
     )
     rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in things]
     points = [(a.max_skew.mean.value, -b.top1.value) for a, b in zip(skews, rights, strict=True)]

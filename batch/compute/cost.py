@@ -83,7 +83,7 @@ def estimate(run: Run) -> Cost:
         for data in run.sets:
             mine, kept = plans.on(data, settings), plans.kept(data, settings)
             offs, _ = distinct([plan.off for plan in mine])
-            work = partial(run.embedder.embed, offs=offs, direct=kept)
+            work = partial(run.embedder.embed, data, offs, kept)
             names, templates = measure.texts_of(data)
             asked = len(names) * len(templates)
             figures = sum(_figures(run, data, mine, few=few) for few in ([False, True] if kept else [False]))
@@ -92,7 +92,7 @@ def estimate(run: Run) -> Cost:
             shard = min(Shards.of(len(items(data)), settings.shard).size, len(items(data)))
             embedded = max(embedded, 4 * (len(offs) + len(kept)) * shard * model.dim)
     if "heads" in wanted and isinstance(run.images.images, Drawn):
-        work = partial(run.embedder.embed, offs=[], direct=model.heads)
+        work = partial(run.embedder.embed, run.images, [], model.heads)
         parts.append(_images(run, "embed world/factors", run.images, work, most=effects.SCENES))
     # What is decoded ahead, two batches per worker, and the one in work.
     ahead = (1 + 2 * decoders(n, model.tower.device.type, settings.workers)) * blank.nbytes

@@ -121,11 +121,12 @@ class Embedder:
     def plans(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet) -> Stage:
         """A set's embeddings under every plan: `plans` [plans, n, D] in shards; a clip's is its frames' mean.
 
-        direct: heads whose contributions are kept as well, `direct` [heads, n, D].
+        direct: heads whose contributions are kept as well, `direct` [heads, n, D]. `published` [plans, n, D]:
+        the same of frames with OpenAI's mean and deviation, where `scaled_as_published` says so.
         """
 
         def work(batch: Batch, parts: list[dict[str, np.ndarray]]) -> None:
-            pieces = self.backoff.run(lambda pixels: self.embed(pixels, offs, direct), batch.pixels)
+            pieces = self.backoff.run(functools.partial(self.embed, data, offs, direct), batch.pixels)
             ends = np.cumsum(batch.sizes)[:-1]
             whole = _joined(pieces)
             if len(ends) + 1 < len(batch.pixels):  # clips
@@ -148,12 +149,23 @@ class Embedder:
             "plans": [str(off) for off in offs],
             "direct": str(direct),
             "precision": self.settings.precision,
-        }
+        } | ({"published": True} if self.scaled_as_published(data) else {})
 
-    def embed(self, pixels: Tensor, offs: Sequence[HeadSet], direct: HeadSet) -> dict[str, np.ndarray]:
-        """`plans` [plans, n, D] and, with heads in `direct`, their contributions `direct` [heads, n, D]."""
+    def scaled_as_published(self, data: ImageSet | RetrievalSet) -> bool:
+        """Whether the study's code scales a set's frames by another mean and deviation than the model's."""
+        videos = isinstance(data, RetrievalSet) and self.settings.as_published
+        return videos and not self.model.is_openai_scaled
+
+    def embed(
+        self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet, pixels: Tensor
+    ) -> dict[str, np.ndarray]:
+        """What `plans` keeps of some pixels [n, 3, s, s] of a set, a row per image."""
         if not direct:
-            return {"plans": self.model.embed_images(pixels, list(offs), len(pixels))}
+            found = {"plans": self.model.embed_images(pixels, list(offs), len(pixels))}
+            if self.scaled_as_published(data):
+                scaled = self.model.openai_scaled(pixels)
+                found["published"] = self.model.embed_images(scaled, list(offs), len(pixels))
+            return found
         embedded, parts = self.model.embed_with_contributions(pixels, list(offs), direct, len(pixels))
         return {"plans": embedded, "direct": parts.direct.transpose(1, 0, 2)}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -129,11 +130,13 @@ def rows(
     seed: int,
     *,
     as_published: bool = False,
+    published: Embeddings | None = None,
     few: bool = False,
 ) -> tuple[str, list[Row]]:
     """The table that a set's figures belong to, and its rows. `plans[0]` is the baseline, no head off.
 
-    texts: from `embed_texts`. Plans with the same heads are measured once. few: of classification and bias
+    texts: from `embed_texts`. published: embeddings of clips as the study scales them, where they differ.
+    Plans with the same heads are measured once. few: of classification and bias
     sets only top-1 over all classes and the mean MaxSkew over the occupations.
     """
     first = {plan.off: index for index, plan in reversed(list(enumerate(plans)))}
@@ -149,6 +152,9 @@ def rows(
     else:
         table, found = "retrieval", list(ask.of_clips(data))
         if as_published:
+            if published is not None:
+                scaled = published
+                ask = replace(ask, embeddings=lambda index: scaled(measured[index]))
             found += ask.of_clips(data, as_published=True)
     by_heads: dict[HeadSet, list[Row]] = {off: [] for off in once}
     for off, row in found:
@@ -204,8 +210,16 @@ class _Figures:
                     yield off, about | _figures(estimate, theirs.metrics[metric].value, effect)
 
     def of_people(self, data: BiasSet, as_published: bool = False) -> Iterator[tuple[HeadSet, Row]]:
-        """as_published: with the faults of the study's code, for the attributes that have one."""
-        for attribute, groups in data.groups.items():
+        """Each occupation ranks its own images, where the set has such pools, and then all of them.
+
+        as_published: with the faults of the study's code, for the attributes that have one.
+        """
+        own = data.own_pools(data.occupations)
+        variants = {data.name: own}
+        if own is not None and not as_published and not self.few:
+            variants[f"{data.name} (one-pool)"] = None
+        for (name, pools), attribute in product(variants.items(), data.groups):
+            groups = data.groups[attribute]
             fault = fault_of(data.name, attribute) if as_published else None
             if as_published and fault is None:
                 continue
@@ -217,15 +231,17 @@ class _Figures:
                     min(data.k[attribute], len(groups)),
                     metrics=bias.METRICS[:1] if self.few else bias.METRICS,
                     fault=fault,
+                    pools=pools,
+                    units=data.units,
                     seed=self.seed,
                     map=threads.map,
                 )
             base = measured[0]
             for off, ours in zip(self.offs, measured, strict=True):
-                about: Row = {"dataset": data.name, "attribute": attribute, "k": ours.k, "n": ours.n}
+                about: Row = {"dataset": name, "attribute": attribute, "k": ours.k, "n": ours.n}
                 about |= {"target": ours.target, "mode": ours.mode}
-                for name in ours.metrics:
-                    for row in self._of_metric(ours, base, name, data.occupations, bool(off)):
+                for metric in ours.metrics:
+                    for row in self._of_metric(ours, base, metric, data.occupations, bool(off)):
                         yield off, about | row
                 if fault is None and not self.few:
                     for row in _shares(ours, base, data.occupations):
@@ -253,18 +269,20 @@ class _Figures:
             value = Estimate(*(float(column[index]) for column in (metric.values, metric.low, metric.high)))
             effect = bias.compare(ours, base, name, index) if differs else None
             figures = _figures(value, float(before.values[index]), effect, metric.chance)
-            yield {"occupation": occupation, "metric": name} | figures
+            own = int(ours.pools[index].sum())
+            yield {"occupation": occupation, "metric": name, "n": own} | figures
 
 
 def _shares(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[str]) -> Iterator[Row]:
     """Each group's share of each occupation's top K, beside that of a random ranking."""
-    for column, (group, chance) in enumerate(ours.chance_shares().items()):
-        for index, occupation in enumerate(occupations):
+    for index, occupation in enumerate(occupations):
+        own = int(ours.pools[index].sum())
+        for column, (group, chance) in enumerate(ours.chance_shares(index).items()):
             share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
             figures = _figures(Estimate(share, share, share), before, None, chance)
             # An exact count; how far random rankings are from the pool's share, `chance` says.
             figures |= {"low": None, "high": None, "difference": share - before}
-            yield {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}"} | figures
+            yield {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "n": own} | figures
 
 
 def _figures(

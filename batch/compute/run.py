@@ -168,9 +168,11 @@ class Run:
     ) -> dict[str, Any]:
         """where: the place of each plan in the stage."""
         texts, seed = measure.embed_texts(self.model, data), self.settings.seed
+        scaled = self.embedder.scaled_as_published(data)
         table, rows = measure.rows(
             texts, data, plans, lambda index: read_plan(embedded, where[index]), seed,
             as_published=self.settings.as_published,
+            published=(lambda index: read_plan(embedded, where[index], "published")) if scaled else None,
         )  # fmt: skip
         direct: list[Row] = []
         if kept:

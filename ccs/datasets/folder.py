@@ -77,29 +77,34 @@ def classification_set(
     name: str,
     templates: Sequence[str],
     class_names: Callable[[Sequence[str]], Sequence[str]] | None = None,
+    first_word: bool = False,
     subsets: Mapping[str, Sequence[str]] | None = None,
     max_images: int | None = None,
 ) -> ClassificationSet:
-    """Return images that stand in one folder per class.
+    """Return images that stand in one folder per class, or with `first_word` images whose class is their
+    file's name up to the first "_".
 
     `class_names` turns folders' names into classes; without it "_" and "-" become spaces. A folder `test` or
-    `val` is entered if there is one. `subsets`: name -> classes, by the folders' names. Raises InputError if
-    there are no images, or not the classes of a subset.
+    `val` (with `first_word`: `images`) is entered if there is one. `subsets`: name -> classes, by the
+    folders' names. Raises InputError if there are no images, or not the classes of a subset.
     """
     folder = _existing(path)
-    for inner in ("test", "val", "validation"):
+    for inner in ("images",) if first_word else ("test", "val", "validation"):
         if (folder / inner).is_dir():
             folder = folder / inner
             break
-    paths = [path for path in files(folder) if path.parent != folder]
+
+    def label(path: Path) -> str:
+        return path.name.split("_")[0] if first_word else path.relative_to(folder).parts[0]
+
+    paths = [path for path in files(folder) if first_word or path.parent != folder]
     if not paths:
         raise InputError(f"{str(path)!r} has no class folders with images in them.")
-    folders = sorted({path.relative_to(folder).parts[0] for path in paths})
+    folders = sorted(set(map(label, paths)))
     chosen = [paths[index] for index in spread(len(paths), max_images)]
     found = scan_files(chosen, folder, str(path))
-    index = {label: number for number, label in enumerate(folders)}
-    labels = np.array([index[chosen[entry].relative_to(folder).parts[0]] for entry in found.kept], np.int64)
-    spaced = [label.replace("_", " ").replace("-", " ") for label in folders]
+    labels = np.array([folders.index(label(chosen[entry])) for entry in found.kept], np.int64)
+    spaced = [name.replace("_", " ").replace("-", " ") for name in folders]
     classes = tuple(class_names(folders) if class_names else spaced)
     return ClassificationSet(
         name=name,

@@ -81,6 +81,7 @@ def _plain_folder(record: DatasetRecord, local: Path, max_images: int | None) ->
             name=record.name,
             templates=templates(record.templates),
             class_names=wordnet_names if record.names == "wordnet" else None,
+            first_word=record.first_word,
             subsets=record.subsets,
             max_images=max_images,
         )
@@ -192,12 +193,13 @@ def _bias(record: DatasetRecord, table: ImageTable, max_images: int | None) -> B
 
 def _counterfactuals(record: DatasetRecord, table: ImageTable, max_images: int | None) -> BiasSet:
     """SocialCounterfactuals: a row says which two attributes its set varies, in either order, and its caption
-    ends with the occupation. Occupations with fewer images than the largest cut-off are left out.
+    ends with the occupation. Sets are kept that vary all of the record's attributes. Occupations with fewer
+    images than the largest cut-off are left out.
     """
     columns = ("a1_type", "a1", "a2_type", "a2", "caption")
     wanted, occupations = set(record.groups), set(paper.occupations())
     table = table.where(
-        lambda row: {row["a1_type"], row["a2_type"]} == wanted and _occupation(row) in occupations, *columns
+        lambda row: wanted <= {row["a1_type"], row["a2_type"]} and _occupation(row) in occupations, *columns
     )
     rows = [
         dict(zip(columns, cells, strict=True))
@@ -228,11 +230,11 @@ def _counterfactuals(record: DatasetRecord, table: ImageTable, max_images: int |
 
 
 def _occupation(row: Mapping[str, Any]) -> str:
-    """What follows the attributes in a caption: "a photo of a Black female judge" -> "judge"."""
-    text = str(row["caption"]).lower()
-    for attribute in (row["a1"], row["a2"]):
-        text = text.rpartition(f"{str(attribute).lower()} ")[2]
-    return text.strip(" .")
+    """The last word of a caption: "A photo of a Black female judge" -> "judge".
+
+    The study's code takes the last word of the file's name, which is made of the same words.
+    """
+    return str(row["caption"]).lower().strip(" .").rpartition(" ")[2]
 
 
 def _bias_csv(record: DatasetRecord, local: Path, max_images: int | None) -> BiasSet:

@@ -13,6 +13,8 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from PIL import Image
 
+from ccs.errors import InputError
+
 T = TypeVar("T")
 
 
@@ -93,3 +95,17 @@ class BiasSet(ImageSet):
     templates: tuple[str, ...]
     pools: np.ndarray | None = None
     units: np.ndarray | None = None
+
+    def own_pools(self, occupations: Sequence[str]) -> np.ndarray | None:
+        """Which images each occupation ranks, bool [occupations, images]; None where each ranks all of them.
+
+        Raises InputError for an occupation that no image shows, where occupations have pools of their own.
+        """
+        if self.pools is None:
+            return None
+        if absent := sorted(set(occupations) - set(self.pools)):
+            raise InputError(
+                f"{self.name} has no image of {', '.join(absent)}, and each occupation ranks its own images. "
+                "Rank one pool of all images instead."
+            )
+        return np.array([self.pools == occupation for occupation in occupations])

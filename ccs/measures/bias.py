@@ -134,8 +134,16 @@ def mean_max_skew(
     k: int,
     *,
     target: Target = "pool",
+    pools: NDArray[np.bool_] | None = None,
 ) -> float:
     """The mean MaxSkew over the occupations and nothing else, for a search, which asks for it often."""
+    if pools is not None:
+        images, texts, labels = map(np.asarray, (image_embeddings, occupation_embeddings, groups))
+        own = [
+            mean_max_skew(images[pool], texts[o : o + 1], labels[pool], k, target=target)
+            for o, pool in enumerate(pools)
+        ]
+        return float(np.mean(own))
     scores = ranking.cosines(occupation_embeddings, image_embeddings)
     codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
     shares = target_shares(np.bincount(codes), target)

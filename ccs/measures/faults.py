@@ -23,14 +23,18 @@ from ccs.measures import ranking
 from ccs.measures.skew import check_k
 
 Fault = Literal["order", "aliased"]
+_ALIASED: dict[tuple[str, str], Fault] = {
+    ("socialcounterfactuals", "race"): "aliased",
+    ("socialcounterfactuals-gender", "gender"): "aliased",
+}
+"""The pools that the code ranks: by race what varies race and gender, by gender all that varies gender."""
 
 
 def fault_of(dataset: str, attribute: str) -> Fault | None:
     """The fault of the study's figures for this data set and attribute, if they have one."""
-    name = dataset.lower()
-    if "fairface" in name and attribute.lower() == "race":
+    if dataset.startswith("fairface") and attribute == "race":
         return "order"
-    return "aliased" if "socialcounterfactuals" in name else None
+    return _ALIASED.get((dataset, attribute))
 
 
 def first_appearance(codes: NDArray[np.integer]) -> NDArray[np.intp]:

@@ -23,6 +23,9 @@ Images = Sequence[Image.Image] | Tensor | Trunk
 """Images (any sequence, decoded one at a time when needed), pixels [n, 3, s, s] made by `preprocess`, or the
 activations that `Model.trunk` keeps of them."""
 
+_OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+"""Mean and deviation of the pixels of OpenAI's models."""
+
 _PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -93,6 +96,23 @@ class Model:
             digest.update(f"{name} {tuple(values.shape)}\n".encode())
             digest.update(np.ascontiguousarray(values.float().cpu().numpy()).data)
         return digest.hexdigest()
+
+    @property
+    def is_openai_scaled(self) -> bool:
+        """Whether pixels are scaled by the mean and deviation of OpenAI's models."""
+        return all(np.allclose(ours, theirs) for ours, theirs in zip(self._scale, _OPENAI, strict=True))
+
+    def openai_scaled(self, pixels: Tensor) -> Tensor:
+        """The pixels [n, 3, s, s] of `preprocess`, scaled as OpenAI's models expect them instead."""
+        mean, std, to_mean, to_std = (
+            torch.tensor(values, dtype=torch.float32, device=pixels.device).view(3, 1, 1)
+            for values in (*self._scale, *_OPENAI)
+        )
+        return (pixels * std + mean - to_mean) / to_std
+
+    @property
+    def _scale(self) -> tuple[Sequence[float], Sequence[float]]:
+        return self.preprocess_config["mean"], self.preprocess_config["std"]
 
     def preprocess(self, images: Sequence[Image.Image]) -> Tensor:
         """Pixels [n, 3, s, s] float32, in the model's own size, mean and deviation."""

@@ -192,6 +192,8 @@ def dataset_names(claim: Claim) -> tuple[str, ...]:
     """Sets that answer a claim, best first: as the study read it, then the standard one."""
     if claim.dataset.startswith("fairface"):
         return ("fairface-1.25", "fairface-0.25", "fairface")
+    if claim.dataset == "socialcounterfactuals" and claim.attribute == "gender":
+        return ("socialcounterfactuals-gender", "socialcounterfactuals")
     if claim.measure == "retrieval":
         return (f"{claim.dataset} (as-published)", claim.dataset)
     variant = AS_STUDIED.get(claim.dataset)

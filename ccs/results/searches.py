@@ -27,7 +27,8 @@ class Search:
     """One search: the question, the answer (`heads`), and its figures on either half.
 
     `seen`: every head alone, no head off, then each step, on the half that the search saw; `unseen`: the
-    other half. `k`: the cut-off over all images of people; either half has half of it.
+    other half. `k`: the cut-off over all images of people, of which either half has half, or over
+    those of an occupation.
     """
 
     model: str

@@ -90,14 +90,16 @@ class Endpoints:
         k: int = 0,
         target: str = "pool",
         fault: str = "",
+        pool: str = "",
     ) -> Json:
         """MaxSkew, MinSkew and NDKL of rankings of people for occupations, before and after, beside chance.
 
         occupations: one per line or separated by commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for
         the gallery's own. target: pool or uniform. fault: empty, or order or aliased, to reproduce a fault of
-        the study's code (then MaxSkew alone). Intervals are 95%.
+        the study's code (then MaxSkew alone). pool: one-pool, and every occupation ranks all images though
+        the gallery has images of each; else empty. Intervals are 95%.
         """
-        from ccs.ui.state import FAULTS, one_of, parse_int, texts
+        from ccs.ui.state import FAULTS, POOLS, one_of, parse_int, texts
 
         app, session = self._source(), self._session(model, off)
         groups = app.galleries.get(gallery).groups
@@ -110,6 +112,7 @@ class Endpoints:
             k=parse_int(k, "cut-off K"),
             target=one_of(target, ("pool", "uniform"), "target"),
             fault=one_of(fault, FAULTS, "fault"),
+            pool=one_of(pool, POOLS, "pool"),
         )
 
     def paradox(self, quality: str = "", fairness: str = "") -> Json:

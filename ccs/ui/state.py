@@ -16,7 +16,10 @@ NOTHING = "none"  # what a link says where no head is off
 LOOKS = ("", "head", "none")
 FAULTS = ("", "order", "aliased")
 SETS = ("", "all")
+ONE_POOL = "one-pool"
+POOLS = ("", ONE_POOL)
 PUBLISHED = ("", "no")
+_CHOICES = {"look": LOOKS, "fault": FAULTS, "pool": POOLS, "sets": SETS, "published": PUBLISHED}
 MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 MAX_HEADS = 1024
@@ -32,8 +35,9 @@ class State:
     tab: the view. classes, occupations: texts. template: with `{}` where the class goes. bias_template: the
     same, or "study" for the study's four. k: 0 for the gallery's own cut-off. example: the drawn images
     shown. look: whose attention lies over the images, "" for the last layer's. row: the occupation whose
-    images are shown. fault: of the study's code, "" for none. published: "" shows the study's points, "no"
-    hides them. sets: "" shows the plans of the main K, "all" those of every K.
+    images are shown. pool: "" where each occupation ranks its own images, if the gallery has such pools, and
+    "one-pool" where each ranks all. fault: of the study's code, "" for none. published: "" shows the study's
+    points, "no" hides them. sets: "" shows the plans of the main K, "all" those of every K.
     """
 
     tab: str = "heads"
@@ -56,6 +60,7 @@ class State:
     attribute: str = ""
     k: int = 0
     target: str = "pool"
+    pool: str = ""
     fault: str = ""
     row: int = 0
     quality: str = ""
@@ -117,7 +122,7 @@ def _read(name: str, text: str) -> Any:
         return texts(text)
     if name in ("k", "text", "row"):
         return parse_int(text, name)
-    if allowed := {"look": LOOKS, "fault": FAULTS, "sets": SETS, "published": PUBLISHED}.get(name):
+    if allowed := _CHOICES.get(name):
         return one_of(text, allowed, name)
     return line(text)
 

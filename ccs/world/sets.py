@@ -180,7 +180,7 @@ def bias_set(name: str = "faces", seed: int = 0) -> BiasSet:
 
     "faces": 600 plain faces, no occupational cue, 60 per cell, K = 60. "counterfactuals": 20 occupations with
     their props, four scenes each shown in all ten groups; an occupation's prompt ranks its own 40 images,
-    K = 20. Raises InputError for another name.
+    K = 10, the default of the study's code. Raises InputError for another name.
     """
     if name not in ("faces", "counterfactuals"):
         raise InputError(f"The drawn world has no bias set {name!r}; it has: faces, counterfactuals.")
@@ -210,7 +210,7 @@ def bias_set(name: str = "faces", seed: int = 0) -> BiasSet:
         fingerprint=_fingerprint(scenes),
         source=SOURCE,
         groups=groups,
-        k=dict.fromkeys(groups, 60 if faces else 20),
+        k=dict.fromkeys(groups, 60 if faces else 10),
         occupations=occupations,
         templates=("a {}", "a photo of a {}", "a picture of a {}", "an image of a {}"),
         pools=None if faces else np.array([s.occupation for s in scenes]),

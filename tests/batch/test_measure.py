@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 
 from batch.compute import measure
+from batch.compute.embed import Embedder
 from batch.compute.settings import Settings
-from ccs import Head, HeadSet
+from ccs import Head, HeadSet, max_skew
 from ccs.datasets import open_set
 from ccs.paper import comparison
 from ccs.plans import Plan
@@ -126,6 +127,57 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, name
         by_name = {named(row): row for row in ours}
         for row in alone:
             assert by_name[named(row)] == pytest.approx(row, nan_ok=True)
+
+
+def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tiny_model):
+    data = open_set("world/counterfactuals")
+    few = np.flatnonzero(np.isin(data.pools, data.occupations[:2]))
+    data = replace(
+        data,
+        occupations=data.occupations[:2],
+        groups={"gender": data.groups["gender"][few]},
+        pools=data.pools[few],
+        units=data.units[few],
+    )
+    embedded = np.random.default_rng(0).normal(size=(len(few), tiny_model.dim))
+    texts = measure.embed_texts(tiny_model, data)
+    none = [Plan("none", None, HeadSet(), "")]
+    _, found = measure.rows(texts, data, none, lambda _: embedded, 0)
+    rows = {(row["dataset"], row["occupation"]): row for row in found if row["metric"] == "MaxSkew"}
+    for place, name in enumerate(data.occupations):
+        own = np.flatnonzero(data.pools == name)
+        ranked = sorted(own, key=lambda i: -(embedded[i] @ texts[place]) / np.linalg.norm(embedded[i]))
+        groups = [data.groups["gender"][i] for i in ranked]
+        value = max_skew(groups, {g: groups.count(g) for g in set(groups)}, 10)
+        assert rows["world/counterfactuals", name]["value"] == pytest.approx(value)
+        assert (len(groups), rows["world/counterfactuals", name]["n"]) == (40, 40)
+        assert rows["world/counterfactuals (one-pool)", name]["n"] == 80
+    assert {row["k"] for row in rows.values()} == {10}
+    _, alone = measure.rows(texts, data, none, lambda _: embedded, 0, few=True)
+    assert {row["dataset"] for row in alone} == {"world/counterfactuals"}
+
+
+def test_clips_are_also_scaled_as_the_study_scales_them(tiny_model):
+    clips = open_set("world/clips", max_images=10)
+    pixels, off = tiny_model.preprocess(clips.clips[0][:2]), HeadSet([Head(5, 0)])
+    about = Settings(as_published=True).for_model("tiny")
+    found = Embedder(tiny_model, None, about).embed(clips, [HeadSet(), off], HeadSet(), pixels)
+    expected = tiny_model.embed_images(tiny_model.openai_scaled(pixels), [HeadSet(), off])
+    np.testing.assert_allclose(found["published"], expected, atol=1e-6)
+    assert np.abs(found["published"] - found["plans"]).max() > 1e-3
+    usual = Embedder(tiny_model, None, replace(about, as_published=False))
+    assert set(usual.embed(clips, [off], HeadSet(), pixels)) == {"plans"}
+
+    rng, texts = np.random.default_rng(0), measure.embed_texts(tiny_model, clips)
+    ours, theirs = rng.normal(size=(2, 10, tiny_model.dim))
+    none = [Plan("none", None, HeadSet(), "")]
+    asked = {"as_published": True, "published": lambda _: theirs}
+    _, rows = measure.rows(texts, clips, none, lambda _: ours, 0, **asked)
+    shown = {row["dataset"]: row["value"] for row in rows if row["metric"] == "mean rank"}
+    for name, embedded in ("world/clips", ours), ("world/clips (as-published)", theirs):
+        scores = (embedded / (1 if "as" in name else np.linalg.norm(embedded, axis=1)[:, None])) @ texts.T
+        ranks = [(row >= row[clip]).sum() for clip, row in enumerate(scores)]
+        assert shown[name] == pytest.approx(np.mean(ranks))
 
 
 def named(row):

@@ -25,7 +25,8 @@ from tests.support.shared import SHARED
 @pytest.fixture
 def clone(tmp_path: Path) -> Any:
     def make(name: str) -> Path:
-        features, rows = schemas()[name.removesuffix("-joined").removesuffix("-first-word")]
+        like = name.removesuffix("-joined").removesuffix("-gender")
+        features, rows = schemas()[like]
         return repository(tmp_path / name, registry.source(name), features, rows)
 
     return make
@@ -39,7 +40,7 @@ def clone(tmp_path: Path) -> Any:
         ("cifar100-joined", ("crab", "lawn_mower", "aquarium_fish"), [2, 3, 1], 18),
         ("food101", ("baby back ribs", "apple pie", "baby back ribs"), [1, 0, 1], 1),
         ("oxford-pets", ("abyssinian", "american bulldog", "american pit bull terrier"), [0, 1, 2], 1),
-        ("oxford-pets-first-word", ("abyssinian", "american", "american"), [0, 1, 1], 18),
+        ("oxford-pets-first-word", ("Abyssinian", "american", "american"), [0, 1, 1], 18),
         ("imagenet-a", ("junco", "stingray", "goldfinch"), [2, 0, 1], 80),
         ("imagenet-r", ("goldfinch", "stingray", "goldfinch"), [1, 0, 1], 80),
     ],
@@ -151,6 +152,28 @@ def test_socialcounterfactuals_has_a_pool_per_occupation(clone: Any) -> None:
     assert "occupation chef: only 2 images" in found.skipped
     with pytest.raises(InputError, match="No occupation of 'socialcounterfactuals' has the 12 images"):
         datasets.open_set("socialcounterfactuals", clone("socialcounterfactuals"), max_images=5)
+
+
+def test_socialcounterfactuals_by_gender_has_every_set_that_varies_gender(clone: Any) -> None:
+    found = datasets.open_set("socialcounterfactuals-gender", clone("socialcounterfactuals-gender"))
+    assert isinstance(found, datasets.BiasSet)
+    assert found.pools is not None
+    # Row 12 varies a physical trait and gender.
+    assert [number_of(image) for image in found.images] == [*range(15)]
+    assert found.pools.tolist() == ["judge"] * 13 + ["chef"] * 2
+    assert set(found.groups) == {"gender"}
+    assert found.k == {"gender": 4}
+
+
+def test_which_images_an_occupation_ranks(clone: Any) -> None:
+    found = datasets.open_set("socialcounterfactuals", clone("socialcounterfactuals"))
+    assert isinstance(found, datasets.BiasSet)
+    pools = found.own_pools(["chef", "judge"])
+    assert pools is not None
+    assert pools.sum(axis=1).tolist() == [2, 12]
+    assert pools[0].nonzero()[0].tolist() == [12, 13]
+    with pytest.raises(InputError, match="no image of pilot, and each occupation ranks its own"):
+        found.own_pools(["judge", "pilot"])
 
 
 def clip(path: Path, seconds: float = 2.0, rate: int = 10) -> Path:

@@ -11,6 +11,8 @@ import numpy as np
 import open_clip
 import pytest
 import torch
+from open_clip import transform
+from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -46,6 +48,15 @@ def test_mean_deviation_and_size_are_the_models_own(tiny_model: Model) -> None:
     assert white.shape == (1, 3, 32, 32)
     expected = (1 - torch.tensor([0.4, 0.5, 0.6])) / torch.tensor([0.2, 0.25, 0.3])
     torch.testing.assert_close(white[0, :, 5, 5], expected)
+
+
+def test_pixels_can_be_scaled_as_those_of_openais_models(tiny_model: Model) -> None:
+    image = Image.new("RGB", (32, 32), (255, 0, 51))
+    plain = transform.image_transform(32, False, mean=OPENAI_DATASET_MEAN, std=OPENAI_DATASET_STD)
+    found = tiny_model.openai_scaled(tiny_model.preprocess([image]))
+    torch.testing.assert_close(found[0], plain(image), rtol=0, atol=1e-5)
+    assert not tiny_model.is_openai_scaled
+    assert ccs.load("ViT-S-32-alt/random").is_openai_scaled
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "1", "I;16"])

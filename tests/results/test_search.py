@@ -5,6 +5,7 @@ nothing.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,6 +138,34 @@ def test_halves_share_nothing_and_keep_the_mix():
     assert abs(dark[0] - dark[1]) <= 1
     assert max(abs((one.labels == c).sum() - (two.labels == c).sum()) for c in range(6)) <= 1
     assert one.k == two.k == 30
+
+
+def test_halves_of_people_with_pools_are_those_of_their_prompts():
+    pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
+    task = replace(toy(), pools=pools, units=np.arange(400) // 4, k=8)
+    for half in search.halves(task, 0):
+        assert half.pools.shape == (6, len(half.people))
+        assert (half.pools.sum(axis=0) == 1).all()
+        assert half.k == 8
+        for own, prompt in zip(half.pools, half.prompts, strict=True):
+            place = int((task.prompts == prompt).all(axis=1).argmax())
+            np.testing.assert_array_equal(half.people[own], task.people[pools[place]])
+    one, other = (set(half.units) for half in search.halves(replace(task, pools=None), 0))
+    assert not one & other
+
+
+def test_the_figures_of_a_search_with_pools_are_those_of_the_measurement():
+    pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
+    task = replace(toy(), pools=pools, k=8)
+    found = search.search(ToyModel(), task, Limits(max_heads=1), draws=40)
+    seen, unseen = search.halves(task, 0)
+    for half, value in (seen, found.path[0].max_skew), (unseen, found.held_out[0].max_skew.value):
+        people = ToyModel().embed_images(half.people)
+        expected = [
+            bias.measure(people[own], half.prompts[i : i + 1], half.groups[own], 8, draws=40).max_skew.values
+            for i, own in enumerate(half.pools)
+        ]
+        assert value == pytest.approx(np.mean(expected))
 
 
 def test_no_head_helps_where_there_is_no_skew():

@@ -114,6 +114,16 @@ def schemas() -> dict[str, tuple[dict[str, Any], dict[str, list[Any]]]]:
             {"image": image, "label": pets, "image_id": text, "label_cat_dog": names("cat, dog")},
             {"label": [0, 1, 2], "image_id": ["a_1", "b_1", "c_1"], "label_cat_dog": [0, 1, 1]},
         ),
+        "oxford-pets-first-word": (
+            {"path": text, "label": text, "dog": hf.Value("bool"), "image": image},
+            {
+                "path": [
+                    f"images/{name}_1.jpg" for name in ("Abyssinian", "american_bulldog", "american_pit")
+                ],
+                "label": ["Abyssinian", "american bulldog", "american pit bull terrier"],
+                "dog": [False, True, True],
+            },
+        ),
         "imagenet-a": ({"image": image, "label": wnids}, {"label": [2, 0, 1]}),
         "imagenet-r": (
             {"image": image, "wnid": text, "class_name": text},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,34 @@ def test_bias_figures_are_those_of_the_library(app: App, model: Model) -> None:
         scores = rows @ model.embed_images(images, off).T
         slow = [max_skew([groups[i] for i in np.argsort(-row)], pool, 10) for row in scores]
         np.testing.assert_allclose(result.max_skew.values, slow, atol=1e-9)
+
+
+def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app: App, model: Model) -> None:
+    pools = np.array(["judge", "poet"] * 20)
+    gallery = replace(small_gallery(), name="pools", pools=pools, units=np.arange(40) // 4)
+    own = App(app.collection, app.uploads, Galleries([gallery]))
+    own.model_cache = app.model_cache
+    asked = {"tab": "bias", "gallery": "pools", "occupations": "judge\npoet"}
+    session = opening.open_link(own, {**asked, "row": "1"})
+    what = BiasQuery.of(own, session.state)
+    embedded = own.galleries.base(model, "pools")
+    texts = what.texts(session, model)
+    first, _ = what.measure(embedded, embedded, texts)
+    assert (what.most_k, first.pools.sum(axis=1).tolist()) == (20, [20, 20])
+    groups = gallery.groups["gender"]
+    for row, name in enumerate(what.occupations):
+        ranked = [i for i in np.argsort(-(embedded @ texts[row])) if pools[i] == name]
+        counts = {g: int((groups[pools == name] == g).sum()) for g in set(groups)}
+        assert first.max_skew.values[row] == pytest.approx(max_skew([groups[i] for i in ranked], counts, 10))
+    shown = {figure.name: figure for figure in VIEWS["bias"].figures(own, session)}
+    assert {pools[row[2]] for row in shown["first-images"].rows} == {"poet"}
+    assert "pools=gallery.own_pools(occupations)" in snippet(own, session)
+    page = regions(own, opening.open_link(own, {**asked, "occupations": "pilot"}))["main"]
+    assert "no image of pilot" in page
+    check(page)
+    everyone = BiasQuery.of(own, opening.open_link(own, {**asked, "pool": "one-pool"}).state)
+    assert everyone.pools is None
+    assert everyone.most_k == 40
 
 
 def test_the_snippet_gives_the_same_figures(app: App, session: Session, model: Model) -> None:

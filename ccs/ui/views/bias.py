@@ -181,9 +181,10 @@ def _skews(found: Measurement) -> Figure:
 def _faces(app: App, found: Measurement) -> Figure:
     """The first images for one occupation, before and after."""
     query, occupation = found.query, found.texts[found.query.row]
-    labels, name = query.gallery.groups[query.attribute], query.gallery.name
-    n = min(FACES, len(labels))
-    old, new = top(found.before, occupation, n), top(found.after, occupation, n)
+    labels, name, pools = query.gallery.groups[query.attribute], query.gallery.name, query.pools
+    own = np.arange(len(labels)) if pools is None else np.flatnonzero(pools[query.row])
+    n = min(FACES, len(own))
+    old, new = (own[top(images[own], occupation, n)] for images in (found.before, found.after))
     strips = [
         (title, [(app.face(name, int(i)), labels[i], i not in others) for i in order])
         for title, order, others in (("before", old, new), ("after", new, old))
@@ -199,14 +200,14 @@ def _faces(app: App, found: Measurement) -> Figure:
         "rank",
         ["ranking", "rank", "image", query.attribute],
         rows,
-        {"strips": strips, "n": n, "pool": len(labels), "drawn": name == "world/faces"},
+        {"strips": strips, "n": n, "pool": len(own), "drawn": name == "world/faces"},
     )
 
 
 def _groups(found: Measurement) -> Figure:
     """Each group's share of the top for one occupation, beside its share of the pool."""
     first, second, row, query = found.first, found.second, found.query.row, found.query
-    pool = first.pool / first.pool.sum()
+    pool = first.pools[row] / first.pools[row].sum()
     rows = [
         [group, float(first.top[row, g] / first.k), float(second.top[row, g] / second.k), float(pool[g])]
         for g, group in enumerate(first.groups)

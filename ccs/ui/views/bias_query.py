@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -18,7 +19,7 @@ from ccs.paper import figures as paper
 from ccs.ui.actions import Fields, change
 from ccs.ui.app import App
 from ccs.ui.session import Session
-from ccs.ui.state import FAULTS, State, line, one_of, parse_int, template, texts
+from ccs.ui.state import FAULTS, ONE_POOL, POOLS, State, line, one_of, parse_int, template, texts
 
 OPENING = ("judge", "artist", "teacher")
 STUDY = "study"  # the study's four templates
@@ -30,6 +31,8 @@ class BiasQuery:
     """Every choice that the figures depend on. `row`: the occupation shown in images.
 
     `templates` and `occupations` are texts; `fault` is one of the study's code, None for the right way.
+    `one_pool`: every occupation ranks all images, also where the gallery has pools per occupation. `most_k`:
+    the images that an occupation ranks, the fewest.
     """
 
     gallery: BiasSet
@@ -39,6 +42,8 @@ class BiasQuery:
     k: int
     target: str
     fault: faults.Fault | None
+    one_pool: bool
+    most_k: int
     row: int = 0
 
     @classmethod
@@ -49,17 +54,27 @@ class BiasQuery:
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
         occupations = state.occupations or opening
         own = {"": gallery.templates, STUDY: paper.templates()}
+        one_pool = gallery.pools is None or state.pool == ONE_POOL
+        sizes = Counter() if one_pool else Counter(gallery.pools)
+        most_k = min((sizes[name] for name in occupations if sizes[name]), default=len(gallery.images))
         k = state.k or gallery.k.get(attribute, max(1, len(gallery.images) // 10))
         return cls(
             gallery=gallery,
             attribute=attribute,
             occupations=occupations,
             templates=own.get(state.bias_template, (state.bias_template,)),
-            k=min(k, len(gallery.images)),
+            k=min(k, most_k),
             target=state.target,
             fault=next((fault for fault in get_args(faults.Fault) if fault == state.fault), None),
+            one_pool=one_pool,
+            most_k=most_k,
             row=min(state.row, len(occupations) - 1),
         )
+
+    @property
+    def pools(self) -> np.ndarray | None:
+        """The images that each occupation ranks, bool [occupations, images]; None for all."""
+        return None if self.one_pool else self.gallery.own_pools(self.occupations)
 
     def texts(self, session: Session, model: Model) -> np.ndarray:
         """Unit text embeddings [occupations, d], templates averaged; kept for the next click."""
@@ -78,6 +93,8 @@ class BiasQuery:
                 self.k,
                 target="uniform" if self.target == "uniform" else "pool",
                 fault=self.fault,
+                pools=self.pools,
+                units=self.gallery.units,
                 draws=DRAWS,
                 map=threads.map,
             )
@@ -100,8 +117,12 @@ def ask(app: App, session: Session, fields: Fields) -> None:
     attribute = attribute if attribute in gallery.groups else next(iter(gallery.groups))
     changed = gallery.name != BiasQuery.of(app, session.state).gallery.name
     k = parse_int(fields.get("k"), "cut-off K")
-    if not changed and not 1 <= k <= len(gallery.images):
-        raise InputError(f"K must be 1 to {len(gallery.images)}, not {k}.")
+    pool = one_of(fields.get("pool", ""), POOLS, "pool")
+    occupations = texts(str(fields.get("occupations", "")))
+    asked = replace(session.state, gallery=gallery.name, occupations=occupations, pool=pool)
+    most = BiasQuery.of(app, asked).most_k
+    if not changed and not 1 <= k <= most:
+        raise InputError(f"K must be 1 to {most}, not {k}.")
     chosen = line(str(fields.get("template", "")))
     change(
         session,
@@ -109,7 +130,8 @@ def ask(app: App, session: Session, fields: Fields) -> None:
         attribute=attribute,
         bias_template=chosen if chosen == STUDY else template(chosen),
         k=0 if changed or k == gallery.k.get(attribute) else k,
-        occupations=texts(str(fields.get("occupations", ""))),
+        occupations=occupations,
+        pool=pool,
         target="uniform" if fields.get("target") == "uniform" else "pool",
         fault=one_of(fields.get("fault", ""), FAULTS, "way to compute"),
         row=0,
