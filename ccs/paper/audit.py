@@ -1,7 +1,8 @@
 """Every directional sentence of the study as a check over figures, the printed ones or measured ones.
 
-The sentences are paraphrased from the abstracts of the three versions, from the project page, which repeats
-sections and captions of the paper, and from the authors' summary of it (Thoughtworks AI Labs); `source` says
+The sentences are paraphrased from the abstracts of the three versions, from the project page (docs/index.html
+of the released repository), which repeats sections of the paper, and from the authors' summary of it
+(Thoughtworks AI Labs, "Concept consistency score"), and were read again beside both; `source` says
 which, and which table or figure the sentence is about. A cell is a figure or a pair of figures that the
 sentence speaks of; it bears the sentence out or goes against it. Cells without a figure are left out, so the
 same checks run over a part of the measurements. audit.toml holds the sentences, this module the ways to check
