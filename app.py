@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,11 @@ from ccs.errors import InputError
 if TYPE_CHECKING:
     from ccs.results import Collection
     from ccs.ui.app import App
+
+PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
+WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
+"""Where the Hub has those of PHOTOGRAPHIC; README.md asks for them to be there before a Space starts."""
+SECONDS = 2.0
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -36,31 +42,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--model",
         metavar="PLACE",
         action="append",
-        help="a folder or hf-hub:USER/NAME to offer as a model too; tables may then name it; repeatable; "
-        "default: CCS_MODELS, separated by commas",
+        help="open on this model: a name, a folder or hf-hub:USER/NAME, which tables may then name too; "
+        "repeatable, the first is opened; default: CCS_MODEL, else ViT-B-32/openai where the Hub answers and "
+        "the organism where it does not. CCS_MODELS, separated by commas, offers more",
     )
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     args = parser.parse_args(argv)
     try:
-        given = args.model or [*filter(None, map(str.strip, os.environ.get("CCS_MODELS", "").split(",")))]
-        serve(args.results or os.environ.get("CCS_RESULTS") or None, args.host, args.port, given)
+        chosen = args.model or [*filter(None, [os.environ.get("CCS_MODEL", "").strip()])]
+        offered = [*filter(None, map(str.strip, os.environ.get("CCS_MODELS", "").split(",")))]
+        results = args.results or os.environ.get("CCS_RESULTS") or None
+        serve(results, args.host, args.port, [*chosen, *offered], chosen[0] if chosen else "")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def serve(results: str | None, host: str, port: int | None, given: Sequence[str] = ()) -> None:
-    """Serve the page until interrupted."""
+def serve(
+    results: str | None, host: str, port: int | None, given: Sequence[str] = (), first: str = ""
+) -> None:
+    """Serve the page until interrupted. given: models to offer; first: the one of them to open on."""
     # What is imported stays: looking for garbage in it, again and again, takes a sixth of the start.
     gc.disable()
+    deciding = ThreadPoolExecutor(1).submit(opening_model, first)
     from ccs import results as tables
     from ccs.ui.server import LazyApp, blocks, launch_settings
 
     found = tables.load(results)
-    print(f"Results: {found.source}", *found.notices, sep="\n")
-    app = LazyApp(lambda: make(found, given))
+    first, why = deciding.result()
+    print(f"Results: {found.source}", *found.notices, f"Opens on {first}: {why}.", sep="\n")
+    app = LazyApp(lambda: make(found, given, first))
     demo = blocks(app)
     try:
         _, url, _ = demo.launch(
@@ -73,6 +86,22 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
     threading.Thread(target=warm, args=(app,), daemon=True).start()
     threading.Thread(target=return_memory, daemon=True).start()
     demo.block_thread()
+
+
+def opening_model(chosen: str = "") -> tuple[str, str]:
+    """The model to open on, and why, in a few words; decided within two seconds."""
+    if chosen:
+        return chosen, "as chosen"
+    from huggingface_hub import try_to_load_from_cache
+
+    from ccs.datasets.hub import endpoint, reachable
+
+    other = "choose another with --model or CCS_MODEL"
+    if isinstance(try_to_load_from_cache(*WEIGHTS), str):
+        return PHOTOGRAPHIC, f"its weights are on this machine; {other}"
+    if reachable(SECONDS):
+        return PHOTOGRAPHIC, f"{endpoint()} answers, its weights come from there; {other}"
+    return EMBEDDED, f"{endpoint()} did not answer within {SECONDS:.0f} seconds; {other}"
 
 
 def warm(app: Callable[[], App]) -> None:
@@ -99,7 +128,7 @@ def return_memory() -> None:
         trim(0)
 
 
-def make(found: Collection, given: Sequence[str] = ()) -> App:
+def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
     """The app that all visitors share; a gallery that cannot be opened is left out and named on the page."""
     from gradio.utils import get_upload_folder
 
@@ -114,7 +143,7 @@ def make(found: Collection, given: Sequence[str] = ()) -> App:
             specs[others[-1].name] = spec
         except InputError as error:
             found = replace(found, notices=(*found.notices, f"The gallery {spec} was left out: {error}"))
-    return App(found, Path(get_upload_folder()), Galleries(others, specs), given)
+    return App(found, Path(get_upload_folder()), Galleries(others, specs), given, first)
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def space_files(root: Path, models: Iterable[str] = ()) -> dict[str, bytes]:
     }
     if preloaded := sorted(filter(None, map(_weights, models))):
         page = SpaceCard(files["README.md"].decode("utf-8"))
-        page.data["preload_from_hub"] = preloaded
+        page.data["preload_from_hub"] = sorted({*page.data.get("preload_from_hub", ()), *preloaded})
         files["README.md"] = str(page).encode()
     return files
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +22,35 @@ STREAM_SEED = 0
 """Seed of the shuffled stream that part of a large set is taken from."""
 
 
+def endpoint() -> str:
+    """The Hub's address, as the environment has it now."""
+    from huggingface_hub import constants
+
+    return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+
+
+def reachable(seconds: float) -> bool:
+    """Whether the Hub answers within that time, whatever it says."""
+    answers: list[bool] = []
+
+    def ask() -> None:
+        request = urllib.request.Request(endpoint(), method="HEAD")
+        try:
+            urllib.request.urlopen(request, timeout=seconds).close()
+        except urllib.error.HTTPError:
+            pass  # an answer
+        except OSError as error:
+            # huggingface_hub may know certificates that Python does not.
+            if not isinstance(getattr(error, "reason", error), ssl.SSLError):
+                return
+        answers.append(True)
+
+    asking = threading.Thread(target=ask, daemon=True)  # looking up a name heeds no limit
+    asking.start()
+    asking.join(seconds)
+    return bool(answers)
+
+
 @cache
 def _check_connection() -> None:
     """Ask once whether the Hub answers. If it does not, switch its libraries to what they have cached.
@@ -29,15 +60,8 @@ def _check_connection() -> None:
     import datasets
     from huggingface_hub import constants
 
-    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
-    try:
-        urllib.request.urlopen(request, timeout=10).close()
-    except urllib.error.HTTPError:
-        pass  # an answer
-    except OSError as error:
-        # huggingface_hub may know certificates that Python does not.
-        if not isinstance(getattr(error, "reason", error), ssl.SSLError):
-            constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    if not reachable(10):
+        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from ccs.ui.session import Session
 from ccs.ui.state import line, parse_int
 
 MAX_HISTORY = 100  # steps that can be undone
+ANOTHER = "another"  # in the list of models: one that the visitor names
 
 Fields = Mapping[str, Any]  # what an action brings along
 Action = Callable[[App, Session, Fields], None]
@@ -43,11 +44,22 @@ def parse_heads(app: App, session: Session, text: str) -> HeadSet:
 
 def set_model(app: App, session: Session, fields: Fields) -> None:
     """Show another model, with the same heads off as far as it has them."""
+    session.naming, session.offer = fields.get("value") == ANOTHER, None
+    if session.naming:
+        return
     name = app.known_model(fields.get("value"))
     known, state = app.heads(name), session.state
     head = state.head if state.head in known else app.best_head(name)
     set_off(session, HeadSet(state.off & known))
     change(session, model=name, head=head, text=0, concept="", level="", other_head=None, other_model="")
+
+
+def _name_model(app: App, session: Session, fields: Fields) -> None:
+    """Ask what a model by a name of the visitor's own would cost; without a name, stop asking."""
+    name = line(str(fields.get("name", "")))
+    session.naming, session.offer = bool(name), None
+    if name:
+        session.offer = app.model_cache.offer(name)
 
 
 def _off(app: App, session: Session, fields: Fields) -> None:
@@ -127,7 +139,7 @@ def _remove(app: App, session: Session, fields: Fields) -> None:
 
 
 def _show(app: App, session: Session, fields: Fields) -> None:
-    """Nothing changes; what had been cancelled is computed."""
+    """Nothing changes; what had been cancelled, or is on its way, is shown."""
 
 
 def _dismiss(app: App, session: Session, fields: Fields) -> None:
@@ -136,6 +148,7 @@ def _dismiss(app: App, session: Session, fields: Fields) -> None:
 
 ACTIONS: Mapping[str, Action] = {
     "model": set_model,
+    "name-model": _name_model,
     "off": _off,
     "toggle": _toggle,
     "preset": _preset,
@@ -148,5 +161,6 @@ ACTIONS: Mapping[str, Action] = {
     "upload": _upload,
     "remove": _remove,
     "show": _show,
+    "poll": _show,
     "dismiss": _dismiss,
 }

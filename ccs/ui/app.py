@@ -11,7 +11,7 @@ from ccs.results import Collection
 from ccs.ui.records import ModelRecords
 from ccs.ui.service.cache import Cache, one
 from ccs.ui.service.galleries import Galleries
-from ccs.ui.service.models import KEPT, ModelCache, shipped, shown_name
+from ccs.ui.service.models import KEPT, ModelCache, live, shipped, shown_name
 from ccs.ui.service.uploads import data_url
 
 MEMORY_BYTES = 2**28  # that is kept for all visitors together
@@ -21,7 +21,8 @@ FACE_SIDE = 96
 class App:
     """Results, models and galleries: shared by all visitors, never changed by one for another.
 
-    given: folders and repositories that the machine's owner offers as models beside the tables'.
+    given: folders and repositories that the machine's owner offers as models beside the tables'. first: the
+    name of the model that the page opens on, the first one that ships where it is "".
     """
 
     def __init__(
@@ -30,8 +31,10 @@ class App:
         uploads: Path,
         galleries: Galleries | None = None,
         given: Sequence[str] = (),
+        first: str = "",
     ) -> None:
         self.collection = collection
+        self._first = shown_name(first) if first else ""
         self.model_cache = ModelCache({shown_name(place): place for place in given})
         self.galleries = galleries or Galleries()
         self.uploads = uploads
@@ -43,13 +46,32 @@ class App:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that can be chosen: those shipped, those with tables, and those the owner offers."""
-        return tuple(dict.fromkeys((*shipped(), *self.collection.models, *self.model_cache.given)))
+        """The models that can be chosen: those with tables, then those that can be had live."""
+        return tuple(dict.fromkeys(name for names in self.groups.values() for name in names))
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """The same by group: `computed` (with tables), `live` (weights alone), `named` (by visitors)."""
+        computed = sorted(self.collection.models, key=lambda name: name not in shipped())
+        own = (*shipped(), *self.model_cache.given, *(one.name for one in live()))
+        listed = [name for name in dict.fromkeys(own) if name not in computed]
+        named = [name for name in self.model_cache.offered if name not in computed and name not in listed]
+        return {"computed": computed, "live": listed, "named": named}
+
+    @property
+    def first(self) -> str:
+        """The model that the page opens on: as chosen at the start, unless that could not be had."""
+        known = self.models
+        if self._first in known and not self.model_cache.failure(self._first):
+            return self._first
+        return next(name for name in (*shipped(), *known) if name in known)
 
     def known_model(self, name: object) -> str:
         """The name, if there is such a model; InputError for any other."""
         if name not in self.models:
-            raise InputError(f"There is no model {str(name)[:60]!r}; there are {', '.join(self.models)}.")
+            raise InputError(
+                f"There is no model {str(name)[:60]!r} here; choose one from the list of models."
+            )
         return str(name)
 
     def records(self, model: str) -> ModelRecords:
@@ -60,13 +82,7 @@ class App:
 
     def heads(self, model: str) -> HeadSet:
         """The heads that can be switched off: the tables', or the model's own where there are no tables."""
-        found = self.records(model).heads
-        if found:
-            return HeadSet(found)
-        try:
-            return self.model_cache.get(model).heads
-        except InputError:
-            return HeadSet()
+        return HeadSet(self.records(model).heads) or self.model_cache.heads(model)
 
     def best_head(self, model: str) -> Head | None:
         """The head to open first: the highest CCS, then the most variance explained."""

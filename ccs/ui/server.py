@@ -87,7 +87,7 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
         # Gradio makes an event of any name that the script quotes.
         acts = [
             getattr(part, "act")(act, [session], outputs, trigger_mode="multiple", **queued)  # noqa: B009
-            for part in (top, left, main)
+            for part in (top, left, main, state)
         ]
         getattr(state, "cancel")(cancel, [session], outputs, cancels=acts, queue=False, **quiet)  # noqa: B009
         api.expose(source)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ccs.annotation import Pair
 from ccs.heads import HeadSet
+from ccs.model.offer import Offer
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.uploads import InputImage
 from ccs.ui.state import State
@@ -43,4 +44,6 @@ class Session:
     notices: list[str] = field(default_factory=list)
     task: Annotation | None = None
     turn: int = 0
+    naming: bool = False
+    offer: Offer | None = None
     shown: dict[str, str] = field(default_factory=dict)

@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
     def info(self, kind: str, name: str, revision: str = "main") -> Any:
         repository, sha, files = self._at(kind, name, revision)
         about = {"id": name, "sha": sha, "private": repository.private, "tags": []}
-        about["siblings"] = [{"rfilename": path} for path in sorted(files)]
+        about["siblings"] = [{"rfilename": path, "size": len(files[path])} for path in sorted(files)]
         return about | {"gated": "manual" if repository.gated else False}
 
     def tree(self, kind: str, name: str, revision: str, folder: str | None = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -12,7 +13,11 @@ from PIL import Image
 
 import ccs
 from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.model import offer
+from ccs.model.offer import Offer
 from ccs.model.tower import Trunk
+from ccs.ui.service import models
 from ccs.ui.service.cache import Cache, Memory, one, size_of
 from ccs.ui.service.models import RETRY, ModelCache
 
@@ -82,17 +87,34 @@ def test_sizes_are_those_of_the_data(value: object, size: int) -> None:
     assert size_of(value) == size
 
 
-def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclass
+class FakeModel:
+    """What the cache asks of a model."""
+
+    name: str
+    heads: HeadSet = field(default_factory=HeadSet)
+    weights_hash: str = ""
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models by any name, which cost nothing."""
+    monkeypatch.setattr(models, "look", lambda place: Offer(place, 0, True, "", HeadSet()))
+
+
+def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch, free: None) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr(ccs, "load", lambda name: loaded.append(name) or name)
-    models = ModelCache({name: name for name in "abc"})
+    monkeypatch.setattr(ccs, "load", lambda name: loaded.append(name) or FakeModel(name))
+    cache = ModelCache({name: name for name in "abc"})
     for name in ("a", "b", "a", "c", "b"):
-        models.get(name)
+        assert cache.get(name).name == name
     assert loaded == ["a", "b", "c", "b"]
-    assert set(models.loaded()) == {"b", "c"}
+    assert set(cache.loaded()) == {"b", "c"}
 
 
-def test_a_model_that_cannot_be_had_is_not_tried_at_every_click(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_had_is_not_tried_at_every_click(
+    monkeypatch: pytest.MonkeyPatch, free: None
+) -> None:
     clock, tried = [0.0], []
 
     def load(name: str) -> str:
@@ -100,9 +122,39 @@ def test_a_model_that_cannot_be_had_is_not_tried_at_every_click(monkeypatch: pyt
         raise InputError(f"{name} cannot be had.")
 
     monkeypatch.setattr(ccs, "load", load)
-    models = ModelCache({"gone": "gone"}, lambda: clock[0])
+    cache = ModelCache({"gone": "gone"}, lambda: clock[0])
     for seconds in (0.0, 1.0, RETRY - 1, RETRY + 1):
         clock[0] = seconds
         with pytest.raises(InputError, match="gone cannot be had"):
-            models.get("gone")
+            cache.get("gone")
     assert tried == ["gone", "gone"]
+
+
+def test_others_are_answered_while_a_model_is_on_its_way(monkeypatch: pytest.MonkeyPatch, free: None) -> None:
+    arrived = threading.Event()
+
+    def load(name: str) -> FakeModel:
+        if name == "slow":
+            arrived.wait(60)
+        return FakeModel(name)
+
+    monkeypatch.setattr(ccs, "load", load)
+    cache = ModelCache({name: name for name in ("quick", "slow", "third")})
+    cache.get("quick")
+    assert list(cache.loading("slow", 0.01))[-1][1] == "Loading slow"
+    assert cache.is_loading("slow")
+    assert cache.get("quick").name == "quick"
+    assert list(cache.loading("third", 0.01))  # comes after the slow one: one at a time
+    arrived.set()
+    assert cache.get("third").name == "third"
+    assert cache.loaded() == ("slow", "third")
+
+
+def test_a_model_that_the_machine_cannot_hold_is_refused_before_it_is_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ccs, "load", lambda name: pytest.fail(f"{name} was loaded"))
+    monkeypatch.setattr(models, "look", lambda place: Offer(place, 10**10, False, "", HeadSet()))
+    monkeypatch.setattr(offer, "free_memory", lambda: 8 * 10**9)
+    with pytest.raises(InputError, match=r"big needs about 20\.5 GB of memory .* has 8\.0 GB free"):
+        ModelCache({"big": "big"}).get("big")

@@ -30,10 +30,13 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
     state, problems = from_query(query)
     notices = list(problems)
     if not state.model:
-        state = replace(state, model=app.models[0])
+        state = replace(state, model=app.first)
     elif state.model not in app.models:
-        notices.append(f"The link’s model {state.model!r} is not here; this is {app.models[0]}.")
-        state = replace(state, model=app.models[0], off=HeadSet(), head=None)
+        notices.append(
+            f"The link’s model {state.model!r} is not here; this is {app.first}. "
+            "Others can be named under “another …” in the list of models."
+        )
+        state = replace(state, model=app.first, off=HeadSet(), head=None)
     try:
         one_of(state.tab, tuple(VIEWS), "view")
     except InputError as error:
@@ -58,9 +61,13 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
 
 def warm(app: App) -> None:
     """Load what the opening page needs, before anyone asks."""
+    first = app.first
     try:
-        for _ in top_activating.collect(app.top_activating, app.model_cache.get(app.models[0])):
+        for _ in app.model_cache.loading(first, seconds=3600):
             pass
+        if app.records(first).heads:
+            for _ in top_activating.collect(app.top_activating, app.model_cache.get(first)):
+                pass
         open_link(app, {})
     except InputError as error:
         log.warning("the first model cannot be loaded: %s", error)

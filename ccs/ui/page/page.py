@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.ui.actions import ACTIONS, Action, Fields, change
+from ccs.ui.actions import ACTIONS, ANOTHER, Action, Fields, change
 from ccs.ui.app import App
 from ccs.ui.html import render
 from ccs.ui.page import left
 from ccs.ui.page.opening import open_link
-from ccs.ui.service.models import shipped
+from ccs.ui.service.models import live, shipped
 from ccs.ui.session import Session
 from ccs.ui.state import one_of
 from ccs.ui.views import VIEWS
@@ -21,7 +21,14 @@ from ccs.ui.views.base import Empty
 
 log = logging.getLogger(__name__)
 
+GROUPS = {
+    "computed": "computed: texts and CCS at hand",
+    "live": "live: fetched when chosen",
+    "named": "named here",
+}
+
 REGIONS = ("top", "left", "main")
+TURN, GLANCE = 5.0, 0.3  # seconds that an answer waits for a model: a new one, and one that was on its way
 Update = tuple[Session | None, dict[str, str]]  # the session, and the HTML of what changed: regions or status
 
 
@@ -62,7 +69,7 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
     if session is None:  # the page outlived the session that it had here
         session = open_link(app, {})
         session.notices = ["This page was idle too long, so it starts over."]
-    elif do != "dismiss":
+    elif do not in ("dismiss", "poll"):
         session.notices = []
     try:
         update(app, session, do, fields)
@@ -79,6 +86,12 @@ def cancel(app: App, session: Session | None) -> Update:
     """The page as it was, with a notice."""
     if session is None:
         return None, {"status": _status(None, "done")}
+    if on_way := _on_way(app, session):
+        shown = next(name for name in (*app.model_cache.loaded(), *shipped()) if name not in on_way)
+        update(app, session, "model", {"value": shown})
+        session.notices = [f"{', '.join(on_way)} goes on being loaded; choose it again when you like."]
+        session.turn += 1
+        return session, {**regions(app, session), "status": _status(session, "done")}
     session.notices = ["Canceled. What is shown may not match what is chosen; any click computes it."]
     session.turn += 1
     session.shown["top"] = _top(app, session)
@@ -99,13 +112,20 @@ def _answer(app: App, session: Session) -> Iterator[Update]:
             yield session, {**first, "status": _status(session, "working", 0.0, "Computing")}
         for share, doing in _work(app, session):
             yield session, {"status": _status(session, "working", share, doing)}
-        new = regions(app, session)
+        new = regions(app, session, complete=not _on_way(app, session))
     except InputError as error:
         new = _failed(app, session, str(error))
     except Exception:
         log.exception("the view %r failed", session.state.tab)
         new = _failed(app, session, "Something went wrong; the error has been logged.")
-    yield session, {**_changed(session, new), "status": _status(session, "done")}
+    on_way = _on_way(app, session)
+    share, doing = app.model_cache.progress(on_way[0]) if on_way else (0.0, "")
+    yield session, {**_changed(session, new), "status": _status(session, "done", share, doing)}
+
+
+def _on_way(app: App, session: Session) -> list[str]:
+    """The models of the view that are still being loaded."""
+    return [name for name in _missing(app, session) if app.model_cache.is_loading(name)]
 
 
 def _missing(app: App, session: Session) -> list[str]:
@@ -127,7 +147,11 @@ def _work(app: App, session: Session) -> Iterator[tuple[float, str]]:
     try:
         for name in _missing(app, session):
             yield 0.0, f"Loading {name}"
-            app.model_cache.get(name)
+            # Others wait for this visitor's turn to end: what takes long goes on by itself.
+            patience = GLANCE if app.model_cache.is_loading(name) else TURN
+            yield from app.model_cache.loading(name, patience)
+        if _on_way(app, session):
+            return
         yield from VIEWS[session.state.tab].prepare(app, session)
     except InputError:
         return  # the view says it, beside what can be shown all the same
@@ -166,16 +190,39 @@ def _top(app: App, session: Session) -> str:
         code = VIEWS[state.tab].snippet(app, session)
     except InputError as error:
         code = f"# {error}\n"
-    known = app.collection.models
     return render(
         "top.html",
         model=state.model,
-        models=[(name, name if name in known else f"{name} (no tables)") for name in app.models],
+        groups=[(GROUPS[group], [(n, _listed(n)) for n in names]) for group, names in app.groups.items()],
+        another=ANOTHER,
+        naming=session.naming,
+        offer=session.offer,
+        cost=_cost(app, session),
         views=VIEWS.values(),
         view=VIEWS[state.tab],
         code=code,
         notices=session.notices,
         standing=[*app.collection.notices, *_standing(app, state.model)],
+    )
+
+
+def _listed(name: str) -> str:
+    """A model as it stands in the list, with what its weights weigh where they are fetched."""
+    size = next((one.bytes for one in live() if one.name == name), 0)
+    return f"{name} · {size / 1e9:.1f} GB" if size else name
+
+
+def _cost(app: App, session: Session) -> str:
+    """What loading the model that the visitor named would take, in a sentence."""
+    offer = session.offer
+    if offer is None:
+        return ""
+    heads = f"{len(offer.heads)} heads in its last four layers, " if offer.heads else ""
+    seconds = max(1, round(app.model_cache.seconds(offer.size)))
+    fetched = "on this machine already" if offer.here else f"{offer.size / 1e6:,.0f} MB to fetch"
+    return (
+        f"{offer.name}: {heads}{fetched}, about {seconds} seconds until it answers, "
+        f"{offer.memory / 1e9:.1f} GB of memory while it is loaded."
     )
 
 

@@ -1,10 +1,15 @@
-"""The models in memory: loaded when first asked for, at most two kept."""
+"""The models: which can be chosen, and those in memory, loaded when first asked for, at most two kept."""
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,18 +17,52 @@ from cachetools import LRUCache, TTLCache
 
 import ccs
 from ccs.errors import InputError
+from ccs.heads import HeadSet
 from ccs.model.model import Model, embedded
-from ccs.model.sources import FOLDER, HUB, is_public
+from ccs.model.offer import Offer, heads_of, last_layers, look
+from ccs.model.sources import FOLDER, HUB, find, is_public
+
+log = logging.getLogger(__name__)
 
 KEPT = 2
 RETRY = 60.0  # seconds after which a model that could not be loaded is tried again
+PATIENCE = 20.0  # seconds that who asks for a model waits, before being told that it is on its way
+WAITING = 4  # models that may be on their way at once; they are loaded one after the other
+OFFERED = 50  # models by name of visitors' own that are remembered
+SPEED = 25e6  # bytes of weights that are fetched and loaded in a second, before any were
+
+
+@dataclass(frozen=True)
+class Live:
+    """A model that is listed and needs nothing but its weights. bytes: of these, on the Hub."""
+
+    name: str
+    layers: int
+    heads: int
+    bytes: int
+
+
+@cache
+def live() -> tuple[Live, ...]:
+    """The models listed in live.json, the study's first."""
+    return tuple(Live(**one) for one in json.loads(files(__package__).joinpath("live.json").read_text()))
+
+
+@dataclass
+class _Load:
+    """A model on its way."""
+
+    thread: threading.Thread
+    began: float
+    offer: Offer | None = None
 
 
 class ModelCache:
     """Models by name, the least recently used one let go when a third is asked for. Threads may share it.
 
     given: what the machine's owner named, by the name that is shown: folders and repositories on the Hub.
-    Tables and visitors cannot name those; they select embedded models and open_clip's own.
+    Tables and links cannot name those; they select embedded models and open_clip's own. Visitors may name a
+    public repository, which is checked before anything of it is fetched (`offer`).
     """
 
     def __init__(
@@ -32,35 +71,155 @@ class ModelCache:
         self.given = given
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY, clock)
-        self._lock = threading.Lock()
+        self._offered: LRUCache[str, Offer] = LRUCache(OFFERED)
+        self._loads: dict[str, _Load] = {}
+        self._heads: dict[str, HeadSet] = {}
+        self._speed = SPEED
+        self._lock, self._one = threading.RLock(), threading.Lock()
 
     def get(self, name: str) -> Model:
-        """The model of that name; InputError where it cannot be had, for a minute without trying again."""
+        """The model of that name, loaded if need be; InputError where it cannot be had or is on its way.
+
+        What could not be had is not tried again for a minute.
+        """
+        for _ in self.loading(name):
+            pass
         with self._lock:
+            if name in self._models:
+                return self._models[name]
             if name in self._failed:
                 raise InputError(self._failed[name])
-            if name not in self._models:
-                # Before the new one is there: three models at once may be more than the machine holds.
-                while len(self._models) >= KEPT:
-                    self._models.popitem()
-                try:
-                    self._models[name] = ccs.load(self._place(name))
-                except InputError as error:
-                    self._failed[name] = str(error)
-                    raise
-            return self._models[name]
+        raise InputError(f"{name} is still being loaded; ask again in a moment.")
+
+    def loading(self, name: str, seconds: float = PATIENCE) -> Iterator[tuple[float, str]]:
+        """Load the model in the background and yield (share done, what is done) until it is here.
+
+        After so many seconds it goes on alone. InputError where the name selects nothing here.
+        """
+        with self._lock:
+            if name in self._models or name in self._failed:
+                return
+            load = self._loads.get(name)
+            if load is None:
+                place = self._place(name)
+                if len(self._loads) >= WAITING:
+                    raise InputError(f"{WAITING} models are on their way already; try again in a moment.")
+                thread = threading.Thread(target=self._load, args=(name, place), daemon=True)
+                load = self._loads[name] = _Load(thread, time.monotonic())
+                thread.start()
+        end = time.monotonic() + seconds
+        while load.thread.is_alive() and time.monotonic() < end:
+            load.thread.join(min(0.25, seconds))
+            if load.thread.is_alive():
+                yield self.progress(name)
+
+    def is_loading(self, name: str) -> bool:
+        """True while the model is on its way."""
+        return name in self._loads
+
+    def progress(self, name: str) -> tuple[float, str]:
+        """The share that is done of a model on its way, and what is being done."""
+        load = self._loads.get(name)
+        if load is None or load.offer is None or load.offer.here or not load.offer.size:
+            return 0.0, f"Loading {name}"
+        done, size = load.offer.fetched(), load.offer.size
+        words = f"Fetching {name}: {done / 1e6:,.0f} of {size / 1e6:,.0f} MB"
+        seconds = time.monotonic() - load.began
+        if done > size / 50 and seconds > 2:
+            words += f", about {_duration((size - done) * seconds / done)} left"
+        return 0.95 * done / size, words
+
+    def failure(self, name: str) -> str:
+        """Why the model could not be had when it was last tried, "" if it could or was not."""
+        return str(self._failed.get(name, ""))
+
+    def loaded(self) -> tuple[str, ...]:
+        """Names of the models in memory."""
+        return tuple(self._models)
+
+    def offer(self, name: str) -> Offer:
+        """What a model that a visitor names would cost; from now on it can be chosen. InputError, if not."""
+        found = look(name, anonymous=True)
+        if not found.here and (why := found.refusal(self._freed())):
+            raise InputError(why)
+        with self._lock:
+            self._offered[found.name] = found
+        return found
+
+    @property
+    def offered(self) -> Mapping[str, Offer]:
+        """The models that visitors have named, by name."""
+        return self._offered
+
+    def seconds(self, size: int) -> float:
+        """How long it takes to fetch and load that many bytes, by the last model that was."""
+        return size / self._speed
+
+    def heads(self, name: str) -> HeadSet:
+        """The heads that can be switched off, as far as they are known without loading the model."""
+        with self._lock:
+            if name in self._heads:
+                return self._heads[name]
+        listed = next((one for one in live() if one.name == name), None)
+        try:
+            found = last_layers(listed.layers, listed.heads) if listed else heads_of(find(self._place(name)))
+        except InputError:
+            return HeadSet()
+        return self._heads.setdefault(name, found)
+
+    def _load(self, name: str, place: str) -> None:
+        try:
+            with self._one:  # three models at once may be more than the machine holds
+                model = self._loaded(name, place)
+            with self._lock:
+                self._models[name], self._heads[name] = model, model.heads
+        except InputError as error:
+            with self._lock:
+                self._failed[name] = str(error)
+        except Exception:
+            log.exception("the model %s could not be loaded", name)
+            with self._lock:
+                self._failed[name] = f"{name} could not be loaded; the error has been logged."
+        finally:
+            with self._lock:
+                self._loads.pop(name, None)
+
+    def _loaded(self, name: str, place: str) -> Model:
+        load = self._loads[name]
+        load.offer, load.began = look(place), time.monotonic()
+        # Before the new one is there, and before its size is held against what is free.
+        with self._lock:
+            while len(self._models) >= KEPT:
+                gone, _ = self._models.popitem()
+                if gone.startswith(HUB) and gone in self._offered and gone not in self.given:
+                    self._offered[gone].forget()
+        if why := load.offer.refusal():
+            raise InputError(why)
+        model = ccs.load(place)
+        _ = model.weights_hash  # half a second for whoever asks first
+        if load.offer.size and not load.offer.here:
+            self._speed = load.offer.size / max(0.1, time.monotonic() - load.began)
+        return model
+
+    def _freed(self) -> int:
+        """Bytes that are let go when another model is loaded."""
+        with self._lock:
+            if len(self._models) < KEPT:
+                return 0
+            sizes = (model.clip.state_dict().values() for model in self._models.values())
+            return min(int(sum(values.nbytes for values in each)) for each in sizes)
 
     def _place(self, name: str) -> str:
-        if name in self.given or is_public(name):
+        if name in self.given or name in self._offered or is_public(name):
             return self.given.get(name, name)
         raise InputError(
             f"The weights of {name} are not loaded here: a folder or a repository on the Hub is named by "
             "the machine’s owner (python app.py --model FOLDER)."
         )
 
-    def loaded(self) -> tuple[str, ...]:
-        """Names of the models in memory."""
-        return tuple(self._models)
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 def shown_name(place: str) -> str:

@@ -3,7 +3,7 @@
 // answer to one comes before the next is sent; switching that waits is sent as one.
 const ui = window.ccsUI ||= (() => {
   const queue = [];
-  let sent = null, turn = 0, timer = 0, asking = 0;
+  let sent = null, turn = 0, timer = 0, asking = 0, polling = 0;
   const opened = new Set();
   const LOST = 90000;
   // Two of a kind that wait are one: heads switched twice stay as they were, the last filter is the filter.
@@ -20,11 +20,13 @@ const ui = window.ccsUI ||= (() => {
   function next() {
     if (sent || !queue.length) return;
     sent = queue.shift();
-    document.body.dataset.busy = "1";
     clearTimeout(timer);
     // A lost answer (a restarted server) must not freeze the page.
     timer = setTimeout(settle, LOST);
-    asking = setTimeout(waiting, 1500);
+    if (sent.data.do !== "poll") {
+      document.body.dataset.busy = "1";
+      asking = setTimeout(waiting, 1500);
+    }
     sent.fire(sent.data);
   }
   // Others may come first: say how many wait, for as long as no answer of our own is on its way.
@@ -72,8 +74,11 @@ const ui = window.ccsUI ||= (() => {
       else queue.push({ fire, data });
       next();
     },
-    status(node) {
+    status(node, fire) {
       if (!node) return;
+      clearTimeout(polling);
+      // Something goes on without us: ask again how far it is, unless the visitor does something before.
+      if (node.dataset.state === "done" && node.querySelector(".busy")) polling = setTimeout(() => sent || ui.send(fire, { do: "poll" }), 1000);
       if (node.querySelector(".busy")) {  // the server is at it: a long answer is not a lost one
         show("");
         if (sent) { clearTimeout(timer); timer = setTimeout(settle, LOST); }
@@ -129,7 +134,8 @@ const ui = window.ccsUI ||= (() => {
   };
 })();
 
-const act = (data) => ui.send((d) => trigger("act", d), data);
+const fire = (data) => trigger("act", data);
+const act = (data) => ui.send(fire, data);
 const fields = (form) => {
   const out = {};
   for (const [name, value] of new FormData(form)) if (typeof value === "string") out[name] = value;
@@ -334,10 +340,10 @@ if (element.closest("#region-main")) {
   });
 }
 watch("value", () => {
-  ui.status(element.querySelector(".status"));
+  ui.status(element.querySelector(".status"), fire);
   ui.unfold(element);
   const nav = element.querySelector("nav"), now = nav?.querySelector("[aria-current]");
   if (now && nav.scrollWidth > nav.clientWidth) nav.scrollLeft = now.offsetLeft - nav.clientWidth / 2 + now.offsetWidth / 2;
   ui.sheet();
 });
-ui.status(element.querySelector(".status"));
+ui.status(element.querySelector(".status"), fire);

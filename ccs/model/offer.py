@@ -1,0 +1,196 @@
+"""What a model costs, asked before any of its weights is fetched: bytes, memory, whether it can be used."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.model import sources
+from ccs.model.sources import HUB, Source
+
+SAFE, UNSAFE = ".safetensors", "open_clip_pytorch_model.bin"
+OVERHEAD = 2**29  # bytes that a model in use takes beside its weights
+_GIGABYTE = 1e9
+_PRUNABLE = 4  # the study's last layers
+_PROC, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+_CGROUPS = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A model that could be loaded.
+
+    size: bytes of its weights. here: whether they are on this machine. repository: theirs on the Hub, "" for
+    a folder. heads: those of the last four layers, empty where only the loaded model tells.
+    """
+
+    name: str
+    size: int
+    here: bool
+    repository: str
+    heads: HeadSet
+
+    @property
+    def memory(self) -> int:
+        """Bytes held while it is loaded: the module and the file that it is filled from."""
+        return 2 * self.size + OVERHEAD
+
+    def refusal(self, freed: int = 0) -> str:
+        """Why this machine cannot load it, in a sentence; "" where it can. freed: bytes let go before."""
+        free, room = free_memory(), shutil.disk_usage(_existing(_cache())).free
+        if free is not None and self.memory > free + freed:
+            return (
+                f"{self.name} needs about {self.memory / _GIGABYTE:.1f} GB of memory while it is loaded, and "
+                f"this machine has {(free + freed) / _GIGABYTE:.1f} GB free."
+            )
+        if not self.here and self.size > room - 2**30:
+            return (
+                f"The weights of {self.name} are {self.size / _GIGABYTE:.1f} GB, and this machine has "
+                f"{room / _GIGABYTE:.1f} GB of disk left."
+            )
+        return ""
+
+    def fetched(self) -> int:
+        """Bytes of its weights that are on this machine by now."""
+        if self.here or not self.repository:
+            return self.size
+        blobs = _repository_folder(self.repository) / "blobs"
+        return min(self.size, sum(path.stat().st_size for path in _files(blobs)))
+
+    def forget(self) -> None:
+        """Remove what was fetched of it."""
+        if not self.here and self.repository:
+            shutil.rmtree(_repository_folder(self.repository), ignore_errors=True)
+
+
+def look(name: str, *, anonymous: bool = False) -> Offer:
+    """What the model of that name would cost. Raises InputError where it cannot be used, with the reason.
+
+    anonymous: a repository on the Hub must be one that everyone may read and that holds safetensors; its
+    owner's and this machine's secrets select nothing.
+    """
+    asked = name.strip()
+    if anonymous and asked.startswith(HUB):
+        _weights_of(asked, asked.removeprefix(HUB), safe=True)
+    source = sources.find(asked)
+    sources.refuse_without_cls_readout(source)
+    heads = heads_of(source)
+    if source.folder is not None:
+        size = sum(path.stat().st_size for path in _files(source.folder) if path.suffix == SAFE)
+        return Offer(source.name, size, True, "", heads)
+    if not (repository := source.repository or _registered_repository(source)):
+        if source.tag == sources.UNTRAINED:
+            return Offer(source.name, 0, True, "", heads)
+        raise InputError(f"The weights of {source.name} are not on the Hub, so their size is not known here.")
+    if local := _local(repository):
+        return Offer(source.name, local, True, repository, heads)
+    return Offer(source.name, _weights_of(source.name, repository), False, repository, heads)
+
+
+def heads_of(source: Source) -> HeadSet:
+    """The heads of the last four layers by the configuration; none where it does not tell."""
+    vision = source.config["vision_cfg"]
+    layers = vision.get("layers", 12)
+    if vision.get("timm_model_name") or not isinstance(layers, int):
+        return HeadSet()
+    return last_layers(layers, vision.get("width", 768) // vision.get("head_width", 64))
+
+
+def last_layers(layers: int, heads: int) -> HeadSet:
+    """The heads that the study scores, of a tower of so many layers of so many heads."""
+    return HeadSet(Head(i, j) for i in range(max(0, layers - _PRUNABLE), layers) for j in range(heads))
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that this process may still take, here or in its container; None where unknown."""
+    found = []
+    try:
+        lines = _PROC.read_text().splitlines()
+        found.append(1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")))
+    except (OSError, StopIteration, ValueError):
+        pass
+    for limit, used, kept in _CGROUPS:
+        try:
+            most = int((_CGROUP / limit).read_text())
+            statistics = (_CGROUP / limit).with_name("memory.stat").read_text().splitlines()
+            cached = next((int(line.split()[1]) for line in statistics if line.split()[0] == kept), 0)
+            found.append(most - int((_CGROUP / used).read_text()) + cached)
+        except (OSError, ValueError, IndexError):
+            continue  # no such group, or "max"
+    return min(found, default=None)
+
+
+def _weights_of(name: str, repository: str, *, safe: bool = False) -> int:
+    """Bytes of a repository's weights, as the Hub says. safe: as anyone may see them, safetensors alone."""
+    import huggingface_hub
+
+    try:
+        about = huggingface_hub.HfApi(endpoint=sources._endpoint(), token=False if safe else None).model_info(
+            repository, files_metadata=True, timeout=5
+        )
+    except Exception as error:  # the Hub's client has dozens
+        raise InputError(f"{name} cannot be had: {_why(error)}.") from None
+    sizes = {each.rfilename: each.size or 0 for each in about.siblings or []}
+    if safe and about.gated:
+        raise InputError(f"{name} is gated on the Hub: its terms must be accepted by the machine's owner.")
+    for wanted in sources.WEIGHTS_FILES:
+        if wanted in sizes:
+            return sizes[wanted]
+    if shards := [size for file, size in sizes.items() if file.endswith(SAFE)]:
+        return sum(shards)
+    if not safe and UNSAFE in sizes:
+        return sizes[UNSAFE]
+    raise InputError(f"{name} cannot be used: its repository holds no safetensors.")
+
+
+def _why(error: Exception) -> str:
+    """What went wrong, without what an error's text may quote."""
+    response = getattr(error, "response", None)
+    if response is None:
+        return "the Hub could not be reached"
+    meaning = {401: "there is no such public repository", 404: "there is no such repository"}
+    meaning |= {403: "access is not allowed", 429: "the Hub has been asked too often; try again in a minute"}
+    return f"{meaning.get(response.status_code, 'the Hub refused')} (status {response.status_code})"
+
+
+def _registered_repository(source: Source) -> str:
+    import open_clip
+
+    found = open_clip.get_pretrained_cfg(source.architecture, source.tag) or {}
+    return str(found.get("hf_hub") or "").rstrip("/")
+
+
+def _local(repository: str) -> int:
+    """Bytes of a repository's weights in the cache, 0 where there are none."""
+    import huggingface_hub
+
+    for file in (*sources.WEIGHTS_FILES, UNSAFE) if repository else ():
+        if isinstance(path := huggingface_hub.try_to_load_from_cache(repository, file), str):
+            return Path(path).stat().st_size
+    return 0
+
+
+def _cache() -> Path:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def _existing(path: Path) -> Path:
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
+def _repository_folder(repository: str) -> Path:
+    from huggingface_hub.file_download import repo_folder_name
+
+    return _cache() / repo_folder_name(repo_id=repository, repo_type="model")
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []

@@ -1,0 +1,104 @@
+"""What a model costs before it is fetched, as a local Hub tells it, and what is refused then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.model import offer
+from ccs.model.offer import Offer, look
+from tests.support.hub_server import Fault, Hub, Repository
+
+WEIGHTS = "open_clip_model.safetensors"
+OPENAI = "timm/vit_base_patch32_clip_224.openai"
+
+
+def put(hub: Hub, name: str, files: dict[str, bytes], **about: bool) -> None:
+    repository = hub.repositories["models", name] = Repository(False, **about)  # type: ignore[arg-type]
+    repository.commit(files, "made")
+
+
+def test_the_size_of_a_listed_model_is_asked_and_nothing_is_fetched(hub: Hub) -> None:
+    put(hub, OPENAI, {WEIGHTS: bytes(1000), "open_clip_pytorch_model.bin": bytes(3000)})
+    found = look("ViT-B-32/openai")
+    assert (found.size, found.here, found.repository) == (1000, False, OPENAI)
+    assert [str(found.heads)[:5], len(found.heads)] == ["L8.H0", 48]
+    assert found.fetched() == 0
+    assert not [request for request in hub.requests if "resolve" in request]
+
+
+def test_a_repository_that_a_visitor_names_is_checked(hub: Hub, tiny_folder: Path) -> None:
+    config = {"open_clip_config.json": (tiny_folder / "open_clip_config.json").read_bytes()}
+    put(hub, "user/good", {**config, WEIGHTS: bytes(500)})
+    put(hub, "user/pickled", {**config, "open_clip_pytorch_model.bin": bytes(500)})
+    put(hub, "user/gated", {**config, WEIGHTS: bytes(500)}, gated=True)
+    put(hub, "user/strange", {"open_clip_config.json": b'{"model_cfg": {"evil": 1}}', WEIGHTS: bytes(500)})
+    hub.repositories["models", "user/private"] = Repository(True)
+    hub.repositories["models", "user/private"].commit({**config, WEIGHTS: bytes(500)}, "made")
+    found = look("hf-hub:user/good", anonymous=True)
+    assert (found.size, len(found.heads)) == (500, 16)
+    for name, words in {
+        "pickled": "holds no safetensors",
+        "gated": "is gated",
+        "strange": "not an open_clip configuration",
+        "private": "there is no such public repository",  # this machine's token is not used for strangers
+        "nothing": "there is no such public repository",
+    }.items():
+        with pytest.raises(InputError, match=words):
+            look(f"hf-hub:user/{name}", anonymous=True)
+    assert not [request for request in hub.requests if WEIGHTS in request]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault("api/models", status=429, times=99), "asked too often"),
+        (Fault("api/models", status=401, times=99), "no such public repository"),
+        (Fault("api/models", status=503, times=99), "the Hub refused"),
+        (Fault("api/models", cut=True, times=99), "could not be reached"),
+    ],
+)
+def test_a_hub_that_does_not_answer_is_told_in_a_sentence(hub: Hub, fault: Fault, words: str) -> None:
+    put(hub, OPENAI, {WEIGHTS: bytes(1000)})
+    hub.faults.append(fault)
+    with pytest.raises(InputError, match=f"ViT-B-32/openai cannot be had: .*{words}"):
+        look("ViT-B-32/openai")
+
+
+def test_what_is_at_hand_needs_no_hub(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    found = look(str(tiny_folder))
+    assert (found.here, found.repository) == (True, "")
+    assert found.size == (tiny_folder / WEIGHTS).stat().st_size
+    assert look("organism").here
+
+
+def test_memory_and_disk_decide_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offer, "free_memory", lambda: 4 * 10**9)
+    assert Offer("small", 10**9, False, "a/b", HeadSet()).refusal() == ""
+    large = Offer("large", 3 * 10**9, False, "a/b", HeadSet())
+    assert "needs about 6.5 GB of memory" in large.refusal()
+    assert large.refusal(freed=3 * 10**9) == ""
+    monkeypatch.setattr(offer, "free_memory", lambda: None)
+    assert "of disk left" in Offer("huge", 10**18, False, "a/b", HeadSet()).refusal()
+
+
+def test_a_container_has_less_memory_than_its_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limits = {
+        "memory.max": "3000000",
+        "memory.current": "1000000",
+        "memory.stat": "anon 5\ninactive_file 500000",
+    }
+    for name, text in limits.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    9000 kB\n")
+    monkeypatch.setattr(offer, "_PROC", tmp_path / "meminfo")
+    monkeypatch.setattr(offer, "_CGROUP", tmp_path)
+    assert offer.free_memory() == 2_500_000
+    (tmp_path / "memory.max").write_text("max")
+    assert offer.free_memory() == 9000 * 1024
