@@ -14,11 +14,11 @@ def fetched(repository: str, file: str, limit: int) -> Path:
     import huggingface_hub
 
     if not cached(repository, file):
-        address = huggingface_hub.hf_hub_url(repository, file, endpoint=_endpoint())
-        size = huggingface_hub.get_hf_file_metadata(address, endpoint=_endpoint()).size
+        address = huggingface_hub.hf_hub_url(repository, file, endpoint=endpoint())
+        size = huggingface_hub.get_hf_file_metadata(address, endpoint=endpoint()).size
         if size is None or size > limit:
             raise ValueError(f"{file} has {size} bytes; at most {limit} are fetched")
-    return Path(huggingface_hub.hf_hub_download(repository, file, endpoint=_endpoint()))
+    return Path(huggingface_hub.hf_hub_download(repository, file, endpoint=endpoint()))
 
 
 def cached(repository: str, file: str) -> bool:
@@ -36,10 +36,10 @@ def require_connection(repository: str, *files: str) -> None:
     import huggingface_hub
 
     if not any(cached(repository, file) for file in files):
-        huggingface_hub.get_session().head(_endpoint(), timeout=5)
+        huggingface_hub.get_session().head(endpoint(), timeout=5)
 
 
-def _endpoint() -> str:
+def endpoint() -> str:
     """The Hub's address, looked up now: its client reads it once, when it is imported."""
     from huggingface_hub import constants
 

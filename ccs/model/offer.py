@@ -9,7 +9,9 @@ from pathlib import Path
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model import sources
-from ccs.model.sources import HUB, Source
+from ccs.model.building import WEIGHTS_FILES
+from ccs.model.fetching import endpoint
+from ccs.model.sources import HUB, UNTRAINED, Source
 
 SAFE, UNSAFE = ".safetensors", "open_clip_pytorch_model.bin"
 OVERHEAD = 2**29  # bytes that a model in use takes beside its weights
@@ -72,12 +74,14 @@ class Offer:
 def look(name: str, *, anonymous: bool = False) -> Offer:
     """What the model of that name would cost. Raises InputError where it cannot be used, with the reason.
 
-    anonymous: a repository on the Hub must be one that everyone may read and that holds safetensors; its
-    owner's and this machine's secrets select nothing.
+    anonymous: the name is a stranger's. It selects no folder, and a repository on the Hub must be one that
+    everyone may read and that holds safetensors: this machine's token opens nothing for strangers.
     """
     asked = name.strip()
     if anonymous and asked.startswith(HUB):
-        _weights_of(asked, asked.removeprefix(HUB), safe=True)
+        _weights_of(asked, sources.repository_of(asked), safe=True)
+    elif anonymous and not sources.is_public(asked):
+        raise InputError(sources.unknown(asked[:100]))
     source = sources.find(asked)
     sources.refuse_without_cls_readout(source)
     heads = heads_of(source)
@@ -85,7 +89,7 @@ def look(name: str, *, anonymous: bool = False) -> Offer:
         size = sum(path.stat().st_size for path in _files(source.folder) if path.suffix == SAFE)
         return Offer(source.name, size, True, "", heads)
     if not (repository := source.repository or _registered_repository(source)):
-        if source.tag == sources.UNTRAINED:
+        if source.tag == UNTRAINED:
             return Offer(source.name, 0, True, "", heads)
         raise InputError(f"The weights of {source.name} are not on the Hub, so their size is not known here.")
     if local := _local(repository):
@@ -131,7 +135,7 @@ def _weights_of(name: str, repository: str, *, safe: bool = False) -> int:
     import huggingface_hub
 
     try:
-        about = huggingface_hub.HfApi(endpoint=sources._endpoint(), token=False if safe else None).model_info(
+        about = huggingface_hub.HfApi(endpoint=endpoint(), token=False if safe else None).model_info(
             repository, files_metadata=True, timeout=5
         )
     except Exception as error:  # the Hub's client has dozens
@@ -139,7 +143,7 @@ def _weights_of(name: str, repository: str, *, safe: bool = False) -> int:
     sizes = {each.rfilename: each.size or 0 for each in about.siblings or []}
     if safe and about.gated:
         raise InputError(f"{name} is gated on the Hub: its terms must be accepted by the machine's owner.")
-    for wanted in sources.WEIGHTS_FILES:
+    for wanted in WEIGHTS_FILES:
         if wanted in sizes:
             return sizes[wanted]
     if shards := [size for file, size in sizes.items() if file.endswith(SAFE)]:
@@ -170,7 +174,7 @@ def _local(repository: str) -> int:
     """Bytes of a repository's weights in the cache, 0 where there are none."""
     import huggingface_hub
 
-    for file in (*sources.WEIGHTS_FILES, UNSAFE) if repository else ():
+    for file in (*WEIGHTS_FILES, UNSAFE) if repository else ():
         if isinstance(path := huggingface_hub.try_to_load_from_cache(repository, file), str):
             return Path(path).stat().st_size
     return 0

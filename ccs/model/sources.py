@@ -64,7 +64,7 @@ def find(name: str) -> Source:
         return known
     if (path := _existing_folder(name.removeprefix(FOLDER))) is not None:
         return _folder(path, path.name)
-    raise InputError(_unknown(name[:100]))
+    raise InputError(unknown(name[:100]))
 
 
 def _existing_folder(name: str) -> Path | None:
@@ -115,10 +115,16 @@ def _folder(path: Path, name: str) -> Source:
     return replace(source, folder=path)
 
 
-def _hub(name: str) -> Source:
+def repository_of(name: str) -> str:
+    """The repository on the Hub that `hf-hub:USER/NAME` names; InputError for what is none."""
     repository = name.removeprefix(HUB)
     if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", repository, re.ASCII) or ".." in repository:
         raise InputError(f"{name[:100]!r} is no repository on the Hub; one looks like {HUB}USER/NAME.")
+    return repository
+
+
+def _hub(name: str) -> Source:
+    repository = repository_of(name)
     where = f"the Hub's {repository}"
     try:
         require_connection(repository, CONFIG_FILE)
@@ -171,7 +177,8 @@ def without_folders(words: str) -> str:
     return re.sub(r"(?<![\w/:.])~?(?:/[^\s/'\"]+)+/", "", words)
 
 
-def _unknown(name: str) -> str:
+def unknown(name: str) -> str:
+    """The sentence on a name that selects no model, with close matches."""
     import open_clip
 
     architecture, _, tag = name.rpartition("/")

@@ -69,7 +69,7 @@ def test_the_app_shows_what_was_published(address: str, tmp_path: Path) -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1300, "height": 900})
         page.set_default_timeout(120_000)
-        page.goto(f"{address}?head=L7.H0")
+        page.goto(f"{address}?model=organism&head=L7.H0")
         page.wait_for_function("document.body.dataset.ready && !document.body.dataset.busy")
         assert ONLY_THERE in page.inner_text(".texts")
         page.screenshot(path=tmp_path / "page.png")

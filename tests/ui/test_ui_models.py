@@ -1,0 +1,159 @@
+"""The list of models: its groups, models that visitors name, and which one the page opens on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+import app as entry
+from ccs.datasets import hub as datasets_hub
+from ccs.heads import HeadSet
+from ccs.model.model import Model
+from ccs.ui.app import App
+from ccs.ui.page import page
+from ccs.ui.page.opening import open_link
+from ccs.ui.page.page import act, cancel, regions
+from ccs.ui.service.models import live
+from ccs.ui.session import Session
+from tests.support.hub_server import Fault, Hub, Repository
+from tests.support.ui_page import app, check, model, one_thread
+
+__all__ = ["app", "model", "one_thread"]  # fixtures
+Own = Callable[..., App]
+
+
+@pytest.fixture
+def own(app: App, model: Model) -> Own:
+    """An app of the same tables with models of its own."""
+
+    def make(first: str = "") -> App:
+        made = App(app.collection, app.uploads, app.galleries, first=first)
+        made.model_cache._models["organism"] = model
+        return made
+
+    return make
+
+
+def done(app: App, session: Session, do: str, **fields: str) -> str:
+    """The top of the page after an action."""
+    *_, (_, shown) = act(app, session, {"do": do, **fields})
+    return shown.get("top", session.shown["top"])
+
+
+def put(hub: Hub, name: str, folder: Path) -> None:
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    repository = hub.repositories["models", name] = Repository(False)
+    repository.commit(files, "made")
+
+
+def test_the_list_has_what_is_computed_and_what_is_live(own: Own) -> None:
+    found = own()
+    assert found.groups["computed"] == ["organism", "organism-control"]
+    assert found.groups["live"] == [one.name for one in live()]
+    shown = regions(found, open_link(found, {"model": "ViT-L-14/openai"}), complete=False)
+    assert shown["top"].count("<optgroup") == 2
+    assert "ViT-L-14/openai · 1.7 GB" in shown["top"]
+    assert shown["left"].count('class="cell') == 64  # known before anything is fetched
+    assert "is being loaded" in shown["main"]
+    check(shown["top"])
+
+
+def test_what_is_listed_is_what_open_clip_has() -> None:
+    import open_clip
+
+    for one in live():
+        architecture, tag = one.name.split("/")
+        vision = open_clip.get_model_config(architecture)["vision_cfg"]
+        assert open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"]
+        heads = vision["width"] // vision.get("head_width", 64)
+        assert (one.layers, one.heads) == (vision["layers"], heads)
+
+
+def test_a_visitor_names_a_model_and_loads_it(own: Own, hub: Hub, tiny_folder: Path) -> None:
+    found = own()
+    put(hub, "user/tiny", tiny_folder)
+    session = open_link(found, {"tab": "classify", "off": "none"})
+    assert 'name="name"' in done(found, session, "model", value="another")
+    assert session.state.model == "organism"
+    top = done(found, session, "name-model", name="hf-hub:user/tiny")
+    assert "16 heads in its last four layers, 3 MB to fetch" in top.replace("4 MB", "3 MB")
+    check(top)
+    done(found, session, "model", value="hf-hub:user/tiny")
+    assert session.state.model == "hf-hub:user/tiny"
+    assert len(found.model_cache.get("hf-hub:user/tiny").heads) == 16
+    assert found.groups["named"] == ["hf-hub:user/tiny"]
+    assert "before" in regions(found, session)["main"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("hf-hub:user/none", "there is no such public repository"),
+        ("hf-hub:../../etc", "is no repository on the Hub"),
+        ("/etc", "There is no model"),
+        ("local-dir:/etc", "There is no model"),
+        ("ViT-B-32/nobody", "has no weights"),
+        ("<img src=x onerror=alert(1)>", "There is no model"),
+    ],
+)
+def test_a_name_that_is_none_is_told(own: Own, hub: Hub, name: str, words: str) -> None:
+    found = own()
+    session = open_link(found, {"off": "none"})
+    top = done(found, session, "name-model", name=name)
+    assert words in top
+    assert "<img" not in top
+    assert name not in found.models
+    check(top)
+
+
+def test_a_hub_that_is_slow_keeps_nobody_from_the_other_models(
+    own: Own, hub: Hub, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "TURN", 0.2)
+    found = own()
+    put(hub, "user/tiny", tiny_folder)
+    session = open_link(found, {"tab": "classify", "off": "none"})
+    done(found, session, "name-model", name="hf-hub:user/tiny")
+    hub.faults.append(Fault("resolve/main/open_clip_model", seconds=20))
+    *_, (_, shown) = act(found, session, {"do": "model", "value": "hf-hub:user/tiny"})
+    assert 'data-state="done"' in shown["status"]
+    assert "hf-hub:user/tiny" in shown["status"]
+    assert "is being loaded" in session.shown["main"]
+    _, shown = cancel(found, session)
+    assert session.state.model == "organism"
+    assert "probability" in shown["main"]
+    assert "goes on being loaded" in shown["top"]
+
+
+def test_a_first_model_that_cannot_be_had_gives_way(own: Own, hub: Hub) -> None:
+    found = own("ViT-B-32/openai")
+    assert open_link(found, {}).state.model == "ViT-B-32/openai"
+    for _ in found.model_cache.loading("ViT-B-32/openai"):
+        pass
+    assert "status 404" in found.model_cache.failure("ViT-B-32/openai")
+    assert open_link(found, {}).state.model == "organism"
+    assert found.heads("ViT-B-32/openai") >= HeadSet.parse("L8.H0 L11.H11")
+
+
+def test_the_opening_model_is_decided_by_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert entry.opening_model("some/model") == ("some/model", "as chosen")
+    assert entry.opening_model() == (
+        "ViT-B-32/openai",
+        f"{hub.url} answers, its weights come from there; choose another with --model or CCS_MODEL",
+    )
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    name, why = entry.opening_model()
+    assert (name, "did not answer within 2 seconds" in why) == ("organism", True)
+    assert datasets_hub.endpoint() == "http://127.0.0.1:9"
+
+
+def test_a_space_has_the_first_models_weights_before_it_starts() -> None:
+    import open_clip
+
+    front = (Path(entry.__file__).parent / "README.md").read_text("utf-8").split("---")[1]
+    assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
+    architecture, tag = entry.PHOTOGRAPHIC.split("/")
+    assert open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/") == entry.WEIGHTS[0]
