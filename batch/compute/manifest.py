@@ -20,6 +20,7 @@ from batch.compute.run import Run
 from batch.compute.stages import disk_errors
 from ccs import results
 from ccs.errors import InputError
+from ccs.model.sources import FOLDER, is_public
 from ccs.results import Results, queries, schema
 from ccs.texts import score
 
@@ -31,7 +32,7 @@ Row = Mapping[str, Any]
 
 def write(run: Run) -> None:
     """Write a model's tables and, last, its manifest. What else lies in the folder goes to the quarantine."""
-    folder = run.folder
+    folder, settings = run.folder, run.settings
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         ours = {f"{name}.parquet" for name in schema.TABLES} | {results.MANIFEST_FILE}
@@ -50,6 +51,10 @@ def write(run: Run) -> None:
             for name in schema.TABLES
             if name in run.tables
         }
+        if not is_public(given := settings.models[0]):
+            path = Path(given.removeprefix(FOLDER)).expanduser()
+            # The app may be started in another folder.
+            results.write_place(folder, str(path.resolve()) if path.is_dir() else given)
         results.write_manifest(folder, manifest(run, entries))
 
 

@@ -15,7 +15,7 @@ from batch.compute.inputs import EvaluationSet
 from batch.compute.judge import Judging, score_heads
 from batch.compute.processes import Processes
 from batch.compute.settings import Settings
-from batch.compute.stages import STAGES, Stage, Store, digest
+from batch.compute.stages import Stage, Store, digest
 from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
@@ -51,7 +51,7 @@ class Run:
             tell(f"Left out: {name}")
         self.sets, self.absent = inputs.open_sets(settings, tell)
         self.folder = settings.out / results.folder_name(self.model.name)
-        self.store = Store(settings.out / STAGES / self.folder.name, processes, tell)
+        self.store = Store(settings.out / results.STAGES / self.folder.name, processes, tell)
         self.embedder = Embedder(self.model, self.store, settings)
         # Opened before anything is computed: a mistake in a judge's name is told at once.
         self.judging = Judging(settings, self.store, self.pool)

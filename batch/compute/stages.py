@@ -30,12 +30,10 @@ from safetensors.numpy import save as save_arrays
 from batch.compute.processes import Processes
 from ccs.errors import InputError
 from ccs.files import atomic_write, sha256
+from ccs.results import STAGES
 
 _SHARD = re.compile(r"(\d{5,})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\w+)")
 _RECORD = "stage.json"
-STAGES = ".stages"
-"""The folder of all stages in the output folder, beside the models' tables."""
-
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 

@@ -3,6 +3,7 @@
 from ccs.results.store import (
     MANIFEST_FILE,
     PRECOMPUTED,
+    STAGES,
     Collection,
     Results,
     folder_name,
@@ -12,12 +13,14 @@ from ccs.results.store import (
     read_all,
     read_manifest,
     write_manifest,
+    write_place,
 )
 from ccs.results.table import read_table, write_table
 
 __all__ = [
     "MANIFEST_FILE",
     "PRECOMPUTED",
+    "STAGES",
     "Collection",
     "Results",
     "folder_name",
@@ -28,5 +31,6 @@ __all__ = [
     "read_manifest",
     "read_table",
     "write_manifest",
+    "write_place",
     "write_table",
 ]

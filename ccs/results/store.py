@@ -24,6 +24,9 @@ from ccs.results.table import read_table, to_arrow, to_pandas
 
 PRECOMPUTED = Path(__file__).resolve().parents[2] / "precomputed"
 MANIFEST_FILE = "manifest.json"
+STAGES = ".stages"
+"""The folder beside the models' tables that belongs to this machine alone: it is never published."""
+_PLACE_FILE = "place.txt"
 MAX_MODELS, MAX_HUB_BYTES = 200, 2 * 2**30
 HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}")
 
@@ -42,6 +45,33 @@ class Results:
         if name not in schema.TABLES:
             raise InputError(f"There is no table {name!r}; there are {', '.join(schema.TABLES)}.")
         return self.tables[name] if name in self.tables else to_pandas(name, to_arrow(name, []))
+
+    @property
+    def place(self) -> str:
+        """What `ccs.load` finds the model by: its name, or where its weights were when the tables were made.
+
+        Raises InputError, with a sentence, where these were in a folder that is not there any more.
+        """
+        try:
+            place = _place_file(self.folder).read_text("utf-8").strip()
+        except (OSError, ValueError):
+            return self.model
+        if Path(place).is_absolute() and not Path(place).is_dir():
+            raise InputError(
+                f"The weights of {self.model} are elsewhere: the folder {Path(place).name}, from which its "
+                "tables were computed, is not where it was."
+            )
+        return place
+
+
+def write_place(folder: Path, place: str) -> None:
+    """Note, on this machine alone, what finds the model whose tables are in the folder."""
+    with atomic_write(_place_file(folder)) as temporary:
+        temporary.write_text(f"{place}\n", encoding="utf-8")
+
+
+def _place_file(folder: Path) -> Path:
+    return folder.parent / STAGES / folder.name / _PLACE_FILE
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import Any
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
+from ccs.plans import PlanName
 from ccs.ui.app import App
-from ccs.ui.presets import presets, random_heads
+from ccs.ui.presets import LEVELS, presets, random_heads
 from ccs.ui.service.images import parse_example
 from ccs.ui.service.uploads import MAX_IMAGES, take
 from ccs.ui.session import Session
@@ -76,6 +77,8 @@ def _preset(app: App, session: Session, fields: Fields) -> None:
     if name == "custom":
         return
     found = presets(app.records(model), app.heads(model))
+    if app.records(model).published and name in LEVELS:
+        name = str(PlanName(name).published())
     if name not in found:
         raise InputError(f"{model} has no heads for the preset {name!r}.")
     set_off(session, found[name])

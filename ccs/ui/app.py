@@ -8,7 +8,7 @@ from pathlib import Path
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.results import Collection
-from ccs.ui.records import ModelRecords
+from ccs.ui.records import HeadRecord, ModelRecords
 from ccs.ui.service.cache import Cache, one
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.models import KEPT, ModelCache, live, shipped, shown_name
@@ -35,7 +35,7 @@ class App:
     ) -> None:
         self.collection = collection
         self._first = shown_name(first) if first else ""
-        self.model_cache = ModelCache({shown_name(place): place for place in given})
+        self.model_cache = ModelCache({shown_name(place): place for place in given}, self._place)
         self.galleries = galleries or Galleries()
         self.uploads = uploads
         self.memory = Cache(MEMORY_BYTES)
@@ -89,7 +89,16 @@ class App:
         known = self.records(model).heads.values()
         if not known:
             return next(iter(self.heads(model)), None)
-        return max(known, key=lambda one: (one.ccs if one.ccs is not None else -1, one.share or 0)).head
+
+        def rank(one: HeadRecord) -> tuple[int, int, float]:
+            return one.published and one.level == "high", -1 if one.ccs is None else one.ccs, one.share or 0
+
+        return max(known, key=rank).head
+
+    def _place(self, model: str) -> str:
+        """Where the weights behind a model's tables were on this machine; its name where nobody noted it."""
+        found = self.collection.models.get(model)
+        return model if found is None else found.place
 
     def face(self, gallery: str, index: int) -> str:
         """A small image of a gallery as a `data:` URL."""

@@ -16,6 +16,8 @@ NONE = "none"
 
 def presets(records: ModelRecords, heads: HeadSet) -> dict[str, HeadSet]:
     """The sets by name; empty ones are left out, but for the first, with no head off."""
+    if records.published:
+        return {NONE: HeadSet(), **_published_in(heads, records.model), **_layers(heads)}
     found = {level: records.level(level) for level in LEVELS}
     size = min(len(found["high"]), len(found["low"]))
     equal = {f"equal-{level}": found[level] for level in ("high", "low")}
@@ -24,10 +26,17 @@ def presets(records: ModelRecords, heads: HeadSet) -> dict[str, HeadSet]:
     named = {concept: records.concept(concept) for concept in records.concepts}
     found |= {f"concept:{concept}": HeadSet(off & found["high"]) for concept, off in named.items()}
     found |= {f"named:{concept}": off for concept, off in named.items() if off - found["high"]}
-    found |= {name: off for name, off in published(records.model).items() if off <= heads}
-    layers = sorted({head.layer for head in heads})
-    found |= {f"layer:{layer}": HeadSet(h for h in heads if h.layer == layer) for layer in layers}
+    found |= _published_in(heads, records.model) | _layers(heads)
     return {NONE: HeadSet(), **{name: HeadSet(off & heads) for name, off in found.items() if off & heads}}
+
+
+def _layers(heads: HeadSet) -> dict[str, HeadSet]:
+    layers = sorted({head.layer for head in heads})
+    return {f"layer:{layer}": HeadSet(h for h in heads if h.layer == layer) for layer in layers}
+
+
+def _published_in(heads: HeadSet, model: str) -> dict[str, HeadSet]:
+    return {name: off for name, off in published(model).items() if off <= heads}
 
 
 def published(model: str) -> dict[str, HeadSet]:

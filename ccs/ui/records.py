@@ -10,8 +10,13 @@ from typing import Any
 
 import pandas as pd
 
+from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.paper import figures as paper
 from ccs.results import Results, queries
+
+PRINTED = {"high": "5", "moderate": "3", "low": "≤1"}
+"""CCS of a level as the study prints it."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,8 @@ class HeadRecord:
     """All that the tables know of one head. `ccs` None is unknown; `k` 0 means that it was never scored.
 
     `texts` are the k that the score counts. A run may count more: `further` are the texts after these, and
-    `others` holds (k, CCS at that k), known ones only.
+    `others` holds (k, CCS at that k), known ones only. `published`: label and level are those that the study
+    printed, and nothing was computed.
     """
 
     head: Head
@@ -58,17 +64,20 @@ class HeadRecord:
     texts: tuple[Text, ...] = ()
     further: tuple[Text, ...] = ()
     others: tuple[tuple[int, int], ...] = ()
+    published: bool = False
 
     @property
     def score(self) -> str:
         """The CCS in one character or two: a number, `?` where unknown, `–` where there is none."""
         if self.k == 0:
-            return "–"
+            return PRINTED.get(self.level, "–")
         return "?" if self.ccs is None else str(self.ccs)
 
     @property
     def level_name(self) -> str:
         """The level in words."""
+        if self.published:
+            return f"{self.level}, as published"
         if self.k == 0:
             return "not scored"
         return {"": "between the levels", "unknown": "unknown, a verdict is missing"}.get(
@@ -95,8 +104,13 @@ class ModelRecords:
 
     @classmethod
     def read(cls, model: str, results: Results | None) -> ModelRecords:
-        """The tables of one model, read into records once."""
-        return cls(model) if results is None else cls(model, results, _heads(results))
+        """The tables of one model, read into records once; without tables, what the study printed of it."""
+        return cls(model, None, _printed(model)) if results is None else cls(model, results, _heads(results))
+
+    @property
+    def published(self) -> bool:
+        """True where the records are what the study printed, and there are no tables."""
+        return self.results is None and bool(self.heads)
 
     def head(self, head: Head) -> HeadRecord:
         """The head's record; an empty one where the tables do not know it."""
@@ -128,6 +142,20 @@ class ModelRecords:
     def manifest(self) -> Mapping[str, Any]:
         """The run's manifest; without results, an empty one."""
         return {} if self.results is None else self.results.manifest
+
+
+def _printed(model: str) -> dict[Head, HeadRecord]:
+    """The levels and labels of tables 12 to 14 of the study; none for a model that it does not have."""
+    try:
+        labels, heads = paper.head_labels(model), paper.model(model).heads
+    except InputError:
+        return {}
+    found = {head: HeadRecord(head) for head in heads}
+    return found | {
+        head: HeadRecord(head, label=label, level=level, published=True)
+        for level, of_level in labels.items()
+        for head, label in of_level.items()
+    }
 
 
 def _heads(results: Results) -> dict[Head, HeadRecord]:

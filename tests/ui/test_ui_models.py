@@ -10,12 +10,13 @@ import yaml
 
 import app as entry
 from ccs.datasets import hub as datasets_hub
-from ccs.heads import HeadSet
+from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from ccs.ui.app import App
 from ccs.ui.page import page
 from ccs.ui.page.opening import open_link
 from ccs.ui.page.page import act, cancel, regions
+from ccs.ui.presets import presets
 from ccs.ui.service.models import live
 from ccs.ui.session import Session
 from tests.support.hub_server import Fault, Hub, Repository
@@ -157,3 +158,29 @@ def test_a_space_has_the_first_models_weights_before_it_starts() -> None:
     assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
     architecture, tag = entry.PHOTOGRAPHIC.split("/")
     assert open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/") == entry.WEIGHTS[0]
+
+
+def test_a_model_of_the_study_shows_what_was_published_of_it(own: Own) -> None:
+    found = own()
+    session = open_link(found, {"model": "ViT-B-32/openai", "tab": "classify"})
+    high = HeadSet.parse("L11.H5 L10.H8 L9.H3 L8.H11 L9.H2 L11.H1 L11.H9 L11.H7")
+    assert session.state.off == high  # the worked example
+    records = found.records("ViT-B-32/openai")
+    assert [records.head(Head.parse(name)).score for name in ("L11.H5", "L8.H1", "L8.H5", "L8.H0")] == [
+        *("5", "3", "≤1", "–"),
+    ]
+    sets = presets(records, found.heads("ViT-B-32/openai"))
+    assert [len(sets[f"published-{name}"]) for name in ("high", "moderate", "low")] == [8, 13, 4]
+    assert sets["published-equal-low"] == sets["published-low"]
+    assert len(sets["published-equal-high"]) == 4
+    assert sets["published-concept:Locations"] == HeadSet.parse("L10.H8 L11.H9")
+    assert not {"high", "concept:Locations", "published-random"} & set(sets)  # drawn from all layers
+    shown = regions(found, session, complete=False)
+    assert shown["left"].count("step-5 published") == 9  # eight heads and the legend
+    assert "L11.H5 · Colors · CCS 5 (high, as published)" in shown["left"]
+    assert "what the study printed of them" in shown["top"]
+    check(shown["left"])
+    done(found, session, "preset", value="none")
+    done(found, session, "preset", value="high")
+    assert session.state.off == high
+    assert found.best_head("ViT-B-32/openai") in high

@@ -21,12 +21,22 @@ LABELED = 8  # up to this many heads per layer, a cell has room for its concept
 def table(records: ModelRecords, heads: HeadSet, off: HeadSet) -> Figure:
     """The grid as a table, which its button saves and the API answers with."""
     rows = [
-        [head, r.label, r.ccs, r.k, r.level, r.share, r.variance, int(head in off)]
+        [
+            head,
+            r.label,
+            r.score if r.published else r.ccs,
+            r.k,
+            r.level,
+            r.share,
+            r.variance,
+            int(head in off),
+        ]
         for head in heads
         for r in (records.head(head),)
     ]
     columns = ["head", "concept", "CCS", "K", "level", "share", "variance", "off"]
-    return Figure("heads", f"Heads of {records.model}", "CCS of K texts", columns, rows)
+    unit = "CCS, concept and level as published" if records.published else "CCS of K texts"
+    return Figure("heads", f"Heads of {records.model}", unit, columns, rows)
 
 
 def render(app: App, session: Session) -> Markup:
@@ -51,7 +61,8 @@ def render(app: App, session: Session) -> Markup:
         cells=_cells(records, heads, state),
         focus=state.head if state.head in heads else next(iter(heads), None),
         labeled=LABELED,
-        step=lambda ccs, k: round(STEPS * ccs / k),
+        step=_step,
+        steps=_steps,
         presets=listed,
         current=current,
         n_random=min(len(state.off) or max(1, len(records.level("high"))), len(heads)),
@@ -62,6 +73,18 @@ def render(app: App, session: Session) -> Markup:
         page=page,
         pages=PAGES,
     )
+
+
+def _steps(ccs: int, k: int) -> int:
+    """The shade of a CCS of k texts."""
+    return round(STEPS * ccs / k)
+
+
+def _step(record: HeadRecord) -> int | str:
+    """The shade of a head's cell."""
+    if record.published:
+        return {"high": 5, "moderate": 3}.get(record.level, 1)
+    return "none" if record.ccs is None else _steps(record.ccs, record.k)
 
 
 def _cells(records: ModelRecords, heads: HeadSet, state: State) -> list[tuple[int, list[HeadRecord | None]]]:

@@ -65,7 +65,7 @@ def warm(app: App) -> None:
     try:
         for _ in app.model_cache.loading(first, seconds=3600):
             pass
-        if app.records(first).heads:
+        if app.records(first).results is not None:
             for _ in top_activating.collect(app.top_activating, app.model_cache.get(first)):
                 pass
         open_link(app, {})

@@ -230,11 +230,10 @@ def _standing(app: App, name: str) -> list[str]:
     """Notices that hold as long as this model is shown."""
     results = app.collection.models.get(name)
     if results is None:
-        return [
-            f"There are no tables for {name}, so its heads have no texts and no scores. They can still be "
-            "switched off. Compute the tables with: python -m batch.compute"
-        ]
-    if name not in shipped() or name not in app.model_cache.loaded():
+        printed = app.records(name).published
+        what = "texts. The grid shows what the study printed of them." if printed else "texts and no scores."
+        return [f"There are no tables for {name}, so its heads have no {what} They can be switched off."]
+    if name not in app.model_cache.loaded():
         return []
     try:
         actual = app.model_cache.get(name).weights_hash

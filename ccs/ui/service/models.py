@@ -61,14 +61,18 @@ class ModelCache:
     """Models by name, the least recently used one let go when a third is asked for. Threads may share it.
 
     given: what the machine's owner named, by the name that is shown: folders and repositories on the Hub.
+    computed: where the weights of a model were from which tables were computed on this machine.
     Tables and links cannot name those; they select embedded models and open_clip's own. Visitors may name a
     public repository, which is checked before anything of it is fetched (`offer`).
     """
 
     def __init__(
-        self, given: Mapping[str, str] = MappingProxyType({}), clock: Callable[[], float] = time.monotonic
+        self,
+        given: Mapping[str, str] = MappingProxyType({}),
+        computed: Callable[[str], str] = str,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.given = given
+        self.given, self._computed = given, computed
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY, clock)
         self._offered: LRUCache[str, Offer] = LRUCache(OFFERED)
@@ -212,6 +216,8 @@ class ModelCache:
     def _place(self, name: str) -> str:
         if name in self.given or name in self._offered or is_public(name):
             return self.given.get(name, name)
+        if (place := self._computed(name)) != name:
+            return place
         raise InputError(
             f"The weights of {name} are not loaded here: a folder or a repository on the Hub is named by "
             "the machine’s owner (python app.py --model FOLDER)."
