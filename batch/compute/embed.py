@@ -10,7 +10,7 @@ import copy
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -104,19 +104,14 @@ class Embedder:
 
         def arrays(parts: list[Moments]) -> dict[str, np.ndarray]:
             (whole,) = parts
-            return {"total": whole.total, "products": whole.products, "count": np.array([whole.count])}
+            return whole.sums()
 
         return self._over_images("moments", images, {**about, "count": len(images.images)}, work, arrays)
 
     def read_moments(self, stage: Stage) -> Moments:
         """The shards' moments, added up in their order."""
-        empty = Moments.empty(self.model)
-        total, products, seen = empty.total, empty.products, 0
-        for shard in range(stage.shards):
-            arrays = stage.read_arrays(shard)
-            total, products = total + arrays["total"], products + arrays["products"]
-            seen += int(arrays["count"][0])
-        return replace(empty, total=total, products=products, count=seen)
+        shards = (stage.read_arrays(shard) for shard in range(stage.shards))
+        return functools.reduce(Moments.plus_sums, shards, Moments.empty(self.model))
 
     def plans(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet) -> Stage:
         """A set's embeddings under every plan: `plans` [plans, n, D] in shards; a clip's is its frames' mean.

@@ -81,8 +81,7 @@ def make_plans(
     """All plans of a model from its heads' scores at each K. `notice` is told of each that is left out."""
     # For this one model the study drew its random heads from all layers.
     everywhere = settings.suite == "paper" and model.name == "ViT-B-32/openai"
-    layers = range(0 if everywhere else model.tower.first_prunable_layer, model.n_layers)
-    source = HeadSet(Head(layer, head) for layer in layers for head in range(model.n_heads))
+    source = model.tower.all_heads if everywhere else model.heads
     made: dict[int, list[Plan]] = {}
     for k in settings.all_ks:
         main = k == settings.k

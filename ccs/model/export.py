@@ -75,8 +75,7 @@ This is {name} with {what}; layers and heads count from 0.
 
 ## What was done
 
-The {model.head_dim} columns of the attention's output projection that read a head's output were set to
-zero, so that the head adds nothing to the residual stream and later layers see that. The projection's bias,
+The columns of the attention's output projection that read a head's output were set to zero, so that the head adds nothing to the residual stream and later layers see that. The projection's bias,
 all other weights and the text tower are as they were. Nothing was trained.
 
 - Heads off: {off or "none"}
@@ -106,11 +105,13 @@ The licence is that of the original weights.
 def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
     """The model's weights with these heads' columns of the output projections at zero."""
     weights = {name: values.detach().cpu() for name, values in model.clip.state_dict().items()}
-    for layer in sorted({head.layer for head in off}):
-        name = f"visual.transformer.resblocks.{layer}.attn.out_proj.weight"
+    names = {id(values): name for name, values in model.clip.named_parameters()}
+    for number in sorted({head.layer for head in off}):
+        layer = model.tower.layers[number]
+        name, d = names[id(layer.projection.weight)], layer.head_dim
         weights[name] = weights[name].clone()
-        for head in off.in_layer(layer):
-            weights[name][:, head * model.head_dim : (head + 1) * model.head_dim] = 0
+        for head in off.in_layer(number):
+            weights[name][:, head * d : (head + 1) * d] = 0
     return weights
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.building import create
-from ccs.model.sources import Source, find, refuse_without_cls_readout, usable_device
+from ccs.model.sources import Source, find, require_known_tower, usable_device
 from ccs.model.sources import embedded as embedded
 from ccs.model.tower import ImageTower, Trunk
 
@@ -32,6 +32,9 @@ _PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 class Contributions(NamedTuple):
     """Direct effects of all heads [images, L, H, dim] or of chosen ones [images, heads, dim], and of all else
     [images, dim]. Together they are the unit embedding.
+
+    Where a layer has fewer heads than H its rows end in zeros. Where attention pools the tokens, the last
+    layer's heads pass on what the others wrote and their effects contain it; the rest takes that off once.
     """
 
     direct: np.ndarray
@@ -46,13 +49,13 @@ def load(name: str, *, device: str = "cpu", precision: str = "fp32") -> Model:
     "random" gives an architecture with untrained weights from a fixed seed, for timing and for tests.
     precision: "fp32", or "bf16"/"fp16" to embed images under autocast; contributions and texts stay fp32.
 
-    Raises InputError for an unknown name (with close matches), an image tower without a CLS read-out, an
+    Raises InputError for an unknown name (with close matches), an image tower of no known family, an
     activation that does not fit the weights (QuickGELU), weights that cannot be had or that are not finite.
     """
     if precision not in _PRECISIONS:
         raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")
     source = find(name)
-    refuse_without_cls_readout(source)
+    require_known_tower(source)
     clip, tokenizer = create(source, usable_device(device))
     return Model(source, clip, tokenizer, _PRECISIONS[precision])
 
@@ -183,14 +186,19 @@ class Model:
         direct = np.empty((n, len(chosen), self.dim), np.float32)
         remainder = np.empty((n, self.dim), np.float32)
         for rows, part in self.batches(images, batch_size):
-            units, readout = self.tower.embed_and_read(part, plans)
-            parts, rest = self.tower.contributions(readout, heads)
+            units, readout = self.tower.embed_and_read(part, plans, heads)
+            effects, rest = self.tower.contributions(readout, heads)
             embedded[:, rows] = units.cpu().numpy()
-            direct[rows], remainder[rows] = parts.cpu().numpy(), rest.cpu().numpy()
-        shape = (
-            (n, len(chosen), self.dim) if heads is not None else (n, self.n_layers, self.n_heads, self.dim)
-        )
-        return embedded[0] if single else embedded, Contributions(direct.reshape(shape), remainder)
+            direct[rows], remainder[rows] = effects.cpu().numpy(), rest.cpu().numpy()
+        parts = Contributions(direct if heads is not None else self._by_layer(direct), remainder)
+        return embedded[0] if single else embedded, parts
+
+    def _by_layer(self, direct: np.ndarray) -> np.ndarray:
+        """Effects of all heads [n, heads, dim] as [n, L, H, dim]: a layer may have fewer heads than the widest."""
+        heads = list(self.tower.all_heads)
+        out = np.zeros((len(direct), self.n_layers, self.n_heads, self.dim), np.float32)
+        out[:, [head.layer for head in heads], [head.head for head in heads]] = direct
+        return out
 
     def trunk(self, images: Images, batch_size: int | None = None) -> Trunk:
         """The activations below the first prunable layer: images for plans that touch no earlier layer."""

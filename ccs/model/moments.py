@@ -1,15 +1,15 @@
 """Mean and second moment of what every head contributes, collected over any number of images in fixed memory.
 
-A head writes to at most d + 3 directions of the embedding space (its d values, and its shares of a bias and
-of ln_post's mean and bias; see ImageTower.basis), so a (d + 3) x (d + 3) matrix per head holds everything
-that TEXTSPAN asks of the images x D matrix of its contributions. Sums are float64 and add up: batches,
-processes and machines merge by `+`.
+A head that is read at the CLS token writes to at most d + 3 directions of the embedding space (its d values,
+and its shares of a bias and of ln_post's mean and bias; see ImageTower.basis), so a (d + 3) x (d + 3) matrix
+per head holds everything that TEXTSPAN asks of the images x D matrix of its contributions. Through a pool of P
+heads it is P (d + 1) directions, but never more than D. Sums are float64 and add up: batches, processes and
+machines merge by `+`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,25 +23,27 @@ from ccs.heads import HeadSet
 if TYPE_CHECKING:
     from ccs.model.model import Images, Model
 
-_FORMAT = "clip-ccs moments 1"
+_FORMAT = "clip-ccs moments 2"
+Arrays = Sequence[np.ndarray] | np.ndarray
+"""One array for each head."""
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Sums over `count` images, for each head in its own coordinates, r = head_dim + 3 of them.
+    """Sums over `count` images, for each head in its own r coordinates, in the order of `heads`.
 
-    total: [heads, r] and products: [heads, r, r], float64, in the order of `heads`. basis: [heads, r, D]
-    float32; coordinates @ basis is a head's contribution to the unit image embedding. model: the weights'
-    hash.
+    total: [r] and products: [r, r] of each head, float64. basis: [r, D] float32; coordinates @ basis is a
+    head's contribution to the unit image embedding. head_dim: the directions that a head's values can reach,
+    of the head with most (ImageTower.rank). model: the weights' hash.
     """
 
     model: str
     heads: HeadSet
     head_dim: int
     count: int
-    total: np.ndarray
-    products: np.ndarray
-    basis: np.ndarray
+    total: Arrays
+    products: Arrays
+    basis: Arrays
 
     @classmethod
     def empty(cls, model: Model, heads: HeadSet | None = None) -> Moments:
@@ -49,15 +51,14 @@ class Moments:
         heads = model.heads if heads is None else heads
         model.tower.require(heads)
         basis = [model.tower.basis(head).cpu().numpy() for head in heads]
-        r = model.head_dim + 3
         return cls(
             model=model.weights_hash,
             heads=heads,
-            head_dim=model.head_dim,
+            head_dim=max((model.tower.rank(head) for head in heads), default=0),
             count=0,
-            total=np.zeros((len(heads), r)),
-            products=np.zeros((len(heads), r, r)),
-            basis=np.stack(basis) if basis else np.zeros((0, r, model.dim), np.float32),
+            total=[np.zeros(len(rows)) for rows in basis],
+            products=[np.zeros((len(rows), len(rows))) for rows in basis],
+            basis=basis,
         )
 
     def __add__(self, other: Moments) -> Moments:
@@ -66,28 +67,55 @@ class Moments:
             return NotImplemented
         if (self.model, self.heads) != (other.model, other.heads):
             raise InputError("Moments of different models or heads cannot be added.")
-        total, products = self.total + other.total, self.products + other.products
-        return replace(self, count=self.count + other.count, total=total, products=products)
+        return self.plus(other.count, other.total, other.products)
+
+    def plus(self, count: int, total: Arrays, products: Arrays) -> Moments:
+        """With further sums added."""
+        return replace(
+            self,
+            count=self.count + count,
+            total=[a + b for a, b in zip(self.total, total, strict=True)],
+            products=[a + b for a, b in zip(self.products, products, strict=True)],
+        )
+
+    def sums(self) -> dict[str, np.ndarray]:
+        """`total` and `products` under one name a head, and the number of images; `plus_sums` takes them."""
+        named = {f"{name}.{row}": one for name in ("total", "products") for row, one in self._rows(name)}
+        return {**named, "count": np.array([self.count])}
+
+    def plus_sums(self, arrays: Mapping[str, np.ndarray]) -> Moments:
+        """With the sums of other images added, as `sums` gave them."""
+        total, products = (
+            [arrays[f"{name}.{row}"] for row in range(len(self.heads))] for name in ("total", "products")
+        )
+        return self.plus(int(arrays["count"][0]), total, products)
+
+    def _rows(self, name: str) -> Iterable[tuple[int, np.ndarray]]:
+        return enumerate(getattr(self, name))
 
     def mean(self) -> np.ndarray:
         """Mean contribution of each head, float64 [heads, D]."""
         self.require(1)
-        mean: np.ndarray = np.einsum("hr,hrd->hd", self.total / self.count, self.basis.astype(np.float64))
-        return mean
+        pairs = zip(self.total, self.basis, strict=True)
+        return np.stack([total / self.count @ basis.astype(np.float64) for total, basis in pairs])
 
-    def covariance(self) -> np.ndarray:
-        """Covariance (divided by n) of each head's coordinates, float64 [heads, r, r]."""
+    def second(self, row: int) -> np.ndarray:
+        """Mean product of the coordinates of the head in that row, not centered, float64 [r, r]."""
+        return np.asarray(self.products[row] / self.count)
+
+    def covariance(self, row: int) -> np.ndarray:
+        """Covariance (divided by n) of the coordinates of the head in that row, float64 [r, r]."""
         self.require(2)
-        mean = self.total / self.count
-        covariance: np.ndarray = self.products / self.count - mean[:, :, None] * mean[:, None, :]
-        return covariance
+        mean = self.total[row] / self.count
+        return self.second(row) - np.outer(mean, mean)
 
     def variance(self) -> np.ndarray:
         """Total variance of each head's contribution, the trace of its covariance: float64 [heads]."""
-        basis = self.basis.astype(np.float64)
-        gram = basis @ basis.transpose(0, 2, 1)
-        variance: np.ndarray = np.maximum((self.covariance() * gram).sum((1, 2)), 0)
-        return variance
+        found = np.empty(len(self.heads))
+        for row, rows in self._rows("basis"):
+            basis = rows.astype(np.float64)
+            found[row] = (self.covariance(row) * (basis @ basis.T)).sum()
+        return np.maximum(found, 0)
 
     def require(self, images: int) -> None:
         """Raise InputError if fewer images than this have been seen."""
@@ -102,9 +130,9 @@ class Moments:
             "format": _FORMAT,
             "model": self.model,
             "heads": str(self.heads),
-            "settings": json.dumps({"head_dim": self.head_dim, "count": self.count}),
+            "head_dim": str(self.head_dim),
         }
-        arrays = {"total": self.total, "products": self.products, "basis": self.basis}
+        arrays = self.sums() | {f"basis.{row}": one for row, one in self._rows("basis")}
         with atomic_write(Path(path)) as temporary:
             save_file(arrays, temporary, about)
 
@@ -118,17 +146,17 @@ class Moments:
                 about = file.metadata() or {}
                 if about.get("format") != _FORMAT:
                     raise InputError(f"{path} does not hold moments of heads ({_FORMAT}).")
-                arrays = {name: file.get_tensor(name) for name in ("total", "products", "basis")}
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except FileNotFoundError:
             raise InputError(f"There is no file {path} to read moments from.") from None
         except (SafetensorError, OSError) as error:
             raise InputError(f"{path} cannot be read as moments of heads: {error}") from None
-        return cls(
-            model=about["model"],
-            heads=HeadSet.parse(about["heads"]),
-            **json.loads(about["settings"]),
-            **arrays,
-        )
+        heads = HeadSet.parse(about["heads"])
+        basis = [arrays[f"basis.{row}"] for row in range(len(heads))]
+        total = [np.zeros(len(rows)) for rows in basis]
+        products = [np.zeros((len(rows), len(rows))) for rows in basis]
+        empty = cls(about["model"], heads, int(about["head_dim"]), 0, total, products, basis)
+        return empty.plus_sums(arrays)
 
 
 def collect_moments(model: Model, batches: Iterable[Images], heads: HeadSet | None = None) -> Moments:
@@ -138,13 +166,13 @@ def collect_moments(model: Model, batches: Iterable[Images], heads: HeadSet | No
     with the size of a batch, which is cut up if need be.
     """
     moments = Moments.empty(model, heads)
-    total, products, count = moments.total, moments.products, 0
+    count = 0
     for batch in batches:
         for _, part in model.batches(batch):
-            readout = model.tower.embed_and_read(part)[1]
-            z = model.tower.coordinates(readout, moments.heads).cpu().numpy().astype(np.float64)
-            z = z.transpose(1, 0, 2)  # [heads, n, r]
-            total += z.sum(1)
-            products += z.transpose(0, 2, 1) @ z
-            count += z.shape[1]
-    return replace(moments, total=total, products=products, count=count)
+            readout = model.tower.embed_and_read(part, heads=moments.heads)[1]
+            for row, head in enumerate(moments.heads):
+                z = model.tower.coordinates(readout, head).cpu().numpy().astype(np.float64)
+                moments.total[row][...] += z.sum(0)
+                moments.products[row][...] += z.T @ z
+            count += len(part)
+    return replace(moments, count=count)

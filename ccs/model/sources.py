@@ -143,23 +143,19 @@ def _from_config(name: str, open_clip_name: str, text: bytes, where: str) -> Sou
     return Source(name, architecture, "", open_clip_name, config, quick_gelu, where, preprocess)
 
 
-def refuse_without_cls_readout(source: Source) -> None:
-    """Say so before anything is downloaded. The tower checks again what has been built."""
-    vision = source.config["vision_cfg"]
-    reason = ""
-    if vision.get("timm_model_name"):
-        reason = f"its image tower is timm's {vision['timm_model_name']}, which open_clip only wraps"
-    elif isinstance(vision.get("layers"), list | tuple):
-        reason = "its image tower is a ResNet and has no attention heads below its pooling"
-    elif vision.get("attentional_pool"):
-        reason = "it pools its tokens by attention"
-    elif vision.get("pool_type", "tok") != "tok":
-        reason = f"its tokens are pooled by {vision['pool_type']!r}"
-    if reason:
-        raise InputError(
-            f"{source.name} cannot be taken apart by head because {reason}; what is needed is a Vision "
-            "Transformer whose embedding is read from the CLS token."
-        )
+def require_known_tower(source: Source) -> None:
+    """Raise InputError for an image tower that cannot be taken apart, before anything is downloaded."""
+    from open_clip.model import _build_vision_tower
+
+    from ccs.model.towers.families import take_apart
+
+    vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
+    with torch.device("meta"):  # shapes without memory
+        visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
+    try:
+        take_apart(visual)
+    except InputError as error:
+        raise InputError(f"{source.name} cannot be used. {error}") from None
 
 
 def no_weights(name: str, where: str, error: Exception) -> str:

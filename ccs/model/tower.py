@@ -1,28 +1,29 @@
 """A CLIP image tower taken apart: plans that share their work, and what each head writes.
 
-The forward pass is written out here from the parameters of an open_clip VisionTransformer, without hooks and
-without changing a weight, so any number of threads may run different plans on one tower. A head is switched
-off by setting its output (the attention-weighted values) to zero before the output projection; later layers
-see it.
+The forward pass is written out here over the parts of a tower (`ccs.model.towers`), without hooks and without
+changing a weight, so any number of threads may run different plans on one tower. A head is switched off by
+setting its output to zero before the output projection; later layers see it. The family of the tower is known
+to its parts alone.
 
-Shapes: n images, T tokens (CLS first), W width, L layers, H heads, d = W / H head dimension, D embedding
-dimension.
+Shapes: n images, T tokens, W width, L layers, H heads of dimension d in a layer, D embedding dimension.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.model.towers.families import take_apart
+from ccs.model.towers.parts import Layer, Route, Way
 
 NOTHING_OFF = HeadSet()
 
@@ -43,68 +44,84 @@ class Trunk:
 
 @dataclass(frozen=True)
 class Readout:
-    """What reaches the CLS token of each image when no head is off, in float32.
+    """What reaches the embedding of each image when no head is off, in float32.
 
-    values: layer -> [n, W], each head's attention-weighted values for the CLS query, side by side, for the
-    layers that were run. cls: [n, W], the last CLS state. mean, std: [n], its statistics, which ln_post
-    divides out. norm: [n], the length of the image embedding before it is made a unit vector. unit: [n, D],
-    the unit embedding.
+    values: layer -> [n, T', H d + e], the coordinates of what each of its heads writes (see `Layer.account`) at
+    the tokens that are read. tokens: [n, T', W], these tokens after the last block. route, pool_route: how
+    they, and what the pool's heads gather, become the embedding. norm: [n], its length before it is made a
+    unit vector. unit: [n, D], the unit embedding.
     """
 
     values: Mapping[int, Tensor]
-    cls: Tensor
-    mean: Tensor
-    std: Tensor
+    tokens: Tensor
+    route: Route | None
+    pool_route: Route | None
     norm: Tensor
     unit: Tensor
+
+
+@dataclass
+class _Record:
+    """Takes, while nothing is off, the coordinates of `layers` and the tokens that leave the blocks."""
+
+    layers: Collection[int]
+    values: dict[int, Tensor] = field(default_factory=dict)
+    last: list[Tensor] = field(default_factory=list)
 
 
 class ImageTower:
     """The image tower of one model. `visual` is open_clip's module; its weights are read, never written.
 
+    Layers of heads are those of its blocks and, where attention pools the tokens, one more: the pool's.
     `autocast` runs `embed` and `trunk` in that type (bfloat16, float16); contributions are always float32.
-    Raises InputError for towers without a CLS read-out and for custom attention blocks.
+    Raises InputError for a tower that cannot be taken apart by head, with the reason.
     """
 
     def __init__(self, visual: Any, autocast: torch.dtype | None = None) -> None:
-        _require_cls_readout(visual)
+        parts = take_apart(visual)
         self.visual = visual
         self._autocast = autocast
-        self._blocks = list(visual.transformer.resblocks)
-        self.n_layers = len(self._blocks)
-        self.width = int(visual.class_embedding.shape[0])
-        self.n_heads = int(self._blocks[0].attn.num_heads)
-        self.head_dim = self.width // self.n_heads
-        self.dim = int(visual.proj.shape[1])
-        self.n_tokens = int(visual.positional_embedding.shape[0])
-        size = visual.image_size
-        self.image_size: tuple[int, int] = (int(size[0]), int(size[1]))
-        self.first_prunable_layer = max(0, self.n_layers - 4)
+        self._stem, self._readout = parts.stem, parts.readout
+        self._n_blocks = len(parts.blocks)
+        pool = [] if parts.readout.pool is None else [parts.readout.pool]
+        self.layers: Sequence[Layer] = [*parts.blocks, *pool]
+        self.n_layers = len(self.layers)
+        self.n_heads = max(layer.n_heads for layer in self.layers)
+        self.head_dim = max(layer.head_dim for layer in self.layers)
+        self.width, self.dim = parts.width, parts.dim
+        self.n_tokens, self.prefix = parts.tokens, parts.prefix
+        self.image_size = parts.image_size
+        self.first_prunable_layer = max(0, self._n_blocks - 4)
         self._bases: dict[int, Tensor] = {}
 
     @property
     def heads(self) -> HeadSet:
-        """The heads of the last four layers, which the study scores and switches off."""
-        layers = range(self.first_prunable_layer, self.n_layers)
-        return HeadSet(Head(layer, head) for layer in layers for head in range(self.n_heads))
+        """The heads of the last four blocks, which the study scores and switches off, and of the pool."""
+        return HeadSet(head for head in self.all_heads if head.layer >= self.first_prunable_layer)
 
     @property
     def all_heads(self) -> HeadSet:
         """The heads of every layer."""
-        return HeadSet(Head(layer, head) for layer in range(self.n_layers) for head in range(self.n_heads))
+        return HeadSet(
+            Head(number, head) for number, layer in enumerate(self.layers) for head in range(layer.n_heads)
+        )
 
     @property
     def device(self) -> torch.device:
-        return torch.device(self.visual.class_embedding.device)
+        return torch.device(next(self.visual.parameters()).device)
 
     def require(self, heads: HeadSet) -> None:
         """Raise InputError if a head is not one of this tower's (any layer)."""
         for head in heads:
-            if head.layer >= self.n_layers or head.head >= self.n_heads:
-                raise InputError(
-                    f"{head} is outside this model, which has layers L0 to L{self.n_layers - 1} "
-                    f"with heads H0 to H{self.n_heads - 1}."
-                )
+            if head.layer >= self.n_layers or head.head >= self.layers[head.layer].n_heads:
+                raise InputError(f"{head} is outside this model, which has {self._span()}.")
+
+    def _span(self) -> str:
+        """Which heads there are, in words."""
+        last, pool = self._n_blocks - 1, self._readout.pool
+        inside = f"layers L0 to L{last} with heads H0 to H{self.layers[0].n_heads - 1}" if last >= 0 else ""
+        gathers = "" if pool is None else f"layer L{last + 1}, its pool, with heads H0 to H{pool.n_heads - 1}"
+        return " and ".join(filter(None, [inside, gathers]))
 
     # -- the forward pass ------------------------------------------------------------------------------------
 
@@ -116,7 +133,7 @@ class ImageTower:
         form a tree: as long as they agree they are one pass. Memory is that of one path through it.
         """
         with self._precision():
-            return self._embed(images, plans)
+            return self._embed(images, plans)[0]
 
     @torch.no_grad()
     def trunk(self, images: Tensor | Trunk, layer: int | None = None, off: HeadSet = NOTHING_OFF) -> Trunk:
@@ -127,14 +144,18 @@ class ImageTower:
 
     @torch.no_grad()
     def attention(self, images: Tensor | Trunk, layer: int, off: HeadSet = NOTHING_OFF) -> Tensor:
-        """Attention [n, H, T] of the CLS query in one layer, CLS first, with heads below the layer off."""
+        """Attention [n, H, T] of one layer's heads, with heads below the layer off.
+
+        That of the query that is read: the CLS token's or the pool's. Elsewhere the mean over all queries.
+        """
         with self._precision():
             x = self._tokens(images, layer, off)
-            return self._cls_attention(_layer_norm(x, self._blocks[layer].ln_1), layer).float()
+            return self.layers[layer].attention(x, self._readout.first).float()
 
     def _embed(
-        self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: dict[int, Tensor] | None = None
-    ) -> Tensor:
+        self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: _Record | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The unit embeddings, and the length [plans, n] that each had before."""
         for plan in plans:
             self.require(plan)
         lowest = min((head for plan in plans for head in plan), default=Head(self.n_layers - 1, 0))
@@ -145,7 +166,7 @@ class ImageTower:
         if plans and len(images):
             x = self._tokens(images, layer, record=record)
             self._descend(x, layer, list(enumerate(plans)), out, record)
-        return out
+        return F.normalize(out, dim=-1), out.norm(dim=-1)
 
     def _descend(
         self,
@@ -153,131 +174,69 @@ class ImageTower:
         layer: int,
         plans: list[tuple[int, HeadSet]],
         out: Tensor,
-        record: dict[int, Tensor] | None,
+        record: _Record | None,
     ) -> None:
-        """Write the embeddings of `plans`, which agree below `layer`, to their rows of `out`.
-
-        record: takes the CLS values of each layer while nothing is off and, under the number after the last
-        layer's, the last CLS state.
-        """
-        while True:
+        """Write the embeddings of `plans`, which agree below `layer`, to their rows of `out`."""
+        while layer < self.n_layers:
             # Up to its output projection a layer is the same for all plans that agree below it.
-            last = layer == self.n_layers - 1
-            values = self._cls_values(x, layer) if last else self._values(x, layer)
-            if record is not None:
-                record[layer] = values if last else values[:, 0].clone()
+            values = self._values(x, layer, record)
             branches: dict[tuple[int, ...], list[tuple[int, HeadSet]]] = defaultdict(list)
             for index, plan in plans:
                 branches[plan.in_layer(layer)].append((index, plan))
-            if last:
-                for off, members in branches.items():
-                    cls = self._finish_block(x[:, 0], self._without(values, off), layer)
-                    out[[index for index, _ in members]] = F.normalize(self._project(cls).float(), dim=-1)
-                    if record is not None and not off:
-                        record[self.n_layers] = cls
-                return
             if len(branches) > 1:
                 for off, members in branches.items():
-                    after = self._finish_block(x, self._without(values, off), layer)
+                    after = self._finish_block(x, self._without(values, off, layer), layer)
                     self._descend(after, layer + 1, members, out, None if off else record)
                 return
             off, plans = next(iter(branches.items()))
-            x = self._finish_block(x, self._without(values, off), layer)
+            x = self._finish_block(x, self._without(values, off, layer), layer)
+            record = None if off else record
             layer += 1
+        if record is not None and self._readout.pool is None:
+            record.last.append(x)
+        out[[index for index, _ in plans]] = self._readout.project(x).float()
 
     def _tokens(
         self,
         images: Tensor | Trunk,
         layer: int,
         off: HeadSet = NOTHING_OFF,
-        record: dict[int, Tensor] | None = None,
+        record: _Record | None = None,
     ) -> Tensor:
         """Tokens [n, T, W] as they enter `layer`."""
         if isinstance(images, Trunk):
             x, first = images.tokens.to(self.device), images.layer
         else:
-            x, first = self._patches(images.to(self.device, torch.float32)), 0
+            # A convolution on a GPU would run in TF32, by default, and cost three digits.
+            with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+                x, first = self._stem(images.to(self.device, torch.float32)).float(), 0
         for below in range(first, layer):
-            values = self._values(x, below)
-            if record is not None:
-                record[below] = values[:, 0].clone()
-            x = self._finish_block(x, self._without(values, off.in_layer(below)), below)
+            values = self._values(x, below, record)
+            x = self._finish_block(x, self._without(values, off.in_layer(below), below), below)
         return x
 
-    def _patches(self, pixels: Tensor) -> Tensor:
-        """Embedded patches and CLS token [n, T, W].
+    def _values(self, x: Tensor, layer: int, record: _Record | None = None) -> Tensor:
+        """What the heads put out [n, T, H d]; of the first token only where no other is read any more."""
+        alone = self._readout.first and layer == self._n_blocks - 1
+        values = self.layers[layer].values(x, alone)
+        if record is not None:
+            pool = layer == self._n_blocks
+            if pool:
+                record.last.append(x)
+            if layer in record.layers:
+                coordinates = self.layers[layer].account(values)
+                record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
+        return values
 
-        A linear map of each patch, not a convolution: on a GPU that would run in TF32 and cost three digits.
-        """
-        weight = self.visual.conv1.weight
-        high, wide = weight.shape[-2:]
-        n, channels = pixels.shape[:2]
-        rows, columns = pixels.shape[2] // high, pixels.shape[3] // wide
-        grid = pixels[:, :, : rows * high, : columns * wide].reshape(n, channels, rows, high, columns, wide)
-        patches = grid.permute(0, 2, 4, 1, 3, 5).reshape(n, rows * columns, channels * high * wide)
-        x = F.linear(patches, weight.flatten(1)).float()
-        cls = self.visual.class_embedding.expand(n, 1, -1)
-        x = torch.cat([cls, x], dim=1) + self.visual.positional_embedding
-        return x if isinstance(self.visual.ln_pre, nn.Identity) else _layer_norm(x, self.visual.ln_pre)
-
-    def _values(self, x: Tensor, layer: int) -> Tensor:
-        """Attention-weighted values of every token and head, side by side: [n, T, W]."""
-        block = self._blocks[layer]
-        n, tokens, width = x.shape
-        qkv = F.linear(_layer_norm(x, block.ln_1), block.attn.in_proj_weight, block.attn.in_proj_bias)
-        q, k, v = qkv.reshape(n, tokens, 3, self.n_heads, self.head_dim).permute(2, 0, 3, 1, 4)
-        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, tokens, width)
-
-    def _cls_values(self, x: Tensor, layer: int) -> Tensor:
-        """The same for the CLS query only: [n, W].
-
-        With one query the key and value projections move to its side, `q . (K x) = (K' q) . x` and
-        `sum a (V x) = V (sum a x)`, so no key or value of another token is ever formed. Attention sums to
-        one, so the value bias is added once.
-        """
-        attn, x = self._blocks[layer].attn, _layer_norm(x, self._blocks[layer].ln_1)
-        attention = self._cls_attention(x, layer)
-        w_v = attn.in_proj_weight.chunk(3)[2].reshape(self.n_heads, self.head_dim, -1)
-        values = torch.einsum("nhw,hdw->nhd", attention.to(x.dtype) @ x, w_v)
-        cls: Tensor = values.reshape(len(x), -1) + attn.in_proj_bias.chunk(3)[2]
-        return cls
-
-    def _cls_attention(self, x: Tensor, layer: int) -> Tensor:
-        """Attention [n, H, T] of the CLS query over normed tokens [n, T, W].
-
-        A key bias adds the same to every score and drops out.
-        """
-        attn, heads, d = self._blocks[layer].attn, self.n_heads, self.head_dim
-        w_q, w_k, _ = attn.in_proj_weight.chunk(3)
-        q = F.linear(x[:, 0], w_q, attn.in_proj_bias.chunk(3)[0]).reshape(len(x), heads, d) * d**-0.5
-        key_side = torch.einsum("nhd,hdw->nhw", q, w_k.reshape(heads, d, -1))
-        return torch.softmax(key_side @ x.transpose(1, 2), dim=-1)
-
-    def _without(self, values: Tensor, off: tuple[int, ...]) -> Tensor:
+    def _without(self, values: Tensor, off: tuple[int, ...], layer: int) -> Tensor:
         if not off:
             return values
-        keep = torch.ones(self.n_heads, dtype=values.dtype, device=values.device)
+        keep = torch.ones(self.layers[layer].n_heads, dtype=values.dtype, device=values.device)
         keep[list(off)] = 0
-        return values * keep.repeat_interleave(self.head_dim)
+        return values * keep.repeat_interleave(self.layers[layer].head_dim)
 
     def _finish_block(self, x: Tensor, values: Tensor, layer: int) -> Tensor:
-        """The rest of a layer: output projection, residual, MLP, residual. x and values: [..., W]."""
-        x = x + self._attention_out(values, layer)
-        return x + self._mlp_out(x, layer)
-
-    def _attention_out(self, values: Tensor, layer: int) -> Tensor:
-        block = self._blocks[layer]
-        return _scaled(F.linear(values, block.attn.out_proj.weight, block.attn.out_proj.bias), block.ls_1)
-
-    def _mlp_out(self, x: Tensor, layer: int) -> Tensor:
-        block = self._blocks[layer]
-        mlp = block.mlp
-        hidden = mlp.gelu(F.linear(_layer_norm(x, block.ln_2), mlp.c_fc.weight, mlp.c_fc.bias))
-        return _scaled(F.linear(hidden, mlp.c_proj.weight, mlp.c_proj.bias), block.ls_2)
-
-    def _project(self, cls: Tensor) -> Tensor:
-        raw: Tensor = _layer_norm(cls, self.visual.ln_post) @ self.visual.proj
-        return raw
+        return self.layers[layer].finish(x, values)
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         if self._autocast is None:
@@ -287,113 +246,115 @@ class ImageTower:
     # -- contributions ---------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def embed_and_read(self, images: Tensor | Trunk, plans: Sequence[HeadSet] = ()) -> tuple[Tensor, Readout]:
-        """`embed`, and what reaches the CLS token: one pass for both, or two under autocast.
+    def embed_and_read(
+        self, images: Tensor | Trunk, plans: Sequence[HeadSet] = (), heads: HeadSet | None = None
+    ) -> tuple[Tensor, Readout]:
+        """`embed`, and what reaches the embedding: one pass for both, or two under autocast.
 
-        The read-out is always float32. Needs at least one image.
+        heads: those whose contributions will be asked for, all by default. The read-out is always float32.
+        Needs at least one image.
         """
-        record: dict[int, Tensor] = {}
+        layers = range(self.n_layers) if heads is None else {head.layer for head in heads}
+        record = _Record(layers)
         with torch.autocast(self.device.type, enabled=False):
             if self._autocast is None:
-                embedded = self._embed(images, [*plans, NOTHING_OFF], record)
+                embedded, norms = self._embed(images, [*plans, NOTHING_OFF], record)
             else:
-                embedded = torch.cat([self.embed(images, plans), self._embed(images, [NOTHING_OFF], record)])
-            cls = record.pop(self.n_layers)
-            variance, mean = torch.var_mean(cls, dim=-1, correction=0)
+                unit, norms = self._embed(images, [NOTHING_OFF], record)
+                embedded = torch.cat([self.embed(images, plans), unit])
+            (x,) = record.last
+            pool = self._readout.pool
             readout = Readout(
-                values=record,
-                cls=cls,
-                mean=mean,
-                std=(variance + self.visual.ln_post.eps).sqrt(),
-                norm=self._project(cls).norm(dim=-1),
+                values=record.values,
+                tokens=self._readout.gather(x),
+                route=self._readout.route(x) if self._n_blocks else None,
+                pool_route=None if pool is None else self._readout.pool_route(pool.finish(x, pool.values(x))),
+                norm=norms[-1],
                 unit=embedded[-1],
             )
         return embedded[:-1], readout
 
     @torch.no_grad()
     def basis(self, head: Head) -> Tensor:
-        """The directions a head can write to in the embedding space: [d + 3, D].
+        """The directions a head can write to in the embedding space: [r, D].
 
-        A head's contribution to the unit embedding is `coordinates @ basis`, exactly: d directions for its
-        values, then its share of the output projection's bias, of ln_post's mean and of ln_post's bias. These
-        shares are those of the reference study: the projection's bias over the H heads, the other two over
-        the 2 L + 1 terms of the residual stream and, within an attention layer's term, over its H heads.
+        A head's contribution to the unit embedding is `coordinates @ basis`, exactly: for each of the P
+        channels of the read-out d directions for its values and one for its share of the output projection's
+        bias (more in a block that norms what it writes), then its shares of what all parts have in common.
+        Where the last norm sees one vector (P = 1) these are that norm's mean and bias, shared as in the
+        reference study: over the 2 L + 1 terms of the residual stream and, within an attention layer's term,
+        over its H heads; r is then d + 3. Where r would exceed D, the basis is that of the space itself.
         """
-        layer = head.layer
-        if layer not in self._bases:  # two threads at once would compute the same tensor twice, no more
-            block, gamma, beta = self._blocks[layer], self.visual.ln_post.weight, self.visual.ln_post.bias
-            scale = gamma if isinstance(block.ls_1, nn.Identity) else gamma * block.ls_1.gamma
-            with torch.autocast(self.device.type, enabled=False):
-                written = (block.attn.out_proj.weight.T * scale) @ self.visual.proj  # [W, D]
-                share = self.n_heads * (2 * self.n_layers + 1)
-                shared = torch.stack(
-                    [
-                        (block.attn.out_proj.bias * scale) @ self.visual.proj / self.n_heads,
-                        -gamma @ self.visual.proj / share,
-                        beta @ self.visual.proj / share,
-                    ]
-                )
-            own = written.reshape(self.n_heads, self.head_dim, self.dim)
-            self._bases[layer] = torch.cat([own, shared.expand(self.n_heads, -1, -1)], dim=1)
-        return self._bases[layer][head.head]
+        basis = self._basis(head.layer)[head.head]
+        return basis if len(basis) < self.dim else torch.eye(self.dim, device=basis.device)
 
-    def coordinates(self, readout: Readout, heads: HeadSet) -> Tensor:
-        """Coordinates [n, heads, d + 3] of what the heads contribute, each in its own `basis`."""
-        d, scale = self.head_dim, 1 / (readout.std * readout.norm)
-        out = readout.cls.new_empty(len(scale), len(heads), d + 3)
-        for row, head in enumerate(heads):
-            own = readout.values[head.layer][:, head.head * d : (head.head + 1) * d]
-            out[:, row, :d] = own * scale[:, None]
-        out[..., d:] = torch.stack([scale, scale * readout.mean, 1 / readout.norm], dim=-1)[:, None]
-        return out
+    def rank(self, head: Head) -> int:
+        """How many directions the head's values can reach: the head dimension for each channel, at most D."""
+        way = self._way(head.layer)
+        return min(way.channels * self.layers[head.layer].head_dim, self.dim)
+
+    def _way(self, layer: int) -> Way:
+        pool_way = self._readout.pool_way
+        return self._readout.way if layer < self._n_blocks or pool_way is None else pool_way
+
+    def _basis(self, layer: int) -> Tensor:
+        """[H, r, D], as it is before it is exchanged for that of the space."""
+        if layer in self._bases:  # two threads at once would compute the same tensor twice, no more
+            return self._bases[layer]
+        way = self._way(layer)
+        with torch.autocast(self.device.type, enabled=False):
+            own, extra = self.layers[layer].directions()
+            n_heads, d, width = own.shape
+            vectors = torch.cat([own.reshape(-1, width), extra]).expand(way.channels, -1, -1)
+            written = way.through(vectors)  # [P, H d + e, D]
+            split = written[:, : n_heads * d].reshape(-1, n_heads, d, self.dim).transpose(0, 1)
+            others = written[:, n_heads * d :].expand(n_heads, -1, -1, -1)
+            basis = torch.cat([split, others], 2).flatten(1, 2)
+            if way.shared is not None:
+                basis = torch.cat([basis, (way.shared() / n_heads).expand(n_heads, -1, -1)], 1)
+        if way.channels == 1 or layer >= self.first_prunable_layer:  # with many channels they are large
+            self._bases[layer] = basis
+        return basis
+
+    @torch.no_grad()
+    def coordinates(self, readout: Readout, head: Head) -> Tensor:
+        """Coordinates [n, r] of what the head contributes, in its `basis`."""
+        basis = self._basis(head.layer)[head.head]
+        found = self._coordinates(readout, head)
+        return found if len(basis) < self.dim else found @ basis
+
+    def _coordinates(self, readout: Readout, head: Head) -> Tensor:
+        layer = self.layers[head.layer]
+        d, end = layer.head_dim, layer.head_dim * layer.n_heads
+        route = readout.route if head.layer < self._n_blocks else readout.pool_route
+        assert route is not None
+        values = readout.values[head.layer]
+        own = torch.cat([values[..., head.head * d : (head.head + 1) * d], values[..., end:]], -1)
+        return torch.cat([(route.weights @ own).flatten(1), route.shared], -1) / readout.norm[:, None]
 
     @torch.no_grad()
     def contributions(self, readout: Readout, heads: HeadSet | None = None) -> tuple[Tensor, Tensor]:
         """Direct effects [n, heads, D] of heads (default: all), and of all else [n, D].
 
-        Together they are the unit embedding.
+        Together they are the unit embedding. What a pool's heads contribute contains what the blocks' heads
+        passed through them, so where both are asked for, the rest takes that off once.
         """
         chosen = self.all_heads if heads is None else heads
-        coordinates = self.coordinates(readout, chosen)
-        direct = readout.cls.new_empty(len(readout.cls), len(chosen), self.dim)
+        direct = readout.unit.new_empty(len(readout.unit), len(chosen), self.dim)
         for row, head in enumerate(chosen):
-            direct[:, row] = coordinates[:, row] @ self.basis(head)
+            direct[:, row] = self._coordinates(readout, head) @ self._basis(head.layer)[head.head]
         if heads is not None:
             return direct, readout.unit - direct.sum(1)
+        if readout.route is None:
+            assert readout.pool_route is not None
+            return direct, readout.pool_route.constant / readout.norm[:, None]
         # Not the difference from the embedding: so that the sum of all parts can be checked against it.
-        rest = readout.cls
-        for layer, values in readout.values.items():
-            rest = rest - self._attention_out(values, layer)
-        gamma, beta = self.visual.ln_post.weight, self.visual.ln_post.bias
-        share = (self.n_layers + 1) / (2 * self.n_layers + 1)
-        rest = (rest - share * readout.mean[:, None]) / readout.std[:, None] * gamma + share * beta
-        return direct, rest @ self.visual.proj / readout.norm[:, None]
-
-
-def _layer_norm(x: Tensor, norm: Any) -> Tensor:
-    return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(x.dtype)
-
-
-def _scaled(x: Tensor, layer_scale: Any) -> Tensor:
-    return x if isinstance(layer_scale, nn.Identity) else x * layer_scale.gamma
-
-
-def _require_cls_readout(visual: Any) -> None:
-    from open_clip.transformer import ResidualAttentionBlock, VisionTransformer
-
-    reason = ""
-    if not isinstance(visual, VisionTransformer):
-        reason = "it is not a Vision Transformer of open_clip's own"
-    elif visual.attn_pool is not None:
-        reason = "it pools its tokens by attention"
-    elif visual.pool_type != "tok":
-        reason = f"its pooling is {visual.pool_type!r}"
-    elif not all(type(block) is ResidualAttentionBlock for block in visual.transformer.resblocks):
-        reason = "its attention blocks are custom ones"
-    elif visual.proj is None:
-        reason = "it has no projection into the space it shares with texts"
-    if reason:
-        raise InputError(
-            f"The image tower {type(visual).__name__} cannot be taken apart by head because {reason}; "
-            "what is needed is a Vision Transformer whose embedding is read from the CLS token."
-        )
+        tokens = readout.tokens
+        for number in range(self._n_blocks):
+            own, extra = self.layers[number].directions()
+            vectors = torch.cat([own.flatten(0, 1), extra * len(own)])
+            tokens = tokens - readout.values[number] @ vectors
+        passed = self._readout.way.through((readout.route.weights @ tokens).transpose(0, 1)).sum(0)
+        rest = (passed + readout.route.constant) / readout.norm[:, None]
+        in_pool = [row for row, head in enumerate(chosen) if head.layer == self._n_blocks]
+        return direct, rest - direct[:, in_pool].sum(1)

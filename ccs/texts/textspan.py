@@ -12,7 +12,8 @@ released code:
 Removing the direction from the texts alone gives the same choice, and the variance of x . t is t' C t, so the
 covariance C is all that is needed. The released code keeps 80 singular vectors whatever the model; above the
 head's true rank these are numerical noise and the later picks differ between machines. Here the rank is at
-most the head dimension by default and never more than the true rank.
+most what a head's values can reach by default, which is the head dimension unless the tower pools its tokens
+with several heads, and never more than the numerical rank: that of singular values above RELATIVE.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.moments import Moments
 
-_RELATIVE = 1e-6  # of the largest singular value: well above float32's noise, which is what is collected
+RELATIVE = 1e-6
+"""Of the largest singular value: what is below is float32's noise, in which contributions are collected."""
+
 _TIE = 1e-9  # scores closer than this, relatively, are equal: they differ by rounding only
 _EXHAUSTED = 1e-18  # of the first score: what remains of the texts is rounding
 
@@ -60,8 +63,8 @@ def textspan(
 
     moments: of at least two images. texts: the pool; a text that repeats another but for case and surrounding
     space is left out, which is logged. text_embeddings: [texts, D], unit length as `embed_texts` gives them.
-    rank: directions of the head kept in step 1, the head dimension by default; directions whose singular
-    value is below 1e-6 of the largest are never kept. heads: those wanted, all of `moments` by default.
+    rank: directions of the head kept in step 1, by default `moments.head_dim`; directions whose singular
+    value is below RELATIVE of the largest are never kept. heads: those wanted, all of `moments` by default.
 
     Texts that score the same are chosen in the order of the pool. Once k exceeds what the head varies in, the
     texts left score nothing: they follow in that order too, with share 0.
@@ -76,13 +79,12 @@ def textspan(
         raise InputError(f"{k} texts per head cannot be chosen from a pool of {len(kept)} different ones.")
     embeddings = np.asarray(text_embeddings, np.float64)[kept]
     rank = moments.head_dim if rank is None else rank
-    second = moments.products / moments.count
-    covariance = moments.covariance()
     spans = {}
     for row, head in enumerate(moments.heads):
         if head not in heads:
             continue
-        directions, variances, total = _subspace(moments.basis[row], second[row], covariance[row], rank)
+        second, covariance = moments.second(row), moments.covariance(row)
+        directions, variances, total = _subspace(moments.basis[row], second, covariance, rank)
         chosen = _greedy(embeddings @ directions, variances, k)
         spans[head] = tuple(
             Span(texts[kept[i]], float(explained / total) if total else 0.0, kept[i])
@@ -99,12 +101,12 @@ def _subspace(
     q, r = np.linalg.qr(basis.astype(np.float64).T)  # contributions are q @ (r @ coordinates)
     strength, vectors = np.linalg.eigh(r @ second @ r.T)
     strongest = max(float(strength[-1]), 0.0)
-    kept = vectors[:, -rank:][:, strength[-rank:] > _RELATIVE**2 * strongest]
+    kept = vectors[:, -rank:][:, strength[-rank:] > RELATIVE**2 * strongest]
     covariance = r @ covariance @ r.T
     variances, rotation = np.linalg.eigh(kept.T @ covariance @ kept)
-    variances[variances <= _RELATIVE**2 * strongest] = 0  # the mean alone reaches into these directions
+    variances[variances <= RELATIVE**2 * strongest] = 0  # the mean alone reaches into these directions
     total = float(np.trace(covariance))
-    return q @ kept @ rotation, variances, total if total > _RELATIVE**2 * strongest else 0.0
+    return q @ kept @ rotation, variances, total if total > RELATIVE**2 * strongest else 0.0
 
 
 def _greedy(texts: np.ndarray, variances: np.ndarray, k: int) -> list[tuple[int, float]]:
@@ -145,7 +147,7 @@ def _check(
         raise InputError(f"At least one text per head is chosen, not {k}.")
     if rank is not None and rank < 1:
         raise InputError(f"The rank is at least 1, not {rank}.")
-    expected = (len(texts), moments.basis.shape[2])
+    expected = (len(texts), moments.basis[0].shape[1]) if len(moments.heads) else np.shape(embeddings)
     if np.shape(embeddings) != expected:
         raise InputError(f"The texts' embeddings must be {list(expected)}, not {list(np.shape(embeddings))}.")
     if not np.isfinite(embeddings).all():

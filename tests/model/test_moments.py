@@ -33,11 +33,11 @@ def full(model: Model, x: Tensor, heads: HeadSet) -> np.ndarray:
 
 def test_moments_are_those_of_the_full_matrix(tiny_model: Model, collected: Moments) -> None:
     matrix = full(tiny_model, pixels(40), tiny_model.heads)
-    basis = collected.basis.astype(np.float64)
+    basis = np.stack(collected.basis).astype(np.float64)
     assert collected.count == 40
     assert collected.heads == tiny_model.heads
     np.testing.assert_allclose(collected.mean(), matrix.mean(1), atol=1e-7)
-    second = np.einsum("hrd,hrs,hse->hde", basis, collected.products / 40, basis)
+    second = np.einsum("hrd,hrs,hse->hde", basis, np.stack(collected.products) / 40, basis)
     np.testing.assert_allclose(second, np.einsum("hnd,hne->hde", matrix, matrix) / 40, atol=1e-8)
     np.testing.assert_allclose(collected.variance(), matrix.var(1).sum(1), rtol=1e-5)
 
@@ -78,7 +78,8 @@ def test_the_state_does_not_grow_with_the_images(tiny_model: Model, collected: M
     more = ccs.collect_moments(tiny_model, (pixels(10, seed) for seed in range(8)))
     assert more.count == 80
     for name in ("total", "products", "basis"):
-        assert getattr(more, name).nbytes == getattr(collected, name).nbytes
+        sizes = [[one.shape for one in getattr(moments, name)] for moments in (more, collected)]
+        assert sizes[0] == sizes[1]
 
 
 def test_what_is_saved_is_what_is_loaded(collected: Moments, tmp_path: Path) -> None:

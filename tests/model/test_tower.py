@@ -34,6 +34,8 @@ TYPES: dict[str, dict[str, Any]] = {
     "uneven patches": {"image_size": 36, "patch_size": 8},
     "fixed positions": {"pos_embed_type": "sin_cos_2d"},
     "patch dropout": {"patch_dropout": 0.5},
+    "average of normed patches": {"pool_type": "avg"},
+    "average of patches": {"pool_type": "avg", "final_ln_after_pool": True},
 }
 
 
@@ -346,14 +348,13 @@ def test_real_architectures_are_exact(architecture: str) -> None:
 
 
 REFUSED: dict[str, Callable[[Any], None]] = {
-    "pools its tokens by attention": lambda visual: setattr(visual, "attn_pool", torch.nn.Identity()),
-    "pooling is 'avg'": lambda visual: setattr(visual, "pool_type", "avg"),
+    "pooling is 'none'": lambda visual: setattr(visual, "pool_type", "none"),
     "no projection": lambda visual: setattr(visual, "proj", None),
 }
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_a_tower_without_a_cls_readout_is_refused(tiny_model: Model, reason: str) -> None:
+def test_a_tower_with_another_read_out_is_refused(tiny_model: Model, reason: str) -> None:
     visual = copy.deepcopy(tiny_model.clip.visual)
     REFUSED[reason](visual)
     with pytest.raises(InputError, match=reason):
@@ -361,7 +362,9 @@ def test_a_tower_without_a_cls_readout_is_refused(tiny_model: Model, reason: str
 
 
 def test_other_modules_and_custom_blocks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="Linear cannot be taken apart by head because it is not a Vision"):
+    with pytest.raises(
+        InputError, match="Linear cannot be taken apart by head because it is built of no layers"
+    ):
         ImageTower(torch.nn.Linear(2, 2))
     with pytest.raises(InputError, match="custom ones"):
         ccs.load(str(write_tiny_model(tmp_path, qk_norm=True)))

@@ -1,4 +1,4 @@
-"""A head's attention, of its CLS query over the patches, as an overlay on the image."""
+"""A head's attention over the patches, of the query that is read, as an overlay on the image."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ def seen(model: Model, image: Image.Image) -> Image.Image:
 
 
 def patches(model: Model, attention: np.ndarray) -> np.ndarray:
-    """The attention of one image [tokens], CLS first, as the grid of its patches [rows, columns]."""
+    """The attention of one image [tokens] as the grid of its patches [rows, columns]."""
     height, width = model.tower.image_size
-    columns = round((len(attention[1:]) * width / height) ** 0.5)
-    return attention[1:].reshape(-1, columns)
+    to_patches = attention[model.tower.prefix :]
+    columns = round((len(to_patches) * width / height) ** 0.5)
+    return to_patches.reshape(-1, columns)
 
 
 def overlay(model: Model, image: Image.Image, attention: np.ndarray, side: int = 192) -> Image.Image:
     """The image (as `seen` gives it) with the patches that get attention lit and the others dimmed.
 
-    attention: [tokens], CLS first. Brightness runs from the least to the most attended patch.
+    attention: [tokens]. Brightness runs from the least to the most attended patch.
     """
     levels = patches(model, attention)
     spread = float(levels.max() - levels.min())

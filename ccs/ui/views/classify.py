@@ -96,7 +96,7 @@ def look(session: Session, model: Model) -> Look | None:
         after = None if state.head in off else looks(session, model, layer, off)[:, number]
         return Look(words, looks(session, model, layer, HeadSet())[:, number], after)
     layer = model.n_layers - 1
-    on = [n for n in range(model.n_heads) if n not in off.in_layer(layer)]
+    on = [n for n in range(model.tower.layers[layer].n_heads) if n not in off.in_layer(layer)]
     return Look(
         "the last layer looks",
         looks(session, model, layer, HeadSet()).mean(axis=1),

@@ -1,0 +1,29 @@
+"""The families of image towers that can be taken apart, told by what they are built of.
+
+Each family is a function from open_clip's module to `Parts`, or None for a module that is none of its own.
+A module of no family, and one of a family with a part that is not known, is refused with what was met.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccs.errors import InputError
+from ccs.model.towers import eva, openclip, resnet, timm_vit
+from ccs.model.towers.parts import Parts, Unknown
+
+FAMILIES = (openclip.take_apart, timm_vit.take_apart, eva.take_apart, resnet.take_apart)
+
+
+def take_apart(visual: Any) -> Parts:
+    """The parts of a tower. Raises InputError for one that cannot be taken apart by head, with the reason."""
+    inner = getattr(visual, "trunk", visual)
+    try:
+        for family in FAMILIES:
+            if (parts := family(visual)) is not None:
+                return parts
+        raise Unknown("it is built of no layers of attention heads that are known here")
+    except Unknown as reason:
+        raise InputError(
+            f"The image tower {type(inner).__name__} cannot be taken apart by head because {reason}."
+        ) from None

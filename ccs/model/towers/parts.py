@@ -1,0 +1,292 @@
+"""What every image tower is made of, whatever its family: layers of heads, and a read-out of the tokens.
+
+Parts hold a model's modules and read their weights when they run, so a weight that changes is seen. Shapes: n
+images, T tokens, W width, H heads of dimension d in a layer, D embedding dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Module = Any
+Map = Callable[[Tensor], Tensor]
+Affine = tuple[Tensor, Tensor | None]
+"""Weight [out, in] and bias [out] of a linear map."""
+
+
+class Layer(Protocol):
+    """A layer of heads. `projection`: the linear module that takes their outputs, side by side."""
+
+    @property
+    def n_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def projection(self) -> Module: ...
+
+    def values(self, x: Tensor, first: bool = False) -> Tensor:
+        """What the heads put before the output projection [n, T, H d]; of the first token alone [n, 1, H d]."""
+
+    def attention(self, x: Tensor, first: bool) -> Tensor:
+        """Attention [n, H, T] of the first token's query, or the mean over all queries."""
+
+    def finish(self, x: Tensor, values: Tensor) -> Tensor:
+        """The rest of the layer, from its input and its heads' values."""
+
+    def write(self, values: Tensor) -> Tensor:
+        """What the heads add to the residual stream."""
+
+    def account(self, values: Tensor) -> Tensor:
+        """`values` and further coordinates [n, T, H d + e] in which what the heads write is linear."""
+
+    def directions(self) -> tuple[Tensor, Tensor]:
+        """What these coordinates write: [H, d, W], and a head's share of the further ones, [e, W]."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A linear way from tokens to the embedding: `channels` sums of them, each through a map of its own.
+
+    through: the maps, [P, k, W] -> [P, k, D]. shared: directions [s, D] that every head has an equal part in
+    (see ImageTower.basis).
+    """
+
+    channels: int
+    through: Map
+    shared: Callable[[], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Route:
+    """What a `Way` is for one batch, with all that is not linear held fixed.
+
+    weights: [n, P, T'] of the tokens in each sum. shared: [n, s], along the shared directions. constant:
+    [n, D], what no token wrote.
+    """
+
+    weights: Tensor
+    shared: Tensor
+    constant: Tensor
+
+
+class ReadOut(Protocol):
+    """How tokens become the embedding. `pool`: the layer of heads that gathers them, if there is one.
+
+    first: whether the last block is needed at its first token only. way: from the last block's tokens.
+    pool_way: from what the pool's heads gather.
+    """
+
+    @property
+    def pool(self) -> Layer | None: ...
+    @property
+    def first(self) -> bool: ...
+    @property
+    def way(self) -> Way: ...
+    @property
+    def pool_way(self) -> Way | None: ...
+
+    def project(self, x: Tensor) -> Tensor:
+        """The embedding [n, D], before it is made a unit vector, from tokens or from what the pool gathered."""
+
+    def gather(self, tokens: Tensor) -> Tensor:
+        """What `route` needs of each token's coordinates [n, T, .]: [n, T', .]."""
+
+    def route(self, x: Tensor) -> Route:
+        """`way` for these tokens of the last block [n, T, W]."""
+
+    def pool_route(self, x: Tensor) -> Route:
+        """`pool_way` for what the pool's heads gathered [n, 1, W]."""
+
+
+class Unknown(Exception):
+    """A part of a tower is not known here; says which, as the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A tower. stem: pixels [n, 3, s, s] -> tokens [n, T, W]. prefix: tokens before those of the patches."""
+
+    stem: Map
+    blocks: Sequence[Layer]
+    readout: ReadOut
+    width: int
+    dim: int
+    tokens: int
+    prefix: int
+    image_size: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Self-attention of a layer. projections: of queries, keys and values, apart or as one.
+
+    inner: a norm on the heads' outputs. rotate: rotary positions, of queries and keys [n, H, T, d]. bias: is
+    added to the scores, [1, H, T, T].
+    """
+
+    n_heads: int
+    head_dim: int
+    projections: Callable[[], Sequence[Affine]]
+    inner: Map | None = None
+    rotate: Map | None = None
+    bias: Callable[[], Tensor] | None = None
+
+    def values(self, x: Tensor) -> Tensor:
+        """Of every token and head, from normed tokens: [n, T, H d]."""
+        q, k, v = self._qkv(x)
+        mask = None if self.bias is None else self.bias()
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self._inner(out.transpose(1, 2).flatten(2))
+
+    def mean_attention(self, x: Tensor) -> Tensor:
+        """Mean over the queries: [n, H, T]."""
+        q, k, _ = self._qkv(x)
+        scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
+        return torch.softmax(scores if self.bias is None else scores + self.bias(), dim=-1).mean(-2)
+
+    def first_values(self, x: Tensor) -> Tensor:
+        """Of the first token's query only: [n, 1, H d]."""
+        return self._inner(weighted_values(self.first_attention(x), x, self._apart()[2]))
+
+    def first_attention(self, x: Tensor) -> Tensor:
+        """Of the first token's query: [n, H, T]."""
+        (w_q, b_q), (w_k, b_k), _ = self._apart()
+        q = by_head(F.linear(x[:, 0], w_q, b_q), self.n_heads) * self.head_dim**-0.5
+        if self.rotate is None:
+            scores = scores_of(q, x, w_k)
+        else:  # rotation stands between the query and the key projection; the first token is not rotated
+            k = self.rotate(self._heads(F.linear(x, w_k, b_k)))
+            scores = (q[:, :, None] @ k.transpose(-1, -2))[:, :, 0]
+        return torch.softmax(scores if self.bias is None else scores + self.bias()[:, :, 0], dim=-1)
+
+    def _qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        parts = [F.linear(x, *one) for one in self.projections()]
+        q, k, v = map(self._heads, parts[0].chunk(3, -1) if len(parts) == 1 else parts)
+        return (q, k, v) if self.rotate is None else (self.rotate(q), self.rotate(k), v)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return by_head(x, self.n_heads).transpose(1, 2)
+
+    def _apart(self) -> Sequence[Affine]:
+        parts = self.projections()
+        if len(parts) > 1:
+            return parts
+        weight, bias = parts[0]
+        biases = (None,) * 3 if bias is None else bias.chunk(3)
+        return list(zip(weight.chunk(3), biases, strict=True))
+
+    def _inner(self, values: Tensor) -> Tensor:
+        return values if self.inner is None else self.inner(values)
+
+
+def scores_of(q: Tensor, x: Tensor, w_k: Tensor) -> Tensor:
+    """Scores [n, H, T] of one query [n or 1, H, d] over tokens.
+
+    The key projection moves to the query's side, `q . (K x) = (K' q) . x`, so no key is ever formed; a key
+    bias adds the same to every score and drops out.
+    """
+    key_side = torch.einsum("nhd,hdw->nhw", q, rows_by_head(w_k, q.shape[1]))
+    return key_side @ x.transpose(1, 2)
+
+
+def weighted_values(attention: Tensor, x: Tensor, value: Affine) -> Tensor:
+    """Values [n, 1, H d] for attention [n, H, T] over tokens: `sum a (V x) = V (sum a x)`.
+
+    Attention sums to one, so the value bias is added once.
+    """
+    weight, bias = value
+    heads = attention.shape[1]
+    values = torch.einsum("nhw,hdw->nhd", attention.to(x.dtype) @ x, rows_by_head(weight, heads))
+    flat = values.flatten(1)[:, None]
+    return flat if bias is None else flat + bias
+
+
+@dataclass(frozen=True)
+class Block:
+    """A layer of a residual stream: `x + scale write(heads(norm x))`, then `x + mlp(x)`.
+
+    after: a norm on what the projection gives, for blocks that norm there and not before. mlp: all that
+    follows, from the stream to what is added to it.
+    """
+
+    heads: Attention
+    norm: Map
+    projection: Module
+    mlp: Map
+    scale: Callable[[], Tensor | None]
+    after: Module | None = None
+
+    @property
+    def n_heads(self) -> int:
+        return self.heads.n_heads
+
+    @property
+    def head_dim(self) -> int:
+        return self.heads.head_dim
+
+    def values(self, x: Tensor, first: bool = False) -> Tensor:
+        x = self.norm(x)
+        return self.heads.first_values(x) if first else self.heads.values(x)
+
+    def attention(self, x: Tensor, first: bool) -> Tensor:
+        x = self.norm(x)
+        return self.heads.first_attention(x) if first else self.heads.mean_attention(x)
+
+    def finish(self, x: Tensor, values: Tensor) -> Tensor:
+        x = x[:, : values.shape[1]] + self.write(values)
+        return x + self.mlp(x)
+
+    def write(self, values: Tensor) -> Tensor:
+        out = F.linear(values, self.projection.weight, self.projection.bias)
+        out = out if self.after is None else layer_norm(out, self.after)
+        scale = self.scale()
+        return out if scale is None else out * scale
+
+    def account(self, values: Tensor) -> Tensor:
+        ones = torch.ones_like(values[..., :1])
+        if self.after is None:
+            return torch.cat([values, ones], -1)
+        mean, std = spread(F.linear(values, self.projection.weight, self.projection.bias), self.after)
+        return torch.cat([values / std, 1 / std, mean / std, ones], -1)
+
+    def directions(self) -> tuple[Tensor, Tensor]:
+        weight, bias = self.projection.weight, self.projection.bias
+        extra = (weight.new_zeros(1, len(weight)) if bias is None else bias[None]) / self.n_heads
+        own = weight.T
+        if self.after is not None:
+            gamma, beta = self.after.weight, self.after.bias / self.n_heads
+            own = own * gamma
+            extra = torch.stack([extra[0] * gamma, -gamma / self.n_heads, beta])
+        if (scale := self.scale()) is not None:
+            own, extra = own * scale, extra * scale
+        return rows_by_head(own, self.n_heads), extra
+
+
+def by_head(x: Tensor, n_heads: int) -> Tensor:
+    """The last axis as heads: [..., H d] -> [..., H, d]."""
+    return x.reshape(*x.shape[:-1], n_heads, -1)
+
+
+def rows_by_head(x: Tensor, n_heads: int) -> Tensor:
+    """The first axis as heads: [H d, W] -> [H, d, W]."""
+    return x.reshape(n_heads, -1, x.shape[-1])
+
+
+def layer_norm(x: Tensor, norm: Module) -> Tensor:
+    return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(x.dtype)
+
+
+def spread(x: Tensor, norm: Module) -> tuple[Tensor, Tensor]:
+    """Mean and deviation [..., 1] that the norm takes out of x."""
+    variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+    return mean, (variance + norm.eps).sqrt()
+
+
+def centered(x: Tensor) -> Tensor:
+    return x - x.mean(-1, keepdim=True)

@@ -1,0 +1,235 @@
+"""How the tokens of the last block become the embedding; for each way, what is linear in it.
+
+With the norms' means and deviations and the weights of attention held fixed each is linear in the tokens:
+
+- `OneNorm`: one token, or the mean of the patches, is normed. What each part writes is divided by that norm's
+  deviation; its mean and its bias are shared out as the reference study does (ImageTower.basis).
+- `NormedMean`: tokens are normed one by one, then averaged. Each token's deviation divides what was written
+  to it. Of each part its own mean is subtracted, so nothing is left to share out.
+- `AttentionPool`: normed tokens are gathered by heads of the pool's own, with weights that are held fixed, and
+  pass each head's values and the output projection. The MLP after it, if any, belongs to no head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ccs.model.towers.parts import (
+    Affine,
+    Map,
+    Module,
+    Route,
+    Way,
+    centered,
+    layer_norm,
+    rows_by_head,
+    scores_of,
+    spread,
+    weighted_values,
+)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The last linear map; none where `matrix` gives None. matrix: [W, D]."""
+
+    matrix: Callable[[], Tensor | None]
+    bias: Callable[[], Tensor | None] = lambda: None
+
+    def through(self, x: Tensor) -> Tensor:
+        """The map without its bias."""
+        matrix = self.matrix()
+        return x if matrix is None else x @ matrix
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out, bias = self.through(x), self.bias()
+        return out if bias is None else out + bias
+
+    def dim(self, width: int) -> int:
+        """The embedding dimension D."""
+        matrix = self.matrix()
+        return width if matrix is None else int(matrix.shape[1])
+
+    def constant(self, like: Tensor) -> Tensor:
+        """Its bias, or zeros, for each of n rows [n, W]: [n, D]."""
+        return self(torch.zeros_like(like))
+
+
+@dataclass(frozen=True)
+class OneNorm:
+    """The first token, or the mean of all after the prefix, then a norm, then a linear map."""
+
+    norm: Module
+    linear: Linear
+    layers: int
+    prefix: int | None = None
+    pool = None
+    pool_way = None
+
+    @property
+    def first(self) -> bool:
+        return self.prefix is None
+
+    def gather(self, tokens: Tensor) -> Tensor:
+        return tokens[:, :1] if self.prefix is None else tokens[:, self.prefix :].mean(1, keepdim=True)
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.linear(layer_norm(self.gather(x)[:, 0], self.norm))
+
+    @property
+    def way(self) -> Way:
+        return Way(1, self._through, lambda: self._directions() / (2 * self.layers + 1))
+
+    def route(self, x: Tensor) -> Route:
+        mean, std = spread(self.gather(x)[:, 0], self.norm)
+        shared = torch.cat([mean / std, torch.ones_like(mean)], -1)
+        rest = (self.layers + 1) / (2 * self.layers + 1) * shared @ self._directions()
+        return Route(1 / std[:, None], shared, rest + self.linear.constant(x[:, 0]))
+
+    def _through(self, vectors: Tensor) -> Tensor:
+        return self.linear.through(vectors * self.norm.weight)
+
+    def _directions(self) -> Tensor:
+        return self.linear.through(torch.stack([-self.norm.weight, self.norm.bias]))
+
+    def pool_route(self, x: Tensor) -> Route:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class NormedMean:
+    """The mean of all normed tokens after the prefix, then a linear map."""
+
+    norm: Module
+    linear: Linear
+    prefix: int
+    pool = None
+    pool_way = None
+    first = False
+
+    def gather(self, tokens: Tensor) -> Tensor:
+        return tokens[:, self.prefix :]
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.linear(layer_norm(self.gather(x), self.norm).mean(1))
+
+    @property
+    def way(self) -> Way:
+        return Way(1, lambda vectors: self.linear.through(centered(vectors) * self.norm.weight))
+
+    def route(self, x: Tensor) -> Route:
+        std = spread(self.gather(x), self.norm)[1]
+        weights = (1 / std / std.shape[1]).transpose(1, 2)
+        constant = self.linear(self.norm.bias.expand(len(x), -1))
+        return Route(weights, constant[:, :0], constant)
+
+    def pool_route(self, x: Tensor) -> Route:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The heads of a pool: one query each, given by `query` [n or 1, H, d] before it is scaled."""
+
+    n_heads: int
+    head_dim: int
+    norm: Map
+    query: Map
+    key: Callable[[], Affine]
+    value: Callable[[], Affine]
+    projection: Module
+
+    def values(self, x: Tensor, first: bool = False) -> Tensor:
+        return weighted_values(self.attention(x), self.norm(x), self.value())
+
+    def attention(self, x: Tensor, first: bool = True) -> Tensor:
+        x = self.norm(x)
+        return torch.softmax(scores_of(self.query(x) * self.head_dim**-0.5, x, self.key()[0]), dim=-1)
+
+    def finish(self, x: Tensor, values: Tensor) -> Tensor:
+        return self.write(values)
+
+    def write(self, values: Tensor) -> Tensor:
+        return F.linear(values, self.projection.weight, self.projection.bias)
+
+    def account(self, values: Tensor) -> Tensor:
+        return torch.cat([values, torch.ones_like(values[..., :1])], -1)
+
+    def directions(self) -> tuple[Tensor, Tensor]:
+        weight, bias = self.projection.weight, self.projection.bias
+        return rows_by_head(weight.T, self.n_heads), bias[None] / self.n_heads
+
+
+@dataclass(frozen=True)
+class AttentionPool:
+    """A pool's heads, then an MLP (SigLIP, PE) or a norm (CoCa) or nothing (ResNet), then a linear map.
+
+    before: the norm of the tokens. mlp: from what the pool gathered to what is added to it. after: the norm.
+    """
+
+    pool: Pool
+    linear: Linear
+    before: Module | None = None
+    mlp: Map | None = None
+    after: Module | None = None
+    first = False
+
+    def gather(self, tokens: Tensor) -> Tensor:
+        return tokens
+
+    def project(self, x: Tensor) -> Tensor:
+        state = x[:, 0]
+        if self.mlp is not None:
+            state = state + self.mlp(state)
+        return self.linear(state if self.after is None else layer_norm(state, self.after))
+
+    @property
+    def way(self) -> Way:
+        return Way(self.pool.n_heads, self._through)
+
+    @property
+    def pool_way(self) -> Way:
+        return Way(1, self._after)
+
+    def pool_route(self, x: Tensor) -> Route:
+        constant = self._constant(x)
+        return Route(self._scale(x)[:, None], constant[:, :0], constant)
+
+    def route(self, x: Tensor) -> Route:
+        assert self.before is not None
+        attention, state = self.pool.attention(x), self.pool.finish(x, self.pool.values(x))
+        scale = self._scale(state)
+        weights = attention / spread(x, self.before)[1].transpose(1, 2) * scale[:, None]
+        projection = self.pool.projection
+        passed = F.linear(F.linear(self.before.bias, *self.pool.value()), projection.weight, projection.bias)
+        constant = self._constant(state) + scale * self._after(passed)
+        return Route(weights, constant[:, :0], constant)
+
+    def _scale(self, state: Tensor) -> Tensor:
+        """One over the deviation of the norm after the pool: [n, 1]."""
+        return (
+            torch.ones_like(state[:, 0, :1]) if self.after is None else 1 / spread(state, self.after)[1][:, 0]
+        )
+
+    def _after(self, state: Tensor) -> Tensor:
+        """The linear part of what follows the pool, without biases and without `_scale`."""
+        return self.linear.through(state if self.after is None else centered(state) * self.after.weight)
+
+    def _through(self, vectors: Tensor) -> Tensor:
+        assert self.before is not None
+        pool, normed = self.pool, centered(vectors) * self.before.weight
+        weight = rows_by_head(pool.value()[0], pool.n_heads)
+        own = rows_by_head(pool.projection.weight.T, pool.n_heads)
+        return self._after(normed @ weight.transpose(1, 2) @ own)
+
+    def _constant(self, state: Tensor) -> Tensor:
+        """What follows the pool adds this, whatever the pool's heads wrote: the MLP, and biases."""
+        constant = self.linear.constant(state[:, 0])
+        if self.mlp is not None:
+            constant = constant + self.linear.through(self.mlp(state[:, 0]))
+        return constant if self.after is None else constant + self.linear.through(self.after.bias)

@@ -1,0 +1,89 @@
+"""Every architecture of open_clip, shrunk: accepted and exact, or refused with the reason."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ccs import Head, HeadSet, InputError
+from ccs.model.tower import ImageTower
+from tests.support import shrunk
+
+TOLERANCE = 1e-5
+REFUSED = {"ConvNeXt": 11, "FastVit": 6, "SwinTransformer": 1}
+ARCHITECTURES = [
+    name
+    for name in open_clip.list_models()
+    if not name.startswith(("convnext", "swin", "MobileCLIP-S", "MobileCLIP2-S"))
+]
+
+
+def plain(visual: Any, x: Tensor) -> Tensor:
+    """open_clip's own forward pass; CoCa's tower gives tokens as well."""
+    with torch.no_grad():
+        out = visual(x)
+        return F.normalize(out[0] if isinstance(out, tuple) else out, dim=-1)
+
+
+def zeroed(visual: Any, off: HeadSet) -> Any:
+    """A copy of the tower with the heads' columns of the output projections at zero: slow and obvious."""
+    copied = copy.deepcopy(visual)
+    layers = ImageTower(copied).layers
+    for head in off:
+        layer, d = layers[head.layer], layers[head.layer].head_dim
+        layer.projection.weight.data[:, head.head * d : (head.head + 1) * d] = 0
+    return copied
+
+
+def sharpen(visual: Any) -> None:
+    """In-projections times three: scores times nine."""
+    for name, values in visual.named_parameters():
+        if any(part in name for part in ("in_proj_weight", "qkv.weight", "q_proj", "k_proj", "kv.weight")):
+            values.data *= 3
+
+
+@pytest.mark.parametrize("sharp", [False, True], ids=["", "sharp"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_accepted_architecture_is_exact(name: str, sharp: bool) -> None:
+    visual = shrunk.tower(name)
+    if sharp:
+        sharpen(visual)
+    tower = ImageTower(visual)
+    x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
+    off = HeadSet(list(tower.all_heads)[::3])
+    last = HeadSet([Head(tower.n_layers - 1, 0)])
+    found, readout = tower.embed_and_read(x, [off, last])
+    direct, rest = tower.contributions(readout)
+    expected = plain(visual, x)
+    np.testing.assert_allclose(readout.unit, expected, atol=TOLERANCE)
+    np.testing.assert_allclose(direct.sum(1) + rest, expected, atol=TOLERANCE)
+    for plan, embedded in zip((off, last), found, strict=True):
+        without = plain(zeroed(visual, plan), x)
+        np.testing.assert_allclose(embedded, without, atol=TOLERANCE)
+        assert (without - expected).abs().max() > 1e-4
+
+
+def test_all_of_open_clips_architectures_are_accepted_or_refused() -> None:
+    """A new version of open_clip shows up here: 126 of its 144 architectures can be taken apart."""
+    met: Counter[str] = Counter()
+    for name in open_clip.list_models():
+        with torch.device("meta"):
+            visual = shrunk.tower(name, shaken=False)
+        if name in ARCHITECTURES:
+            ImageTower(visual)
+            met["accepted"] += 1
+            continue
+        with pytest.raises(
+            InputError, match="built of no layers of attention heads that are known"
+        ) as caught:
+            ImageTower(visual)
+        met[str(caught.value).split()[3]] += 1
+    assert met == {"accepted": 126} | REFUSED
