@@ -75,8 +75,9 @@ This is {name} with {what}; layers and heads count from 0.
 
 ## What was done
 
-The columns of the attention's output projection that read a head's output were set to zero, so that the head adds nothing to the residual stream and later layers see that. The projection's bias,
-all other weights and the text tower are as they were. Nothing was trained.
+The columns of the attention's output projection that read a head's output were set to zero, so that the
+head adds nothing to the residual stream and later layers see that. The projection's bias, all other weights
+and the text tower are as they were. Nothing was trained.
 
 - Heads off: {off or "none"}
 - Weights it was made from: sha256 {model.weights_hash}

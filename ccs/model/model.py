@@ -194,7 +194,7 @@ class Model:
         return embedded[0] if single else embedded, parts
 
     def _by_layer(self, direct: np.ndarray) -> np.ndarray:
-        """Effects of all heads [n, heads, dim] as [n, L, H, dim]: a layer may have fewer heads than the widest."""
+        """Effects of all heads [n, heads, dim] as [n, L, H, dim]; layers may differ in number of heads."""
         heads = list(self.tower.all_heads)
         out = np.zeros((len(direct), self.n_layers, self.n_heads, self.dim), np.float32)
         out[:, [head.layer for head in heads], [head.head for head in heads]] = direct

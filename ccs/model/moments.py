@@ -2,8 +2,8 @@
 
 A head that is read at the CLS token writes to at most d + 3 directions of the embedding space (its d values,
 and its shares of a bias and of ln_post's mean and bias; see ImageTower.basis), so a (d + 3) x (d + 3) matrix
-per head holds everything that TEXTSPAN asks of the images x D matrix of its contributions. Through a pool of P
-heads it is P (d + 1) directions, but never more than D. Sums are float64 and add up: batches, processes and
+per head holds everything that TEXTSPAN asks of the images x D matrix of its contributions. Through a pool of
+P heads it is P (d + 1) directions, but never more than D. Sums are float64 and add up: batches, processes and
 machines merge by `+`.
 """
 

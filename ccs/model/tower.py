@@ -46,8 +46,8 @@ class Trunk:
 class Readout:
     """What reaches the embedding of each image when no head is off, in float32.
 
-    values: layer -> [n, T', H d + e], the coordinates of what each of its heads writes (see `Layer.account`) at
-    the tokens that are read. tokens: [n, T', W], these tokens after the last block. route, pool_route: how
+    values: layer -> [n, T', H d + e], the coordinates of what each of its heads writes (see `Layer.account`)
+    at the tokens that are read. tokens: [n, T', W], these tokens after the last block. route, pool_route: how
     they, and what the pool's heads gather, become the embedding. norm: [n], its length before it is made a
     unit vector. unit: [n, D], the unit embedding.
     """

@@ -1,4 +1,4 @@
-"""open_clip's own Vision Transformer: read out at the CLS token, as a mean of patches, or by a pool (CoCa)."""
+"""open_clip's own Vision Transformer: read out at the CLS token, as a mean, or by a pool (CoCa)."""
 
 from __future__ import annotations
 

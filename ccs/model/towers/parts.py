@@ -31,7 +31,7 @@ class Layer(Protocol):
     def projection(self) -> Module: ...
 
     def values(self, x: Tensor, first: bool = False) -> Tensor:
-        """What the heads put before the output projection [n, T, H d]; of the first token alone [n, 1, H d]."""
+        """What the heads put before the output projection [n, T, H d]; at the first token [n, 1, H d]."""
 
     def attention(self, x: Tensor, first: bool) -> Tensor:
         """Attention [n, H, T] of the first token's query, or the mean over all queries."""
@@ -92,7 +92,7 @@ class ReadOut(Protocol):
     def pool_way(self) -> Way | None: ...
 
     def project(self, x: Tensor) -> Tensor:
-        """The embedding [n, D], before it is made a unit vector, from tokens or from what the pool gathered."""
+        """The embedding [n, D], not yet a unit vector, from tokens or from what the pool gathered."""
 
     def gather(self, tokens: Tensor) -> Tensor:
         """What `route` needs of each token's coordinates [n, T, .]: [n, T', .]."""

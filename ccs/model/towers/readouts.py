@@ -6,8 +6,8 @@ With the norms' means and deviations and the weights of attention held fixed eac
   deviation; its mean and its bias are shared out as the reference study does (ImageTower.basis).
 - `NormedMean`: tokens are normed one by one, then averaged. Each token's deviation divides what was written
   to it. Of each part its own mean is subtracted, so nothing is left to share out.
-- `AttentionPool`: normed tokens are gathered by heads of the pool's own, with weights that are held fixed, and
-  pass each head's values and the output projection. The MLP after it, if any, belongs to no head.
+- `AttentionPool`: normed tokens are gathered by heads of the pool's own, with weights that are held fixed,
+  and pass each head's values and the output projection. The MLP after it, if any, belongs to no head.
 """
 
 from __future__ import annotations
