@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ccs.errors import InputError
-from ccs.model.config import OPEN_CLIP_TOKENS
-from ccs.model.fetching import fetched, require_connection
-from ccs.model.sources import CONFIG_FILE, UNTRAINED, Source, no_weights
+from ccs.model.checkpoints import tokenizer as own
+from ccs.model.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE, renamed, shards
+from ccs.model.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
+from ccs.model.fetching import Place, require_connection
+from ccs.model.sources import UNTRAINED, Source, no_weights
 
 WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -23,10 +27,9 @@ def create(source: Source, device: torch.device) -> tuple[Any, Any]:
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            known = source.folder is None and not source.repository
-            clip, tokenizer = _known(source) if known else _built(source)
+            clip, tokenizer = _known(source) if source.place is None else _built(source, source.place)
         _require_finite(clip, source.name)
-        if not known:
+        if source.place is not None:
             _require_finite_outputs(clip.eval(), tokenizer)
     except InputError:
         raise
@@ -60,8 +63,8 @@ def _known(source: Source) -> tuple[Any, Any]:
     return clip, open_clip.get_tokenizer(source.open_clip_name)
 
 
-def _built(source: Source) -> tuple[Any, Any]:
-    """A model made from a checked configuration and a safetensors file, and from nothing else there.
+def _built(source: Source, place: Place) -> tuple[Any, Any]:
+    """A model made from a checked configuration and safetensors files, and from nothing else there.
 
     open_clip's loader is not asked: it would read the configuration anew, take a pickle where there is no
     other file, and hand the tokenizer's keywords on to transformers.
@@ -69,6 +72,7 @@ def _built(source: Source) -> tuple[Any, Any]:
     import open_clip
     from open_clip.model import CLIP, CustomTextCLIP, set_model_preprocess_cfg
     from open_clip.transform import PreprocessCfg, merge_preprocess_dict
+    from safetensors.torch import load_file
 
     settings = {key: value for key, value in source.config.items() if key != "custom_text"}
     vision, text = dict(settings["vision_cfg"]), dict(settings["text_cfg"])
@@ -78,36 +82,51 @@ def _built(source: Source) -> tuple[Any, Any]:
         text["hf_model_pretrained"] = False
     settings |= {"vision_cfg": vision, "text_cfg": text}
     kind = CustomTextCLIP if source.config.get("custom_text") or text.get("hf_model_name") else CLIP
-    weights = _weights(source)
+    weights = _shards(place) if source.checkpoint else [_first(place, WEIGHTS_FILES)]
+    tokenizer = _own_tokenizer(place, text) if source.checkpoint else _tokenizer(text)
     with torch.device("meta"):  # shapes without memory
         wanted = sum(values.numel() for values in kind(**settings).state_dict().values())
-    held = _held(weights)
-    # Positions may be interpolated from fewer; otherwise the file holds what the configuration describes.
+    held = sum(map(_held, weights))
+    # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
     if wanted > 2 * held + 10**7:
-        raise ValueError(f"{CONFIG_FILE} describes {wanted:,} weights, {weights.name} holds {held:,}")
+        raise ValueError(f"{wanted:,} weights are described, {weights[0].name} holds {held:,}")
     clip = kind(**settings)
-    open_clip.load_checkpoint(clip, str(weights))
+    if source.checkpoint:
+        tensors = itertools.chain.from_iterable(load_file(file).items() for file in weights)
+        clip.load_state_dict(renamed(tensors))
+    else:
+        open_clip.load_checkpoint(clip, str(weights[0]))
     preprocess = merge_preprocess_dict(PreprocessCfg(), source.preprocess)
     set_model_preprocess_cfg(clip, preprocess | {"size": clip.visual.image_size})
-    tokenizer = _tokenizer(text)
     return clip, tokenizer
 
 
-def _weights(source: Source) -> Path:
-    """The safetensors file of a folder or repository; ValueError where there is only a pickle, or nothing."""
-    if source.repository:
-        return fetched(source.repository, WEIGHTS_FILES[0], MAX_WEIGHTS_BYTES)
-    assert source.folder is not None
-    for name in WEIGHTS_FILES:
-        if (file := source.folder / name).is_file():
+def _first(place: Place, names: Sequence[str]) -> Path:
+    """The first of these files that is there; ValueError where there is only a pickle, or nothing."""
+    for name in names:
+        if (file := place.file(name, MAX_WEIGHTS_BYTES)) is not None:
             return file
-    pickles = sorted(path.name for path in source.folder.iterdir() if path.suffix in PICKLES)
-    if pickles:
+    inside = [] if place.folder is None else place.folder.iterdir()
+    if pickles := sorted(path.name for path in inside if path.suffix in PICKLES):
         raise ValueError(
             f"{pickles[0]} is a pickle, which can run any program when it is read; "
             "convert it to safetensors where you trust it"
         )
-    raise ValueError(f"there is no {WEIGHTS_FILES[0]}")
+    raise ValueError(f"there is no {names[0]}")
+
+
+def _shards(place: Place) -> list[Path]:
+    """The safetensors files of a checkpoint: one, or those that its index names."""
+    index = place.read(INDEX_FILE, MAX_CONFIG_BYTES)
+    if index is None:
+        return [_first(place, (WEIGHTS_FILE,))]
+    files, left = [], MAX_WEIGHTS_BYTES
+    for name in shards(index):
+        if (file := place.file(name, left)) is None:
+            raise ValueError(f"there is no {name}")
+        files.append(file)
+        left -= file.stat().st_size
+    return files
 
 
 def _held(weights: Path) -> int:
@@ -122,16 +141,25 @@ def _tokenizer(text: dict[str, Any]) -> Any:
     """open_clip's own tokenizer, or one of the Hub's named in the allow-list, without any code of its own."""
     from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 
-    length = text.get("context_length", 77)
+    length, size = text.get("context_length", 77), text.get("vocab_size", OPEN_CLIP_TOKENS)
     if not (name := text.get("hf_tokenizer_name")):
+        if size < OPEN_CLIP_TOKENS and not text.get("hf_model_name"):
+            raise ValueError(f"vocab_size {size} is less than the tokenizer's {OPEN_CLIP_TOKENS}")
         return SimpleTokenizer(context_length=length)
     mode, keywords = text.get("tokenizer_mode"), text.get("tokenizer_kwargs") or {}
     tokenizer = HFTokenizer(
         name, context_length=length, tokenizer_mode=mode, trust_remote_code=False, **keywords
     )
-    if not text.get("hf_model_name") and len(tokenizer.tokenizer) > text.get("vocab_size", OPEN_CLIP_TOKENS):
+    if not text.get("hf_model_name") and len(tokenizer.tokenizer) > size:
         raise ValueError(f"its tokenizer knows {len(tokenizer.tokenizer):,} tokens, more than its vocab_size")
     return tokenizer
+
+
+def _own_tokenizer(place: Place, text: dict[str, Any]) -> own.Tokenizer:
+    """The tokenizer whose files lie beside a checkpoint's weights."""
+    read = ((name, place.read(name, own.MAX_BYTES)) for name in own.TOKENIZER_FILES)
+    files = {name: content for name, content in read if content is not None}
+    return own.Tokenizer(files, text["context_length"], text["vocab_size"])
 
 
 def _require_finite_outputs(clip: Any, tokenizer: Any) -> None:

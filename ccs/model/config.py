@@ -143,12 +143,12 @@ class _Text(_Tower):
             return self
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
-        if not self.hf_tokenizer_name and self.vocab_size < OPEN_CLIP_TOKENS:
-            raise ValueError(f"vocab_size {self.vocab_size} is less than the tokenizer's {OPEN_CLIP_TOKENS}")
         return self
 
 
-class _Model(_Checked):
+class ModelConfig(_Checked):
+    """What open_clip makes a model from."""
+
     embed_dim: Width
     vision_cfg: _Vision
     text_cfg: _Text
@@ -172,7 +172,7 @@ class _Preprocess(_Checked):
 class _File(BaseModel):
     """open_clip_config.json; what stands beside these two is never read."""
 
-    model_cfg: _Model
+    model_cfg: ModelConfig
     preprocess_cfg: _Preprocess = _Preprocess()
 
 
@@ -182,19 +182,15 @@ def read_config(text: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any]]
     text: the content of an open_clip_config.json; name: what errors call it. Raises InputError for whatever
     is not JSON, not known, or out of range.
     """
-    if len(text) > MAX_CONFIG_BYTES:
-        raise InputError(f"{name} is larger than a configuration is: {len(text):,} bytes.")
     try:
         found = _File.model_validate_json(text)
     except ValidationError as error:
-        raise InputError(
-            f"{name} is not an open_clip configuration that can be used: {_why(error)}"
-        ) from None
+        raise InputError(f"{name} is not an open_clip configuration that can be used: {why(error)}") from None
     model = found.model_cfg.model_dump(mode="json", exclude_unset=True)
     return model, found.preprocess_cfg.model_dump(mode="json", exclude_none=True)
 
 
-def _why(error: ValidationError) -> str:
+def why(error: ValidationError) -> str:
     """One sentence on the first thing that is wrong."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("constrained", "tuple")))

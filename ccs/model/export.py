@@ -37,7 +37,7 @@ def export(model: Model, off: HeadSet, folder: str | Path, measured: Sequence[st
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is already there; name a new folder to export to.")
-    if model.config["text_cfg"].get("hf_tokenizer_name"):
+    if not model.has_open_clips_tokenizer:
         raise InputError(
             f"{model.name} has a tokenizer of its own, which a folder for open_clip cannot hold."
         )

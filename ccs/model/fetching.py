@@ -1,31 +1,59 @@
-"""Files of a repository on the Hub: from its client's cache, or fetched now once their size is known."""
+"""Where the files of a model lie: a folder, or a repository on the Hub; no file is read beyond a limit."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 
-def fetched(repository: str, file: str, limit: int) -> Path:
-    """A file of a repository on the Hub, from the cache or fetched now unless it is larger than `limit`.
+@dataclass(frozen=True)
+class Place:
+    """A folder of this machine, or else a repository on the Hub."""
 
-    Raises whatever the Hub's client raises, and ValueError for a file that is too large.
-    """
-    import huggingface_hub
+    folder: Path | None = None
+    repository: str = ""
 
-    if not cached(repository, file):
-        address = huggingface_hub.hf_hub_url(repository, file, endpoint=endpoint())
-        size = huggingface_hub.get_hf_file_metadata(address, endpoint=endpoint()).size
-        if size is None or size > limit:
-            raise ValueError(f"{file} has {size} bytes; at most {limit} are fetched")
-    return Path(huggingface_hub.hf_hub_download(repository, file, endpoint=endpoint()))
+    def file(self, name: str, limit: int) -> Path | None:
+        """A file of at most `limit` bytes; None where there is none of that name.
+
+        Raises ValueError for a larger one, and whatever the Hub's client raises.
+        """
+        if self.folder is not None:
+            path = self.folder / name
+            if not path.exists():
+                return None
+            if not path.is_file():
+                raise ValueError(f"{name} is no file")
+            _require_size(name, path.stat().st_size, limit)
+            return path
+        return self._fetched(name, limit)
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """The content of a file of at most `limit` bytes; None where there is none of that name."""
+        path = self.file(name, limit)
+        return None if path is None else path.read_bytes()
+
+    def _fetched(self, name: str, limit: int) -> Path | None:
+        import huggingface_hub
+        from huggingface_hub.errors import RemoteEntryNotFoundError
+
+        found = huggingface_hub.try_to_load_from_cache(self.repository, name)
+        if isinstance(found, str):
+            return Path(found)
+        if found is not None:  # the cache knows that there is none
+            return None
+        try:
+            about = huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint(), dry_run=True)
+        except RemoteEntryNotFoundError:
+            return None
+        _require_size(name, about.file_size, limit)
+        return Path(huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint()))
 
 
-def cached(repository: str, file: str) -> bool:
-    """True where the file is on this machine already."""
-    import huggingface_hub
-
-    return isinstance(huggingface_hub.try_to_load_from_cache(repository, file), str)
+def _require_size(name: str, size: int | None, limit: int) -> None:
+    if size is None or size > limit:
+        raise ValueError(f"{name} has {size} bytes; at most {limit} are read")
 
 
 def require_connection(repository: str, *files: str) -> None:
@@ -35,7 +63,7 @@ def require_connection(repository: str, *files: str) -> None:
     """
     import huggingface_hub
 
-    if not any(cached(repository, file) for file in files):
+    if not any(isinstance(huggingface_hub.try_to_load_from_cache(repository, file), str) for file in files):
         huggingface_hub.get_session().head(endpoint(), timeout=5)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.building import create
+from ccs.model.checkpoints.preprocessing import cropping
 from ccs.model.sources import Source, find, require_known_tower, usable_device
 from ccs.model.sources import embedded as embedded
 from ccs.model.tower import ImageTower, Trunk
@@ -45,8 +46,9 @@ def load(name: str, *, device: str = "cpu", precision: str = "fp32") -> Model:
     """Load a model.
 
     name: an embedded model ("organism"), open_clip's name and tag ("ViT-B-32/openai"), a folder with
-    open_clip_config.json and weights, or a repository of that format on the Hub ("hf-hub:org/name"). The tag
-    "random" gives an architecture with untrained weights from a fixed seed, for timing and for tests.
+    open_clip_config.json and weights or a Hugging Face checkpoint (CLIPModel), or a repository on the Hub
+    that holds one of the two ("hf-hub:org/name"). The tag "random" gives an architecture with untrained
+    weights from a fixed seed, for timing and for tests.
     precision: "fp32", or "bf16"/"fp16" to embed images under autocast; contributions and texts stay fp32.
 
     Raises InputError for an unknown name (with close matches), an image tower of no known family, an
@@ -82,6 +84,8 @@ class Model:
         self._transform: Callable[[Image.Image], Tensor] = image_transform_v2(
             PreprocessCfg(**self.preprocess_config), is_train=False
         )
+        if source.checkpoint:
+            self._transform = cropping(self._transform)
         self.heads = self.tower.heads
         self.n_layers, self.n_heads = self.tower.n_layers, self.tower.n_heads
         self.dim, self.head_dim = self.tower.dim, self.tower.head_dim
@@ -90,6 +94,12 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name}: {self.n_layers} layers of {self.n_heads} heads, {self.image_size} px>"
+
+    @property
+    def has_open_clips_tokenizer(self) -> bool:
+        """True where open_clip's own tokenizer gives this model's tokens."""
+        named = self.config["text_cfg"].get("hf_tokenizer_name")
+        return not named and getattr(self._tokenizer, "is_open_clips", True)
 
     @cached_property
     def weights_hash(self) -> str:

@@ -10,6 +10,7 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model import sources
 from ccs.model.building import WEIGHTS_FILES
+from ccs.model.checkpoints.weights import INDEX_FILE
 from ccs.model.fetching import endpoint
 from ccs.model.sources import HUB, UNTRAINED, Source
 
@@ -83,12 +84,13 @@ def look(name: str, *, anonymous: bool = False) -> Offer:
     elif anonymous and not sources.is_public(asked):
         raise InputError(sources.unknown(asked[:100]))
     source = sources.find(asked)
-    sources.refuse_without_cls_readout(source)
+    sources.require_known_tower(source)
     heads = heads_of(source)
-    if source.folder is not None:
-        size = sum(path.stat().st_size for path in _files(source.folder) if path.suffix == SAFE)
+    folder, repository = (source.place.folder, source.place.repository) if source.place else (None, "")
+    if folder is not None:
+        size = sum(path.stat().st_size for path in _files(folder) if path.suffix == SAFE)
         return Offer(source.name, size, True, "", heads)
-    if not (repository := source.repository or _registered_repository(source)):
+    if not (repository := repository or _registered_repository(source)):
         if source.tag == UNTRAINED:
             return Offer(source.name, 0, True, "", heads)
         raise InputError(f"The weights of {source.name} are not on the Hub, so their size is not known here.")
@@ -177,6 +179,8 @@ def _local(repository: str) -> int:
     for file in (*WEIGHTS_FILES, UNSAFE) if repository else ():
         if isinstance(path := huggingface_hub.try_to_load_from_cache(repository, file), str):
             return Path(path).stat().st_size
+    if isinstance(index := huggingface_hub.try_to_load_from_cache(repository, INDEX_FILE), str):
+        return sum(path.stat().st_size for path in Path(index).parent.glob(f"*{SAFE}"))
     return 0
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ccs.errors import InputError
+from ccs.model.checkpoints import config as checkpoint_config
+from ccs.model.checkpoints.preprocessing import read_preprocessing
 from ccs.model.config import MAX_CONFIG_BYTES, read_config
-from ccs.model.fetching import fetched, require_connection
+from ccs.model.fetching import Place, require_connection
 
 UNTRAINED = "random"
 """The tag of an architecture with untrained weights."""
@@ -28,7 +30,8 @@ class Source:
     """A model that has been found but not loaded.
 
     config: open_clip's configuration of it, checked unless open_clip's own. where: its weights' place, for
-    messages. folder, repository: the place itself; neither for a name of open_clip's registry.
+    messages. place: where its files lie, None for a name of open_clip's registry. checkpoint: True where
+    they are a Hugging Face checkpoint's.
     """
 
     name: str
@@ -39,8 +42,8 @@ class Source:
     quick_gelu: bool
     where: str
     preprocess: dict[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
-    repository: str = ""
+    place: Place | None = None
+    checkpoint: bool = False
 
 
 def embedded() -> tuple[str, ...]:
@@ -101,18 +104,7 @@ def _registered(name: str) -> Source | None:
 
 
 def _folder(path: Path, name: str) -> Source:
-    file = path / CONFIG_FILE
-    try:
-        with file.open("rb") as opened:
-            text = opened.read(MAX_CONFIG_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError(
-            f"The folder {path.name} is not an open_clip model: it has no {file.name}."
-        ) from None
-    except OSError as error:
-        raise InputError(f"{path.name}/{file.name} cannot be read: {error.strerror}.") from None
-    source = _from_config(name, f"{FOLDER}{path}", text, f"the folder {path.name}")
-    return replace(source, folder=path)
+    return _described(name, f"{FOLDER}{path}", f"the folder {path.name}", Place(folder=path))
 
 
 def repository_of(name: str) -> str:
@@ -125,22 +117,34 @@ def repository_of(name: str) -> str:
 
 def _hub(name: str) -> Source:
     repository = repository_of(name)
-    where = f"the Hub's {repository}"
+    return _described(name, name, f"the Hub's {repository}", Place(repository=repository))
+
+
+def _described(name: str, open_clip_name: str, where: str, place: Place) -> Source:
+    """A model by the configuration in its place: open_clip's, or else that of a Hugging Face checkpoint."""
     try:
-        require_connection(repository, CONFIG_FILE)
-        text = fetched(repository, CONFIG_FILE, MAX_CONFIG_BYTES).read_bytes()
+        if place.repository:
+            require_connection(place.repository, CONFIG_FILE, checkpoint_config.CONFIG_FILE)
+        if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
+            checkpoint = False
+            config, preprocess = read_config(text, f"{CONFIG_FILE} of {where}")
+        elif (text := place.read(checkpoint_config.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
+            checkpoint = True
+            config = checkpoint_config.read_config(text, f"{checkpoint_config.CONFIG_FILE} of {where}")
+            preprocess = read_preprocessing(place, config["vision_cfg"]["image_size"], where)
+        else:
+            raise InputError(f"There is no model in {where}: it has neither {CONFIG_FILE} nor config.json.")
+    except InputError:
+        raise
     except Exception as error:  # the Hub's client has dozens; all mean the same to the user
         raise InputError(no_weights(name, where, error)) from error
-    return replace(_from_config(name, name, text, where), repository=repository)
-
-
-def _from_config(name: str, open_clip_name: str, text: bytes, where: str) -> Source:
-    config, preprocess = read_config(text, f"{CONFIG_FILE} of {where}")
     vision = config["vision_cfg"]
     size = "x".join(str(vision.get(key, "?")) for key in ("layers", "width"))
     architecture = f"ViT {size}, patch {vision.get('patch_size', '?')}, {vision.get('image_size', '?')} px"
     quick_gelu = bool(config.get("quick_gelu", False))
-    return Source(name, architecture, "", open_clip_name, config, quick_gelu, where, preprocess)
+    return Source(
+        name, architecture, "", open_clip_name, config, quick_gelu, where, preprocess, place, checkpoint
+    )
 
 
 def require_known_tower(source: Source) -> None:

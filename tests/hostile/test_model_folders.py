@@ -99,17 +99,20 @@ def poison(value: float) -> Spoil:
 
 BILLION = 10**9
 SPOILT: dict[str, tuple[Spoil, str]] = {
-    "no config": (lambda folder: (folder / CONFIG).unlink(), "it has no open_clip_config.json"),
+    "no config": (
+        lambda folder: (folder / CONFIG).unlink(),
+        "neither open_clip_config.json nor config.json",
+    ),
     "config is a folder": (
         config_is_a_folder,
-        "cannot be read: Is a directory",
+        "open_clip_config.json is no file",
     ),
     "no json": (config_is(b"{"), "Invalid JSON"),
     "a list": (config_is(b"[]"), "is not an open_clip configuration"),
     "no bytes": (config_is(b""), "Invalid JSON"),
     "no text": (config_is(b"\xff\xfe\x00"), "Invalid JSON"),
     "deep": (config_is(b'{"model_cfg":' + b"[" * 100_000), "Invalid JSON"),
-    "large": (config_is(b" " * (2**20 + 1)), "larger than a configuration is"),
+    "large": (config_is(b" " * (2**20 + 1)), "open_clip_config.json has 1048577 bytes"),
     "no model_cfg": (config_is(b"{}"), "it has no 'model_cfg'"),
     "no vision_cfg": (says(model_cfg__vision_cfg=None), "it has no 'model_cfg.vision_cfg'"),
     "vision_cfg is text": (says(model_cfg__vision_cfg="ViT"), 'model_cfg.vision_cfg is "ViT"'),
@@ -127,7 +130,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "patches larger than the image": (vision(patch_size=64), "patches of 64 do not cut 32"),
     "sizes that allocate what is not there": (
         vision(layers=128, width=8192, head_width=64),
-        "weights, open_clip_model.safetensors holds",
+        "weights are described, open_clip_model.safetensors holds",
     ),
     "heads that do not divide": (vision(head_width=7), "width 32 is not a multiple of head_width 7"),
     "text heads that do not divide": (text(heads=3), "width 16 is not a multiple of 3 heads"),

@@ -301,7 +301,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(status, f"Access to dataset {name} is restricted.", "GatedRepo")
         path = unquote(file)
         if path not in files:
-            raise _Refused(404, "Entry not found", "EntryNotFound")
+            raise _Refused(404, "Entry not found", "EntryNotFound", {"X-Repo-Commit": sha})
         data, entry = files[path], _entry(path, files[path])
         etag = entry["lfs"]["oid"] if "lfs" in entry else entry["oid"]
         kinds = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Type": "application/octet-stream"}

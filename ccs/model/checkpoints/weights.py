@@ -1,0 +1,78 @@
+"""The weights of a Hugging Face checkpoint, in one file or several, under open_clip's names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated
+
+import torch
+from pydantic import Field, ValidationError
+from torch import Tensor
+
+from ccs.model.checkpoints.config import Read
+from ccs.model.config import why
+
+WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+MAX_SHARDS = 64
+
+
+class _Index(Read):
+    weight_map: dict[str, Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,90}\.safetensors$")]]
+
+
+def shards(index: bytes) -> list[str]:
+    """The names of the files that hold the weights, by an index; ValueError where it names anything else."""
+    try:
+        named = sorted(set(_Index.model_validate_json(index).weight_map.values()))
+    except ValidationError as error:
+        raise ValueError(f"{INDEX_FILE} cannot be used: {why(error)}") from None
+    if not 1 <= len(named) <= MAX_SHARDS:
+        raise ValueError(f"{INDEX_FILE} names {len(named)} files; 1 to {MAX_SHARDS} are read")
+    return named
+
+
+_RENAMED = (
+    ("vision_model.embeddings.class_embedding", "visual.class_embedding"),
+    ("vision_model.embeddings.patch_embedding.", "visual.conv1."),
+    ("vision_model.embeddings.position_embedding.weight", "visual.positional_embedding"),
+    ("vision_model.pre_layrnorm.", "visual.ln_pre."),
+    ("vision_model.post_layernorm.", "visual.ln_post."),
+    ("vision_model.encoder.layers.", "visual.transformer.resblocks."),
+    ("visual_projection.weight", "visual.proj"),
+    ("text_model.embeddings.token_embedding.", "token_embedding."),
+    ("text_model.embeddings.position_embedding.weight", "positional_embedding"),
+    ("text_model.final_layer_norm.", "ln_final."),
+    ("text_model.encoder.layers.", "transformer.resblocks."),
+    ("text_projection.weight", "text_projection"),
+    (".self_attn.out_proj.", ".attn.out_proj."),
+    (".layer_norm1.", ".ln_1."),
+    (".layer_norm2.", ".ln_2."),
+    (".mlp.fc1.", ".mlp.c_fc."),
+    (".mlp.fc2.", ".mlp.c_proj."),
+)
+_PARTS = re.compile(r"(.*)\.self_attn\.([qkv])_proj\.(weight|bias)")
+
+
+def renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """The weights under open_clip's names, queries, keys and values of a layer in one.
+
+    Raises ValueError where one of the three is missing.
+    """
+    weights: dict[str, Tensor] = {}
+    parts: dict[str, dict[str, Tensor]] = {}
+    for theirs, values in held:
+        if theirs.endswith(".position_ids"):  # a buffer of old versions: 0, 1, 2, ...
+            continue
+        name = theirs
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
+        if part := _PARTS.fullmatch(name):
+            parts.setdefault(f"{part[1]}.attn.in_proj_{part[3]}", {})[part[2]] = values
+        else:
+            weights[name] = values.T if name in ("visual.proj", "text_projection") else values
+    for name, three in parts.items():
+        if len(three) < 3:
+            raise ValueError(f"{name} has no {' and no '.join(sorted(set('qkv') - set(three)))}")
+        weights[name] = torch.cat([three[letter] for letter in "qkv"])
+    return weights

@@ -1,0 +1,139 @@
+"""Hugging Face checkpoints: what transformers computes, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from transformers import CLIPTokenizer
+
+import ccs
+from ccs import HeadSet, InputError
+from ccs.model.export import export
+from ccs.model.model import Model
+from ccs.model.sources import HUB
+from tests.support.checkpoint import clip_vocabulary, theirs, write_clip
+from tests.support.hub_server import Hub, Repository
+
+Pictures = Callable[[int], list[Image.Image]]
+
+TEXTS = ["a photo of a cat", "Ünïcode, don't 12!", "", "a " * 40, "x<|endoftext|>y", "  two\nlines  "]
+TOLERANCE = 1e-5
+
+
+def hold_against_transformers(model: Any, folder: Path, pictures: Pictures) -> None:
+    ours = ccs.load(str(folder))
+    images = [*pictures(3), pictures(3)[2].resize((35, 32)), pictures(3)[1].resize((40, 47))]  # odd ones too
+    seen, read = theirs(model, folder, images, TEXTS)
+    np.testing.assert_allclose(ours.embed_images(images), seen, atol=TOLERANCE)
+    np.testing.assert_allclose(ours.embed_texts(TEXTS), read, atol=TOLERANCE)
+    assert ours.logit_scale == pytest.approx(np.exp(2.0))
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "in shards": {"max_shard_size": "200KB"},
+    "GELU": {"vision": {"hidden_act": "gelu"}, "text": {"hidden_act": "gelu_pytorch_tanh"}},
+    "other sizes": {
+        "vision": {"image_size": 40, "patch_size": 10, "hidden_size": 48, "num_attention_heads": 2},
+        "text": {
+            "hidden_size": 20,
+            "num_attention_heads": 5,
+            "intermediate_size": 33,
+            "layer_norm_eps": 1e-3,
+        },
+    },
+    "the end of old": {"text": {"eos_token_id": 2}},
+    "an end of another number": {"text": {"eos_token_id": 320}},
+}
+
+
+@pytest.mark.parametrize("kind", VARIANTS)
+def test_embeddings_are_those_of_transformers(kind: str, tmp_path: Path, pictures: Pictures) -> None:
+    hold_against_transformers(write_clip(tmp_path, **VARIANTS[kind]), tmp_path, pictures)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """A checkpoint: transformers' model and its folder. Shared: copy the folder before writing to it."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "tuned"
+    return write_clip(folder), folder
+
+
+def change(folder: Path, file: str, **entries: Any) -> None:
+    found = json.loads((folder / file).read_text("utf-8"))
+    (folder / file).write_text(json.dumps({**found, **entries}), "utf-8")
+
+
+def test_files_of_older_versions(written: tuple[Any, Path], tmp_path: Path, pictures: Pictures) -> None:
+    """A vocabulary and merges in two files, the towers' entries twice, sides as plain numbers."""
+    model, folder = written[0], shutil.copytree(written[1], tmp_path / "old")
+    vocabulary, merges = clip_vocabulary()
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, merges), ""]), "utf-8")
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    wrong = {**config["vision_config"], "num_hidden_layers": 7}
+    change(folder, "config.json", vision_config=wrong, vision_config_dict=config["vision_config"])
+    change(folder, "preprocessor_config.json", size=32, crop_size=32, feature_extractor_type="CLIP")
+    hold_against_transformers(model, folder, pictures)
+
+
+def test_words_that_were_added(tmp_path: Path, pictures: Pictures) -> None:
+    """As textual inversion adds them: one more row of the embedding, one more token of the tokenizer."""
+    model = write_clip(tmp_path, text={"vocab_size": 49_409})
+    tokenizer = CLIPTokenizer.from_pretrained(tmp_path)
+    tokenizer.add_tokens(["<my-dog>"])
+    tokenizer.save_pretrained(tmp_path)
+    ours = ccs.load(str(tmp_path))
+    texts = ["a photo of <my-dog> running", "a photo of my dog running"]
+    _, read = theirs(model, tmp_path, pictures(1), texts)
+    np.testing.assert_allclose(ours.embed_texts(texts), read, atol=TOLERANCE)
+    with pytest.raises(InputError, match="a tokenizer of its own"):
+        export(ours, HeadSet(), tmp_path / "exported")
+
+
+def test_images_that_are_squashed(written: tuple[Any, Path], tmp_path: Path, pictures: Pictures) -> None:
+    """By the processor's newer file, in which the image's part is one of several."""
+    model, folder = written[0], shutil.copytree(written[1], tmp_path / "squashed")
+    own = json.loads((folder / "preprocessor_config.json").read_text("utf-8"))
+    own |= {
+        "size": {"height": 32, "width": 32},
+        "do_center_crop": False,
+        "resample": 2,
+        "do_normalize": False,
+    }
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": own}), "utf-8")
+    hold_against_transformers(model, folder, pictures)
+
+
+def test_a_checkpoint_with_clips_tokenizer_can_be_exported(written: tuple[Any, Path], tmp_path: Path) -> None:
+    model = ccs.load(str(written[1]))
+    assert export(model, HeadSet.parse("L1.H2"), tmp_path / "pruned") < TOLERANCE
+    again = ccs.load(str(tmp_path / "pruned"))
+    texts = ["a photo of a cat", "two dogs"]
+    np.testing.assert_allclose(again.embed_texts(texts), model.embed_texts(texts), atol=TOLERANCE)
+
+
+def test_a_repository_with_shards_on_the_hub(
+    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_clip(tmp_path, max_shard_size="200KB")
+    repository = hub.repositories["models", "user/tuned"] = Repository(private=False)
+    repository.commit({path.name: path.read_bytes() for path in tmp_path.iterdir()}, "all of it")
+    ours = ccs.load(f"{HUB}user/tuned")
+    assert ours.weights_hash == ccs.load(str(tmp_path)).weights_hash
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there: from the cache
+    assert ccs.load(f"{HUB}user/tuned").weights_hash == ours.weights_hash
+
+
+def test_a_folder_of_both_kinds_is_open_clips(tiny_folder: Path, tmp_path: Path, tiny_model: Model) -> None:
+    folder = shutil.copytree(tiny_folder, tmp_path / "both")
+    (folder / "config.json").write_text('{"model_type": "clip"}')
+    assert ccs.load(str(folder)).weights_hash == tiny_model.weights_hash

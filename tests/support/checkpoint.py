@@ -1,0 +1,64 @@
+"""Tiny Hugging Face checkpoints of random weights, written by transformers itself."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.support.tiny_model import shake
+
+
+@cache
+def clip_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """CLIP's own tokens and merges, under the names of transformers."""
+    from open_clip.tokenizer import SimpleTokenizer
+
+    plain = SimpleTokenizer()
+    *words, _, _ = plain.encoder
+    names = [*words, "<|startoftext|>", "<|endoftext|>"]
+    return {word: number for number, word in enumerate(names)}, list(plain.bpe_ranks)
+
+
+def write_clip(
+    folder: Path, *, vision: dict[str, Any] | None = None, text: dict[str, Any] | None = None, **whole: Any
+) -> Any:
+    """A CLIPModel of two layers, saved to `folder` with its processor; the model itself.
+
+    vision, text: entries of its configurations other than the tiny ones.
+    """
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
+
+    tiny = {"hidden_size": 32, "intermediate_size": 100, "num_hidden_layers": 2, "num_attention_heads": 4}
+    seen = {**tiny, "image_size": 32, "patch_size": 8, **(vision or {})}
+    read = {**tiny, "vocab_size": 49_408, "max_position_embeddings": 12, **(text or {})}
+    shards = {"max_shard_size": whole.pop("max_shard_size", "1GB")}
+    model = CLIPModel(CLIPConfig(vision_config=seen, text_config=read, projection_dim=24, **whole)).eval()
+    shake(model, seed=3)
+    model.logit_scale.data.fill_(2.0)
+    model.save_pretrained(folder, **shards)
+    side = seen["image_size"]
+    sizes = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
+    CLIPImageProcessor(**sizes, image_mean=[0.4, 0.5, 0.6]).save_pretrained(folder)
+    vocabulary, merges = clip_vocabulary()
+    CLIPTokenizer(vocab=vocabulary, merges=merges).save_pretrained(folder)
+    return model
+
+
+def theirs(model: Any, folder: Path, images: list[Any], texts: list[str]) -> tuple[Any, Any]:
+    """Unit embeddings of images and texts by transformers alone."""
+    from transformers import CLIPImageProcessorPil, CLIPTokenizer
+
+    pixels = CLIPImageProcessorPil.from_pretrained(folder)(images, return_tensors="pt").pixel_values
+    length = model.config.text_config.max_position_embeddings
+    tokens = CLIPTokenizer.from_pretrained(folder)(
+        texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt"
+    )
+    with torch.no_grad():
+        seen, read = model.get_image_features(pixels), model.get_text_features(**tokens)
+    return tuple(
+        torch.nn.functional.normalize(getattr(each, "pooler_output", each), dim=-1).numpy()
+        for each in (seen, read)
+    )
