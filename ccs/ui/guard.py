@@ -15,6 +15,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import gradio as gr
+from gradio import processing_utils
 from gradio.queueing import Event, EventQueue, Queue
 
 WAITING, WAITING_ADDRESS = 8, 40
@@ -36,7 +38,20 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+_SHUT = re.compile(r"/gradio_api/(?:(?:file|proxy)[=/]+\s*[a-z][a-z0-9+.-]*:|deep_link)", re.IGNORECASE)
+"""Routes of Gradio that nobody here needs: it would fetch any public address and pass it on, and keep a copy
+of the page on disk for each link that is asked for."""
+
 _INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
+
+
+def fetch_nothing() -> None:
+    """Have Gradio refuse addresses where an API call names a file; by itself it fetches any public one."""
+
+    async def refuse(url: str) -> None:
+        raise gr.Error("A file is uploaded first; no address is fetched.", print_exception=False)
+
+    processing_utils.async_ssrf_protected_get = refuse
 
 
 def address(client: str, headers: Callable[[str], str | None]) -> str:
@@ -165,7 +180,7 @@ class Guard:
         length = headers.get("content-length", "")
         size = int(length) if re.fullmatch("[0-9]{1,15}", length) else 0
         here = address((scope.get("client") or ("",))[0], headers.get)
-        refused = None
+        refused = (403, "This is not served here.") if _SHUT.search(scope["path"]) else None
         if scope["method"] == "POST":
             if scope["path"].rstrip("/").endswith("/upload"):
                 refused = self._refused_upload(here, size)

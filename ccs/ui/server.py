@@ -15,7 +15,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from ccs.ui import api
-from ccs.ui.guard import FairQueue, Guard
+from ccs.ui.guard import FairQueue, Guard, fetch_nothing
 from ccs.ui.html import render
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
     def region(name: str, html: str) -> gr.HTML:
         return gr.HTML(html, js_on_load=script, elem_id=f"region-{name}", apply_default_css=False)
 
+    fetch_nothing()
     with demo:
         session = gr.State(None, time_to_live=SESSION_SECONDS)
         opening = '<div class="opening">{}</div>'
@@ -115,6 +116,7 @@ def launch_settings() -> dict[str, Any]:
         "state_session_capacity": SESSIONS,
         "ssr_mode": False,
         "pwa": False,
+        "run_history": False,  # its routes fetch files by their address and store calls in a visitor's bucket
         "quiet": True,
         "mcp_server": importlib.util.find_spec("mcp") is not None,
         "footer_links": ["api"],

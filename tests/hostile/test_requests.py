@@ -100,14 +100,34 @@ def test_no_private_address_is_asked_for_a_file(address: tuple[str, int]) -> Non
             elsewhere.accept()
 
 
+PUBLIC = "http://93.184.215.14/x.png"
+
+
+@pytest.mark.parametrize("fields", [{"path": PUBLIC}, {"path": PUBLIC, "url": PUBLIC}], ids=["path", "both"])
+def test_no_public_address_is_asked_for_a_file(address: tuple[str, int], fields: Any) -> None:
+    """`served` sees to it that no connection leaves this machine."""
+    answer = call(address, "classify", classify(file(**fields)))
+    assert b"event: error" in answer
+    assert b"no address is fetched" in answer
+
+
 @pytest.mark.parametrize(
     "path",
     [
+        f"file={PUBLIC}",
+        f"file/{PUBLIC}",
+        f"FILE={PUBLIC}",
+        f"file=%20{PUBLIC}",
+        "fil%65=https%3A%2F%2F93.184.215.14/",
+        f"proxy={PUBLIC}",
         "file=/etc/passwd",
         "file=../../etc/passwd",
         "file=app.py",
         "file/etc/passwd",
         "file=http://127.0.0.1:9/",
+        "deep_link?session_hash=x",
+        "run-history/buckets",
+        "runs",
     ],
 )
 def test_no_file_of_the_server_is_served(address: tuple[str, int], path: str) -> None:
