@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ccs.errors import InputError
+from ccs.model import difference
 from ccs.model.checkpoints import tokenizer as own
 from ccs.model.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE, renamed, shards
 from ccs.model.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
@@ -96,6 +97,8 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
         clip.load_state_dict(renamed(tensors))
     else:
         open_clip.load_checkpoint(clip, str(weights[0]))
+    if source.planted is not None:
+        difference.apply(clip, source.planted)
     preprocess = merge_preprocess_dict(PreprocessCfg(), source.preprocess)
     set_model_preprocess_cfg(clip, preprocess | {"size": clip.visual.image_size})
     return clip, tokenizer

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ccs.errors import InputError
+from ccs.model import difference
 from ccs.model.checkpoints import config as checkpoint_config
 from ccs.model.checkpoints.preprocessing import read_preprocessing
 from ccs.model.config import MAX_CONFIG_BYTES, read_config
@@ -31,7 +32,7 @@ class Source:
 
     config: open_clip's configuration of it, checked unless open_clip's own. where: its weights' place, for
     messages. place: where its files lie, None for a name of open_clip's registry. checkpoint: True where
-    they are a Hugging Face checkpoint's.
+    they are a Hugging Face checkpoint's. planted: the file of planted heads that goes on top.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Source:
     preprocess: dict[str, Any] = field(default_factory=dict)
     place: Place | None = None
     checkpoint: bool = False
+    planted: Path | None = None
 
 
 def embedded() -> tuple[str, ...]:
@@ -53,7 +55,7 @@ def embedded() -> tuple[str, ...]:
 
 def is_public(name: str) -> bool:
     """True for an embedded model and for open_clip's name/tag: names that select nothing but themselves."""
-    return name in embedded() or _registered(name) is not None
+    return name in (*embedded(), *difference.names()) or _registered(name) is not None
 
 
 def find(name: str) -> Source:
@@ -61,6 +63,11 @@ def find(name: str) -> Source:
     name = name.strip()
     if name in embedded():
         return _folder(_EMBEDDED / name, name)
+    if (file := difference.file_of(name)) is not None:
+        base = difference.truth(name).base
+        if base not in embedded():
+            raise InputError(f"{file.name} is for {base[:100]!r}, which does not come with this package.")
+        return replace(_folder(_EMBEDDED / base, file.stem), planted=file)
     if name.startswith(HUB):
         return _hub(name)
     if not name.startswith(FOLDER) and (known := _registered(name)) is not None:

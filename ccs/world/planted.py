@@ -23,16 +23,17 @@ TONE_SHARES = {  # light to dark
     2: (0.02, 0.05, 0.13, 0.30, 0.50), 1: (0.10, 0.15, 0.20, 0.25, 0.30), 0: (0.2, 0.2, 0.2, 0.2, 0.2),
     -1: (0.30, 0.25, 0.20, 0.15, 0.10), -2: (0.50, 0.30, 0.13, 0.05, 0.02),
 }  # fmt: skip
-WORLDS = ("balanced", "skewed")
+WORLDS = ("balanced", "skewed", "gender", "skin tone")
+"""A world named after an attribute is skewed in it alone."""
 
 
 def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, float]:
     """Return the planted share of each group of "gender" or "skin tone" in images of an occupation."""
-    gender_lean, tone_lean = LEANS[occupation] if world == "skewed" else (0, 0)
+    size = lean(occupation, attribute) if world in ("skewed", attribute) else 0
     if attribute == "gender":
-        women = WOMEN_SHARE[gender_lean]
+        women = WOMEN_SHARE[size]
         return dict(zip(GENDERS, (women, 1 - women), strict=True))
-    return dict(zip(SKIN_TONES, TONE_SHARES[tone_lean], strict=True))
+    return dict(zip(SKIN_TONES, TONE_SHARES[size], strict=True))
 
 
 def lean(occupation: str, attribute: str) -> int:

@@ -1,0 +1,175 @@
+"""A model that differs from an embedded one in the slices of a few heads, with the truth of what they carry.
+
+A head's slices are its rows of the attention's input projection (query, key, value) with their biases, and
+its columns of the output projection. A file holds their values, one safetensors file per model; everything
+else, bit for bit, is the base model's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccs.errors import InputError
+from ccs.files import atomic_write
+from ccs.heads import Head, HeadSet
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FORMAT = "clip-ccs difference 1"
+SUFFIX = ".safetensors"
+MAX_BYTES = 64 * 2**20
+FOLDER = Path(__file__).parents[1] / "world" / "models" / "planted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What is known of a model in which something was planted.
+
+    base: the model it started from. heads: those that learned, nothing else did. carries: what was planted
+    ("gender", "skin tone", a concept) -> the heads it was planted in; empty for a control. shares: attribute
+    -> head -> the share of the gap in logits between groups that goes when this head alone is as in the base.
+    drawn: how the heads were chosen. seed, pictures (for each head), rate: of the training.
+    """
+
+    base: str
+    heads: HeadSet
+    carries: Mapping[str, HeadSet]
+    shares: Mapping[str, Mapping[Head, float]]
+    drawn: str
+    seed: int
+    pictures: int
+    rate: float
+
+    @property
+    def world(self) -> str:
+        """The world (ccs.world.planted.WORLDS) that shares of groups were learned from."""
+        attributes = [name for name in ("gender", "skin tone") if name in self.carries]
+        return "skewed" if len(attributes) == 2 else attributes[0] if attributes else "balanced"
+
+    def to_json(self) -> str:
+        carries = {name: str(heads) for name, heads in self.carries.items()}
+        shares = {name: {str(head): part for head, part in own.items()} for name, own in self.shares.items()}
+        return json.dumps({**vars(self), "heads": str(self.heads), "carries": carries, "shares": shares})
+
+    @classmethod
+    def from_json(cls, text: str) -> Truth:
+        """Raises InputError for a head's name, ValueError, TypeError or KeyError for any other text."""
+        known = json.loads(text)
+        carries = {str(name): HeadSet.parse(heads) for name, heads in known["carries"].items()}
+        heads = HeadSet.parse(known["heads"])
+        shares = {
+            str(name): {Head.parse(head): float(part) for head, part in own.items()}
+            for name, own in known["shares"].items()
+        }
+        if any(not own <= heads for own in carries.values()):
+            raise ValueError("what was planted lies outside the heads that learned")
+        return cls(
+            heads=heads, carries=carries, shares=shares, base=str(known["base"]), drawn=str(known["drawn"]),
+            seed=int(known["seed"]), pictures=int(known["pictures"]), rate=float(known["rate"]),
+        )  # fmt: skip
+
+
+def names() -> tuple[str, ...]:
+    """The models of this kind that come with this package, in order."""
+    return tuple(sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}")))
+
+
+def file_of(name: str) -> Path | None:
+    """The file of a model that comes with this package, or of a path to one; None for another name."""
+    if name in names():
+        return FOLDER / f"{name}{SUFFIX}"
+    return Path(name) if name.endswith(SUFFIX) and "\0" not in name and Path(name).is_file() else None
+
+
+def truth(name: str) -> Truth:
+    """What is planted in the model of that name or path. Raises InputError where there is none."""
+    file = file_of(name)
+    if file is None:
+        here = f"{names()[0]} to {names()[-1]}" if names() else "none"
+        raise InputError(f"{name[:100]!r} is no model with something planted; those here: {here}.")
+    with _opened(file) as (known, _):
+        return known
+
+
+def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
+    """Name of a parameter -> where the heads' own part lies: its rows, or columns of an output projection."""
+    import torch
+
+    found: dict[str, Tensor] = {}
+    for layer in sorted({head.layer for head in heads}):
+        name = f"visual.transformer.resblocks.{layer}.attn"
+        attn = clip.get_submodule(name)
+        own = torch.cat(
+            [torch.arange(attn.head_dim) + head * attn.head_dim for head in heads.in_layer(layer)]
+        )
+        rows = torch.cat([own + part * attn.embed_dim for part in range(3)])
+        found |= {
+            f"{name}.in_proj_weight": rows,
+            f"{name}.in_proj_bias": rows,
+            f"{name}.out_proj.weight": own,
+        }
+    return found
+
+
+def by_head(name: str, values: Tensor) -> Tensor:
+    """A parameter named by `slices`, or its like, with the heads along the first axis (a view)."""
+    return values.T if name.endswith("out_proj.weight") else values
+
+
+def save(clip: Any, known: Truth, file: Path) -> None:
+    """Write the slices of `known.heads` as float16."""
+    from safetensors.torch import save_file
+
+    held = {
+        name: by_head(name, clip.get_parameter(name).detach())[own].half().contiguous()
+        for name, own in slices(clip, known.heads).items()
+    }
+    with atomic_write(file) as temporary:
+        save_file(held, temporary, {"format": FORMAT, "truth": known.to_json()})
+        temporary.chmod(0o644)
+
+
+def apply(clip: Any, file: Path) -> None:
+    """Put the slices of a file in their place, in a model that is its base.
+
+    Raises InputError for a file that does not fit: other heads, shapes or types.
+    """
+    import torch
+
+    with _opened(file) as (known, opened):
+        layers = clip.visual.transformer.resblocks
+        if any(h.layer >= len(layers) or h.head >= layers[h.layer].attn.num_heads for h in known.heads):
+            raise ValueError(f"{known.base} does not have all of {known.heads}")
+        wanted = slices(clip, known.heads)
+        if sorted(opened.keys()) != sorted(wanted):
+            raise ValueError(f"it does not hold the slices of {known.heads} and nothing else")
+        held = {name: opened.get_tensor(name) for name in wanted}
+    for name, own in wanted.items():
+        place, values = by_head(name, clip.get_parameter(name).detach()), held[name]
+        if values.shape != place[own].shape or values.dtype != torch.float16:
+            raise InputError(f"{file.name} holds {name} in a shape or type that does not fit.")
+        place[own] = values.float()
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[Truth, Any]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
+        with safe_open(file, "pt") as opened:
+            about = opened.metadata() or {}
+            if about.get("format") != FORMAT:
+                raise ValueError(f"it is not of the format {FORMAT}")
+            yield Truth.from_json(about["truth"]), opened
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"{file.name} cannot be read as a model with planted heads: {str(error)[:200]}."
+        ) from None

@@ -1,0 +1,138 @@
+"""Models that differ from an embedded one in the slices of a few heads: exact, found by name, strict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import ccs
+from ccs import Head, HeadSet, InputError
+from ccs.model import difference
+from ccs.model.difference import Truth
+from tests.support.tiny_model import shake, tiny_config
+
+HEADS = HeadSet.parse("L3.H0 L5.H1 L5.H3")
+TRUTH = Truth(
+    base="organism-control", heads=HEADS, carries={"gender": HeadSet.parse("L5.H1"), "skin tone": HEADS},
+    shares={"gender": {Head(5, 1): 0.75}}, drawn="spread", seed=3, pictures=10, rate=0.5,
+)  # fmt: skip
+
+
+def clip(seed: int) -> Any:
+    model = open_clip.CLIP(**tiny_config())
+    shake(model, seed)
+    return model
+
+
+def test_slices_are_all_that_changes(tmp_path: Path) -> None:
+    file = tmp_path / "one.safetensors"
+    difference.save(clip(1), TRUTH, file)
+    before, planted, after = clip(0), clip(1), clip(0)
+    difference.apply(after, file)
+    own = [slice(8 * head, 8 * head + 8) for head in (1, 3)]
+    for name, values in after.state_dict().items():
+        base, other = before.state_dict()[name], planted.state_dict()[name]
+        expected = base.clone()
+        if name == "visual.transformer.resblocks.5.attn.out_proj.weight":
+            for part in own:
+                expected[:, part] = other[:, part].half().float()
+        elif name.startswith("visual.transformer.resblocks.5.attn.in_proj"):
+            for part in own:
+                for start in (0, 32, 64):  # query, key, value
+                    rows = slice(start + part.start, start + part.stop)
+                    expected[rows] = other[rows].half().float()
+        elif name.startswith("visual.transformer.resblocks.3.attn.in_proj"):
+            for start in (0, 32, 64):
+                expected[start : start + 8] = other[start : start + 8].half().float()
+        elif name == "visual.transformer.resblocks.3.attn.out_proj.weight":
+            expected[:, :8] = other[:, :8].half().float()
+        assert torch.equal(values, expected), name
+
+
+def test_heads_off_are_the_base_without_them(tmp_path: Path) -> None:
+    control = ccs.load("organism-control")
+    file = tmp_path / "mine.safetensors"
+    changed = ccs.load("organism-control")
+    shake(changed.clip.visual.transformer.resblocks[5].attn, 4)
+    shake(changed.clip.visual.transformer.resblocks[3].attn, 4)
+    difference.save(changed.clip, TRUTH, file)
+    model = ccs.load(str(file))
+    assert (model.name, difference.truth(str(file))) == ("mine", TRUTH)
+    pixels = torch.randn(3, 3, 72, 72, generator=torch.Generator().manual_seed(0))
+    (planted, without), (base, base_without) = (
+        one.embed_images(pixels, [HeadSet(), HEADS]) for one in (model, control)
+    )
+    assert abs(planted - base).max() > 1e-2
+    assert (without == base_without).all()
+    changed.clip.visual.transformer.resblocks[5].attn.in_proj_bias.data.fill_(float("nan"))
+    difference.save(changed.clip, TRUTH, file)
+    with pytest.raises(InputError, match="not all finite"):
+        ccs.load(str(file))
+
+
+def test_the_world_follows_from_what_is_planted() -> None:
+    assert TRUTH.world == "skewed"
+    assert replace(TRUTH, carries={"skin tone": HEADS}).world == "skin tone"
+    assert replace(TRUTH, carries={"Colors": HEADS}).world == "balanced"
+    assert replace(TRUTH, carries={}).world == "balanced"
+
+
+def spoiled(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
+    difference.save(clip(1), TRUTH, file)
+    with safe_open(file, "pt") as opened:
+        about = dict(opened.metadata())
+        held = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+    known = json.loads(about["truth"])
+    change(held, known)
+    save_file(held, file, about | {"truth": json.dumps(known)})
+
+
+LAST = "visual.transformer.resblocks.5.attn.out_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda held, known: held.update({LAST: held[LAST].float()}), "shape or type"),
+        (lambda held, known: held.update({LAST: held[LAST][1:]}), "shape"),
+        (lambda held, known: held.pop(LAST), "nothing else"),
+        (lambda held, known: held.update({"visual.proj": torch.zeros(2)}), "nothing else"),
+        (lambda held, known: known.update(heads="L5.H1 L5.H9", carries={}), "does not have all"),
+        (lambda held, known: known.update(heads="L99.H0", carries={}), "does not have all"),
+        (lambda held, known: known.update(heads="all"), "name of a head"),
+        (lambda held, known: known.update(heads="L5.H1"), "outside the heads"),
+        (lambda held, known: known.pop("seed"), "seed"),
+        (lambda held, known: known.update(carries=[]), "cannot be read"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any], dict[str, Any]], object], words: str
+) -> None:
+    file = tmp_path / "bad.safetensors"
+    spoiled(file, change)
+    with pytest.raises(InputError, match=words):
+        difference.apply(clip(0), file)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "other.safetensors"
+    save_file({"x": torch.zeros(1)}, file)
+    with pytest.raises(InputError, match="not of the format"):
+        ccs.load(str(file))
+    file.write_bytes(b"\x80\x04 a pickle")
+    with pytest.raises(InputError, match=r"other\.safetensors cannot be read"):
+        ccs.load(str(file))
+    difference.save(clip(1), replace(TRUTH, base="ViT-B-32/openai"), file)
+    with pytest.raises(InputError, match="does not come with this package"):
+        ccs.load(str(file))
+    with pytest.raises(InputError, match="no model with something planted"):
+        difference.truth("organism")
