@@ -84,8 +84,7 @@ def look(name: str, *, anonymous: bool = False) -> Offer:
     elif anonymous and not sources.is_public(asked):
         raise InputError(sources.unknown(asked[:100]))
     source = sources.find(asked)
-    sources.require_known_tower(source)
-    heads = heads_of(source)
+    heads = sources.require_known_tower(source)
     folder, repository = (source.place.folder, source.place.repository) if source.place else (None, "")
     if folder is not None:
         size = sum(path.stat().st_size for path in _files(folder) if path.suffix == SAFE)
@@ -97,15 +96,6 @@ def look(name: str, *, anonymous: bool = False) -> Offer:
     if local := _local(repository):
         return Offer(source.name, local, True, repository, heads)
     return Offer(source.name, _weights_of(source.name, repository), False, repository, heads)
-
-
-def heads_of(source: Source) -> HeadSet:
-    """The heads of the last four layers by the configuration; none where it does not tell."""
-    vision = source.config["vision_cfg"]
-    layers = vision.get("layers", 12)
-    if vision.get("timm_model_name") or not isinstance(layers, int):
-        return HeadSet()
-    return last_layers(layers, vision.get("width", 768) // vision.get("head_width", 64))
 
 
 def last_layers(layers: int, heads: int) -> HeadSet:

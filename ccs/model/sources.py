@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from ccs.errors import InputError
+from ccs.heads import HeadSet
 from ccs.model import difference
 from ccs.model.checkpoints import config as checkpoint_config
 from ccs.model.checkpoints.preprocessing import read_preprocessing
 from ccs.model.config import MAX_CONFIG_BYTES, read_config
 from ccs.model.fetching import Place, require_connection
+from ccs.model.tower import ImageTower
 
 UNTRAINED = "random"
 """The tag of an architecture with untrained weights."""
@@ -154,19 +156,22 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
     )
 
 
-def require_known_tower(source: Source) -> None:
-    """Raise InputError for an image tower that cannot be taken apart, before anything is downloaded."""
+def require_known_tower(source: Source) -> HeadSet:
+    """The heads to score of its image tower; InputError if that cannot be taken apart. Nothing is fetched."""
     from open_clip.model import _build_vision_tower
 
-    from ccs.model.towers.families import take_apart
-
     vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
-    with torch.device("meta"):  # shapes without memory
-        visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
     try:
-        take_apart(visual)
+        with torch.device("meta"):  # shapes without memory
+            visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
+        return ImageTower(visual).heads
     except InputError as error:
         raise InputError(f"{source.name} cannot be used. {error}") from None
+    except Exception as error:  # whatever a stranger's configuration leads open_clip and timm to
+        reason = f"{type(error).__name__}: {error}"[:200]
+        raise InputError(
+            f"{source.name} cannot be used: its image tower cannot be built ({reason})."
+        ) from None
 
 
 def no_weights(name: str, where: str, error: Exception) -> str:

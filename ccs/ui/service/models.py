@@ -19,8 +19,8 @@ import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.model import Model, embedded
-from ccs.model.offer import Offer, heads_of, last_layers, look
-from ccs.model.sources import FOLDER, HUB, find, is_public
+from ccs.model.offer import Offer, last_layers, look
+from ccs.model.sources import FOLDER, HUB, find, is_public, require_known_tower
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,11 @@ class ModelCache:
                 return self._heads[name]
         listed = next((one for one in live() if one.name == name), None)
         try:
-            found = last_layers(listed.layers, listed.heads) if listed else heads_of(find(self._place(name)))
+            found = (
+                last_layers(listed.layers, listed.heads)
+                if listed
+                else require_known_tower(find(self._place(name)))
+            )
         except InputError:
             return HeadSet()
         return self._heads.setdefault(name, found)
