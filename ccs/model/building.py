@@ -17,6 +17,7 @@ from ccs.model.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE, renamed, sha
 from ccs.model.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.fetching import Place, require_connection
 from ccs.model.sources import UNTRAINED, Source, no_weights
+from ccs.model.tokens import MAX_RULES, RULES, HubTokenizer
 
 WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -61,7 +62,10 @@ def _known(source: Source) -> tuple[Any, Any]:
         require_pretrained=not untrained,
         weights_only=True,  # some tags have nothing but a pickle; then tensors are read and nothing is run
     )
-    return clip, open_clip.get_tokenizer(source.open_clip_name)
+    text = source.config["text_cfg"]
+    if text.get("hf_model_name"):  # the text tower itself is transformers' own
+        return clip, open_clip.get_tokenizer(source.open_clip_name)
+    return clip, _tokenizer(text)
 
 
 def _built(source: Source, place: Place) -> tuple[Any, Any]:
@@ -84,7 +88,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     settings |= {"vision_cfg": vision, "text_cfg": text}
     kind = CustomTextCLIP if source.config.get("custom_text") or text.get("hf_model_name") else CLIP
     weights = _shards(place) if source.checkpoint else [_first(place, WEIGHTS_FILES)]
-    tokenizer = _own_tokenizer(place, text) if source.checkpoint else _tokenizer(text)
+    tokenizer = _own_tokenizer(place, text) if source.checkpoint else _tokenizer(text, place)
     with torch.device("meta"):  # shapes without memory
         wanted = sum(values.numel() for values in kind(**settings).state_dict().values())
     held = sum(map(_held, weights))
@@ -140,21 +144,30 @@ def _held(weights: Path) -> int:
         return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
 
 
-def _tokenizer(text: dict[str, Any]) -> Any:
-    """open_clip's own tokenizer, or one of the Hub's named in the allow-list, without any code of its own."""
-    from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
+def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
+    """open_clip's own tokenizer, or the one that the allow-list names: from files beside the weights, if they
+    are there, else from the Hub."""
+    from open_clip.tokenizer import SimpleTokenizer
 
     length, size = text.get("context_length", 77), text.get("vocab_size", OPEN_CLIP_TOKENS)
     if not (name := text.get("hf_tokenizer_name")):
         if size < OPEN_CLIP_TOKENS and not text.get("hf_model_name"):
             raise ValueError(f"vocab_size {size} is less than the tokenizer's {OPEN_CLIP_TOKENS}")
         return SimpleTokenizer(context_length=length)
-    mode, keywords = text.get("tokenizer_mode"), text.get("tokenizer_kwargs") or {}
-    tokenizer = HFTokenizer(
-        name, context_length=length, tokenizer_mode=mode, trust_remote_code=False, **keywords
-    )
-    if not text.get("hf_model_name") and len(tokenizer.tokenizer) > size:
-        raise ValueError(f"its tokenizer knows {len(tokenizer.tokenizer):,} tokens, more than its vocab_size")
+    if text.get("tokenizer_mode"):
+        raise ValueError(f"its tokenizer's mode {text['tokenizer_mode']!r} is not known here")
+    try:
+        if beside is None or beside.file(RULES, MAX_RULES) is None:
+            require_connection(name, RULES)
+            beside = Place(repository=name)
+        keywords = text.get("tokenizer_kwargs") or {}
+        tokenizer = HubTokenizer.at(
+            beside, length, keywords.get("clean", "whitespace"), keywords.get("strip_sep_token", False)
+        )
+    except Exception as error:  # the Hub's client has dozens
+        raise ValueError(f"its tokenizer, the Hub's {name}, cannot be had: {error}") from error
+    if not text.get("hf_model_name") and tokenizer.largest >= size:
+        raise ValueError(f"its tokenizer has a token {tokenizer.largest}, and its vocab_size is {size}")
     return tokenizer
 
 

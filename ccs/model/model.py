@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
+from scipy.special import expit, softmax
 from torch import Tensor
 
 from ccs.errors import InputError
@@ -91,6 +92,8 @@ class Model:
         self.dim, self.head_dim = self.tower.dim, self.tower.head_dim
         self.image_size = self.tower.image_size[0]
         self.logit_scale = float(clip.logit_scale.detach().exp())
+        bias = getattr(clip, "logit_bias", None)
+        self.logit_bias = None if bias is None else float(bias.detach())
 
     def __repr__(self) -> str:
         return f"<Model {self.name}: {self.n_layers} layers of {self.n_heads} heads, {self.image_size} px>"
@@ -230,6 +233,16 @@ class Model:
     def _batch_size(self) -> int:
         tokens = 8_192 if self.tower.device.type == "cpu" else 131_072
         return max(1, tokens // self.tower.n_tokens)
+
+    def probabilities(self, cosines: np.ndarray) -> np.ndarray:
+        """Of each text for each image, from cosines [images, texts].
+
+        The softmax of the scaled cosines over the texts. A model with a logit bias (SigLIP) was trained to
+        answer for each text alone: the sigmoid of scaled cosine plus bias, whose sum may be anything.
+        """
+        if self.logit_bias is None:
+            return np.asarray(softmax(self.logit_scale * cosines, axis=1))
+        return np.asarray(expit(self.logit_scale * cosines + self.logit_bias))
 
     def batches(
         self, images: Images, batch_size: int | None = None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -9,10 +13,17 @@ import open_clip
 import timm
 import torch
 from open_clip.model import _build_vision_tower
+from safetensors.torch import save_file
 from torch import nn
 
 from tests.support.tiny_model import shake
 
+TEXTS = [
+    "a photo of a dog",
+    "A photo of two Cats.",
+    "the drawn world, in snow!",
+    "what heads of CLIP learn_ed",
+]
 WIDTH, HEADS, SIDE = 32, 4, 32
 
 
@@ -28,18 +39,66 @@ def vision_config(name: str) -> dict[str, Any]:
     return vision | small | {"attn_pooler_queries": 3, "attn_pooler_heads": 2}
 
 
-def tower(name: str, seed: int = 0, shaken: bool = True) -> nn.Module:
-    """The architecture's image tower, small, with random weights unless they stay as they are made."""
-    config = open_clip.get_model_config(name)
+@contextmanager
+def narrow() -> Iterator[None]:
+    """While this lasts, timm's models are made small."""
     made = timm.create_model
 
     def small(model: str, **keywords: Any) -> nn.Module:
         return made(model, **keywords, **_timm_keywords(model))
 
-    dim = 24
-    if config["vision_cfg"].get("timm_proj") == "none":
-        dim = WIDTH
-    with mock.patch.object(timm, "create_model", small), torch.random.fork_rng(devices=[]):
+    with mock.patch.object(timm, "create_model", small):
+        yield
+
+
+def write_model(folder: Path, name: str) -> Path:
+    """A model of that architecture with the texts of a SigLIP; `ccs.load` it while `narrow`."""
+    dim = WIDTH if open_clip.get_model_config(name)["vision_cfg"].get("timm_proj") == "none" else 24
+    text = {
+        "context_length": 16, "vocab_size": 400, "hf_tokenizer_name": "timm/ViT-B-16-SigLIP", "width": 16,
+        "heads": 2, "layers": 2, "tokenizer_kwargs": {"clean": "canonicalize"}, "no_causal_mask": True,
+        "proj_bias": True, "pool_type": "last", "norm_kwargs": {"eps": 1e-6},
+    }  # fmt: skip
+    config = {"embed_dim": dim, "vision_cfg": vision_config(name) | {"image_size": SIDE}, "text_cfg": text}
+    config |= {"init_logit_bias": -10, "custom_text": True}
+    with narrow(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        clip = open_clip.CustomTextCLIP(
+            **{key: value for key, value in config.items() if key != "custom_text"}
+        )
+    shake(clip, 0)
+    clip.logit_scale.data.fill_(2.0)
+    clip.logit_bias.data.fill_(-1.5)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config}), "utf-8")
+    weights = {key: value.contiguous() for key, value in clip.state_dict().items()}
+    save_file(weights, folder / "open_clip_model.safetensors")
+    write_tokenizer(folder)
+    return folder
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Files of a tokenizer like SigLIP's: pieces of words, an end that also pads."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    rules = Tokenizer(models.Unigram())
+    rules.pre_tokenizer, rules.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>"
+    )
+    rules.train_from_iterator(TEXTS, trainer)
+    rules.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    folder.mkdir(parents=True, exist_ok=True)
+    rules.save(str(folder / "tokenizer.json"))
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "</s>", "eos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about), "utf-8")
+
+
+def tower(name: str, seed: int = 0, shaken: bool = True) -> nn.Module:
+    """The architecture's image tower, small, with random weights unless they stay as they are made."""
+    config = open_clip.get_model_config(name)
+    dim = WIDTH if config["vision_cfg"].get("timm_proj") == "none" else 24
+    with narrow(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         visual = _build_vision_tower(dim, vision_config(name), bool(config.get("quick_gelu")))
     if shaken:

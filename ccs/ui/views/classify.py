@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 from markupsafe import Markup
 from PIL import Image
-from scipy.special import softmax
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -50,9 +49,9 @@ def margin(shares: np.ndarray) -> np.ndarray:
     return np.asarray(both[:, 0] - both[:, 1]) if both.shape[1] > 1 else both[:, 0]
 
 
-def compare(before: np.ndarray, after: np.ndarray, weights: np.ndarray, scale: float) -> Comparison:
-    """Softmax of scaled cosines of unit embeddings [images, d] and unit class weights [classes, d]."""
-    before, after = (softmax(scale * rows @ weights.T, axis=1) for rows in (before, after))
+def compare(model: Model, before: np.ndarray, after: np.ndarray, weights: np.ndarray) -> Comparison:
+    """The model's probabilities, from unit embeddings [images, d] and unit class weights [classes, d]."""
+    before, after = (model.probabilities(rows @ weights.T) for rows in (before, after))
     return Comparison(before, after)
 
 
@@ -73,7 +72,7 @@ def measure(session: Session, model: Model) -> tuple[tuple[str, ...], Comparison
     """Classes, probabilities, and the cosine [images] between embeddings before and after."""
     classes, weights = class_matrix(session, model)
     before, after = embed(session, model, [HeadSet(), session.state.off])
-    return classes, compare(before, after, weights, model.logit_scale), (before * after).sum(axis=1)
+    return classes, compare(model, before, after, weights), (before * after).sum(axis=1)
 
 
 @dataclass(frozen=True)
@@ -212,6 +211,7 @@ def _answers(session: Session, model: Model) -> Figure:
             "n": len(classes),
             "templates": asked(session.state)[1],
             "scale": model.logit_scale,
+            "bias": model.logit_bias,
             "words": "" if looked is None else looked.words,
             "similarity": float(similarity.mean()),
         },

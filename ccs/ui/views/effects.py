@@ -23,7 +23,7 @@ def alone(session: Session, model: Model, head: Head) -> Figure:
     """The answers to the visitor's images without this head alone."""
     classes, weights = classify.class_matrix(session, model)
     before, after = embed(session, model, [HeadSet(), HeadSet([head])])
-    found = classify.compare(before, after, weights, model.logit_scale)
+    found = classify.compare(model, before, after, weights)
     moved = (before * after).sum(axis=1)
     rows = []
     for i, image in enumerate(shown_images(session)):

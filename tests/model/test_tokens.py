@@ -1,0 +1,96 @@
+"""Tokenizers from files alone, and a small SigLIP, against open_clip's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from open_clip.tokenizer import HFTokenizer
+
+import ccs
+from ccs import InputError
+from ccs.measures.accuracy import class_weights
+from ccs.model.fetching import Place
+from ccs.model.tokens import HubTokenizer
+from tests.support import shrunk
+
+TEXTS = [*shrunk.TEXTS, "", "ONE_two {three}", "a dog " * 40, "ünknown 猫"]
+
+
+def write_bert(folder: Path) -> None:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+    rules = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    rules.normalizer, rules.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    rules.train_from_iterator(shrunk.TEXTS, trainers.WordPieceTrainer(vocab_size=200, special_tokens=special))
+    ends = [("[CLS]", 2), ("[SEP]", 3)]
+    rules.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    rules.save(str(folder / "tokenizer.json"))
+    roles = {"pad_token": "[PAD]", "sep_token": {"content": "[SEP]"}, "unk_token": "[UNK]"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(roles))
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]", "sep_token": "[SEP]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+
+
+@pytest.mark.parametrize("clean", ["canonicalize", "lower", "whitespace"])
+@pytest.mark.parametrize("kind", ["SigLIP", "CLIPA"])
+def test_tokens_are_those_of_open_clip(tmp_path: Path, kind: str, clean: str) -> None:
+    (shrunk.write_tokenizer if kind == "SigLIP" else write_bert)(tmp_path)
+    strip = kind == "CLIPA"
+    theirs = HFTokenizer(str(tmp_path), context_length=12, clean=clean, strip_sep_token=strip)
+    ours = HubTokenizer.at(Place(folder=tmp_path), 12, clean, strip)
+    np.testing.assert_array_equal(ours(TEXTS), theirs(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("tokenizer.json", "{}", "does not hold a tokenizer"),
+        ("tokenizer_config.json", "{}", "has no pad_token"),
+        ("tokenizer_config.json", '{"pad_token": "nothing"}', "has no pad_token"),
+        ("tokenizer.json", None, r"there is no tokenizer\.json"),
+    ],
+)
+def test_broken_files_are_said_to_be(tmp_path: Path, file: str, content: str | None, message: str) -> None:
+    shrunk.write_tokenizer(tmp_path)
+    (tmp_path / file).unlink() if content is None else (tmp_path / file).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        HubTokenizer.at(Place(folder=tmp_path), 12, "lower", False)
+
+
+def test_zero_shot_of_a_siglip_is_that_of_open_clips_own_loop(tmp_path: Path) -> None:
+    folder = shrunk.write_model(tmp_path / "siglip", "ViT-B-16-SigLIP2")
+    with shrunk.narrow():
+        model = ccs.load(str(folder))
+        clip = open_clip.create_model(f"local-dir:{folder}", require_pretrained=True).eval()
+    tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}")
+    x = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    classes, template = ["Dog", "two_cats", "SNOW"], "a photo of a {}."
+    with torch.no_grad():
+        text = clip.encode_text(tokenizer([template.format(name) for name in classes]), normalize=True)
+        images = clip.encode_image(x, normalize=True)
+        expected = torch.sigmoid(clip.logit_scale.exp() * images @ text.T + clip.logit_bias)
+    found = model.probabilities(model.embed_images(x) @ class_weights(model, classes, [template]).T)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert model.logit_bias == pytest.approx(-1.5)
+
+
+def test_without_the_tokenizers_files_it_is_said_which_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    folder = shrunk.write_model(tmp_path / "siglip", "ViT-B-16-SigLIP")
+    (folder / "tokenizer.json").unlink()
+    with (
+        shrunk.narrow(),
+        pytest.raises(InputError, match="its tokenizer, the Hub's timm/ViT-B-16-SigLIP, cannot"),
+    ):
+        ccs.load(str(folder))
