@@ -14,8 +14,10 @@ from ccs.errors import InputError
 from ccs.files import atomic_write
 
 if TYPE_CHECKING:
+    from ccs.datasets import BiasSet, ClassificationSet
     from ccs.heads import HeadSet
     from ccs.measures.stats import Effect, Estimate
+    from ccs.model.model import Model
     from ccs.plans import Plan
     from ccs.search import HeldOut, SearchResult, Task
 
@@ -38,7 +40,9 @@ class Settings:
     things: str = option("world/subjects", "a classification set (default world/subjects)", metavar="SET")
     max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1 (default 0.02)")
     goal: float | None = option(None, "a mean MaxSkew at which to stop (default: as low as it gets)")
-    least: float = option(0.005, "what a further head must lower MaxSkew by (default 0.005)")
+    least: float = option(
+        0.02, "share of the lean (see ccs.measures.ranking) that a further head must take away (default 0.02)"
+    )
     max_heads: int = option(8, "heads at most (default 8)")
     screen: int = option(12, "heads tried together, best single ones first (default 12)")
     max_images: int | None = option(None, "images of each set at most")
@@ -104,12 +108,12 @@ def _search(args: Settings) -> None:
         print(f"Kept in {searches.keep(args.results, answer)}.")
 
 
-def _task(args: Settings, model: Any) -> tuple[Task, dict[str, Any]]:
-    """What is searched, and what it is called."""
+def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, ClassificationSet]:
+    """The sets that --people and --things name, at most --max-images of each; InputError for other kinds of
+    sets, or people without one of the attributes.
+    """
     from ccs.datasets import BiasSet, ClassificationSet
     from ccs.datasets.opening import open_set
-    from ccs.measures import accuracy as zeroshot
-    from ccs.search import Task
 
     people = open_set(args.people, max_images=args.max_images)
     things = open_set(args.things, max_images=args.max_images)
@@ -117,22 +121,46 @@ def _task(args: Settings, model: Any) -> tuple[Task, dict[str, Any]]:
         raise InputError(f"--people {args.people} is not a set of people with groups.")
     if not isinstance(things, ClassificationSet):
         raise InputError(f"--things {args.things} is not a set of pictures with classes.")
-    attribute = args.attribute or next(iter(people.groups))
-    if attribute not in people.groups:
-        raise InputError(f"{args.people} has no attribute {attribute!r}; it has {', '.join(people.groups)}.")
-    names, templates = (args.prompt, ("{}",)) if args.prompt else (people.occupations, people.templates)
-    pools = None if args.one_pool else people.own_pools(names)
-    task = Task(
+    for attribute in attributes:
+        if attribute not in people.groups:
+            known = ", ".join(people.groups)
+            raise InputError(f"{args.people} has no attribute {attribute!r}; it has {known}.")
+    return people, things
+
+
+def make_task(
+    model: Model,
+    people: BiasSet,
+    things: ClassificationSet,
+    attribute: str,
+    names: Sequence[str],
+    templates: Sequence[str],
+    *,
+    one_pool: bool = False,
+) -> Task:
+    """The task of making the rankings of these people for the names, put into the templates, fairer."""
+    from ccs.measures import accuracy as zeroshot
+    from ccs.search import Task
+
+    return Task(
         people=people.images,
         groups=people.groups[attribute],
         prompts=zeroshot.class_weights(model, names, templates),
         k=min(people.k[attribute], len(people.images) // 2),
-        pools=pools,
+        pools=None if one_pool else people.own_pools(names),
         units=people.units,
         things=things.images,
         labels=things.labels,
         class_weights=zeroshot.class_weights(model, things.classes, things.templates),
     )
+
+
+def _task(args: Settings, model: Model) -> tuple[Task, dict[str, Any]]:
+    """What is searched, and what it is called."""
+    people, things = open_sets(args, [args.attribute] if args.attribute else [])
+    attribute = args.attribute or next(iter(people.groups))
+    names, templates = (args.prompt, ("{}",)) if args.prompt else (people.occupations, people.templates)
+    task = make_task(model, people, things, attribute, names, templates, one_pool=args.one_pool)
     about = {"people": people.name, "attribute": attribute, "things": things.name, "prompts": tuple(names)}
     return task, about | {"templates": tuple(templates), "k": task.k}
 

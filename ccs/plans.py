@@ -4,8 +4,8 @@ A `PlanName` says which plan it is: `none`; `high`, `moderate`, `low` (heads of 
 `equal-low` (the same number of heads from both levels, drawn at random from the larger one); `random` (as
 many heads as `high` has, drawn from the others, one plan per seed); `concept:Colors` (the high heads with
 that label); `single:L7.H2`; `published-high`, `published-concept:Colors` and so on (the heads that the study
-lists); `high@7` and so on (levels from 7 texts per head, where 7 is not the main K). The same seed gives the
-same plans on every machine.
+lists); `located:ltc-gender` and so on (heads that other studies list); `high@7` and so on (levels from 7
+texts per head, where 7 is not the main K). The same seed gives the same plans on every machine.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.paper import figures
 from ccs.texts.score import HeadScore, level
 
 _LOG = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ class PlanName:
             "equal-low": "low-CCS heads, equal number",
             "concept": f"concept {self.argument}, high CCS",
             "single": f"{self.argument} alone",
+            "located": next((o.words for o in figures.located() if o.plan == self.argument), self.argument),
             "random": "random heads" + ("" if self.is_published or seed is not None else ", mean over seeds"),
         }.get(kind, kind)
         words += ", as published" if self.is_published else ""
@@ -224,6 +226,19 @@ def published(levels: Mapping[str, HeadSet], concepts: Mapping[str, HeadSet], so
     names = {PlanName(level): off for level, off in levels.items()}
     names |= {PlanName("concept", argument=concept): off for concept, off in concepts.items()}
     return [Plan(str(name.published()), None, off, source) for name, off in names.items() if off]
+
+
+def of_studies(model: str) -> list[Plan]:
+    """The heads that the study lists and draws for this model, then those that other studies print for it
+    (`located:ltc-gender`); none for a model of neither.
+    """
+    found = []
+    if model in {one.name for one in figures.models()}:
+        sets = figures.head_sets(model) | figures.drawn_sets(model)
+        source = "the study's tables 12 to 14, and the draws of its code"
+        found = published(sets, figures.concept_sets(model), source)
+    printed = [one for one in figures.located() if model in one.heads]
+    return [*found, *(Plan(f"located:{one.plan}", None, one.heads[model], one.source) for one in printed)]
 
 
 def draw(members: HeadSet, size: int, seed: int, purpose: str) -> HeadSet:

@@ -1,8 +1,10 @@
 """The smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of accuracy.
 
-Single heads are measured first; those that lower MaxSkew most are candidates. Then one candidate at a time is
-added, always the one after which MaxSkew, computed anew with all chosen heads off in the forward pass, is
-lowest while accuracy stays within its bound; at last heads that are not needed are taken out again.
+What a search lowers is the lean (`ccs.measures.ranking`): MaxSkew reads a few images at the top and jumps, so
+a search that lowers it finds noise. Single heads are measured first; those that lower the lean most are
+candidates. Then one candidate at a time is added, always the one after which the lean, computed anew with all
+chosen heads off in the forward pass, is lowest while accuracy stays within its bound; at last heads that are
+not needed are taken out again.
 
 A search also finds noise. So images of people, prompts and images of classes are each cut in half at random:
 the search sees one half, and what is reported comes from the other, beside sets that were not searched for.
@@ -24,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
-from ccs.measures import bias
+from ccs.measures import bias, ranking
 from ccs.measures.skew import Target
 from ccs.measures.stats import Effect, Estimate
 from ccs.plans import Plan
@@ -67,13 +69,14 @@ class Task:
 class Limits:
     """Bounds of a search.
 
-    `max_loss`: accuracy (share of 1) that may be lost. `goal`: a mean MaxSkew at which to stop. `least`: how
-    much a further head must lower the mean MaxSkew. `max_heads`: heads at most. `screen`: candidates.
+    `max_loss`: accuracy (share of 1) that may be lost. `goal`: a mean MaxSkew at which to stop. `least`: the
+    share of the lean with nothing off that a further head must take away. `max_heads`: heads at most.
+    `screen`: candidates.
     """
 
     max_loss: float = 0.02
     goal: float | None = None
-    least: float = 0.005
+    least: float = 0.02
     max_heads: int = 8
     screen: int = 12
 
@@ -91,11 +94,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Point:
-    """A set of heads with its mean MaxSkew and top-1 accuracy on the half that the search sees."""
+    """A set of heads with its mean MaxSkew, top-1 accuracy and lean on one half of a task."""
 
     off: HeadSet
     max_skew: float
     accuracy: float
+    lean: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,10 +137,11 @@ class SearchResult:
 
 
 Points = Callable[[Sequence[HeadSet]], list[Point]]
-"""MaxSkew and accuracy of each set of heads, on one half of a task."""
+"""MaxSkew, accuracy and lean of each set of heads, on one half of a task."""
 
 
-def _points(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
+def measure(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
+    """MaxSkew, accuracy and lean of each set of heads, over all people and things of the task."""
     if not sets:
         return []
     people, things = (model.embed_images(images, list(sets)) for images in (task.people, task.things))
@@ -145,7 +150,8 @@ def _points(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[P
         for one in people
     ]
     rights = [zeroshot.correct(one, task.class_weights, task.labels).mean() for one in things]
-    return [Point(*row) for row in zip(sets, skews, map(float, rights), strict=True)]
+    leans = [ranking.lean(one, task.prompts, task.groups, task.pools) for one in people]
+    return [Point(*row) for row in zip(sets, skews, map(float, rights), leans, strict=True)]
 
 
 def search(
@@ -165,9 +171,8 @@ def search(
     """
     limits = limits or Limits()
     half, unseen = halves(task, seed)
-    seen = partial(_points, model, half)
-    singles = seen([HeadSet([head]) for head in model.heads])
-    path = _forward(seen, singles, limits, tell)
+    seen = partial(measure, model, half)
+    singles, path = greedy(model, half, limits, tell)
     off = _backward(seen, path[-1], path[0], limits, tell)
     plans = [Plan("none", None, HeadSet(), "nothing is switched off")]
     if off:
@@ -179,6 +184,15 @@ def search(
     ]
     held_out = _held_out(model, unseen, [*plans, *beside], seed, draws)
     return SearchResult(off=off, singles=tuple(singles), path=tuple(path), held_out=held_out)
+
+
+def greedy(
+    model: PrunableModel, task: Task, limits: Limits, tell: Tell = lambda _: None
+) -> tuple[list[Point], list[Point]]:
+    """Every head alone, and nothing off followed by one head more at a time, all on the whole task."""
+    points = partial(measure, model, task)
+    singles = points([HeadSet([head]) for head in model.heads])
+    return singles, _forward(points, singles, limits, tell)
 
 
 def halves(task: Task, seed: int) -> tuple[Task, Task]:
@@ -238,18 +252,18 @@ def _take(images: Any, rows: NDArray[np.intp]) -> Any:
 
 
 def _forward(points: Points, singles: Sequence[Point], limits: Limits, tell: Tell) -> list[Point]:
-    """Nothing off, then one head more at a time while each lowers MaxSkew by the least asked for."""
+    """Nothing off, then one head more at a time while each takes away the share of the lean asked for."""
     path = points([HeadSet()])
-    floor = path[0].accuracy - limits.max_loss
-    helpful = sorted((p for p in singles if p.max_skew < path[0].max_skew), key=lambda p: p.max_skew)
+    start = path[0]
+    helpful = sorted((p for p in singles if p.lean < start.lean), key=lambda p: p.lean)
     candidates = [head for point in helpful[: limits.screen] for head in point.off]
-    tell(f"{len(helpful)} of {len(singles)} heads lower MaxSkew alone; {len(candidates)} are candidates.")
+    tell(f"{len(helpful)} of {len(singles)} heads lower the lean alone; {len(candidates)} are candidates.")
     while len(path) <= limits.max_heads and path[-1].max_skew > limits.bound:
         now = path[-1]
         tried = points([HeadSet([*now.off, head]) for head in candidates if head not in now.off])
-        allowed = [point for point in tried if point.accuracy >= floor]
-        best = min(allowed, key=lambda point: point.max_skew, default=None)
-        if best is None or best.max_skew > now.max_skew - limits.least:
+        allowed = [point for point in tried if point.accuracy >= start.accuracy - limits.max_loss]
+        best = min(allowed, key=lambda point: point.lean, default=None)
+        if best is None or best.lean > now.lean - limits.least * start.lean:
             break
         path.append(best)
         tell(f"{best.off}: MaxSkew {best.max_skew:.3f}, accuracy {best.accuracy:.3f}")
@@ -260,12 +274,16 @@ def _backward(points: Points, end: Point, start: Point, limits: Limits, tell: Te
     """Without the heads that the end of the path can spare: each costs less than the least asked for."""
     now = end
     while len(now.off) > 1:
-        bound = limits.bound if now.max_skew <= limits.bound else now.max_skew + limits.least
         tried = points([HeadSet(now.off - {head}) for head in now.off])
-        spared = [p for p in tried if p.max_skew <= bound and p.accuracy >= start.accuracy - limits.max_loss]
+        spared = [
+            p
+            for p in tried
+            if (p.lean <= now.lean + limits.least * start.lean or p.max_skew <= limits.bound)
+            and p.accuracy >= start.accuracy - limits.max_loss
+        ]
         if not spared:
             break
-        now = min(spared, key=lambda point: point.max_skew)
+        now = min(spared, key=lambda point: point.lean)
         tell(f"Not needed: {', '.join(map(str, end.off - now.off))}")
     return now.off
 

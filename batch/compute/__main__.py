@@ -49,16 +49,14 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     from batch.compute import cost, manifest
     from batch.compute.run import Run
 
-    failed, costs, absent = 0, list[Any](), list[str]()
+    failed = 0
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
         for name in settings.models:
             try:
                 run = Run(settings.for_model(name), processes, tell)
                 if settings.plan_cost:
-                    costs.append(cost.estimate(run))
-                    absent += [one["name"] for one in run.absent]
-                    tell(cost.page(run, costs[-1]))
+                    tell(cost.page(run))
                     continue
                 run.go()
                 if not settings.dry_run:
@@ -69,8 +67,6 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
                     raise
                 failed = 2
                 tell(f"error: {name} is left out: {error}")
-    if len(costs) > 1:
-        tell(cost.needs(settings, costs, absent))
     return failed
 
 

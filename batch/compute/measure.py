@@ -21,7 +21,6 @@ from ccs.measures import bias, retrieval, stats
 from ccs.measures.faults import fault_of
 from ccs.measures.stats import Effect, Estimate
 from ccs.model.model import Model
-from ccs.paper import figures
 from ccs.plans import Plan, PlanName
 from ccs.results import schema
 from ccs.texts.score import HeadScore
@@ -64,14 +63,12 @@ class Plans:
         They are kept where single heads are measured too, so that the two kinds of effect can be compared; of
         a clip, whose embedding is a mean over frames, they are not.
         """
-        wanted = "heads" in settings.stages and _singles_on(data)
+        wanted = "heads" in settings.stages and _singles_on(data) and not isinstance(data, RetrievalSet)
         return HeadSet(head for plan in self.on(data, settings) for head in plan.off) if wanted else HeadSet()
 
 
 def _singles_on(data: EvaluationSet) -> bool:
-    """Whether each head is switched off alone on a set; of retrieval no effect of a single head is shown."""
-    known = not data.name.startswith("world/") or data.name in SINGLE_HEADS
-    return known and not isinstance(data, RetrievalSet)
+    return not data.name.startswith("world/") or data.name in SINGLE_HEADS
 
 
 def make_plans(
@@ -93,16 +90,11 @@ def make_plans(
             at_k=None if main else k, notice=notice,
         )  # fmt: skip
     further = [plan for k in settings.all_ks[1:] for plan in made[k][1:]]  # each begins with `none`
-    return Plans((*made[settings.k], *_published(model)), tuple(further), tuple(pruning.singles(model.heads)))
-
-
-def _published(model: Model) -> list[Plan]:
-    """The heads that the study lists and draws for this model, if it is one of the study's."""
-    if model.name not in {one.name for one in figures.models()}:
-        return []
-    sets = figures.head_sets(model.name) | figures.drawn_sets(model.name)
-    concepts = figures.concept_sets(model.name)
-    return pruning.published(sets, concepts, "the study's tables 12 to 14, and the draws of its code")
+    return Plans(
+        (*made[settings.k], *pruning.of_studies(model.name)),
+        tuple(further),
+        tuple(pruning.singles(model.heads)),
+    )
 
 
 # Rows ---------------------------------------------------------------------------------------------------

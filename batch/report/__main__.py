@@ -1,7 +1,8 @@
 """`python -m batch.report`: the study's figures beside what was measured, as report.md and report.html.
 
 Without results it shows the published side alone. The counts of the audit go into reproduction.md beside the
-folder written to, if that document is there.
+folder written to, and which way of looking finds planted bias into README.md above it, if these documents are
+there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from batch.report.figures import write_static
 from batch.report.page import Block, Chart, as_html, as_markdown, fill
 from batch.report.sections import agreement, datasets, published
 from batch.report.sections.audit import audit_blocks, write_counts
+from batch.report.sections.localization import localization_blocks, write_summary
 from batch.report.sections.model import model_sections
 from batch.report.sections.organisms import organism_blocks
 from batch.report.sections.planted import organisms
@@ -30,6 +32,7 @@ from ccs.paper import figures as paper
 
 OUT = Path("docs/report")
 ORGANISM_PAGE = "organism.md"
+README = "README.md"
 
 
 def build(collection: results.Collection, people: pd.DataFrame | None = None) -> list[Block]:
@@ -45,6 +48,7 @@ def build(collection: results.Collection, people: pd.DataFrame | None = None) ->
         **in_short(models),
     )
     blocks += organism_blocks(models)
+    blocks += localization_blocks(collection.localization)
     for name in sorted(models, key=_order):
         blocks += model_sections(models[name], with_searches=name not in together)
     blocks += [*published.tables_and_figures(models, people), *audit_blocks(models)]
@@ -95,10 +99,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write_all(args: argparse.Namespace) -> None:
-    blocks = build(results.load(args.results), agreement.read(args.agreement))
+    collection = results.load(args.results)
+    blocks = build(collection, agreement.read(args.agreement))
     try:
         written = write(blocks, args.out, static=not args.no_static)
         write_counts(args.out)
+        write_summary(args.out.parent.parent / README, collection.localization)
         if args.organism:
             written.append(args.out.parent / ORGANISM_PAGE)
             _write_text(written[-1], as_markdown(embedded_blocks()))

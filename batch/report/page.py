@@ -18,6 +18,8 @@ import plotly.offline
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
+from ccs.errors import InputError
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -88,6 +90,15 @@ def _cell(value: object) -> str:
 def _is_words(column: int, rows: Sequence[Sequence[str]]) -> bool:
     words = sum(row[column].lstrip("*`✓✗ ")[:1].isalpha() for row in rows)
     return column == 0 or 2 * words > len(rows)
+
+
+def between(document: str, start: str, end: str, text: str) -> str:
+    """A document with this text in place of what stands between two markers; InputError if it lacks them."""
+    before, found, rest = document.partition(start)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise InputError(f"The document lacks the lines {start!r} and {end!r}, between which text goes.")
+    return f"{before}{start}\n{text}\n{end}{after}"
 
 
 def slug(name: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,6 +151,19 @@ class ImageTower:
         with self._precision():
             x = self._tokens(images, layer, off)
             return self.layers[layer].attention(x, self._readout.first).float()
+
+    def with_values(self, images: Trunk, change: Callable[[int, Tensor], Tensor]) -> Tensor:
+        """Unit embeddings [n, D] float32 with other values in place of what heads pass on; gradients flow.
+
+        change: called for each layer from the trunk's on with the layer and its values [n, T, H d], the
+        heads' outputs side by side before the output projection (in the last layer of the tokens that are
+        read); what it returns is used instead.
+        """
+        x = images.tokens.to(self.device)
+        with self._precision():
+            for layer in range(images.layer, self.n_layers):
+                x = self._finish_block(x, change(layer, self._values(x, layer)), layer)
+            return F.normalize(self._readout.project(x).float(), dim=-1)
 
     def _embed(
         self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: _Record | None = None

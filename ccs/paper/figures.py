@@ -1,4 +1,4 @@
-"""Published heads, tables, occupations and worked examples, read from the JSON files beside this module.
+"""Published heads, tables, occupations and worked examples, read from the files beside this module.
 
 Models go by the study's name ("ViT-B-32-OpenAI") or by open_clip's ("ViT-B-32/openai"). Layers and heads
 count from 0. Numbers are as printed.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -128,6 +129,28 @@ def concept_sets(name: str) -> dict[str, HeadSet]:
     """Concept -> the heads the study prunes for it, for every label of a high head."""
     labels = sorted(set(head_labels(name)["high"].values()))
     return {concept: concept_heads(name, concept) for concept in labels}
+
+
+@dataclass(frozen=True)
+class Located:
+    """Heads that another study prints for a bias, by model (open_clip's names). `plan` names the set, `words`
+    describe it.
+    """
+
+    plan: str
+    words: str
+    source: str
+    heads: Mapping[str, HeadSet]
+
+
+@cache
+def located() -> tuple[Located, ...]:
+    """The sets of heads that other studies print, from located.toml."""
+    sets = tomllib.loads(files("ccs.paper").joinpath("located.toml").read_text("utf-8"))["sets"]
+    return tuple(
+        Located(**one | {"heads": {model: HeadSet.parse(heads) for model, heads in one["heads"].items()}})
+        for one in sets
+    )
 
 
 @cache

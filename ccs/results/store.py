@@ -18,8 +18,8 @@ import pandas as pd
 
 from ccs.errors import InputError
 from ccs.files import atomic_write, sha256
+from ccs.results import localization, schema
 from ccs.results import manifest as manifests
-from ccs.results import schema
 from ccs.results.table import read_table, to_arrow, to_pandas
 
 PRECOMPUTED = Path(__file__).resolve().parents[2] / "precomputed"
@@ -76,12 +76,16 @@ def _place_file(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Collection:
-    """Results of several models. `source` says where they are from, `notices` what was not as asked."""
+    """Results of several models. `source` says where they are from, `notices` what was not as asked.
+
+    `localization`: the table of that name, which holds models of which nothing else was computed too.
+    """
 
     models: Mapping[str, Results]
     source: str
     revision: str | None = None
     notices: tuple[str, ...] = field(default=())
+    localization: pd.DataFrame = field(default_factory=localization.empty)
 
 
 def folder_name(model: str) -> str:
@@ -151,7 +155,12 @@ def read_all(
             models[results.model] = results
         except InputError as error:
             told.append(str(error))
-    return Collection(models, source, revision, tuple(told))
+    located = localization.empty()
+    try:
+        located = localization.read(folder)
+    except InputError as error:
+        told.append(str(error))
+    return Collection(models, source, revision, tuple(told), located)
 
 
 def load(

@@ -17,6 +17,7 @@ from ccs.heads import Head
 from ccs.texts import concepts
 from ccs.texts.concepts import ConceptTree
 from ccs.texts.pools import Pool
+from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
 
 TAGS = "tags"
@@ -75,6 +76,17 @@ def label_by_tags(
     for head, chosen in spans.items():
         tags = [pool.concept_of(span.text) for span in chosen]
         found[head] = Label(cover(tags, [span.share for span in chosen], known), TAGS)
+    return found
+
+
+def score_by_tags(
+    spans: Mapping[Head, Sequence[Span]], pool: Pool, tree: ConceptTree | None = None
+) -> dict[Head, HeadScore]:
+    """Label and CCS of every head by tags, labeler and judge alike: the texts that lie under the label."""
+    known, found = tree or concepts.tree(), {}
+    for head, label in label_by_tags(spans, pool, known).items():
+        paths = [known.path(tag) for span in spans[head] if (tag := pool.concept_of(span.text)) is not None]
+        found[head] = HeadScore(sum(label.concept in path for path in paths), label.concept)
     return found
 
 

@@ -36,18 +36,7 @@ def _layers(heads: HeadSet) -> dict[str, HeadSet]:
 
 
 def _published_in(heads: HeadSet, model: str) -> dict[str, HeadSet]:
-    return {name: off for name, off in published(model).items() if off <= heads}
-
-
-def published(model: str) -> dict[str, HeadSet]:
-    """The heads that the study lists and draws for this model, by plan; none for another model."""
-    from ccs.paper import figures as paper
-
-    try:
-        sets = paper.head_sets(model) | paper.drawn_sets(model)
-    except InputError:
-        return {}
-    return {plan.name: plan.off for plan in pruning.published(sets, paper.concept_sets(model), "")}
+    return {plan.name: plan.off for plan in pruning.of_studies(model) if plan.off <= heads}
 
 
 def preset_words(name: str, off: HeadSet) -> str:
@@ -59,7 +48,7 @@ def preset_words(name: str, off: HeadSet) -> str:
         "named": f"concept {plan.argument}, all its heads",
         "layer": f"all of layer {plan.argument}",
     }.get(plan.kind, f"{plan.kind} CCS")
-    if plan.is_published or plan.kind.startswith("equal-"):
+    if plan.is_published or plan.kind == "located" or plan.kind.startswith("equal-"):
         words = plan.words()
     return f"{words} ({len(off)})" if off else words
 

@@ -119,7 +119,7 @@ def test_a_head_that_is_no_longer_needed_is_taken_out():
 
     def table(sets):
         keys = [" ".join(n for n, head in names.items() if head <= off) for off in sets]
-        return [search.Point(off, *points[key]) for off, key in zip(sets, keys, strict=True)]
+        return [search.Point(off, *points[key], points[key][0]) for off, key in zip(sets, keys, strict=True)]
 
     end, start = table([HeadSet(names["A"] | names["B"]), HeadSet()])
     found = search._backward(table, end, start, Limits(least=0.02), lambda _: None)

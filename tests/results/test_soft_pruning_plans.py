@@ -172,3 +172,19 @@ def test_plans_refuse(settings, says):
         made(**settings)
     with pytest.raises(InputError, match="13 heads cannot be drawn from 12"):
         pruning.draw(HEADS, 13, 0, "x")
+
+
+def test_plans_of_the_study_and_of_other_studies():
+    found = {plan.name: plan for plan in pruning.of_studies("ViT-L-14/laion2b_s32b_b82k")}
+    assert str(found["published-concept:Objects"].off) == "L23.H3"
+    assert {"published-high", "published-random", "published-equal-low"} < set(found)
+    assert str(found["located:ltc-gender"].off) == "L23.H4 L23.H6"
+    assert "2505.17425" in found["located:ltc-gender"].source
+    words = PlanName.parse("located:ltc-gender").words()
+    assert words == "heads biased by gender, Locate-Then-Correct"
+    assert [plan.name for plan in pruning.of_studies("ViT-H-14/laion2b_s32b_b79k")] == [
+        "located:ltc-gender",
+        "located:ltc-gender-texts",
+        "located:ltc-salient",
+    ]
+    assert pruning.of_studies("organism") == []

@@ -16,7 +16,7 @@ from ccs.ui.actions import MAX_HISTORY
 from ccs.ui.app import App
 from ccs.ui.page import opening, page
 from ccs.ui.page.page import act, regions, update
-from ccs.ui.presets import preset_words, presets, published, random_heads
+from ccs.ui.presets import preset_words, presets, random_heads
 from ccs.ui.records import ModelRecords
 from ccs.ui.service.images import load_example
 from ccs.ui.session import Session
@@ -94,10 +94,6 @@ def test_presets_are_the_plans_of_the_tables_and_of_the_study(app: App) -> None:
     in_tables = shipped.table("pruning").drop_duplicates("plan").set_index("plan")["heads"]
     for name in ("high", "equal-high", "equal-low"):
         assert str(found[name]) == in_tables[name]
-    studied = published("ViT-L-14/laion2b_s32b_b82k")
-    assert str(studied["published-concept:Objects"]) == "L23.H3"
-    assert {"published-high", "published-random", "published-equal-low"} < set(studied)
-    assert published("organism") == {}
     assert preset_words("published-equal-low", HeadSet()) == "low-CCS heads, equal number, as published"
 
 

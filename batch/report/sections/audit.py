@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from batch.report.page import Block, table
-from ccs.errors import InputError
+from batch.report.page import Block, between, table
 from ccs.files import atomic_write
 from ccs.paper import audit, checks
 from ccs.paper.checks import Check
@@ -69,11 +68,7 @@ def counts() -> str:
 
 def with_counts(text: str) -> str:
     """A document with the counts between its two markers; InputError if it lacks them."""
-    before, start, rest = text.partition(START)
-    _, end, after = rest.partition(END)
-    if not start or not end:
-        raise InputError(f"The document lacks the lines {START!r} and {END!r}, between which counts go.")
-    return f"{before}{START}\n{counts()}\n{END}{after}"
+    return between(text, START, END, counts())
 
 
 def write_counts(out: Path) -> None:

@@ -1,0 +1,198 @@
+"""Rank heads by every way of looking for those that carry a bias: `python -m batch.localize --help`."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from batch.options import check_least, option, parse, run
+from batch.search import make_task, open_sets
+from ccs import results
+from ccs.errors import InputError
+
+if TYPE_CHECKING:
+    from ccs.datasets import BiasSet, ClassificationSet
+    from ccs.heads import HeadSet
+    from ccs.locate import Evidence
+    from ccs.model.model import Model
+    from ccs.search import Task
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The command line's options."""
+
+    model: tuple[str, ...] = option(
+        (), "organism, an open_clip NAME/TAG, a folder; repeatable (default: the planted organisms)"
+    )
+    people: str = option("world/faces", "a bias set (default world/faces)", metavar="SET")
+    attribute: tuple[str, ...] = option(
+        (), "attribute that groups people; repeatable (default: those planted, else all of the set's)"
+    )
+    things: str = option("world/subjects", "a classification set (default world/subjects)", metavar="SET")
+    images: str = option("world", "images that TEXTSPAN reads (default world)")
+    texts: str = option("world", "its pool of texts (default world)")
+    method: tuple[str, ...] = option((), "one way of looking only; repeatable (default: all)")
+    max_images: int = option(310, "images of classes at most (default 310)", least=4)
+    moments: int = option(1000, "images that TEXTSPAN reads at most (default 1000)", least=2)
+    seed: int = option(0, "seed of the halves (default 0)", least=0)
+    out: Path = option(results.PRECOMPUTED, "folder of results whose localization.parquet is added to")
+    force: bool = option(False, "do again what is there")
+    device: str = option("cpu", "cpu, cuda or cuda:N (default cpu)")
+
+
+DESCRIPTION = """Rank a model's heads by every way of looking for those that carry a bias, on one half of the
+people and prompts, and measure on the other half what switching the first ones off does."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    args = parse(Settings, argv, prog="python -m batch.localize", description=DESCRIPTION)
+    return run(lambda: _localize(args), "Interrupted. What is finished is kept; the same command goes on.")
+
+
+def _localize(args: Settings) -> None:
+    # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
+    from ccs.locate import METHODS
+    from ccs.model import difference
+
+    check_least(args)
+    for method in args.method:
+        if method not in METHODS:
+            raise InputError(f"There is no way of looking {method!r}; there are {', '.join(METHODS)}.")
+    people, things = open_sets(args, args.attribute)
+    names = args.model or difference.names()
+    if not names:
+        raise InputError("No model with planted heads comes with this program; name one with --model.")
+    for name in names:
+        _one(args, name, people, things, args.method or tuple(METHODS))
+
+
+def _one(
+    args: Settings, name: str, people: BiasSet, things: ClassificationSet, methods: Sequence[str]
+) -> None:
+    """Find what is missing of one model, attribute by attribute, and keep it."""
+    import ccs
+    from ccs.locate import METHODS
+    from ccs.results import localization
+
+    model = ccs.load(name, device=args.device)
+    truth = planted_heads(name, people.groups)
+    wanted = args.attribute or tuple(truth) or tuple(people.groups)
+    weights = model.weights_hash[:16]
+    known = localization.read(args.out)
+    known = known[(known["model"] == model.name) & (known["weights"] == weights)]
+    known = known[(known["dataset"] == people.name) & (known["seed"] == args.seed)]
+    shared: dict[str, Any] = {}
+    for attribute in wanted:
+        there = set() if args.force else set(known[known["attribute"] == attribute]["method"])
+        missing = [method for method in methods if method not in there]
+        print(f"{model.name}, {attribute}: {len(missing)} of {len(methods)} ways of looking", flush=True)
+        if not missing:
+            continue
+        evidence, unseen = prepare(args, model, people, things, attribute, shared)
+        scores = {}
+        for method in missing:
+            scores[method] = METHODS[method](evidence)
+        about = {"model": model.name, "weights": weights, "dataset": people.name, "attribute": attribute}
+        about |= {"seed": args.seed}
+        rows = list(_rows(model, unseen, scores, args.seed, truth.get(attribute)))
+        localization.keep(args.out, [about | row for row in rows])
+
+
+def prepare(
+    args: Settings,
+    model: Model,
+    people: BiasSet,
+    things: ClassificationSet,
+    attribute: str,
+    shared: dict[str, Any],
+) -> tuple[Evidence, Task]:
+    """What the ways of looking see of one attribute, and the half that they do not see.
+
+    shared: takes what the next attribute of the same model needs too.
+    """
+    from ccs.datasets.opening import open_images
+    from ccs.locate import Evidence
+    from ccs.locate.names import group_names
+    from ccs.model.moments import collect_moments
+    from ccs.search import halves
+    from ccs.texts.labels import score_by_tags
+    from ccs.texts.pools import load_pool
+    from ccs.texts.textspan import textspan
+
+    if not shared:
+        pool = load_pool(args.texts)
+        images = open_images(args.images, args.moments)
+        moments = collect_moments(model, [images.images])
+        embeddings = model.embed_texts(pool.texts)
+        spans = textspan(moments, pool.texts, embeddings, 5)
+        shared |= {"pool": pool, "pool_embeddings": embeddings, "moments": moments, "spans": spans}
+        shared["scores"] = score_by_tags(spans, pool)
+    whole = make_task(model, people, things, attribute, people.occupations, people.templates)
+    seen, unseen = (
+        replace(half, people=model.trunk(half.people), things=model.trunk(half.things))
+        for half in halves(whole, args.seed)
+    )
+    groups = sorted(set(people.groups[attribute].tolist()))
+    names = group_names(attribute, groups)
+    return Evidence(model=model, task=seen, names=names, seed=args.seed, **shared), unseen
+
+
+def _rows(
+    model: Model,
+    unseen: Task,
+    scores: Mapping[str, Mapping[Any, float]],
+    seed: int,
+    planted: HeadSet | None,
+) -> Iterator[Row]:
+    """Rows of the table, without what names the model, the set and the attribute."""
+    from ccs.heads import HeadSet
+    from ccs.locate import PLANTED
+    from ccs.locate.base import ranking
+    from ccs.locate.scoring import first
+    from ccs.measures import bias
+    from ccs.search import measure
+
+    if planted:
+        scores = {**scores, PLANTED: dict.fromkeys(planted, 1.0)}
+    orders = {method: ranking(found, seed) for method, found in scores.items()}
+    sets = sorted({off for order in orders.values() for off in first(order)}, key=str)
+    none, *points = measure(model, unseen, [HeadSet(), *sets])
+    reached = {point.off: point for point in points}
+    before = bias.measure(
+        model.embed_images(unseen.people), unseen.prompts, unseen.groups, unseen.k, draws=40
+    )
+    fixed = {"max_skew_none": none.max_skew, "accuracy_none": none.accuracy}
+    fixed["chance"] = before.max_skew.chance_mean.value
+    for method, order in orders.items():
+        for rank, head in enumerate(order, 1):
+            point = reached.get(HeadSet(order[:rank]))
+            yield {
+                "method": method,
+                "layer": head.layer,
+                "head": head.head,
+                "rank": rank,
+                "score": scores[method][head],
+                "planted": None if planted is None else head in planted,
+                "max_skew": None if point is None else point.max_skew,
+                "accuracy": None if point is None else point.accuracy,
+                **fixed,
+            }
+
+
+def planted_heads(name: str, attributes: Container[str]) -> Mapping[str, HeadSet]:
+    """Attribute -> the heads in which its skew was planted; none for a model in which nothing was."""
+    from ccs.model import difference
+
+    if difference.file_of(name) is None:
+        return {}
+    return {what: off for what, off in difference.truth(name).carries.items() if what in attributes}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

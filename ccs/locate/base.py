@@ -1,0 +1,88 @@
+"""What every way of looking for heads is given, and what it gives: a score for each head.
+
+A method is a function of `Evidence` that returns a score per head, the higher the more it takes the head to
+carry the bias. Sources of the methods are named in their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccs.heads import Head
+from ccs.measures.ranking import toward
+from ccs.measures.stats import Floats
+from ccs.model.model import Model
+from ccs.model.moments import Moments
+from ccs.model.tower import Trunk
+from ccs.search import Task
+from ccs.texts.pools import Pool
+from ccs.texts.score import HeadScore
+from ccs.texts.textspan import Span
+
+Scores = Mapping[Head, float]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evidence:
+    """One half of the people and prompts of a task, and what is known of the model's heads.
+
+    task: its `people` are a trunk. names: group -> texts that name it. moments, pool,
+    pool_embeddings [texts, d]: what TEXTSPAN reads. spans, scores: the texts and the CCS of each head.
+    """
+
+    model: Model
+    task: Task
+    names: Mapping[str, Sequence[str]]
+    moments: Moments
+    pool: Pool
+    pool_embeddings: NDArray[np.float32]
+    spans: Mapping[Head, Sequence[Span]]
+    scores: Mapping[Head, HeadScore]
+    seed: int = 0
+
+    @property
+    def people(self) -> Trunk:
+        """The people's activations below the first head."""
+        people: Trunk = self.task.people
+        return people
+
+    @property
+    def prompts(self) -> NDArray[np.float32]:
+        """Unit text embeddings [prompts, d]."""
+        return np.asarray(self.task.prompts, np.float32)
+
+    @cached_property
+    def codes(self) -> NDArray[np.intp]:
+        """Each person's group [n] as a number from 0."""
+        return np.unique(np.asarray(self.task.groups, dtype=np.str_), return_inverse=True)[1]
+
+    @cached_property
+    def seen(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Unit embeddings of the people [n, d], and what each head contributes to them [n, heads, d]."""
+        embedded, parts = self.model.embed_with_contributions(self.people, heads=self.model.heads)
+        return embedded, parts.direct
+
+    @cached_property
+    def toward(self) -> NDArray[np.float32]:
+        """Vectors [n, d] whose products with embeddings, summed, say how far rankings lean."""
+        return toward(self.seen[0], self.task.prompts, self.task.groups, self.task.pools)
+
+
+Method = Callable[[Evidence], Scores]
+
+
+def ranking(scores: Scores, seed: int = 0) -> tuple[Head, ...]:
+    """Heads by falling score; equal ones in an order drawn from the seed."""
+    heads = sorted(scores)
+    order = np.random.default_rng([seed, 5]).permutation(len(heads))
+    return tuple(sorted((heads[i] for i in order), key=lambda head: -scores[head]))
+
+
+def by_head(evidence: Evidence, values: Floats | Sequence[float]) -> Scores:
+    """Values [heads], in the order of the model's heads, as scores."""
+    return dict(zip(evidence.model.heads, map(float, values), strict=True))

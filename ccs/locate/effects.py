@@ -1,0 +1,32 @@
+"""Heads by what becomes of MaxSkew without each alone: as a total effect, or as a direct one (`effects`)."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from ccs.heads import HeadSet
+from ccs.locate.base import Evidence, Scores, by_head
+from ccs.measures import bias
+from ccs.measures.effects import subtracted
+
+
+def total(evidence: Evidence) -> Scores:
+    """By how much the mean MaxSkew falls when the head's output is zero in the forward pass."""
+    singles = evidence.model.embed_images(evidence.people, [HeadSet([h]) for h in evidence.model.heads])
+    before = _skew(evidence, evidence.seen[0])
+    return by_head(evidence, [before - _skew(evidence, one) for one in singles])
+
+
+def direct(evidence: Evidence) -> Scores:
+    """By how much the mean MaxSkew falls when the head's contribution is subtracted from the embedding."""
+    whole, parts = evidence.seen
+    before = _skew(evidence, whole)
+    rest = (subtracted(whole, [parts[:, row]]) for row in range(parts.shape[1]))
+    return by_head(evidence, [before - _skew(evidence, one) for one in rest])
+
+
+def _skew(evidence: Evidence, embeddings: ArrayLike) -> float:
+    task = evidence.task
+    return bias.mean_max_skew(
+        embeddings, task.prompts, task.groups, task.k, target=task.target, pools=task.pools
+    )

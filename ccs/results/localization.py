@@ -1,0 +1,46 @@
+"""The table `localization` of all models, in one file beside their folders: `<results>/localization.parquet`.
+
+It lies beside the folders because it holds models of which nothing else was computed, and because a new run
+of `batch.compute` clears a model's folder of all but its own tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ccs.results import schema
+from ccs.results.table import read_table, to_arrow, to_pandas, write_table
+
+NAME = "localization"
+KEY = [column for column in schema.TABLES[NAME].key if column not in ("layer", "head")]
+
+
+def empty() -> pd.DataFrame:
+    """The table without rows."""
+    return to_pandas(NAME, to_arrow(NAME, []))
+
+
+def read(folder: Path) -> pd.DataFrame:
+    """All models' rows in a folder of results; without rows where nothing was localized. InputError for a
+    file that is not this table.
+    """
+    path = folder / f"{NAME}.parquet"
+    return read_table(path) if path.exists() else empty()
+
+
+def keep(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Put rows into the folder's table, in place of those of the same models, sets, attributes and methods.
+
+    Rows of other weights of these models go too: they are of models that are no longer there.
+    """
+    new, old = pd.DataFrame(list(rows)), read(folder)
+    replaced = pd.MultiIndex.from_frame(old[KEY]).isin(pd.MultiIndex.from_frame(new[KEY]))
+    weights = dict(zip(new["model"], new["weights"], strict=True))
+    stale = old["weights"] != old["model"].map(weights).fillna(old["weights"])
+    kept = old[~(replaced | stale)]
+    both = pd.concat([kept, new], ignore_index=True) if len(kept) else new
+    write_table(folder, NAME, both.sort_values([*KEY, "rank"]).reset_index(drop=True))

@@ -1,0 +1,94 @@
+"""The command that ranks heads by every way of looking: what it writes, that it goes on, how it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+import batch.localize
+import ccs
+from ccs import HeadSet, locate
+from ccs.locate.scoring import MOST
+from ccs.results import localization
+from ccs.search import Task, halves, measure
+
+SMALL = ["--moments", "40", "--max-images", "40", "--attribute", "gender"]
+SOME = ["--method", "random", "--method", "total effect"]
+
+
+@pytest.fixture(scope="module")
+def written(tiny_folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out")
+    assert batch.localize.main(["--model", str(tiny_folder), "--out", str(out), *SMALL, *SOME]) == 0
+    return out
+
+
+def test_every_head_is_ranked_by_each_way(written, tiny_model):
+    found = localization.read(written)
+    assert set(found["method"]) == {"random", "total effect"}
+    for _, one in found.groupby("method"):
+        one = one.sort_values("rank")
+        assert one["rank"].tolist() == list(range(1, len(tiny_model.heads) + 1))
+        assert one["score"].is_monotonic_decreasing
+        assert one["max_skew"].notna().tolist() == [rank <= MOST for rank in one["rank"]]
+    assert found["planted"].isna().all()
+    assert set(found["weights"]) == {tiny_model.weights_hash[:16]}
+
+
+def test_what_is_reached_is_measured_on_the_other_half(written, tiny_model):
+    """The first two heads off, on the half that the ranking did not see, in a forward pass of their own."""
+    found = localization.read(written)
+    first = found[(found["method"] == "total effect") & (found["rank"] <= 2)].sort_values("rank")
+    off = HeadSet(ccs.Head(*head) for head in zip(first["layer"], first["head"], strict=True))
+    args = batch.localize.Settings(max_images=40)
+    people, things = batch.localize.open_sets(args, ["gender"])
+    whole = batch.localize.make_task(
+        tiny_model, people, things, "gender", people.occupations, people.templates
+    )
+    unseen = halves(whole, 0)[1]
+    assert isinstance(unseen, Task)
+    point = measure(tiny_model, unseen, [off])[0]
+    assert first.iloc[1]["max_skew"] == pytest.approx(point.max_skew, abs=1e-9)
+    assert first.iloc[1]["accuracy"] == pytest.approx(point.accuracy, abs=1e-9)
+
+
+def test_what_is_there_is_not_done_again(written, tiny_folder, monkeypatch, capsys):
+    before = localization.read(written)
+    ran = []
+    for name in ("random", "direct effect"):
+        plain = locate.METHODS[name]
+
+        def noted(evidence, name=name, plain=plain):
+            ran.append(name)
+            return plain(evidence)
+
+        monkeypatch.setattr(locate, "METHODS", {**locate.METHODS, name: noted})
+    command = ["--model", str(tiny_folder), "--out", str(written), *SMALL]
+    assert batch.localize.main([*command, "--method", "random", "--method", "direct effect"]) == 0
+    assert ran == ["direct effect"]
+    assert "1 of 2 ways" in capsys.readouterr().out
+    after = localization.read(written)
+    assert len(after) == len(before) * 3 / 2
+    kept = after[after["method"] != "direct effect"].reset_index(drop=True)
+    assert kept.equals(before.reset_index(drop=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (["--method", "guessing"], "no way of looking 'guessing'; there are CCS high first"),
+        (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
+        (["--people", "world/subjects"], "not a set of people"),
+        (["--things", "world/faces"], "not a set of pictures with classes"),
+        (["--moments", "1"], "--moments is 1, but must be at least 2"),
+        (["--texts", "/nowhere.txt"], "no pool of texts"),
+        (["--model", "no-such-model"], "no-such-model"),
+    ],
+)
+def test_a_mistake_is_answered_in_a_sentence(tiny_folder, tmp_path, change, says, capsys):
+    command = ["--out", str(tmp_path), "--method", "random", "--max-images", "20", *change]
+    command += [] if "--model" in change else ["--model", str(tiny_folder)]
+    assert batch.localize.main(command) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert says in said
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,100 @@
+"""Which way of looking finds planted bias, as the report says it: of opposite tables the opposite."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from batch.report.page import as_markdown
+from batch.report.sections import localization
+from batch.report.sections.localization import END, START, against, scored, sentence, ways, write_summary
+from ccs.locate import PLANTED
+
+HEADS = [(layer, head) for layer in (4, 5) for head in range(4)]
+PLANTED_HEADS = [(4, 1), (5, 2)]
+GOOD, BAD = (
+    [*PLANTED_HEADS, *(h for h in HEADS if h not in PLANTED_HEADS)],
+    [
+        *(h for h in HEADS if h not in PLANTED_HEADS),
+        *PLANTED_HEADS,
+    ],
+)
+
+
+def ranked(model, method, order, attribute="gender", worth=0.2):
+    """Each planted head takes `worth` of MaxSkew away, each other one costs a point of accuracy."""
+    rows, skew, accuracy = [], 0.6, 0.9
+    for rank, head in enumerate(order, 1):
+        planted = head in PLANTED_HEADS
+        skew, accuracy = (skew - worth, accuracy) if planted else (skew, accuracy - 0.01)
+        rows.append(
+            {"model": model, "weights": "a" * 16, "dataset": "world/faces", "attribute": attribute}
+            | {"method": method, "layer": head[0], "head": head[1], "rank": rank, "score": -rank}
+            | {"planted": planted, "max_skew": skew, "accuracy": accuracy, "max_skew_none": 0.6}
+            | {"accuracy_none": 0.9, "chance": 0.1, "seed": 0}
+        )
+    return rows
+
+
+def table(search, other, models=("a", "b", "c", "d")):
+    rows = []
+    for number, model in enumerate(models):
+        swapped = [*search[1:2], *search[:1], *search[2:]] if number % 2 else search
+        rows += ranked(model, "search", swapped) + ranked(model, "total effect", other)
+        rows += ranked(model, PLANTED, PLANTED_HEADS)
+    return pd.DataFrame(rows).astype({"planted": "boolean"})
+
+
+def test_figures_of_a_way_are_those_of_its_ranking():
+    by_name = {way.method: way for way in ways(scored(table(GOOD, BAD)))}
+    assert list(by_name) == [PLANTED, "search", "total effect"]
+    assert by_name["search"].found.value == 1
+    assert by_name["search"].taken.value == pytest.approx(0.4)
+    assert by_name["search"].lost.value == 0
+    assert by_name["total effect"].hits.value == 0
+    assert by_name["total effect"].found.value == pytest.approx((1 / 7 + 2 / 8) / 2)
+    assert by_name["total effect"].lost.value == pytest.approx(0.02)
+
+
+def test_the_sentence_turns_round_with_the_truth():
+    for search, other, best in ((GOOD, BAD, "search"), (BAD, GOOD, "total effect")):
+        cases = scored(table(search, other))
+        assert f"**{best}** finds them best: average precision 1.00" in sentence(cases)
+        difference = against(cases, "search", "total effect")
+        assert (difference.value > 0.5) == (best == "search")
+        assert f"{difference.value:+.2f}" in sentence(cases)
+
+
+def test_attributes_of_a_model_are_one_vote():
+    rows = ranked("a", "search", GOOD) + ranked("a", "search", BAD, "skin tone")
+    cases = scored(pd.DataFrame(rows).astype({"planted": "boolean"}))
+    assert len(cases) == 1
+    assert cases["hits"].tolist() == [0.5]
+
+
+def test_models_in_which_nothing_is_known_are_left_out():
+    rows = table(GOOD, BAD)
+    unknown = rows.assign(model="real", planted=pd.array([None] * len(rows), dtype="boolean"))
+    assert set(scored(pd.concat([rows, unknown]))["model"]) == {"a", "b", "c", "d"}
+    assert list(localization.localization_blocks(unknown)) == []
+
+
+def test_the_section_has_the_ways_and_their_steps():
+    text = as_markdown(list(localization.localization_blocks(table(GOOD, BAD))))
+    assert "## Which way of looking finds planted bias" in text
+    assert "| search | 0.20 (0.0) | 0.40 (0.0) | 0.40 (1.0) |" in text
+
+
+def test_the_readme_is_written_between_its_markers(tmp_path):
+    readme = tmp_path / "README.md"
+    write_summary(readme, table(GOOD, BAD))
+    assert not readme.exists()
+    readme.write_text(f"before\n{START}\nold\n{END}\nafter\n")
+    write_summary(readme, table(GOOD, BAD))
+    text = readme.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "**search** finds them best" in text
+    assert "old" not in text
+    write_summary(readme, table(GOOD, BAD).iloc[:0])
+    assert readme.read_text() == text

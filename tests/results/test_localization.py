@@ -1,0 +1,53 @@
+"""The table of ways of looking, one file for all models: what is kept, what is replaced."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccs import InputError
+from ccs.results import localization
+
+
+def rows(model="organism", weights="a" * 16, method="search", attribute="gender", score=1.0, heads=2):
+    about = {"model": model, "weights": weights, "dataset": "world/faces", "attribute": attribute}
+    figures = {"max_skew_none": 0.5, "accuracy_none": 0.9, "chance": 0.1, "seed": 0, "planted": None}
+    return [
+        about
+        | figures
+        | {"method": method, "layer": 4, "head": head, "rank": head + 1, "score": score - head}
+        | {"max_skew": 0.4 if head == 0 else None, "accuracy": 0.9 if head == 0 else None}
+        for head in range(heads)
+    ]
+
+
+def test_nothing_localized_is_a_table_without_rows(tmp_path):
+    assert len(localization.read(tmp_path)) == 0
+    assert "rank" in localization.read(tmp_path).columns
+
+
+def test_rows_of_the_same_question_are_replaced_and_others_stay(tmp_path):
+    localization.keep(tmp_path, rows() + rows(method="random"))
+    localization.keep(tmp_path, rows(attribute="skin tone"))
+    localization.keep(tmp_path, rows(model="other"))
+    localization.keep(tmp_path, rows(score=7.0, heads=3))
+    found = localization.read(tmp_path)
+    assert len(found) == 3 + 2 + 2 + 2
+    again = found[(found["model"] == "organism") & (found["attribute"] == "gender")]
+    assert again[again["method"] == "search"]["score"].tolist() == [7.0, 6.0, 5.0]
+    assert found[found["rank"] > 1]["max_skew"].isna().all()
+
+
+def test_rows_of_weights_that_are_gone_go(tmp_path):
+    localization.keep(tmp_path, rows() + rows(method="random") + rows(model="other"))
+    localization.keep(tmp_path, rows(weights="b" * 16))
+    found = localization.read(tmp_path)
+    assert set(zip(found["model"], found["weights"], found["method"], strict=True)) == {
+        ("organism", "b" * 16, "search"),
+        ("other", "a" * 16, "search"),
+    }
+
+
+def test_a_file_that_is_not_this_table_is_refused(tmp_path):
+    (tmp_path / "localization.parquet").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match="parquet"):
+        localization.read(tmp_path)

@@ -1,0 +1,73 @@
+"""A tiny model in which one head writes what tells two groups apart, and what methods see of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+import ccs
+from ccs import Head, HeadSet
+from ccs.locate import Evidence
+from ccs.search import Task
+from ccs.texts.pools import make_pool
+from ccs.texts.score import HeadScore
+from ccs.texts.textspan import textspan
+
+WRITER = Head(3, 2)
+NAMES = {"one": ("first name",), "two": ("second name",)}
+
+
+def sample(folder, pictures, n=32):
+    """Evidence of a model whose head WRITER writes strongly; the groups are the halves of what it writes.
+
+    The prompts lie along the direction in which they differ, and so do the texts that name the groups.
+    """
+    model = ccs.load(str(folder))
+    d = model.tower.width // 4
+    with torch.no_grad():
+        block = model.clip.visual.transformer.resblocks[WRITER.layer]
+        block.attn.out_proj.weight[:, WRITER.head * d : (WRITER.head + 1) * d] *= 5
+    images = pictures(n)
+    written = model.contributions(images, HeadSet([WRITER])).direct[:, 0]
+    _, _, directions = np.linalg.svd(written - written.mean(0), full_matrices=False)
+    middle = model.embed_images(images).mean(0)
+    along = directions[0] - (directions[0] @ middle) / (middle @ middle) * middle  # nobody's by default
+    along /= np.linalg.norm(along)
+    groups = np.where(written @ along > np.median(written @ along), "one", "two")
+    rng = np.random.default_rng(0)
+    signs = np.array([1, -1, 1, -1, 1, -1])
+    noise = rng.standard_normal((6, len(along))) / 20
+    prompts = signs[:, None] * along + noise - (noise @ along)[:, None] * along
+    known = {"first name": along, "second name": -along}
+    plain = model.embed_texts
+
+    def embed_texts(texts, batch_size=256):
+        found = plain(list(texts), batch_size)
+        for row, text in enumerate(texts):
+            found[row] = known.get(text, found[row])
+        return found
+
+    model.embed_texts = embed_texts
+    task = Task(
+        people=model.trunk(images),
+        groups=groups,
+        prompts=prompts / np.linalg.norm(prompts, axis=1, keepdims=True),
+        k=n // 4,
+        things=model.trunk(images[:12]),
+        labels=np.arange(12) % 3,
+        class_weights=rng.standard_normal((3, len(along))),
+    )
+    pool = make_pool("own", [(f"text {i}", ("Women", "Colors")[i % 2]) for i in range(12)])
+    moments = ccs.collect_moments(model, [images])
+    embeddings = model.embed_texts(pool.texts)
+    scores = {head: HeadScore(i % 6, "Colors") for i, head in enumerate(model.heads)}
+    return Evidence(
+        model=model,
+        task=task,
+        names=NAMES,
+        moments=moments,
+        pool=pool,
+        pool_embeddings=embeddings,
+        spans=textspan(moments, pool.texts, embeddings, 5),
+        scores=scores,
+    )
