@@ -49,14 +49,16 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     from batch.compute import cost, manifest
     from batch.compute.run import Run
 
-    failed = 0
+    failed, costs, absent = 0, list[Any](), list[str]()
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
         for name in settings.models:
             try:
                 run = Run(settings.for_model(name), processes, tell)
                 if settings.plan_cost:
-                    tell(cost.page(run))
+                    costs.append(cost.estimate(run))
+                    absent += [one["name"] for one in run.absent]
+                    tell(cost.page(run, costs[-1]))
                     continue
                 run.go()
                 if not settings.dry_run:
@@ -67,6 +69,8 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
                     raise
                 failed = 2
                 tell(f"error: {name} is left out: {error}")
+    if len(costs) > 1:
+        tell(cost.needs(settings, costs, absent))
     return failed
 
 

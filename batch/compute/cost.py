@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
@@ -20,20 +20,29 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from batch.compute import effects, measure
 from batch.compute.embed import distinct
-from batch.compute.inputs import EvaluationSet, Shards, cores_per_process, decoders, items
+from batch.compute.inputs import EvaluationSet, Shards, cores_per_process, decoders, items, repeated
 from batch.compute.manifest import peak_memory
 from batch.compute.run import Run
+from batch.compute.settings import Settings
+from ccs.datasets.registry import ALIASES, SOURCES
 from ccs.datasets.sets import ImageSet, RetrievalSet
 from ccs.heads import Head
+from ccs.judges.prices import CostEstimate
 from ccs.model.moments import collect_moments
 from ccs.plans import Plan
 from ccs.texts.score import HeadScore
+from ccs.texts.textspan import Span
 from ccs.world.sets import Drawn
 
 _FEWEST, _LONG_ENOUGH = 8, 1.0
 """Images that are timed first, and seconds after which no more need be."""
 _TEXTS = 128
 """Texts that are timed."""
+_FIGURES = 20_000
+"""Items that a set's figures are timed on; those of more take as much longer."""
+_GPU = 10e12
+"""Operations per second that a data center's GPU sustains in single precision, about half of what is printed
+of an A100."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +57,24 @@ class Part:
 
 @dataclass(frozen=True)
 class Cost:
-    """A run's stages and the most memory that one process holds, in bytes."""
+    """A run's stages and the most memory that one process holds, in bytes.
+
+    weights: bytes of the model. kept: bytes of embeddings on disk, at most. judges: what they are asked.
+    """
 
     parts: tuple[Part, ...]
     memory: int
+    weights: int
+    kept: float
+    judges: tuple[CostEstimate, ...]
+
+    @property
+    def all(self) -> Part:
+        """All stages together."""
+        images, operations, seconds = (
+            sum(column) for column in zip(*(astuple(part)[1:] for part in self.parts), strict=True)
+        )
+        return Part("all", images, operations, seconds)
 
 
 def operations(work: Callable[[], Any]) -> int:
@@ -66,37 +89,57 @@ def estimate(run: Run) -> Cost:
     """Time and count a few images of each kind of the run's work, for all of them."""
     model, settings, wanted = run.model, run.settings, set(run.settings.stages)
     batch, processes = run.embedder.backoff.largest, run.processes.size
+    whole = [repeated(data, _rows(data.name, len(items(data)), settings.eval_images)) for data in run.sets]
     n = len(run.images.images)
+    n = _rows(run.images.name, n, settings.max_images)
     # The largest batch shows how much memory is needed, and the first pass pays for what is set up once.
     blank = model.preprocess([Image.new("RGB", (256, 256))]).repeat(min(batch, n), 1, 1, 1)
     collect_moments(model, [blank])
-    opening = Part("opening", n + sum(len(items(data)) for data in run.sets), 0.0, run.opening)
-    moments = _images(run, "moments", run.images, lambda pixels: collect_moments(model, [pixels]))
+    opening = Part("opening", n + sum(len(items(data)) for data in whole), 0.0, run.opening)
+    moments = _images(run, "moments", run.images, lambda pixels: collect_moments(model, [pixels]), whole=n)
     some = run.pool.texts[:_TEXTS]
     per_text = _seconds(lambda: model.embed_texts(some)) / len(some)
     reading = operations(lambda: model.embed_texts(some)) / len(some)
     texts = len(run.pool.texts)
     parts = [opening, moments, Part("texts", texts, reading * texts, per_text * texts / processes)]
-    embedded = 0
+    embedded, kept_bytes = 0, 0.0
     if wanted & {"evaluation", "heads"}:
         plans = _likely_plans(run)
-        for data in run.sets:
+        for data in whole:
             mine, kept = plans.on(data, settings), plans.kept(data, settings)
             offs, _ = distinct([plan.off for plan in mine])
             work = partial(run.embedder.embed, data, offs, kept)
             names, templates = measure.texts_of(data)
             asked = len(names) * len(templates)
-            figures = sum(_figures(run, data, mine, few=few) for few in ([False, True] if kept else [False]))
+            part = repeated(data, min(len(items(data)), _FIGURES))
+            figures = sum(_figures(run, part, mine, few=few) for few in ([False, True] if kept else [False]))
+            figures *= len(items(data)) / len(items(part))
             parts.append(_images(run, f"embed {data.name}", data, work))
             parts.append(Part(f"measure {data.name}", 0, reading * asked, per_text * asked + figures))
             shard = min(Shards.of(len(items(data)), settings.shard).size, len(items(data)))
-            embedded = max(embedded, 4 * (len(offs) + len(kept)) * shard * model.dim)
+            row = 4 * (len(offs) + len(kept)) * model.dim
+            embedded = max(embedded, row * shard)
+            kept_bytes += size if (size := row * len(items(data))) <= settings.keep else 0
     if "heads" in wanted and isinstance(run.images.images, Drawn):
         work = partial(run.embedder.embed, run.images, [], model.heads)
         parts.append(_images(run, "embed world/factors", run.images, work, most=effects.SCENES))
     # What is decoded ahead, two batches per worker, and the one in work.
     ahead = (1 + 2 * decoders(n, model.tower.device.type, settings.workers)) * blank.nbytes
-    return Cost(tuple(parts), peak_memory() + ahead + embedded)
+    weights = sum(values.numel() * 4 for values in model.clip.parameters())
+    judges = tuple(itertools.chain(*run.judging.asked(_likely_spans(run))))
+    return Cost(tuple(parts), peak_memory() + ahead + embedded, weights, kept_bytes, judges)
+
+
+def _rows(name: str, here: int, most: int | None) -> int:
+    """The items of a whole set, where fewer are here though all are asked for."""
+    record = SOURCES.get(name)
+    return here if record is None or most is not None else max(here, record.rows)
+
+
+def _likely_spans(run: Run) -> dict[Head, tuple[Span, ...]]:
+    """As many texts per head as would be judged; which they are hardly changes the cost."""
+    every = itertools.cycle([Span(text, 0.0, place) for place, text in enumerate(run.pool.texts)])
+    return {head: tuple(itertools.islice(every, run.settings.all_ks[-1])) for head in run.model.heads}
 
 
 def _images(
@@ -105,12 +148,16 @@ def _images(
     data: ImageSet | RetrievalSet,
     work: Callable[[Tensor], Any],
     most: int | None = None,
+    whole: int | None = None,
 ) -> Part:
-    """The part that decodes all images of the set (or `most`) and does `work` on their pixels."""
+    """The part that decodes all images of the set (or `most`) and does `work` on their pixels.
+
+    whole: how many there would be, where only some are here.
+    """
     model = run.model
     frames = len(data.clips[0]) if isinstance(data, RetrievalSet) else 1
-    count = min(len(items(data)) * frames, most or sys.maxsize)
-    limit = min(run.embedder.backoff.largest, count)
+    count = min((whole or len(items(data))) * frames, most or sys.maxsize)
+    limit = min(run.embedder.backoff.largest, len(items(data)) * frames, count)
 
     def read(n: int) -> Tensor:
         clips = data.clips if isinstance(data, RetrievalSet) else ([image] for image in data.images)
@@ -144,12 +191,14 @@ def _seconds(work: Callable[[], Any]) -> float:
 def _figures(run: Run, data: EvaluationSet, plans: Sequence[Plan], *, few: bool) -> float:
     """Seconds of a set's figures, from two plans' on random embeddings; what is set up is counted once."""
     rng, width = np.random.default_rng(0), run.model.dim
-    images = rng.normal(size=(2, len(items(data)), width)).astype(np.float32)
+    images = rng.standard_normal((2, len(items(data)), width), dtype=np.float32)
     texts = rng.normal(size=(len(measure.texts_of(data)[0]), width)).astype(np.float32)
     some = [plans[0], next(plan for plan in plans if plan.off)]
 
     def measuring(n: int) -> float:
-        return _seconds(lambda: measure.rows(texts, data, some[:n], lambda i: images[i], 0, few=few))
+        published = run.settings.as_published and not few
+        ask = partial(measure.rows, texts, data, some[:n], lambda i: images[i], 0)
+        return _seconds(lambda: ask(as_published=published, few=few))
 
     one, two = measuring(1), measuring(2)
     each = max(two - one, 0.0)
@@ -171,16 +220,42 @@ def _likely_plans(run: Run) -> measure.Plans:
     return measure.make_plans(run.model, run.settings, scores, lambda _: None)
 
 
-def page(run: Run) -> str:
+def page(run: Run, cost: Cost) -> str:
     """The estimate for a person to read."""
-    cost = estimate(run)
     lines = ["", f"{run.model.name}, on this machine with {run.processes.size} process(es):"]
     lines.append(f"  {'stage':32s} {'images':>9s} {'TFLOP':>9s} {'seconds':>9s}")
-    parts = cost.parts
-    totals = [sum(column) for column in zip(*(astuple(part)[1:] for part in parts), strict=True)]
     lines += [
         f"  {part.name:32s} {part.images:9,d} {part.operations / 1e12:9.2f} {part.seconds:9.1f}"
-        for part in (*cost.parts, Part("all", *totals))
+        for part in (*cost.parts, cost.all)
     ]
     lines.append(f"  memory: {cost.memory / 1e9:.1f} GB per process")
+    return "\n".join([*lines, _dollars(cost.judges)])
+
+
+def _dollars(asked: Sequence[CostEstimate]) -> str:
+    requests, known = sum(one.requests for one in asked), [one.dollars for one in asked]
+    if None in known:
+        return f"  judges: {requests:,} requests, whose prices are not all known"
+    most = sum(one.at_most or 0.0 for one in asked)
+    return f"  judges: {requests:,} requests, {sum(filter(None, known)):.2f} dollars, at most {most:.2f}"
+
+
+def needs(settings: Settings, costs: Sequence[Cost], absent: Iterable[str]) -> str:
+    """What a machine with a network and a GPU needs for all models: disk, hours and money."""
+    figures = sum(part.seconds for cost in costs for part in cost.parts if part.name.startswith("measure"))
+    operations = sum(cost.all.operations for cost in costs)
+    names = {ALIASES.get(settings.images, settings.images), *settings.sets}
+    names |= set(SOURCES if settings.suite == "paper" else ())
+    records = {record.address: record.gigabytes for name, record in SOURCES.items() if name in names}
+    weights, kept = sum(cost.weights for cost in costs), sum(cost.kept for cost in costs)
+    lines = [
+        f"\nAll {len(costs)} models, on a machine with a network and a GPU:",
+        f"  disk: {weights / 1e9:.1f} GB of weights, {sum(records.values()):.1f} GB of data sets, those of "
+        f"videos twice, as they are unpacked; up to {kept / 1e9:.1f} GB of embeddings (--keep)",
+        f"  time: {operations / _GPU / 3600:.1f} hours of a GPU that sustains {_GPU / 1e12:.0f} TFLOP/s, and "
+        f"{figures / 3600:.1f} hours of figures on processors like these; decoding runs beside the GPU",
+        _dollars([asked for cost in costs for asked in cost.judges]),
+    ]
+    if left_out := sorted(set(absent)):
+        lines.append(f"  not counted, as they could not be opened here: {', '.join(left_out)}")
     return "\n".join(lines)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -16,9 +17,10 @@ from batch.compute.settings import Settings
 from batch.compute.stages import digest
 from ccs.datasets import SOURCES, open_images, open_set
 from ccs.datasets.opening import WORLD_SETS
-from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
+from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.errors import InputError
 from ccs.model.model import Model
+from ccs.paper import figures as paper
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
 
@@ -80,6 +82,27 @@ def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
 def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:
     """The set's images, or its clips of several images each."""
     return data.clips if isinstance(data, RetrievalSet) else data.images
+
+
+def repeated(data: EvaluationSet, n: int) -> EvaluationSet:
+    """The set with its items over and over until there are `n`, to time what a whole set would cost.
+
+    Where occupations rank their own images, as many occupations as the study has share those of a larger set.
+    """
+    if n == len(items(data)):
+        return data
+    real, rows = items(data), np.resize(np.arange(len(items(data))), n)
+    lazy: Lazy[Any] = Lazy(lambda row: real[row], rows.tolist())
+    if isinstance(data, RetrievalSet):
+        return replace(data, clips=lazy, captions=tuple(data.captions[row] for row in rows))
+    if isinstance(data, ClassificationSet):
+        return replace(data, images=lazy, labels=data.labels[rows])
+    groups = {attribute: cells[rows] for attribute, cells in data.groups.items()}
+    if data.pools is None:
+        return replace(data, images=lazy, groups=groups)
+    names, place = paper.occupations(), np.arange(n)
+    pools, units = np.array(names)[place * len(names) // n], place // max(map(len, map(set, groups.values())))
+    return replace(data, images=lazy, groups=groups, occupations=names, pools=pools, units=units)
 
 
 def described(data: EvaluationSet) -> dict[str, Any]:

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from batch.compute.settings import Settings
-from batch.compute.stages import STAGES, Store, digest
+from batch.compute.stages import Store, digest
 from ccs.heads import Head
 from ccs.judges.labeler import Labeler
 from ccs.judges.panel import Panel, check_refresh
-from ccs.judges.prices import Spending, estimate_table
+from ccs.judges.prices import CostEstimate, Spending, estimate_table
 from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
 from ccs.judges.tags import TagsJudge
+from ccs.results import STAGES
 from ccs.texts import concepts, score
 from ccs.texts.labels import TAGS, Label, chance_by_tags, label_by_tags
 from ccs.texts.pools import Pool
@@ -97,18 +98,23 @@ class Judging:
         )
         return found
 
-    def estimate(self, spans: Spans) -> str:
-        """The requests that language models would get as labeler and judges, with their cost, as text."""
+    def asked(self, spans: Spans) -> tuple[list[CostEstimate], list[CostEstimate]]:
+        """What language models would get as labeler and as judges, with its cost."""
         texts = {head: tuple(span.text for span in chosen) for head, chosen in spans.items()}
-        lines = []
+        labels, judgments = list[CostEstimate](), list[CostEstimate]()
         if self.by_model is not None:
             named_by = {head: chosen[: self.settings.k] for head, chosen in texts.items()}
-            table = estimate_table([self.by_model.estimate(named_by)], self.by_model.prices)
-            lines.append(f"Labels:\n{table}")
+            labels.append(self.by_model.estimate(named_by))
         if any(not judge["stand_in"] for judge in self.judges):
             # Which label is asked about hardly changes the length of a question.
             questions = [Question(str(head), "Backgrounds", chosen) for head, chosen in texts.items()]
-            lines.append("Judgments:\n" + estimate_table(self.panel.estimate(questions), self.panel.prices))
+            judgments += self.panel.estimate(questions)
+        return labels, judgments
+
+    def estimate(self, spans: Spans) -> str:
+        """`asked` as text."""
+        named = zip(("Labels", "Judgments"), self.asked(spans), strict=True)
+        lines = [f"{name}:\n{estimate_table(made, self.panel.prices)}" for name, made in named if made]
         return "\n".join(lines) or "No language model would be asked: labels and verdicts are by `tags`."
 
     def judgments(self, spans: Spans, labeled: Mapping[Head, Label]) -> list[Row]:

@@ -63,12 +63,14 @@ class Plans:
         They are kept where single heads are measured too, so that the two kinds of effect can be compared; of
         a clip, whose embedding is a mean over frames, they are not.
         """
-        wanted = "heads" in settings.stages and _singles_on(data) and not isinstance(data, RetrievalSet)
+        wanted = "heads" in settings.stages and _singles_on(data)
         return HeadSet(head for plan in self.on(data, settings) for head in plan.off) if wanted else HeadSet()
 
 
 def _singles_on(data: EvaluationSet) -> bool:
-    return not data.name.startswith("world/") or data.name in SINGLE_HEADS
+    """Whether each head is switched off alone on a set; of retrieval no effect of a single head is shown."""
+    known = not data.name.startswith("world/") or data.name in SINGLE_HEADS
+    return known and not isinstance(data, RetrievalSet)
 
 
 def make_plans(

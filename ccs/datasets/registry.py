@@ -21,7 +21,8 @@ class DatasetRecord:
     joined: the words of a class are joined by underscores.
     renames: class or group -> its name here. templates: a name that `ccs.datasets.templates` knows.
     captions: columns of captions. annotations, frames: the file with captions of videos, frames per video.
-    groups: attribute -> column. k: attribute -> cut-off. rows: how many there should be.
+    groups: attribute -> column. k: attribute -> cut-off. rows: how many there should be. gigabytes: what is
+    downloaded, about, for the split alone where it has files of its own.
     large: streamed when only part of it is asked for. verified: how the id and the columns were checked.
     study: what the reference study did differently.
     """
@@ -47,6 +48,7 @@ class DatasetRecord:
     groups: Mapping[str, str] = field(default_factory=dict)
     k: Mapping[str, int] = field(default_factory=dict)
     rows: int
+    gigabytes: float = 0.0
     large: bool = False
     licence: str
     study: str = ""
@@ -76,7 +78,7 @@ def source(name: str) -> DatasetRecord:
 
 
 def as_markdown() -> str:
-    """The table of docs/datasets.md (`python -m ccs.datasets.registry`)."""
+    """The table of docs/datasets.md (`python -m ccs.datasets`)."""
     lines = [
         "| name | set | on the Hub | split | rows | licence | how it was verified |",
         "|---|---|---|---|---|---|---|",
@@ -85,8 +87,4 @@ def as_markdown() -> str:
         where = " ".join(filter(None, (record.hub or "local only", record.config)))
         cells = (record.name, record.title, where, record.split, f"{record.rows:,}")
         lines.append("| " + " | ".join((*cells, record.licence, record.verified)) + " |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(as_markdown())
+    return "\n".join(lines) + "\n"

@@ -164,11 +164,12 @@ def _smaller_change(values: Figures, table: str, plan: str, other: str) -> Cells
 
 
 def _larger_fall(values: Figures, table: str, other: str, plan: str) -> Cells:
-    """Whether a plan's fall in percent of the original is larger in one table than in another."""
+    """Whether a plan's fall in percent of an original above 0 is larger in one table than in another."""
     ours, theirs = (
         {
-            cell: 100 * drop / _figures(values, key, "original")[cell]
+            cell: 100 * drop / before
             for cell, drop in _drops(values, key, plan).items()
+            if (before := _figures(values, key, "original")[cell])
         }
         for key in (table, other)
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from ccs.measures.faults import fault_of
 from ccs.paper import figures
 from ccs.plans import PlanName
 from ccs.results import Results, queries
@@ -209,9 +210,12 @@ def compare(claim: Claim, results: Results | None) -> Compared:
         return Compared(claim, _from_scores(claim, results), anchor)
     datasets = dataset_names(claim)
     if claim.measure == "bias":
+        correct = _look_up(claim, results, datasets, "correct")
+        if not any(fault_of(dataset, claim.attribute) for dataset in datasets):
+            return Compared(claim, correct, anchor, correct=correct)
         # The printed numbers come from the released code; only its own mode can explain them.
         measured = _look_up(claim, results, datasets, "as-published")
-        return Compared(claim, measured, anchor, correct=_look_up(claim, results, datasets, "correct"))
+        return Compared(claim, measured, anchor, correct=correct)
     measured = _look_up(claim, results, datasets)
     standard = None
     if measured is not None and measured.dataset != claim.dataset:

@@ -1,7 +1,7 @@
 """The schema of all tables of results: names, types, meanings and keys of their columns, with a version.
 
 The tables are described in schema.toml, from which docs/tables.md is printed too (`python -m
-ccs.results.schema`); writer and reader validate against it.
+ccs.results`); writer and reader validate against it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def as_markdown() -> str:
         "Every row names its model and the model's weights, so that tables of several models can be",
         "concatenated. A table that a run did not compute has no file. Empty means unknown or not",
         "applicable, never zero. Intervals are 95%. Shares and accuracies are of 1, not of 100.",
-        "This page is printed by `python -m ccs.results.schema`.",
+        "This page is printed by `python -m ccs.results`.",
         "",
     ]
     for table in TABLES.values():
@@ -127,7 +127,3 @@ def as_markdown() -> str:
     lines += ["## manifest.json", "", "How the tables were made.", "", "| key | meaning |", "|---|---|"]
     lines += [f"| {key} | {meaning} |" for key, meaning in MANIFEST.items()]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(as_markdown(), end="")

@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 from pytest_httpserver import HTTPServer
@@ -18,7 +17,16 @@ from ccs.datasets import hub, readers, registry, video
 from ccs.datasets.templates import templates
 from ccs.errors import InputError
 from ccs.paper import figures as paper
-from tests.support.datasets_sample import SOCIAL, number_of, png, repository, schemas, tar_of, webdataset
+from tests.support.datasets_sample import (
+    SOCIAL,
+    clip,
+    number_of,
+    png,
+    repository,
+    schemas,
+    tar_of,
+    webdataset,
+)
 from tests.support.shared import SHARED
 
 
@@ -176,22 +184,6 @@ def test_which_images_an_occupation_ranks(clone: Any) -> None:
         found.own_pools(["judge", "pilot"])
 
 
-def clip(path: Path, seconds: float = 2.0, rate: int = 10) -> Path:
-    """A video whose frame i is gray of brightness 10 i."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=rate)
-        stream.width = stream.height = 64
-        stream.pix_fmt = "yuv420p"
-        for number in range(int(seconds * rate)):
-            pixels = np.full((64, 64, 3), number * 10, np.uint8)
-            for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
-                container.mux(packet)
-        for packet in stream.encode():
-            container.mux(packet)
-    return path
-
-
 def brightness(frames: Any) -> list[int]:
     return [round(float(np.asarray(frame).mean()) / 10) for frame in frames]
 
@@ -290,6 +282,7 @@ def test_without_an_answer_the_hubs_libraries_are_left_with_their_caches(
 
 def test_the_registry_is_whole() -> None:
     assert set(datasets.names()) > set(registry.SOURCES)
+    assert registry.as_markdown() in (Path(__file__).parents[2] / "docs/datasets.md").read_text("utf-8")
     for source in registry.SOURCES.values():
         assert source.verified, source.name
         assert source.licence, source.name

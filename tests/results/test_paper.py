@@ -132,6 +132,10 @@ def test_the_audit_counts_cells_for_and_against_each_sentence() -> None:
 
 def test_the_audit_runs_over_a_part_of_the_measurements() -> None:
     assert all(check.of == 0 for check in audit.audit({}))
+    # Of no skew at all there is no fall in percent, and score ties alone often add up to none.
+    cells = [(table, f"race/{plan}") for table in ("table8", "table9") for plan in ("original", "high")]
+    none = {(table, "ViT-B-32-OpenAI", column): 0.0 for table, column in cells}
+    assert sentence("tables 8 and 9", "The fall is larger", none).of == 0
     rows = [row(), row(plan="high", value=0.7), row(plan="low", value=0.6)]
     results = measured_by({"pruning": pd.DataFrame(rows)})
     values = audit.measured({results.model: results})
@@ -215,6 +219,14 @@ def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_
     assert found.correct is not None
     assert (found.measured.value, found.correct.value, found.correct.chance) == (61.8, 20.0, 10.3)
     assert found.agrees is True
+    # By gender the code has no fault on this set: the figure is the correct one.
+    rows = [one | {"attribute": "gender"} for one in rows[:1]]
+    plain = comparison.compare(
+        claim("table8", "ViT-B-32-OpenAI", "gender/original"), measured_by({"bias": pd.DataFrame(rows)})
+    )
+    assert plain.measured == plain.correct
+    assert plain.measured is not None
+    assert plain.measured.value == 20.0
     place = (race.table, race.row, race.column)
     assert audit.measured({results.model: results})[place] == 20
     assert audit.measured({results.model: results}, correct=False)[place] == 61.8

@@ -46,6 +46,24 @@ def webdataset(labels: Iterable[int]) -> bytes:
     return tar_of(files)
 
 
+def clip(path: Path, seconds: float = 2.0, rate: int = 10) -> Path:
+    """A video whose frame i is gray of brightness 10 i."""
+    import av
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=rate)
+        stream.width = stream.height = 64
+        stream.pix_fmt = "yuv420p"
+        for number in range(int(seconds * rate)):
+            pixels = np.full((64, 64, 3), number * 10, np.uint8)
+            for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    return path
+
+
 def repository(
     folder: Path, source: datasets.DatasetRecord, features: dict[str, Any], rows: dict[str, list[Any]]
 ) -> Path:

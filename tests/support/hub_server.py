@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import mmap
 import re
 import threading
 import time
@@ -77,9 +78,10 @@ class Hub:
 
 
 def _entry(path: str, data: bytes) -> dict[str, Any]:
-    oid = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-    entry: dict[str, Any] = {"type": "file", "path": path, "size": len(data), "oid": oid}
-    if path.endswith(".parquet"):
+    blob = hashlib.sha1(b"blob %d\0" % len(data))
+    blob.update(data)
+    entry: dict[str, Any] = {"type": "file", "path": path, "size": len(data), "oid": blob.hexdigest()}
+    if path.endswith((".parquet", ".safetensors")):
         entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
     return entry
 
@@ -116,7 +118,11 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def _send(self, status: int, value: Any = None, headers: dict[str, str] | None = None) -> None:
-        data = value if isinstance(value, bytes) else json.dumps(value if value is not None else {}).encode()
+        data = (
+            value
+            if isinstance(value, bytes | mmap.mmap)
+            else json.dumps(value if value is not None else {}).encode()
+        )
         self.send_response(status)
         about = {"Content-Length": str(len(data)), "Content-Type": "application/json", **(headers or {})}
         for name, text in about.items():

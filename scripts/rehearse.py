@@ -1,0 +1,210 @@
+"""The study from one command to the published data set and the app that loads it, on this machine alone.
+
+    python scripts/rehearse.py [--small] [--folder DIR]
+
+A local server stands for the Hub: it has every data set in its real schema with a few rows (videos too) and
+the six models under their names with random weights. Three more stand for the judges. `--model paper --suite
+paper` runs, then the report, then publishing, then the app on what was published. `--small` takes two models,
+and narrow ones. At the end: time, disk, memory, and every hole that was found; the exit status is 1 if there
+is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+REPOSITORY = "user/rehearsal"
+SMALL = ("ViT-B-32/openai", "ViT-L-14/laion2b_s32b_b82k")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python scripts/rehearse.py")
+    parser.add_argument("--small", action="store_true", help="two models, and narrow ones")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="work here, leave everything, and go on from it (default: a temporary one)",
+    )
+    args = parser.parse_args(argv)
+    with ExitStack() as stack:
+        folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        return _rehearse(stack, folder.resolve(), args.small)
+
+
+def _rehearse(stack: ExitStack, folder: Path, small: bool) -> int:
+    from tests.support.hub_server import TOKEN, serve
+
+    hub = stack.enter_context(serve())
+    # Before anything imports the Hub's client, which reads them once.
+    os.environ |= {
+        "HF_ENDPOINT": hub.url,
+        "HF_TOKEN": TOKEN,
+        "HF_HOME": str(folder / "home"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        "TQDM_DISABLE": "1",
+        "CCS_DATA": str(folder / "data"),
+    }
+    from tests.support import study
+    from tests.support.llm_providers import AnthropicServer, GoogleServer, OpenAIServer
+
+    for name, kind in (
+        ("OPENAI", OpenAIServer),
+        ("ANTHROPIC", AnthropicServer),
+        ("GOOGLE_GEMINI", GoogleServer),
+    ):
+        server = stack.enter_context(kind(study.answer))
+        os.environ[f"{name}_BASE_URL"] = server.base_url
+        os.environ[f"{name.removeprefix('GOOGLE_')}_API_KEY"] = "sk-test-0123456789abcdef"
+    from ccs.paper import figures
+
+    steps, out = _Steps(), folder / "results"
+    models = SMALL if small else tuple(model.name for model in figures.models())
+    with steps("serve"):
+        study.serve_sets(hub, folder / "sets", folder / "data")
+        study.serve_models(hub, folder / "models", models, small=small)
+    asked = [word for model in models for word in ("--model", model)] if small else ["--model", "paper"]
+    compute = [*asked, "--suite", "paper", "--images", "imagenet-val", "--as-published", "--out", str(out)]
+    compute += ["--texts", str(study.pool(folder / "pool.csv", 40 if small else 600))]
+    compute += ["--labeler", "openai", "--judges", "default", "--budget", "20", "--seeds", "2"]
+    compute += ["--workers", "0"] if small else []
+    if not small:
+        with steps("plan cost"):
+            _plan_cost(compute, models)
+    study.less(40, ("judge", "chef", "nurse") if small else ())
+    with steps("compute"):
+        steps.run("batch.compute.__main__", compute)
+    with steps("report"):
+        report = folder / "docs" / "report"
+        steps.run("batch.report.__main__", ["--results", str(out), "--out", str(report), "--no-static"])
+    with steps("publish"):
+        steps.run("batch.publish", ["--repo", REPOSITORY, "--results", str(out), "--tag", "v1"])
+    with steps("app"):
+        shown = _models_in_the_app(folder)
+    holes = [*steps.failed, *_holes(out, models)]
+    holes += [f"the app does not have {model}" for model in models if model not in shown]
+    print("\n".join([steps.page(folder), *(f"hole: {hole}" for hole in holes), f"{len(holes)} holes."]))
+    return int(bool(holes))
+
+
+def _plan_cost(argv: list[str], models: Sequence[str]) -> None:
+    """What the real thing needs: sets whole, pictures of 224 pixels."""
+    from dataclasses import replace
+
+    from batch.compute import cost, settings
+    from batch.compute.processes import start
+    from batch.compute.run import Run
+    from tests.support import study
+
+    asked, found, absent = settings.parse(argv), [], set[str]()
+    for name in models:
+        run = Run(asked.for_model(name), start("cpu"), lambda _: None)
+        here, times = cost.estimate(run), study.real_operations(name)
+        parts = [replace(part, operations=part.operations * times) for part in here.parts]
+        found.append(replace(here, parts=tuple(parts)))
+        absent |= {one["name"] for one in run.absent}
+        print(cost.page(run, found[-1]), flush=True)
+    print(cost.needs(asked, found, absent))
+
+
+class _Steps:
+    """Seconds of each step, and the commands that failed."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.failed: list[str] = []
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        print(f"== {name}", flush=True)
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - began
+
+    def run(self, module: str, argv: list[str]) -> None:
+        """The module's command line, in this process."""
+        import importlib
+
+        command: Callable[[list[str]], int] = importlib.import_module(module).main
+        if (code := command(argv)) == 130:
+            raise KeyboardInterrupt
+        if code:
+            self.failed.append(f"{module} ended with {code}")
+
+    def page(self, folder: Path) -> str:
+        """Time, disk and memory."""
+        lines = [f"{name:10s} {seconds:8.1f} s" for name, seconds in self.seconds.items()]
+        lines.append(f"{'all':10s} {sum(self.seconds.values()):8.1f} s")
+        for part in sorted(path for path in folder.iterdir() if path.is_dir()):
+            size = sum(file.lstat().st_size for file in part.rglob("*") if file.is_file())
+            lines.append(f"{part.name:10s} {size / 1e6:8.1f} MB on disk")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e9 if sys.platform == "darwin" else 1e6)
+        return "\n".join([*lines, f"peak memory {peak:.1f} GB"])
+
+
+def _models_in_the_app(folder: Path) -> list[str]:
+    """The models that app.py offers when it is started on the published results."""
+    from gradio_client import Client  # type: ignore[import-untyped]
+
+    environment = {**os.environ, "CCS_RESULTS": f"hf://datasets/{REPOSITORY}@v1"}
+    command = [sys.executable, "-u", str(ROOT / "app.py")]
+    log = (folder / "app.log").open("w+")
+    with log, subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log) as app:
+        try:
+            while app.poll() is None:
+                if found := re.search(r"Open (http\S+)", (folder / "app.log").read_text()):
+                    client = Client(found[1], verbose=False)
+                    return list(client.predict(api_name="/models"))
+                time.sleep(0.2)
+            return []
+        finally:
+            app.terminate()
+
+
+def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
+    """What a reader of these results would miss."""
+    from ccs import results
+    from ccs.datasets import SOURCES
+    from ccs.paper import comparison
+    from ccs.results import schema
+
+    studied = {name for name, record in SOURCES.items() if record.kind != "images"}
+    for model in models:
+        folder = out / results.folder_name(model)
+        if not folder.is_dir():
+            yield f"{model} has no results"
+            continue
+        found = results.read(folder)
+        for one in found.manifest["absent"]:
+            yield f"{model}: {one['name']} is absent: {one['reason']}"
+        for name in studied - {one["name"] for one in [*found.manifest["sets"], *found.manifest["absent"]]}:
+            yield f"{model}: nothing is said of {name}"
+        for name in schema.TABLES:
+            if not len(found.table(name)):
+                yield f"{model}: the table {name} is empty"
+        if unknown := int(found.table("scores")["ccs"].isna().sum()):
+            yield f"{model}: {unknown} scores are unknown"
+        for key in comparison.TABLES:
+            for claim in comparison.claims(key):
+                if claim.model == model and comparison.compare(claim, found).measured is None:
+                    yield f"{model}: {key}, {claim.row} {claim.column} has no measured figure"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

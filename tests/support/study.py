@@ -1,0 +1,183 @@
+"""The whole study on a local Hub: every set in its real schema with a few rows, six models by their names.
+
+The models have the architectures' real layers and heads with random weights, and 4 x 4 patches instead of 49
+to 256. With `small` they are narrower too: eight numbers per head, and hardly any text tower.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import mmap
+import shutil
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support.hub_server import Hub, Repository
+from tests.support.llm_server import verdicts
+
+CONCEPTS = ("Locations", "Objects", "Animals", "Colors", "People")
+_PATCHES = 4
+_REAL_SIDE = 224
+_MOMENT_IMAGES = 24
+
+
+def answer(user: str, schema: Mapping[str, Any]) -> str:
+    """A language model's answer, which depends on what is asked alone: so that the judges agree and heads of
+    every level come out.
+    """
+    kind = zlib.crc32(user.encode())
+    if "concept" in schema["required"]:
+        return json.dumps({"reason": "so", "concept": CONCEPTS[kind % len(CONCEPTS)]})
+    names = schema["required"]
+    accepted = (len(names), 7, 4, 3, 3, 2, 1, 0)[kind % 8]  # a quarter high at K = 5, half of these further
+    return verdicts({name: place < accepted for place, name in enumerate(names)})
+
+
+def less(draws: int, occupations: Sequence[str] = ()) -> None:
+    """Resample less often for every interval: of a handful of images there is nothing to learn from it.
+
+    occupations: those asked about, instead of the study's 104.
+    """
+    from batch.compute import measure
+    from ccs.measures import bias, retrieval
+    from ccs.paper import figures
+
+    if occupations:
+        figures.occupations = lambda: tuple(occupations)  # type: ignore[assignment]
+    measure.DRAWS = draws
+    bias.measure_plans = functools.partial(bias.measure_plans, draws=draws)
+    retrieval.measure = functools.partial(retrieval.measure, draws=draws)
+
+
+# Sets ---------------------------------------------------------------------------------------------------
+
+
+def serve_sets(hub: Hub, folder: Path, data: Path) -> None:
+    """Serve every registered set as its repository; the one that is on no Hub goes into the folder `data`."""
+    from ccs.datasets import SOURCES
+    from tests.support.datasets_sample import repository, schemas, webdataset
+
+    known = schemas()
+    for name, record in SOURCES.items():
+        here = folder / name
+        like = name if name in known else name.removesuffix("-joined").removesuffix("-gender")
+        if record.kind == "videos":
+            _videos(here, record.annotations)
+        elif name == "country211":
+            (here / "test").mkdir(parents=True, exist_ok=True)
+            (here / "test" / "0.tar").write_bytes(webdataset([1, 0, 1]))
+            (here / "classnames.txt").write_text("Andorra\nCanada\n")
+        elif name == "cifar10-jpeg":
+            repository(data / name, SOURCES["cifar10"], *known["cifar10"])
+            continue
+        else:
+            features, rows = known[like]
+            rows = {"label": [0] * _MOMENT_IMAGES} if name == "imagenet-val" else rows
+            repository(here, record, features, rows)
+        assert record.hub is not None
+        served = hub.repositories.setdefault(("datasets", record.hub), Repository(private=False))
+        files = _files(here)
+        if served.commits:  # another configuration of a repository that is there
+            earlier = served.commits[-1][1]
+            files = {**earlier, **files, "README.md": _both(earlier["README.md"], files["README.md"])}
+        sha = served.commit(files, "data")
+        if record.revision is not None:
+            served.tags[record.revision] = sha
+
+
+def _both(one: bytes, other: bytes) -> bytes:
+    """The card of a repository with the configurations of two cards."""
+    start = b"---\nconfigs:\n"
+    return one if one == other else one.removesuffix(b"---\n") + other.removeprefix(start)
+
+
+def _videos(folder: Path, annotations: str) -> None:
+    """Three videos in an archive beside their captions; the third cannot be read."""
+    from tests.support.datasets_sample import clip
+
+    rows = [{"video": f"video{i}.mp4", "video_id": f"video{i}", "caption": f"clip {i}"} for i in range(3)]
+    for row in rows[:2]:
+        clip(folder / "unpacked" / row["video"], seconds=1.0)
+    (folder / "unpacked" / rows[2]["video"]).write_bytes(b"nothing of the kind")
+    shutil.make_archive(str(folder / "videos"), "zip", folder / "unpacked")
+    shutil.rmtree(folder / "unpacked")
+    (folder / annotations).write_text(json.dumps(rows))
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+# Models -------------------------------------------------------------------------------------------------
+
+
+def serve_models(hub: Hub, folder: Path, names: Sequence[str], *, small: bool) -> None:
+    """Put the architectures' small forms into open_clip's registry, and random weights on the Hub.
+
+    Weights are of half precision and stay on disk.
+    """
+    import open_clip
+    import torch
+    from safetensors.torch import save_file
+
+    configs = folder / "architectures"
+    configs.mkdir(parents=True, exist_ok=True)
+    for architecture in {name.partition("/")[0] for name in names}:
+        config = _smaller(open_clip.get_model_config(architecture), small)
+        (configs / f"{architecture}.json").write_text(json.dumps(config))
+    open_clip.add_model_config(configs)
+    for seed, name in enumerate(names):
+        architecture, _, tag = name.partition("/")
+        known = open_clip.get_pretrained_cfg(architecture, tag)
+        path = folder / name.replace("/", "--") / "open_clip_model.safetensors"
+        if not path.exists():
+            path.parent.mkdir()
+            torch.manual_seed(seed)
+            clip = open_clip.create_model(architecture, force_quick_gelu=known.get("quick_gelu", False))
+            save_file({key: values.half().contiguous() for key, values in clip.state_dict().items()}, path)
+        with path.open("rb") as file:
+            weights: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        served = Repository(private=False)
+        served.commit({path.name: weights}, "weights")
+        hub.repositories["models", str(known["hf_hub"]).rstrip("/")] = served
+
+
+def real_operations(name: str) -> float:
+    """How many times the operations of the pictures here pictures of 224 pixels take."""
+    import open_clip
+    import torch
+    from open_clip.model import CLIP
+    from torch.utils.flop_counter import FlopCounterMode
+
+    config, counts = open_clip.get_model_config(name.partition("/")[0]), []
+    for side in (_REAL_SIDE, config["vision_cfg"]["image_size"]):
+        sized = {**config, "vision_cfg": {**config["vision_cfg"], "image_size": side}}
+        with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+            CLIP(**sized).eval().visual(torch.zeros(1, 3, side, side))
+        counts.append(counter.get_total_flops())
+    return float(counts[0] / counts[1])
+
+
+def _smaller(config: Mapping[str, Any], small: bool) -> dict[str, Any]:
+    vision, text = dict(config["vision_cfg"]), dict(config["text_cfg"])
+    vision["image_size"] = _PATCHES * vision["patch_size"]
+    if not small:
+        return {**config, "vision_cfg": vision}
+    vision |= {"width": vision["width"] // 8, "head_width": vision.get("head_width", 64) // 8}
+    text |= {"width": 32, "heads": 2, "layers": 2}
+    return {**config, "embed_dim": 32, "vision_cfg": vision, "text_cfg": text}
+
+
+def pool(path: Path, most: int) -> Path:
+    """A pool of texts with concepts: some of the photographs', evenly spaced."""
+    from ccs.texts.pools import load_pool
+
+    found = load_pool("photographs")
+    rows = list(zip(found.texts, found.concepts, strict=True))
+    rows = rows[:: max(1, len(rows) // most)]
+    path.write_text("text,concept\n" + "".join(f'"{text}",{concept}\n' for text, concept in rows))
+    return path
