@@ -81,7 +81,7 @@ def _others(repository: Repository, remote: Remote, ours: Mapping[str, Manifest]
             version = manifest["schema_version"]
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{repository.name} holds {path}, which is not a manifest of results.") from None
-        if version not in schema.READABLE:
+        if version != schema.VERSION:
             raise InputError(
                 f"{repository.name} holds {folder} in version {version} of the tables and these results have "
                 f"version {schema.VERSION}: one data set cannot hold both. Publish {folder} again with them, "

@@ -1,20 +1,25 @@
 """Plans: which heads to switch off, and where that choice comes from.
 
 A `PlanName` says which plan it is: `none`; `high`, `moderate`, `low` (heads of that CCS level); `equal-high`,
-`equal-low` (the same number of heads from both levels, drawn at random from the larger one); `random` (as
-many heads as `high` has, drawn from the others, one plan per seed); `concept:Colors` (the high heads with
-that label); `single:L7.H2`; `published-high`, `published-concept:Colors` and so on (the heads that the study
-lists); `located:ltc-gender` and so on (heads that other studies list); `high@7` and so on (levels from 7
-texts per head, where 7 is not the main K). The same seed gives the same plans on every machine.
+`equal-low` (the same number of heads from both levels, drawn at random from the larger one); `random`,
+`random:layers` and `random:variance` (sets of heads like `high`, see `matched`, one plan per set);
+`concept:Colors` (the high heads with that label); `single:L7.H2`; `published-high`,
+`published-concept:Colors` and so on (the heads that the study lists); `located:ltc-gender` and so on (heads
+that other studies list); `high@7` and so on (levels from 7 texts per head, where 7 is not the main K). The
+same seed gives the same plans on every machine.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -27,6 +32,13 @@ _LOG = logging.getLogger(__name__)
 Notice = Callable[[str], None]
 
 KINDS = ("none", "high", "moderate", "low", "equal", "random", "concept", "single")
+Alike = Literal["number", "layers", "variance"]
+"""What the sets of a random plan have in common with the high heads: their number; their number in each
+layer; that, and nearly their variance."""
+ALIKE: tuple[Alike, ...] = get_args(Alike)
+_ALIKE_WORDS = {"number": "number", "layers": "number and layers", "variance": "number, layers and variance"}
+_FEW_SETS = 20_000
+"""Sets of heads that are listed one by one; of more than that, as many are drawn."""
 _GRAMMAR = re.compile(r"(?P<kind>[^:@]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d*))?")
 _PUBLISHED = "published-"
 
@@ -36,12 +48,18 @@ class PlanName:
     """The name of a plan: `kind`, `kind:argument`, `kind@k` or `kind:argument@k`.
 
     `k`: texts per head that the levels go by; None at the main K. `argument`: the concept of a `concept`, the
-    head of a `single`. Kinds are not checked: a search names plans of its own (`searched`).
+    head of a `single`, what a `random` has in common with the high heads. Kinds are not checked: a search
+    names plans of its own (`searched`).
     """
 
     kind: str
     k: int | None = None
     argument: str = ""
+
+    @classmethod
+    def random(cls, alike: Alike = "number") -> PlanName:
+        """The name of the plans of random sets that are like the high heads in this."""
+        return cls("random", argument="" if alike == "number" else alike)
 
     @classmethod
     @lru_cache(maxsize=4096)
@@ -99,11 +117,15 @@ class PlanName:
             "concept": f"concept {self.argument}, high CCS",
             "single": f"{self.argument} alone",
             "located": next((o.words for o in figures.located() if o.plan == self.argument), self.argument),
-            "random": "random heads" + ("" if self.is_published or seed is not None else ", mean over seeds"),
+            "random": {
+                "layers": "random heads of the same layers",
+                "variance": "random heads of the same layers and variance",
+            }.get(self.argument, "random heads")
+            + ("" if self.is_published or seed is not None else ", mean over sets"),
         }.get(kind, kind)
         words += ", as published" if self.is_published else ""
         words += "" if self.k is None else f" at K = {self.k}"
-        return words + ("" if seed is None else f", seed {seed}")
+        return words + ("" if seed is None else f", set {seed}" if kind == "random" else f", seed {seed}")
 
 
 @dataclass(frozen=True)
@@ -144,6 +166,7 @@ def plans(
     kinds: Collection[str] = KINDS,
     concepts: Sequence[str] | None = None,
     random_from: HeadSet | None = None,
+    variance: Mapping[Head, float] | None = None,
     at_k: int | None = None,
     notice: Notice = _LOG.warning,
 ) -> list[Plan]:
@@ -152,16 +175,18 @@ def plans(
     Args:
         scores: CCS and label of each head, from k texts per head.
         heads: the heads that can be switched off (the last four layers); `single` takes each of them.
-        seed: random plans have the seeds seed, seed + 1, ..., n_random of them.
+        seed: random plans have the seeds seed, seed + 1, ..., n_random of each kind (see `matched`).
         kinds: the kinds to make, from KINDS.
         concepts: the labels for `concept`; by default every label of a high head.
         random_from: the heads that random plans draw from, if not `heads` (for one model the study drew from
-            all layers). High heads are never drawn.
+            all layers).
+        variance: of each head's contribution; with it there are random plans like the high heads in layers
+            and in variance too.
         at_k: the k that goes into the names (`high@7`), where it is not the main K.
         notice: called with a sentence for each plan that is left out.
 
     A plan without heads would be `none` under another name, so it is left out with a notice; so are random
-    plans where fewer heads than high ones are left. InputError: a scored head that cannot be switched off.
+    plans where no other set is like the high one. InputError: a scored head that cannot be switched off.
     """
     unknown = set(kinds) - set(KINDS)
     if unknown:
@@ -189,19 +214,15 @@ def plans(
             source = f"{size} of {len(members)} {name} heads, drawn"
             made.append(Plan(named(f"equal-{name}"), seed, drawn, source))
     if "random" in kinds:
-        rest = HeadSet((heads if random_from is None else random_from) - high)
-        if high and len(rest) >= len(high):
-            source = f"{len(high)} of {len(rest)} heads outside of high, drawn"
-            made += [
-                Plan(named("random"), one, draw(rest, len(high), one, "random"), source)
-                for one in range(seed, seed + n_random)
-            ]
-        else:
-            outside_of_it = f"; outside of it are {len(rest)}" if high else ""
-            notice(
-                f"The plans {named('random')} are left out: they need as many heads as {named('high')} has "
-                f"({len(high)}){outside_of_it}."
-            )
+        pool = heads if random_from is None else random_from
+        for alike in ALIKE if variance else ALIKE[:1]:
+            drawn_as = str(PlanName.random(alike).at(at_k))
+            sets = matched(high, pool, n_random, seed, alike, variance or {}) if high else []
+            origin = f"{len(high)} of {len(pool)} heads, drawn; like high in {_ALIKE_WORDS[alike]}"
+            made += [Plan(drawn_as, one, off, origin) for one, off in enumerate(sets, seed)]
+            if not sets:
+                reason = f"no other set is like {named('high')}" if high else f"{named('high')} has no heads"
+                notice(f"The plans {drawn_as} are left out: {reason}.")
     if "concept" in kinds:
         labels = sorted({label for head in high if (label := scores[head].label)})
         for concept in labels if concepts is None else concepts:
@@ -239,6 +260,50 @@ def of_studies(model: str) -> list[Plan]:
         found = published(sets, figures.concept_sets(model), source)
     printed = [one for one in figures.located() if model in one.heads]
     return [*found, *(Plan(f"located:{one.plan}", None, one.heads[model], one.source) for one in printed)]
+
+
+def matched(
+    high: HeadSet,
+    heads: HeadSet,
+    n: int,
+    seed: int,
+    alike: Alike = "number",
+    variance: Mapping[Head, float] | None = None,
+) -> list[HeadSet]:
+    """`n` different random sets of heads that are like the high heads, or all there are if these are fewer.
+
+    Every other set of as many heads (`number`), of as many in each layer (`layers`), is as likely, sets that
+    share heads with `high` too: if the high heads were no special choice, theirs would be one more such set,
+    and its rank among them is an exact test (`stats.against_random`). `variance`: of the sets alike in layers
+    the n whose total variance is nearest the high heads' (by ratio), in random order.
+    """
+    rng = np.random.default_rng([seed, *f"random {alike}".encode()])
+    wanted = Counter(head.layer for head in high)
+    groups = [(list(heads), len(high))]
+    if alike != "number":
+        groups = [([head for head in heads if head.layer == layer], size) for layer, size in wanted.items()]
+    if any(size > len(members) for members, size in groups):
+        return []
+    if math.prod(math.comb(len(members), size) for members, size in groups) <= _FEW_SETS:
+        parts = (itertools.combinations(members, size) for members, size in groups)
+        every = [HeadSet(itertools.chain(*chosen)) for chosen in itertools.product(*parts)]
+        found = [every[i] for i in rng.permutation(len(every)) if every[i] != high]
+    else:
+        drawn: dict[HeadSet, None] = {high: None}
+        while len(drawn) <= (_FEW_SETS if alike == "variance" else n):
+            chosen = (
+                members[i]
+                for members, size in groups
+                for i in rng.choice(len(members), size=size, replace=False)
+            )
+            drawn[HeadSet(chosen)] = None
+        found = list(drawn)[1:]
+    if alike == "variance":
+        known = variance or {}
+        target = sum(known[head] for head in high)
+        far = [abs(math.log(sum(known[head] for head in off) / target)) for off in found]
+        found = [found[i] for i in sorted(np.argsort(far, kind="stable")[:n])]
+    return found[:n]
 
 
 def draw(members: HeadSet, size: int, seed: int, purpose: str) -> HeadSet:

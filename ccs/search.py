@@ -146,7 +146,7 @@ def measure(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[P
         return []
     people, things = (model.embed_images(images, list(sets)) for images in (task.people, task.things))
     skews = [
-        bias.mean_max_skew(one, task.prompts, task.groups, task.k, target=task.target, pools=task.pools)
+        bias.means(one, task.prompts, task.groups, task.k, target=task.target, pools=task.pools)["MaxSkew"]
         for one in people
     ]
     rights = [zeroshot.correct(one, task.class_weights, task.labels).mean() for one in things]

@@ -189,7 +189,10 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 def _figures(run: Run, data: EvaluationSet, plans: Sequence[Plan], *, few: bool) -> float:
-    """Seconds of a set's figures, from two plans' on random embeddings; what is set up is counted once."""
+    """Seconds of a set's figures, from two plans' on random embeddings; what is set up is counted once.
+
+    Random sets have few figures and no intervals: they hardly count.
+    """
     rng, width = np.random.default_rng(0), run.model.dim
     images = rng.standard_normal((2, len(items(data)), width), dtype=np.float32)
     texts = rng.normal(size=(len(measure.texts_of(data)[0]), width)).astype(np.float32)
@@ -202,7 +205,7 @@ def _figures(run: Run, data: EvaluationSet, plans: Sequence[Plan], *, few: bool)
 
     one, two = measuring(1), measuring(2)
     each = max(two - one, 0.0)
-    return max(one - each, 0.0) + each * len({plan.off for plan in plans})
+    return max(one - each, 0.0) + each * len({plan.off for plan in plans if plan.kind != "random"})
 
 
 def _likely_plans(run: Run) -> measure.Plans:
@@ -217,7 +220,7 @@ def _likely_plans(run: Run) -> measure.Plans:
         for step, k in enumerate(ks):
             value = {0: k if place >= step else 0, 1: 0, 2: k // 2 + 1}.get(quarter, min(2, k))
             scores[k][heads[index]] = HeadScore(value, f"concept {place % 4}")
-    return measure.make_plans(run.model, run.settings, scores, lambda _: None)
+    return measure.make_plans(run.model, run.settings, scores, dict.fromkeys(heads, 1.0), lambda _: None)
 
 
 def page(run: Run, cost: Cost) -> str:

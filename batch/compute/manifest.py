@@ -77,14 +77,17 @@ def manifest(run: Run, tables: Mapping[str, Any]) -> dict[str, Any]:
         "texts": _named(pool, "name", "fingerprint", "dropped")
         | {"count": len(pool.texts), "rank": model.head_dim},
         "images": _named(images, "name", "fingerprint", "source", "skipped") | {"count": len(images.images)},
-        "sets": [inputs.described(data) for data in run.sets],
+        "sets": [
+            inputs.described(data) | ({"alike": same} if (same := run.alike.get(data.name)) else {})
+            for data in run.sets
+        ],
         "labeler": run.judging.labeler,
         "judges": run.judging.judges if "judgments" in run.tables else [],
         "chance_ccs": run.chance,
         "settings": settings.described(),
         "seeds": {
             "seed": settings.seed,
-            "random plans": list(range(settings.seed, settings.seed + settings.seeds)),
+            "random plans": settings.seed,
         },
         "versions": versions(),
         "largest_error": run.errors,

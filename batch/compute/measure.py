@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import product
+from math import nan
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from batch.compute.inputs import EvaluationSet
@@ -17,8 +19,9 @@ from ccs import plans as pruning
 from ccs.datasets.sets import BiasSet, ClassificationSet, RetrievalSet
 from ccs.heads import Head, HeadSet
 from ccs.measures import accuracy as zeroshot
-from ccs.measures import bias, retrieval, stats
-from ccs.measures.faults import fault_of
+from ccs.measures import bias, ranking, retrieval
+from ccs.measures.faults import Fault, fault_of
+from ccs.measures.skew import ceiling
 from ccs.measures.stats import Effect, Estimate
 from ccs.model.model import Model
 from ccs.plans import Plan, PlanName
@@ -31,7 +34,7 @@ Embeddings = Callable[[int], np.ndarray]
 
 DRAWS = 2000
 SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces", "world/counterfactuals"}
-"""Drawn sets on which every head is also switched off alone; it doubles a set's cost."""
+"""Drawn sets on which every head is switched off alone, and all random sets are: most of a set's cost."""
 FURTHER_K_SETS = {
     *("cifar10", "cifar10-jpeg", "cifar100", "cifar100-joined"),
     *("world/subjects", "world/colors"),
@@ -39,6 +42,10 @@ FURTHER_K_SETS = {
 """Sets with plans at further K: those of the study's table 3, and two drawn ones in their place."""
 FURTHER_KINDS = ("high", "low", "random")
 """Plans at a further K: what the study prints (high), and what to hold it against."""
+FEW_SETS = 20
+"""Random sets at most at a further K, and on drawn sets that are not among SINGLE_HEADS."""
+CURVE = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""Shares of the images at the top of a ranking at which MaxSkew is measured too."""
 
 
 # Plans --------------------------------------------------------------------------------------------------
@@ -46,16 +53,25 @@ FURTHER_KINDS = ("high", "low", "random")
 
 @dataclass(frozen=True)
 class Plans:
-    """`main`: of every set, `none` first. `further`: at further K. `singles`: each head alone."""
+    """`main`: of every set, `none` first. `random`: random sets of each kind. `further`: at further K, random
+    ones too. `singles`: each head alone.
+    """
 
     main: tuple[Plan, ...]
+    random: tuple[Plan, ...]
     further: tuple[Plan, ...]
     singles: tuple[Plan, ...]
 
     def on(self, data: EvaluationSet, settings: Settings) -> list[Plan]:
         """The plans measured on a set. A set that was asked for by name has those at further K too."""
-        more = data.name in FURTHER_K_SETS or data.name in settings.sets
-        return [*self.main, *(self.further if more else ()), *(self.singles if _singles_on(data) else ())]
+        more, whole = data.name in FURTHER_K_SETS or data.name in settings.sets, _singles_on(data)
+        few = [plan for plan in self.random if plan.name == "random"][:FEW_SETS]
+        return [
+            *self.main,
+            *(self.random if whole and not isinstance(data, RetrievalSet) else few),
+            *(self.further if more else ()),
+            *(self.singles if whole else ()),
+        ]
 
     def kept(self, data: EvaluationSet, settings: Settings) -> HeadSet:
         """The heads whose contributions are kept on a set, for direct effects: all that a plan has, or none.
@@ -77,23 +93,30 @@ def make_plans(
     model: Model,
     settings: Settings,
     scores: Mapping[int, Mapping[Head, HeadScore]],
+    variance: Mapping[Head, float],
     notice: Callable[[str], None],
 ) -> Plans:
-    """All plans of a model from its heads' scores at each K. `notice` is told of each that is left out."""
+    """All plans of a model from its heads' scores at each K and the variance of what each head contributes.
+
+    `notice` is told of each that is left out.
+    """
     # For this one model the study drew its random heads from all layers.
     everywhere = settings.suite == "paper" and model.name == "ViT-B-32/openai"
     source = model.tower.all_heads if everywhere else model.heads
     made: dict[int, list[Plan]] = {}
+    sets = settings.random_sets or FEW_SETS
     for k in settings.all_ks:
         main = k == settings.k
         made[k] = pruning.plans(
-            scores[k], k, model.heads, settings.seed, settings.seeds,
+            scores[k], k, model.heads, settings.seed, sets if main else min(sets, FEW_SETS),
             kinds=set(pruning.KINDS) - {"single"} if main else FURTHER_KINDS, random_from=source,
-            at_k=None if main else k, notice=notice,
+            variance=variance if main else None, at_k=None if main else k, notice=notice,
         )  # fmt: skip
     further = [plan for k in settings.all_ks[1:] for plan in made[k][1:]]  # each begins with `none`
+    main_plans = [plan for plan in made[settings.k] if plan.kind != "random"]
     return Plans(
-        (*made[settings.k], *pruning.of_studies(model.name)),
+        (*main_plans, *pruning.of_studies(model.name)),
+        tuple(plan for plan in made[settings.k] if plan.kind == "random"),
         tuple(further),
         tuple(pruning.singles(model.heads)),
     )
@@ -103,10 +126,28 @@ def make_plans(
 
 
 def texts_of(data: EvaluationSet) -> tuple[Sequence[str], Sequence[str]]:
-    """The names (or captions) that a set's images are compared with, and the templates they stand in."""
+    """The names (or captions) that a set's images are compared with, and the templates they stand in.
+
+    Of a bias set these are its occupations and, last, a plain person.
+    """
     if isinstance(data, RetrievalSet):
         return [caption for said in data.captions for caption in said], ("{}",)
-    return data.classes if isinstance(data, ClassificationSet) else data.occupations, data.templates
+    if isinstance(data, ClassificationSet):
+        return data.classes, data.templates
+    return (*data.occupations, bias.PERSON), data.templates
+
+
+def alike(texts: np.ndarray, data: EvaluationSet) -> list[list[str]]:
+    """The prompts of a bias set that are one text to the model, in groups of two or more.
+
+    texts: from `embed_texts`.
+    """
+    if not isinstance(data, BiasSet):
+        return []
+    groups: dict[int, list[str]] = {}
+    for name, first in zip(data.occupations, ranking.first_alike(texts[:-1]).tolist(), strict=True):
+        groups.setdefault(first, []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
 
 
 def embed_texts(model: zeroshot.TextModel, data: EvaluationSet) -> np.ndarray:
@@ -124,6 +165,7 @@ def rows(
     embeddings: Embeddings,
     seed: int,
     *,
+    logit_scale: float = 1.0,
     as_published: bool = False,
     published: Embeddings | None = None,
     few: bool = False,
@@ -131,13 +173,19 @@ def rows(
     """The table that a set's figures belong to, and its rows. `plans[0]` is the baseline, no head off.
 
     texts: from `embed_texts`. published: embeddings of clips as the study scales them, where they differ.
-    Plans with the same heads are measured once. few: of classification and bias
-    sets only top-1 over all classes and the mean MaxSkew over the occupations.
+    Plans with the same heads are measured once. few: of classification and bias sets only top-1 over all
+    classes and the mean MaxSkew over the occupations. Of random sets, of which there are many, these and the
+    means of PREFERENCES, without intervals.
     """
     first = {plan.off: index for index, plan in reversed(list(enumerate(plans)))}
     measured = sorted(first.values())
     once = [plans[index].off for index in measured]
-    ask = _Figures(texts, once, lambda index: embeddings(measured[index]), seed, few)
+    whole = {plan.off for plan in plans if plan.kind != "random"}
+    alone = {plan.off for plan in plans if plan.kind not in ("random", "single")}
+    ask = _Figures(
+        texts, once, lambda index: embeddings(measured[index]), seed, few, logit_scale,
+        frozenset(whole), frozenset(alone),
+    )  # fmt: skip
     if isinstance(data, ClassificationSet):
         table, found = "pruning", list(ask.of_classes(data))
     elif isinstance(data, BiasSet):
@@ -155,24 +203,45 @@ def rows(
     for off, row in found:
         by_heads[off].append(row)
     named = [
-        {"plan": plan.name, "seed": plan.seed, "heads": str(plan.off), "n_heads": len(plan.off)} | row
+        {"plan": plan.name, "seed": plan.seed, "heads": str(plan.off), "n_heads": len(plan.off)} | shown
         for plan in plans
         for row in by_heads[plan.off]
-        # Single heads have no shares of groups, also where another plan of the same head has them.
-        if not (plan.kind == "single" and row["metric"].startswith(schema.TOP_SHARE))
+        if (shown := _shown(plan, row)) is not None
     ]
-    return table, named + over_seeds(named, table)
+    return table, named + over_sets(named, table)
+
+
+def _shown(plan: Plan, row: Row) -> Row | None:
+    """The row as a plan has it; None for what it has not, though another plan of the same heads does."""
+    if plan.kind == "single" and (row["metric"].startswith(schema.TOP_SHARE) or "@" in row["metric"]):
+        return None
+    if plan.kind == "random" and "direction" not in row:
+        main = row["metric"] in _OF_RANDOM_SETS and not row.get("subset")
+        return row | _NO_INTERVAL if main and row.get("mode", "correct") == "correct" else None
+    return row
+
+
+_MAIN: tuple[bias.MetricName, ...] = ("MaxSkew", *bias.PREFERENCES)
+_OF_RANDOM_SETS = {"top1", *(f"{name} mean" for name in _MAIN)}
+_NO_INTERVAL = dict.fromkeys(("low", "high", "difference_low", "difference_high", "p_value"))
 
 
 @dataclass(frozen=True)
 class _Figures:
-    """Rows of one set, each with the heads that are off; `offs[0]` is the baseline."""
+    """Rows of one set, each with the heads that are off; `offs[0]` is the baseline.
+
+    whole: the sets of heads that are more than random ones, and have intervals; alone: those that are also
+    more than a single head, and have the curve over K.
+    """
 
     texts: np.ndarray
     offs: Sequence[HeadSet]
     embeddings: Embeddings
     seed: int
     few: bool
+    logit_scale: float
+    whole: frozenset[HeadSet]
+    alone: frozenset[HeadSet]
 
     def of_classes(self, data: ClassificationSet) -> Iterator[tuple[HeadSet, Row]]:
         subsets: dict[str, Sequence[int] | None] = {"": None, **({} if self.few else data.subsets)}
@@ -180,6 +249,11 @@ class _Figures:
         seed, baselines = self.seed, dict[str, zeroshot.Accuracy]()
         for index, off in enumerate(self.offs):
             images = self.embeddings(index)
+            if off not in self.whole:
+                right = float(zeroshot.correct(images, self.texts, data.labels).mean())
+                about = {"dataset": data.name, "subset": "", "metric": "top1", "n": len(data.labels)}
+                yield off, about | _figures(Estimate(right, nan, nan), baselines[""].top1.value, None)
+                continue
             for subset, classes in subsets.items():
                 ours = zeroshot.accuracy(images, self.texts, data.labels, seed, subset=classes, draws=DRAWS)
                 theirs = baselines.setdefault(subset, ours)
@@ -207,40 +281,92 @@ class _Figures:
     def of_people(self, data: BiasSet, as_published: bool = False) -> Iterator[tuple[HeadSet, Row]]:
         """Each occupation ranks its own images, where the set has such pools, and then all of them.
 
-        as_published: with the faults of the study's code, for the attributes that have one.
+        Prompts that are one text to the model count once where they rank the same images, under the name of
+        the first. as_published: with the faults of the study's code, for the attributes that have one.
         """
         own = data.own_pools(data.occupations)
         variants = {data.name: own}
         if own is not None and not as_published and not self.few:
             variants[f"{data.name} (one-pool)"] = None
         for (name, pools), attribute in product(variants.items(), data.groups):
-            groups = data.groups[attribute]
             fault = fault_of(data.name, attribute) if as_published else None
-            if as_published and fault is None:
-                continue
-            with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
-                measured = bias.measure_plans(
-                    map(self.embeddings, range(len(self.offs))),
-                    self.texts,
-                    groups,
-                    min(data.k[attribute], len(groups)),
-                    metrics=bias.METRICS[:1] if self.few else bias.METRICS,
-                    fault=fault,
-                    pools=pools,
-                    units=data.units,
-                    seed=self.seed,
-                    map=threads.map,
-                )
-            base = measured[0]
-            for off, ours in zip(self.offs, measured, strict=True):
-                about: Row = {"dataset": name, "attribute": attribute, "k": ours.k, "n": ours.n}
-                about |= {"target": ours.target, "mode": ours.mode}
-                for metric in ours.metrics:
-                    for row in self._of_metric(ours, base, metric, data.occupations, bool(off)):
-                        yield off, about | row
-                if fault is None and not self.few:
-                    for row in _shares(ours, base, data.occupations):
-                        yield off, about | row
+            if not as_published or fault is not None:
+                yield from self._of_pools(data, name, attribute, pools, fault)
+
+    def _of_pools(
+        self,
+        data: BiasSet,
+        name: str,
+        attribute: str,
+        pools: NDArray[np.bool_] | None,
+        fault: Fault | None,
+    ) -> Iterator[tuple[HeadSet, Row]]:
+        """The figures of one attribute, under the name of the set with these pools."""
+        groups, n = data.groups[attribute], len(data.occupations)
+        distinct = np.arange(n) if pools is not None else np.unique(ranking.first_alike(self.texts[:-1]))
+        texts, names = self.texts[distinct], [data.occupations[i] for i in distinct]
+        whole = [index for index, off in enumerate(self.offs) if off in self.whole]
+        about: Row = {"groups": groups, "k": min(data.k[attribute], len(groups)), "pools": pools}
+        about |= {"units": data.units, "logit_scale": self.logit_scale, "seed": self.seed}
+        bare = self.few or fault is not None
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
+            asked = about | {"map": threads.map}
+            metrics = _MAIN[:1] if self.few else bias.METRICS + bias.PREFERENCES
+            images = map(self.embeddings, whole)
+            measured = bias.measure_plans(images, texts, fault=fault, metrics=metrics, **asked)
+            person: list[bias.BiasResult] = []
+            if not bare:
+                alone = np.repeat(self.texts[-1:], 1 if pools is None else n, axis=0)
+                images = map(self.embeddings, whole)
+                person = bias.measure_plans(images, alone, metrics=_MAIN, **asked)
+        base = measured[0]
+        named: Row = {"dataset": name, "attribute": attribute, "k": base.k, "n": base.n}
+        named |= {"target": base.target, "mode": base.mode}
+        offs = [self.offs[index] for index in whole]
+        for off, ours in zip(offs, measured, strict=True):
+            for metric in ours.metrics:
+                for row in self._of_metric(ours, base, metric, names, bool(off)):
+                    yield off, named | row
+            for row in () if bare else _shares(ours, base, names):
+                yield off, named | row
+        for off, one in zip(offs, person, strict=False):
+            for metric in one.metrics:
+                row = next(self._of_metric(one, person[0], metric, (), bool(off)))
+                yield off, named | row | {"metric": f"{metric} person"}
+        if bare:
+            return
+        for index, off in enumerate(self.offs):
+            if off not in self.whole:
+                for row in self._of_random(index, texts, base, about):
+                    yield off, named | row
+        if pools is None:
+            for off, row in self._over_k(texts, groups, base):
+                yield off, named | row
+
+    def _of_random(
+        self, index: int, texts: np.ndarray, base: bias.BiasResult, about: Mapping[str, Any]
+    ) -> Iterator[Row]:
+        """The means of one random set, asked about as all other plans are."""
+        for name, value in bias.means(self.embeddings(index), texts, metrics=_MAIN, **about).items():
+            before = base.metrics[name]
+            figures = _figures(Estimate(value, nan, nan), before.mean.value, None, before.chance_mean)
+            capped = float(base.ceilings.mean()) if name == "MaxSkew" else None
+            yield {"occupation": "", "metric": f"{name} mean", "ceiling": capped} | figures
+
+    def _over_k(
+        self, texts: np.ndarray, groups: np.ndarray, base: bias.BiasResult
+    ) -> Iterator[tuple[HeadSet, Row]]:
+        """The mean MaxSkew at several K, of all sets of heads but random and single ones."""
+        ks = sorted({max(1, round(share * base.n)) for share in CURVE})
+        chance, before = bias.curve_by_chance(groups, ks, len(texts), seed=self.seed), np.empty(0)
+        for index, off in enumerate(self.offs):
+            if off in self.alone:
+                values = bias.curve(self.embeddings(index), texts, groups, ks)
+                before = values if not len(before) else before
+                for k, value, was, level in zip(ks, values, before, chance, strict=True):
+                    row: Row = {"occupation": "", "metric": f"MaxSkew@{k} mean", "k": k}
+                    row["ceiling"] = float(ceiling(base.pool, k, base.target))
+                    yield off, row | _figures(Estimate(float(value), nan, nan), float(was), None, level)
 
     def _of_metric(
         self,
@@ -250,22 +376,24 @@ class _Figures:
         occupations: Sequence[str],
         differs: bool,
     ) -> Iterator[Row]:
-        """One metric: its mean and sum over the occupations, then each occupation."""
+        """One metric: its mean and, of skews, sum over the occupations, then each occupation."""
         metric, before = ours.metrics[name], base.metrics[name]
+        capped = ours.ceilings if name == "MaxSkew" and ours.fault is None else np.full(len(ours.top), nan)
         mean = bias.compare(ours, base, name) if differs else None
         figures = _figures(metric.mean, before.mean.value, mean, metric.chance_mean)
-        yield {"occupation": "", "metric": f"{name} mean"} | figures
+        yield {"occupation": "", "metric": f"{name} mean", "ceiling": capped.mean()} | figures
         if self.few:
             return
-        whole = mean and mean.times(len(occupations))
-        figures = _figures(metric.sum, before.sum.value, whole, metric.chance_sum)
-        yield {"occupation": "", "metric": f"{name} sum"} | figures
+        if name in bias.METRICS:
+            whole = mean and mean.times(len(occupations))
+            figures = _figures(metric.sum, before.sum.value, whole, metric.chance_sum)
+            yield {"occupation": "", "metric": f"{name} sum", "ceiling": capped.sum()} | figures
         for index, occupation in enumerate(occupations):
             value = Estimate(*(float(column[index]) for column in (metric.values, metric.low, metric.high)))
             effect = bias.compare(ours, base, name, index) if differs else None
             figures = _figures(value, float(before.values[index]), effect, metric.chance)
             own = int(ours.pools[index].sum())
-            yield {"occupation": occupation, "metric": name, "n": own} | figures
+            yield {"occupation": occupation, "metric": name, "ceiling": capped[index], "n": own} | figures
 
 
 def _shares(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[str]) -> Iterator[Row]:
@@ -283,8 +411,8 @@ def _shares(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[
 def _figures(
     estimate: Estimate, baseline: float, difference: Effect | None, chance: Estimate | None = None
 ) -> Row:
-    """difference: None for the baseline itself."""
-    change = (0.0, None, None, None) if difference is None else astuple(difference)
+    """difference: None for the baseline itself, and where it has no interval."""
+    change = (estimate.value - baseline, None, None, None) if difference is None else astuple(difference)
     names = ("difference", "difference_low", "difference_high", "p_value")
     row = asdict(estimate) | {"baseline": baseline} | dict(zip(names, change, strict=True))
     if chance:
@@ -292,8 +420,8 @@ def _figures(
     return row
 
 
-def over_seeds(found: Sequence[Row], table: str) -> list[Row]:
-    """A row without a seed for each random plan: mean and interval over its seeds, never the best of them."""
+def over_sets(found: Sequence[Row], table: str) -> list[Row]:
+    """A row without a seed for each random plan: mean and 95% range of its sets, never the best of them."""
     keys = ["plan", *(column for column in schema.TABLES[table].key if column not in schema.PLAN_KEY)]
     drawn: dict[tuple[Any, ...], list[Row]] = {}
     for row in found:
@@ -301,12 +429,10 @@ def over_seeds(found: Sequence[Row], table: str) -> list[Row]:
             drawn.setdefault(tuple(row[key] for key in keys), []).append(row)
     means = []
     for same in drawn.values():
-        value = stats.over_seeds([row["value"] for row in same])
-        change = stats.over_seeds([row["difference"] for row in same])
-        means.append(
-            same[0]
-            | {"seed": None, "heads": "", "value": value.value, "low": value.low, "high": value.high}
-            | {"difference": change.value, "difference_low": change.low, "difference_high": change.high}
-            | {"p_value": None}
-        )
+        summary: Row = {"seed": None, "heads": "", "p_value": None}
+        for name, ends in (("value", ("low", "high")), ("difference", ("difference_low", "difference_high"))):
+            values = [row[name] for row in same]
+            summary[name] = float(np.mean(values))
+            summary |= dict(zip(ends, np.quantile(values, (0.025, 0.975)).tolist(), strict=True))
+        means.append(same[0] | summary)
     return means

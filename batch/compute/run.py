@@ -32,7 +32,8 @@ class Run:
     """One model's run: what it computes on, its stages, and what it came to.
 
     All processes make one and call `go`. `tables`: rows by table. `errors`: see `largest_errors`. `notices`:
-    sentences on plans that were left out. `opening`: seconds that it took to make this.
+    sentences on plans that were left out. `alike`: of each bias set the prompts that are one text to the
+    model, in groups. `opening`: seconds that it took to make this.
     """
 
     def __init__(self, settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> None:
@@ -59,6 +60,7 @@ class Run:
         self.errors: dict[str, float] = {}
         self.chance: list[float] = []
         self.notices: list[str] = []
+        self.alike: dict[str, list[list[str]]] = {}
         self.opening = time.perf_counter() - began
 
     def go(self) -> None:
@@ -88,7 +90,7 @@ class Run:
         scores, rows = score_heads(spans, labeled, judged, variance, self.settings.all_ks)
         self.tables["scores"] = rows
         if wanted & {"evaluation", "heads"}:
-            plans = measure.make_plans(self.model, self.settings, scores, self.notices.append)
+            plans = measure.make_plans(self.model, self.settings, scores, variance, self.notices.append)
             direct = [row for data in self.sets for row in self._measure(data, plans)]
             if "heads" in wanted:
                 self._heads(direct)
@@ -160,6 +162,7 @@ class Run:
                 embedded.discard()
         found = stage.read_json()
         self.tables.setdefault(found["table"], []).extend(found["rows"])
+        self.alike[data.name] = found["alike"]
         direct: list[Row] = found["direct"]
         return direct
 
@@ -171,14 +174,15 @@ class Run:
         scaled = self.embedder.scaled_as_published(data)
         table, rows = measure.rows(
             texts, data, plans, lambda index: read_plan(embedded, where[index]), seed,
-            as_published=self.settings.as_published,
+            logit_scale=self.model.logit_scale, as_published=self.settings.as_published,
             published=(lambda index: read_plan(embedded, where[index], "published")) if scaled else None,
         )  # fmt: skip
         direct: list[Row] = []
         if kept:
-            subtracted = effects.direct_embeddings(embedded, kept, plans, where[0])
-            _, direct = measure.rows(texts, data, plans, subtracted, seed, few=True)
-        return {"table": table, "rows": rows, "direct": direct}
+            some = [plan for plan in plans if plan.kind != "random"]  # of the many, the total effect alone
+            subtracted = effects.direct_embeddings(embedded, kept, some, where[0])
+            _, direct = measure.rows(texts, data, some, subtracted, seed, few=True)
+        return {"table": table, "rows": rows, "direct": direct, "alike": measure.alike(texts, data)}
 
     def _heads(self, direct: Sequence[Row]) -> None:
         """Direct beside total effects, of plans and of single heads, and what each head is selective for."""

@@ -20,8 +20,9 @@ STUDY_K = (5, 7, 9, 11, 13)
 """Texts per head in the study: 5, and in its table 3 the others too."""
 _WORLD_IMAGES = 2000
 _EVAL_IMAGES = 400
+_RANDOM_SETS, _FEW_RANDOM_SETS = 200, 20
 _DESCRIBED = ("images", "texts", "suite", "sets", "k", "further_k", "max_images", "eval_images", "judges",
-    "labeler", "seeds", "as_published", "precision", "stages")  # fmt: skip
+    "labeler", "random_sets", "as_published", "precision", "stages")  # fmt: skip
 
 
 def _models(asked: Sequence[str]) -> tuple[str, ...]:
@@ -84,7 +85,12 @@ class Settings:
     max_images: int | None = option(None, "images for the moments, at most", least=1)
     eval_images: int | None = option(None, "images of each evaluation set, at most", least=1)
     seed: int = option(0, "seed of all randomness (default 0)", least=0)
-    seeds: int = option(5, "number of random plans (default 5)", least=1)
+    random_sets: int | None = option(
+        None,
+        f"random sets of heads of each kind, to rank the high heads among (default: {_RANDOM_SETS} on the "
+        f"suite world, else {_FEW_RANDOM_SETS})",
+        least=1,
+    )
     out: Path = option(results.PRECOMPUTED, "folder of results (default precomputed/)")
     force: bool = option(False, "do finished stages again")
     judges: str = option("tags", "`tags` (a stand-in), `default`, or PROVIDER:MODEL,...")
@@ -147,6 +153,7 @@ class Settings:
             suite=suite,
             ks=self.ks or (STUDY_K[:1] if suite == "none" else STUDY_K),
             max_images=self.max_images or (_WORLD_IMAGES if drawn else None),
+            random_sets=self.random_sets or (_RANDOM_SETS if suite == "world" else _FEW_RANDOM_SETS),
             eval_images=self.eval_images or (_EVAL_IMAGES if suite == "world" else None),
         )
 

@@ -19,14 +19,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.measures import faults, ranking, resampling, stats
-from ccs.measures.chance import chance_levels, chance_shares, chance_values
+from ccs.measures.chance import CHANCE_DRAWS, chance_levels, chance_shares, chance_values
 from ccs.measures.skew import METRICS as METRICS
+from ccs.measures.skew import PREFERENCE_OF as PREFERENCE_OF
+from ccs.measures.skew import PREFERENCES as PREFERENCES
 from ccs.measures.skew import (
     Empty,
     Floats,
     Target,
+    ceiling,
     check_choice,
     check_k,
+    halves,
     max_skew_of,
     min_skew_of,
     ndkl_of,
@@ -35,6 +39,9 @@ from ccs.measures.skew import (
 from ccs.measures.skew import MetricName as MetricName
 from ccs.measures.stats import Effect, Estimate
 
+PERSON = "person"
+"""The prompt that every other stands beside: what the model ranks first where no occupation is named."""
+_HALVES = 3  # in the seed of the halves of the images
 SOME = 16  # rankings that are worked on together: few enough for the processor's cache
 
 
@@ -97,6 +104,11 @@ class BiasResult:
         """Each group's share of the top K, [occupations, groups]."""
         return np.asarray(self.top / self.k, dtype=np.float64)
 
+    @property
+    def ceilings(self) -> Floats:
+        """The largest MaxSkew that each occupation's ranking can have, [occupations]."""
+        return ceiling(self.pools, self.k, self.target)
+
     def chance_shares(self, occupation: int = 0) -> dict[str, Estimate]:
         """Each group's share of the top K of a random ranking for an occupation, with its 95% range."""
         return dict(zip(self.groups, chance_shares(self.pools[occupation], self.k), strict=True))
@@ -127,28 +139,76 @@ def compare(
     return stats.effect(value, drawn - before)
 
 
-def mean_max_skew(
+def means(
     image_embeddings: ArrayLike,
     occupation_embeddings: ArrayLike,
     groups: ArrayLike,
     k: int,
+    metrics: Sequence[MetricName] = ("MaxSkew",),
     *,
     target: Target = "pool",
     pools: NDArray[np.bool_] | None = None,
-) -> float:
-    """The mean MaxSkew over the occupations and nothing else, for a search, which asks for it often."""
+    units: ArrayLike | None = None,
+    logit_scale: float = 1.0,
+    seed: int | Sequence[int] = 0,
+) -> dict[MetricName, float]:
+    """Means over the occupations and nothing else, for many sets of heads: "MaxSkew" and PREFERENCES.
+
+    They are the values of `measure` for the same pools, units and seed.
+    """
     if pools is not None:
         images, texts, labels = map(np.asarray, (image_embeddings, occupation_embeddings, groups))
+        marks = None if units is None else np.asarray(units)
         own = [
-            mean_max_skew(images[pool], texts[o : o + 1], labels[pool], k, target=target)
+            means(
+                images[pool], texts[o : o + 1], labels[pool], k, metrics, target=target,
+                units=None if marks is None else marks[pool], logit_scale=logit_scale, seed=[seed, 4, o],
+            )
             for o, pool in enumerate(pools)
-        ]
-        return float(np.mean(own))
+        ]  # fmt: skip
+        return {name: float(np.mean([one[name] for one in own])) for name in metrics}
     scores = ranking.cosines(occupation_embeddings, image_embeddings)
     codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
-    shares = target_shares(np.bincount(codes), target)
-    order = ranking.top(scores, check_k(k, len(codes)))
-    return float(max_skew_of(_counts(codes[order], shares.size), shares).mean())
+    pool, once = np.bincount(codes), np.ones((len(codes), 1))
+    found: dict[MetricName, float] = {}
+    for name in metrics:
+        if name == "MaxSkew":
+            top = _counts(codes[ranking.top(scores, check_k(k, len(codes)))], len(pool))
+            values = max_skew_of(top, target_shares(pool, target))
+        else:
+            own_seed = [seed] if isinstance(seed, int) else list(seed)
+            half = halves(codes, [*own_seed, _HALVES], units)
+            values = PREFERENCE_OF[name](scores, codes, len(pool), half, once)
+            values = values * (logit_scale if name == "logit gap" else 1)
+        found[name] = float(values.mean())
+    return found
+
+
+def curve(
+    image_embeddings: ArrayLike,
+    occupation_embeddings: ArrayLike,
+    groups: ArrayLike,
+    ks: Sequence[int],
+    target: Target = "pool",
+) -> Floats:
+    """The mean MaxSkew over the occupations at each of several K: [ks]."""
+    scores = ranking.cosines(occupation_embeddings, image_embeddings)
+    codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
+    pool = np.bincount(codes)
+    ranked = codes[ranking.top(scores, check_k(max(ks), len(codes)))]
+    shares = target_shares(pool, target)
+    return np.array([max_skew_of(_counts(ranked[:, :k], len(pool)), shares).mean() for k in ks])
+
+
+def curve_by_chance(
+    groups: ArrayLike, ks: Sequence[int], n_occupations: int, target: Target = "pool", seed: int = 0
+) -> list[Estimate]:
+    """The mean MaxSkew of as many random rankings, with its 95% range, at each of several K."""
+    pool = np.unique(np.asarray(groups, dtype=np.str_), return_counts=True)[1]
+    rng, shares = np.random.default_rng([seed, 5]), target_shares(pool, target)
+    size = CHANCE_DRAWS, n_occupations
+    drawn = [max_skew_of(rng.multivariate_hypergeometric(pool, k, size=size), shares).mean(1) for k in ks]
+    return [stats.interval(float(means.mean()), means) for means in drawn]
 
 
 def measure(
@@ -179,6 +239,7 @@ def measure_plans(
     units: ArrayLike | None = None,
     draws: int = 500,
     resample_occupations: bool = True,
+    logit_scale: float = 1.0,
     seed: int = 0,
     map: ranking.Map = map,
 ) -> list[BiasResult]:
@@ -196,9 +257,10 @@ def measure_plans(
         pools: bool [o, n], the images that each occupation ranks, each pool resampled by itself; by default
             every occupation ranks all images.
         units: [n] numbers; images with the same one are resampled together. By default each image is.
-        draws: resampled pools for the intervals. NDKL, which reads every rank, has the first 32 of them and,
-            from their spread, a normal interval.
+        draws: resampled pools for the intervals. NDKL and AUC, which read every rank, have the first 32 of
+            them and, from their spread, a normal interval.
         resample_occupations: whether the interval of mean and sum is for occupations such as these too.
+        logit_scale: what a cosine is multiplied by to be a logit, for the logit gap.
         map: spreads the work over threads where the caller has some, such as `ThreadPoolExecutor(2).map`;
             limit the threads of BLAS then (`threadpoolctl`), or they wait busily for one another.
 
@@ -243,6 +305,8 @@ def measure_plans(
             fault=fault,
             metrics=("MaxSkew",) if fault else metrics,
             draws=resampling.draw_images(codes[images], len(names), draws, own_seed, marks[images]),
+            half=halves(codes[images], [*own_seed, _HALVES], None if units is None else marks[images]),
+            logit_scale=logit_scale,
             seed=own_seed,
         )
         for occupations, images, own_seed in every
@@ -269,6 +333,8 @@ class _Question:
     fault: faults.Fault | None
     metrics: tuple[MetricName, ...]
     draws: resampling.Draws
+    half: NDArray[np.bool_]
+    logit_scale: float
     seed: list[int]
 
     def random(self) -> Mapping[MetricName, Floats]:
@@ -279,6 +345,7 @@ class _Question:
             self.k,
             len(self.occupations),
             self.metrics,
+            half=self.half,
             empty=self.empty,
             fault=self.fault,
             seed=[*self.seed, 2],
@@ -360,7 +427,7 @@ def _rankings(asked: _Question, scores: NDArray[np.float32]) -> dict[str, Any]:
     if asked.fault == "aliased":
         return found
     shares, drawn_shares = asked.shares(asked.pool), asked.shares(images.pool)
-    if set(asked.metrics) - {"NDKL"}:
+    if {"MaxSkew", "MinSkew"} & set(asked.metrics):
         drawn = resampling.top_counts(images, scores, order, k)
         found["MaxSkew"] = max_skew_of(top, shares), max_skew_of(drawn, drawn_shares)
         if "MinSkew" in asked.metrics:
@@ -371,6 +438,13 @@ def _rankings(asked: _Question, scores: NDArray[np.float32]) -> dict[str, Any]:
         rankings, few, _ = tops.shape
         redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
         found["NDKL"] = ndkl_of(asked.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
+    for name in PREFERENCES:
+        if name in asked.metrics:
+            some = images.weights[:, : resampling.FEW if name == "AUC" else None]
+            weights = np.concatenate([np.ones((len(some), 1)), some], axis=1)
+            both = PREFERENCE_OF[name](scores, asked.codes, groups, asked.half, weights)
+            both *= asked.logit_scale if name == "logit gap" else 1
+            found[name] = both[:, 0], both[:, 1:]
     return found
 
 

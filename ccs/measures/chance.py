@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import scipy.stats
@@ -10,10 +11,20 @@ from numpy.typing import NDArray
 
 from ccs.measures import stats
 from ccs.measures.faults import Fault
-from ccs.measures.skew import Empty, Floats, MetricName, max_skew_of, min_skew_of, ndkl_of
+from ccs.measures.skew import (
+    NO_PREFERENCE,
+    Empty,
+    Floats,
+    MetricName,
+    auc_of,
+    max_skew_of,
+    min_skew_of,
+    ndkl_of,
+)
 from ccs.measures.stats import Estimate
 
 CHANCE_DRAWS = 1000
+_AUCS = 200  # random rankings, put together at random for the mean
 
 
 def chance_levels(
@@ -26,6 +37,9 @@ def chance_levels(
         mean = drawn.mean(axis=1)
         value = float(mean.mean())
         found[name] = stats.interval(value, drawn.ravel()), stats.interval(value, mean)
+        if name in NO_PREFERENCE:
+            one, every = (replace(level, value=NO_PREFERENCE[name]) for level in found[name])
+            found[name] = one, every
     return found
 
 
@@ -36,13 +50,15 @@ def chance_values(
     n_occupations: int,
     metrics: Sequence[MetricName],
     *,
+    half: NDArray[np.bool_],
     empty: Empty = "smoothed",
     fault: Fault | None = None,
     seed: Sequence[int] = (0, 2),
 ) -> Mapping[MetricName, Floats]:
     """The metrics of random, independent rankings of the same images: [CHANCE_DRAWS, occupations].
 
-    codes: the images' groups [n]; shares: the groups' target shares [groups].
+    codes: the images' groups [n]; shares: the groups' target shares [groups]; half: see `skew.halves`. How
+    far apart logits lie by chance depends on the logits: NaN.
     """
     rng = np.random.default_rng(seed)
     size, groups = (CHANCE_DRAWS, n_occupations), len(shares)
@@ -55,6 +71,11 @@ def chance_values(
             # Without ties each image's copies stand together, so that only the remainder of k is uneven.
             top = np.bincount(np.arange(k) % groups, minlength=groups)
             found[name] = np.full(size, max_skew_of(top, shares))
+        elif name == "logit gap":
+            found[name] = np.full(size, np.nan)
+        elif name == "AUC":
+            scores, once = rng.random((_AUCS, len(codes))), np.ones((len(codes), 1))
+            found[name] = rng.choice(auc_of(scores, codes, groups, half, once)[:, 0], size=size)
         elif name == "NDKL":
             found[name] = rng.choice(ndkl_of(ranked, shares), size=size)
         else:

@@ -42,6 +42,16 @@ def unit(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
     return np.asarray(array / np.linalg.norm(array, axis=1, keepdims=True), dtype=np.float64)
 
 
+def first_alike(texts: ArrayLike) -> NDArray[np.intp]:
+    """For each prompt's embedding [n, d] the place [n] of the first that is the same (to a cosine of 1e-6).
+
+    Two such prompts are one to the model: their rankings are the same ranking.
+    """
+    rows = unit(texts, "text embeddings")
+    first: NDArray[np.intp] = (rows @ rows.T > 1 - 1e-6).argmax(axis=1)
+    return first
+
+
 def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArray[np.float32]:
     """Dot products [queries, items], float32, of float64 [queries, d] and [items, d].
 

@@ -9,13 +9,19 @@ the top K lacks has skew -inf: MaxSkew is never it, so there is nothing to choos
 `empty`: "smoothed" (default) adds one image to the top K, spread over the groups as the target is, so that a
 lost group counts, and the more the larger K is; "excluded" leaves it out, which makes a ranking that lost a
 group look fairer; "infinite" gives -inf.
+
+A MaxSkew has a ceiling (`ceiling`: two equal groups cannot pass ln 2), where more skew no longer shows. Two
+measures of the whole ranking have none: `logit_gap_of` (how far the groups' mean logits lie apart) and
+`auc_of` (how often an image of one group ranks above one of the others). Which groups they compare is chosen
+on one half of the images and measured on the other, and the other way round, so that they are 0 and 0.5 on
+average where a ranking ignores groups; the largest difference, found and measured on the same images, is not.
 """
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -27,8 +33,12 @@ from ccs.errors import InputError
 Floats = NDArray[np.float64]
 Target = Literal["pool", "uniform"]
 Empty = Literal["smoothed", "excluded", "infinite"]
-MetricName = Literal["MaxSkew", "MinSkew", "NDKL"]
+MetricName = Literal["MaxSkew", "MinSkew", "NDKL", "logit gap", "AUC"]
 METRICS: tuple[MetricName, ...] = ("MaxSkew", "MinSkew", "NDKL")
+PREFERENCES: tuple[MetricName, ...] = ("logit gap", "AUC")
+"""Measures of whole rankings, without a ceiling."""
+NO_PREFERENCE: Mapping[MetricName, float] = {"logit gap": 0.0, "AUC": 0.5}
+"""What they are where a ranking ignores groups."""
 _POSITIONS = 100_000  # that are worked on at a time: few enough for the processor's cache
 
 
@@ -67,6 +77,104 @@ def max_skew_of(top: ArrayLike, shares: Floats) -> Floats:
     ratio = np.divide(counts, shares, out=np.zeros(np.broadcast(counts, shares).shape), where=shares > 0)
     result: Floats = np.log(ratio.max(axis=-1) / counts.sum(axis=-1))
     return result
+
+
+def ceiling(pool: ArrayLike, k: int, target: Target = "pool") -> Floats:
+    """The largest MaxSkew [...] at K that groups of these counts [..., groups] can reach.
+
+    It is that of a top K as full of the rarest group as can be.
+    """
+    counts = np.asarray(pool, dtype=np.float64)
+    shares = target_shares(counts, target)
+    most = np.minimum(counts, k) / k
+    ratio = np.divide(most, shares, out=np.zeros(counts.shape), where=shares > 0)
+    result: Floats = np.log(ratio.max(axis=-1))
+    return result
+
+
+def halves(
+    codes: NDArray[np.integer], seed: int | Sequence[int], units: ArrayLike | None = None
+) -> NDArray[np.bool_]:
+    """A random half of each group's images, as nearly as can be: bool [n].
+
+    units: [n] numbers; images with the same one, which differ in their group alone, stay together.
+    """
+    if units is not None:
+        unit = np.unique(np.asarray(units), return_inverse=True)[1]
+        return halves(np.zeros(int(unit.max()) + 1, dtype=int), seed)[unit]
+    shuffled = np.random.default_rng(seed).permutation(len(codes))
+    by_group = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    half = np.zeros(len(codes), dtype=bool)
+    half[by_group[::2]] = True
+    return half
+
+
+def logit_gap_of(
+    scores: NDArray[np.floating],
+    codes: NDArray[np.integer],
+    n_groups: int,
+    half: NDArray[np.bool_],
+    weights: NDArray[np.floating],
+) -> Floats:
+    """Gap [rankings, draws] between the mean scores [rankings, n] of the most and least preferred group.
+
+    weights: how often each image counts, [n, draws]. A group that a draw lacks stands at the ranking's mean.
+    """
+    middle = scores.mean(axis=1)[:, None]
+    means = []
+    for own in (half, ~half):
+        by_group = []
+        for group in range(n_groups):
+            rows = np.flatnonzero(own & (codes == group))
+            sums, counts = scores[:, rows] @ weights[rows], weights[rows].sum(axis=0)
+            by_group.append(np.where(counts > 0, sums / np.maximum(counts, 1), middle))
+        means.append(np.stack(by_group, axis=1))
+    gaps = []
+    for chosen, measured in (means, means[::-1]):
+        ends = (chosen.argmax(axis=1)[:, None], chosen.argmin(axis=1)[:, None])
+        most, least = (np.take_along_axis(measured, end, axis=1)[:, 0] for end in ends)
+        gaps.append(most - least)
+    return np.asarray((gaps[0] + gaps[1]) / 2, dtype=np.float64)
+
+
+def auc_of(
+    scores: NDArray[np.floating],
+    codes: NDArray[np.integer],
+    n_groups: int,
+    half: NDArray[np.bool_],
+    weights: NDArray[np.floating],
+) -> Floats:
+    """Area under the curve [rankings, draws] of one group against the rest: above 0.5 as chosen, see above.
+
+    It is the share of pairs, of an image of the group and one of another, that the ranking puts the way in
+    which the chosen half leans; equal scores [rankings, n] count half. weights: [n, draws]. A group that a
+    draw lacks, or that is all there is, stands at 0.5.
+    """
+    sides = []
+    for own in (half, ~half):
+        kept, weight = codes[own], weights[own]
+        member = np.equal.outer(np.arange(n_groups), kept).astype(np.float64)
+        size = member @ weight
+        pairs = size * (weight.sum(axis=0) - size)
+        found = np.full((len(scores), *size.shape), 0.5)
+        for row, score in enumerate(scores[:, own]):
+            order = np.argsort(score, kind="stable")
+            drawn = weight[order]
+            starts = np.flatnonzero(np.diff(score[order], prepend=-np.inf))
+            tied = np.add.reduceat(drawn, starts, axis=0)
+            below = np.repeat(np.cumsum(tied, axis=0) - tied / 2, np.diff([*starts, len(order)]), axis=0)
+            wins = member[:, order] @ (drawn * below) - size**2 / 2
+            np.divide(wins, pairs, out=found[row], where=pairs > 0)
+        sides.append(found - 0.5)
+    leans = []
+    for chosen, measured in (sides, sides[::-1]):
+        group = np.abs(chosen).argmax(axis=1)[:, None]
+        sign, there = (np.take_along_axis(side, group, axis=1)[:, 0] for side in (chosen, measured))
+        leans.append(np.sign(sign) * there)
+    return np.asarray(0.5 + (leans[0] + leans[1]) / 2, dtype=np.float64)
+
+
+PREFERENCE_OF: Mapping[MetricName, Callable[..., Floats]] = {"logit gap": logit_gap_of, "AUC": auc_of}
 
 
 def min_skew_of(top: ArrayLike, shares: Floats, empty: Empty = "smoothed") -> Floats:

@@ -19,6 +19,7 @@ from ccs.errors import InputError
 
 Floats = NDArray[np.float64]
 LEVEL = 0.95
+POWER = 0.8
 DEVIATIONS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard deviations to each end of a normal interval
 FEW = 200
 
@@ -41,6 +42,31 @@ class Effect(Estimate):
     """A difference (or a correlation), its 95% interval, and the two-sided p-value of "there is none"."""
 
     p_value: float
+
+
+@dataclass(frozen=True)
+class Ranked(Effect):
+    """A chosen set's value less the mean of random ones, and its place among them.
+
+    The interval is value less the middle 95% of the random sets. `rank`: from 1, the lowest, to `of`, all
+    sets counted. `adjusted`: p for the family of tests made on the same random sets. `detectable`: the
+    smallest difference that would have had an adjusted p of 5% in 80% of cases; NaN if there is none.
+    """
+
+    adjusted: float
+    rank: int
+    of: int
+    detectable: float
+
+    def times(self, factor: float) -> Self:
+        """The same in another unit."""
+        return replace(super().times(factor), detectable=self.detectable * factor)
+
+
+def normal_detectable(found: Estimate) -> float:
+    """The smallest difference that a normal test of this interval's width shows in 80% of cases."""
+    error = (found.high - found.low) / (2 * DEVIATIONS)
+    return error * (DEVIATIONS + NormalDist().inv_cdf(POWER))
 
 
 Answer = Literal["yes", "no, the reverse", "not shown"]
@@ -153,23 +179,48 @@ def over_seeds(values: ArrayLike) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def against_random(value: float, random_values: ArrayLike) -> Effect:
-    """The value of a chosen set of heads less the mean over random sets.
+def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 1) -> list[Ranked]:
+    """The values [tests] of a chosen set of heads against those of random sets [sets, tests].
 
-    Random sets differ among themselves, so the question is not whether the value differs from their mean, but
-    whether it could be one of them: the interval is Student's prediction interval for one more random set,
-    (value - mean) -+ t * s * sqrt(1 + 1/n), and p its two-sided test. It assumes that the random sets' values
-    are normal. With a single random set neither exists (NaN); nor does p where all random sets are equal.
+    If the chosen set were one more random set, each of the sets + 1 would be as likely to lie furthest from
+    the mean of all: p is the share of sets, the chosen one counted, that lie at least as far from it, and is
+    exact. Adjusted p (Westfall and Young's single step): the share of sets whose furthest value, in standard
+    deviations of each test, is at least as far as this one. `tests`: adjusts for as many such families
+    (Bonferroni). A test whose values are all equal has no p (NaN) and is left out of the family.
     """
-    array = vector(random_values, "values of the random sets")
-    difference, count = float(value - array.mean()), len(array)
-    if count == 1:
-        return Effect(difference, float("nan"), float("nan"), float("nan"))
-    scale = array.std(ddof=1) * np.sqrt(1 + 1 / count)
-    half = scale * scipy.stats.t.ppf((1 + LEVEL) / 2, count - 1)
-    t = abs(difference) / scale if scale > 0 else float("nan")
-    p_value = float(2 * scipy.stats.t.sf(t, count - 1))
-    return Effect(difference, float(difference - half), float(difference + half), p_value)
+    chosen, drawn = vector(values, "values"), np.asarray(random_values, dtype=np.float64)
+    if drawn.ndim != 2 or drawn.shape[1:] != chosen.shape or not len(drawn):
+        raise InputError(f"Random sets' values of shape {drawn.shape} do not go with {len(chosen)} values.")
+    every = np.vstack([chosen, drawn])
+    n, spread = len(every), every.std(axis=0)
+    varies = spread > 1e-12 * np.abs(every).max(axis=0)
+    far = np.zeros_like(every)
+    np.divide(np.abs(every - every.mean(axis=0)), spread, out=far, where=varies)
+    far = far.round(9)  # rounding must not tell equal values apart
+    furthest = far.max(axis=1)
+    # A p of 5% lets so many sets lie further; the next one is the distance to pass.
+    beyond = int(np.floor((1 - LEVEL) / tests * n + 1e-9)) - 1
+    passed = np.sort(furthest[1:])[::-1][beyond] if 0 <= beyond < n - 1 else np.nan
+    found = []
+    for test, value in enumerate(chosen):
+        column = drawn[:, test]
+        mean, (low, high) = float(column.mean()), np.quantile(column, [(1 + LEVEL) / 2, (1 - LEVEL) / 2])
+        fifth, rest = np.quantile(column - mean, [1 - POWER, POWER])
+        p_value = float((far[:, test] >= far[0, test]).mean()) if varies[test] else float("nan")
+        adjusted = min(1.0, tests * float((furthest >= far[0, test]).mean()))
+        found.append(
+            Ranked(
+                value=float(value - mean),
+                low=float(value - low),
+                high=float(value - high),
+                p_value=p_value,
+                adjusted=adjusted if varies[test] else float("nan"),
+                rank=1 + int((column < value).sum()),
+                of=n,
+                detectable=float(passed * spread[test] + max(rest, -fifth)),
+            )
+        )
+    return found
 
 
 def overall(effects: Sequence[Effect]) -> Effect:

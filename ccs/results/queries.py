@@ -13,7 +13,7 @@ import pandas as pd
 
 from ccs.heads import Head, HeadSet
 from ccs.measures.stats import Effect, Estimate
-from ccs.plans import PlanName
+from ccs.plans import Alike, PlanName
 from ccs.results.schema import TOP_SHARE
 from ccs.results.store import Results
 from ccs.texts.score import HeadScore
@@ -97,6 +97,27 @@ def max_skew(
     return _where(results.table("bias"), **chosen)
 
 
+def preferences(results: Results, metric: str = "logit gap") -> pd.DataFrame:
+    """A measure of whole rankings, without a ceiling, of every plan: its mean over occupations."""
+    return _where(results.table("bias"), metric=f"{metric} mean", mode="correct")
+
+
+def of_a_person(results: Results) -> pd.DataFrame:
+    """MaxSkew of every plan's ranking for a plain person, whatever the occupations."""
+    return _where(results.table("bias"), metric="MaxSkew person")
+
+
+def skew_over_k(results: Results) -> pd.DataFrame:
+    """The mean MaxSkew of every plan at each K it was measured at, K by K, but for the main one."""
+    rows = results.table("bias")
+    return rows[rows["metric"].str.fullmatch(r"MaxSkew@\d+ mean")].sort_values("k", kind="stable")
+
+
+def at_ceiling(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Of each row of bias whether its value is the largest that it can be."""
+    return rows["ceiling"].notna() & (rows["value"] >= rows["ceiling"] - 1e-9)
+
+
 def top_shares(results: Results, dataset: str, attribute: str) -> pd.DataFrame:
     """Each group's share of each occupation's top K, with the column `group`."""
     rows = _where(results.table("bias"), mode="correct", target="pool", dataset=dataset, attribute=attribute)
@@ -169,9 +190,9 @@ def without_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["seed"].isna() | _plans(rows, lambda plan: plan.kind != "random")]
 
 
-def seeds(rows: pd.DataFrame, plan: str = "random") -> pd.DataFrame:
-    """The rows of a random plan's single seeds."""
-    rows = _where(rows, plan=plan)
+def random_sets(rows: pd.DataFrame, alike: Alike = "number") -> pd.DataFrame:
+    """The rows of random sets, one set by one, that are like the high heads in this."""
+    rows = _where(rows, plan=str(PlanName.random(alike)))
     return rows[rows["seed"].notna()]
 
 

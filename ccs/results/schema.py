@@ -15,14 +15,16 @@ from typing import Any
 
 import pyarrow as pa
 
-VERSION = 2
+VERSION = 3
 """Raised whenever a table or column appears, disappears or changes its meaning.
 
 2: the tables `effects` and `correlations`; several `k` in `scores`, and texts of the largest in `spans` and
 `judgments`.
+3: `ceiling` in `bias`, with metrics of whole rankings, of several K and of a plain person; random plans of
+three kinds.
 """
-READABLE = (1, VERSION)
-"""Versions whose tables are valid as they are: 2 only adds to 1."""
+READABLE = (1, 2, VERSION)
+"""Versions whose tables are read; columns that came later are empty."""
 PLAN_KEY = ("model", "weights", "plan", "seed")
 """Key columns that say whose figure a row holds, and not which figure it is."""
 TOP_SHARE = "top share: "
@@ -36,7 +38,7 @@ class Column:
     """One column. `kind`: text, int, float or bool. NaN is empty; only a nullable column may be empty.
 
     `one_of`: the values allowed; empty if any is. `below`: whole numbers from 0 to less than that; 0 where
-    any number will do.
+    any number will do. `since`: the first version with this column.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Column:
     nullable: bool = False
     one_of: tuple[str, ...] = ()
     below: int = 0
+    since: int = 1
 
 
 @dataclass(frozen=True)

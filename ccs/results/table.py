@@ -114,6 +114,9 @@ def read_table(path: Path) -> pd.DataFrame:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{shown} is not a readable parquet file.") from error
+    for place, field in enumerate(schema.TABLES[name].schema):
+        if field.name not in arrow.column_names:
+            arrow = arrow.add_column(place, field, pa.nulls(len(arrow), field.type))
     _check_rows(name, arrow)
     return to_pandas(name, arrow)
 
@@ -124,9 +127,11 @@ def _checked_kind(shown: str, about: pq.FileMetaData, found: pa.Schema) -> str:
     name: str = metadata.get(b"ccs_table", b"").decode(errors="replace")
     if name not in schema.TABLES or b"ccs_schema" not in metadata:
         raise InputError(f"{shown} is not a table of results that this project wrote.")
-    check_version(metadata[b"ccs_schema"].decode(errors="replace"), shown)
-    _check_columns(name, found.names)
-    if [f.type for f in found] != [f.type for f in schema.TABLES[name].schema]:
+    version = metadata[b"ccs_schema"].decode(errors="replace")
+    check_version(version, shown)
+    later = {column.name for column in schema.TABLES[name].columns if column.since > int(version)}
+    _check_columns(name, [*found.names, *later])
+    if [f.type for f in found] != [f.type for f in schema.TABLES[name].schema if f.name not in later]:
         raise InputError(f"{shown} has columns of other types than table {name} has.")
     groups = min(about.num_row_groups, MAX_ROWS)
     size = sum(about.row_group(i).total_byte_size for i in range(groups))

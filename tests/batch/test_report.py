@@ -49,7 +49,7 @@ def bias_rows(
     for row in pruning_rows(model, dataset, values):
         del row["subset"]
         about = {"attribute": "race", "occupation": "", "target": "pool", "mode": mode, "k": 60}
-        about |= {"chance": 0.09, "chance_low": 0.05, "chance_high": 0.2}
+        about |= {"chance": 0.09, "chance_low": 0.05, "chance_high": 0.2, "ceiling": None}
         rows += [{**row, **about, "metric": metric} for metric in ("MaxSkew mean", "MaxSkew sum")]
     return rows
 

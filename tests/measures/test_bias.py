@@ -201,8 +201,8 @@ def test_the_table_holds_each_groups_share_of_the_top_k(tiny_model, pictures):
     offs = {"none": HeadSet(), "high": HeadSet.parse("L4.H1 L5.H2")}
     plans = [Plan(name, None, off, "") for name, off in offs.items()]
     embedded = dict(zip(offs, tiny_model.embed_images(images, list(offs.values())), strict=True))
-    prompts = dict(zip(data.occupations, table.embed_texts(tiny_model, data), strict=True))
-    texts = np.stack(list(prompts.values()))
+    texts = table.embed_texts(tiny_model, data)
+    prompts = dict(zip(data.occupations, texts, strict=False))  # the last is a plain person's
     _, rows = table.rows(texts, data, plans, lambda at: embedded[plans[at].name], 0, as_published=True)
     shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
     assert len(shares) == 2 * 2 * 3  # plans, groups, occupations
@@ -213,6 +213,66 @@ def test_the_table_holds_each_groups_share_of_the_top_k(tiny_model, pictures):
         assert row["value"] == pytest.approx((top == group).mean())
         assert row["chance_low"] <= row["chance"] == {"a": 0.6, "b": 0.4}[group] <= row["chance_high"]
         assert row["difference"] == pytest.approx(row["value"] - row["baseline"])
+
+
+ALL = bias.METRICS + bias.PREFERENCES
+
+
+def test_means_and_curves_are_those_of_the_whole_measure():
+    images, texts, groups = example(tilt=0.5)
+    found = bias.measure(images, texts, groups, 40, draws=40, seed=2, metrics=ALL, logit_scale=20.0)
+    names = ("MaxSkew", *bias.PREFERENCES)
+    short = bias.means(images, texts, groups, 40, names, logit_scale=20.0, seed=2)
+    assert short == pytest.approx({name: found.metrics[name].mean.value for name in names})
+    ks = [10, 40]
+    curve = bias.curve(images, texts, groups, ks)
+    assert curve[1] == pytest.approx(short["MaxSkew"])
+    levels = bias.curve_by_chance(groups, ks, len(texts))
+    for k, value, level in zip(ks, curve, levels, strict=True):
+        alone = bias.measure(images, texts, groups, k, draws=40, metrics=("MaxSkew",)).max_skew
+        assert value == pytest.approx(alone.mean.value)
+        assert level.value == pytest.approx(alone.chance_mean.value, rel=0.05)
+    assert found.metrics["logit gap"].chance_mean.value == 0
+    auc = found.metrics["AUC"]
+    assert auc.chance_mean.low < auc.chance_mean.value == 0.5 < auc.chance_mean.high
+    assert (found.max_skew.values <= found.ceilings + 1e-12).all()
+
+
+def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_model):
+    """And of random sets there are means alone, equal to those of a plan of the same heads."""
+    rng = np.random.default_rng(0)
+    groups = np.array(["a", "b"] * 30)
+    data = BiasSet(
+        name="toy", images=[None] * 60, fingerprint="", source="", groups={"kind": groups}, k={"kind": 12},
+        occupations=("cook", "judge", "pilot"), templates=("a {}",),
+    )  # fmt: skip
+    texts = rng.normal(size=(4, 8))
+    texts[2] = texts[0]
+    off = HeadSet.parse("L4.H1")
+    images = {HeadSet(): rng.normal(size=(60, 8)), off: rng.normal(size=(60, 8))}
+    images |= {HeadSet.parse("L5.H1"): rng.normal(size=(60, 8))}
+    plans = [Plan("none", None, HeadSet(), ""), Plan("high", None, off, ""), Plan("random", 0, off, "")]
+    plans += [Plan("random:layers", 3, HeadSet.parse("L5.H1"), "")]
+    _, rows = table.rows(texts, data, plans, lambda at: images[plans[at].off], 0, logit_scale=5.0)
+    assert table.alike(texts, data) == [["cook", "pilot"]]
+    assert {row["occupation"] for row in rows} == {"", "cook", "judge"}
+    named = {(row["plan"], row["seed"], row["metric"]): row for row in rows if not row["occupation"]}
+    for name in ("MaxSkew", *bias.PREFERENCES):
+        high, same = named["high", None, f"{name} mean"], named["random", 0, f"{name} mean"]
+        assert (same["value"], same["baseline"]) == pytest.approx((high["value"], high["baseline"]))
+        assert same["difference"] == pytest.approx(high["difference"])
+        assert same["low"] is same["p_value"] is None
+        alone = bias.measure(images[off], texts[3:], groups, 12, metrics=ALL, logit_scale=5.0)
+        assert named["high", None, f"{name} person"]["value"] == pytest.approx(alone.metrics[name].mean.value)
+    several = bias.means(images[HeadSet.parse("L5.H1")], texts[:2], groups, 12)["MaxSkew"]
+    assert named["random:layers", 3, "MaxSkew mean"]["value"] == pytest.approx(several)
+    assert named["random:layers", None, "MaxSkew mean"]["value"] == pytest.approx(several)
+    assert {metric for plan, _, metric in named if plan == "random"} == {
+        f"{name} mean" for name in ("MaxSkew", *bias.PREFERENCES)
+    }
+    # twelve of sixty at K = 12 can all be of one group, of whom there are thirty
+    assert named["high", None, "MaxSkew mean"]["ceiling"] == pytest.approx(np.log(2))
+    assert [named["high", None, f"MaxSkew@{k} mean"]["k"] for k in (1, 3, 6, 12, 30)] == [1, 3, 6, 12, 30]
 
 
 def test_ties_at_the_cut_off_are_reported():

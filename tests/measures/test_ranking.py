@@ -40,3 +40,11 @@ def test_cosines_equal_products_of_unit_rows():
     texts, images = rng.standard_normal((4, 9)), 7 * rng.standard_normal((1030, 9)).astype(np.float32)
     expected = ranking.products(ranking.unit(texts, "t"), ranking.unit(images, "i"))
     assert ranking.cosines(texts, images) == pytest.approx(expected, abs=1e-7)
+
+
+def test_prompts_that_are_one_text_to_the_model_are_found():
+    rng = np.random.default_rng(0)
+    a, b, c = rng.normal(size=(3, 64))
+    nearly = a + 1e-7 * rng.normal(size=64)  # another place in the batch
+    close = a + 0.01 * rng.normal(size=64)
+    assert ranking.first_alike([a, b, 3 * a, nearly, c, close, b]).tolist() == [0, 1, 0, 0, 4, 5, 1]

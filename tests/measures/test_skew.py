@@ -81,3 +81,78 @@ def test_ndkl_of_rankings_equals_the_plain_one(monkeypatch):
     assert skew.ndkl_of(ranked, shares[3])[3] == at_once[3]
     monkeypatch.setattr(skew, "_POSITIONS", 150)
     assert (skew.ndkl_of(ranked, shares) == at_once).all()
+
+
+def test_the_ceiling_is_the_best_of_all_tops_and_no_ranking_passes_it():
+    for pool, k in (([30, 30], 12), ([5, 20, 35], 12), ([2, 58], 4), ([40, 0, 20], 30)):
+        counts = np.array(pool)
+        tops = [t for t in np.ndindex(*(np.minimum(counts, k) + 1)) if sum(t) == k]
+        best = skew.max_skew_of(np.array(tops), skew.target_shares(counts, "pool")).max()
+        assert skew.ceiling(counts, k) == pytest.approx(best)
+    assert skew.ceiling([30, 30], 12) == pytest.approx(np.log(2))
+
+
+def shifted(shift, seed, n=240, prompts=5):
+    """Scores [prompts, n] of five groups, and whose they are; the first group's are `shift` higher."""
+    rng = np.random.default_rng(seed)
+    codes = rng.permutation(np.arange(n) % 5)
+    return rng.normal(size=(prompts, n)) + shift * (codes == 0), codes
+
+
+@pytest.mark.parametrize("name", skew.PREFERENCES)
+def test_a_known_shift_is_found_and_nothing_where_there_is_none(name):
+    """Unbiased at none, where the largest difference between groups is not; then larger with the shift."""
+    measured = {}
+    for shift in (0.0, 0.2, 0.5, 1.0, 2.0, 4.0):
+        found = []
+        for seed in range(60):
+            scores, codes = shifted(shift, seed)
+            half = skew.halves(codes, seed)
+            found.append(skew.PREFERENCE_OF[name](scores, codes, 5, half, np.ones((240, 1))).mean())
+        measured[shift] = np.mean(found)
+        if not shift:
+            error = np.std(found) / len(found) ** 0.5
+            assert abs(measured[shift] - skew.NO_PREFERENCE[name]) < 3 * error
+    values = list(measured.values())
+    assert values == sorted(values)
+    naive = [np.ptp([s[:, c == g].mean(1) for g in range(5)], axis=0).mean() for s, c in (shifted(0, 0),)]
+    assert naive[0] > 0.2
+    # Against the truth: a gap of 4, and of normal scores 4 apart the share of pairs in their order.
+    truth = {"logit gap": 4.0, "AUC": 0.9977}[name]
+    assert values[-1] == pytest.approx(truth, rel=0.06)
+
+
+def test_the_area_under_the_curve_counts_pairs_of_one_half_as_the_other_leans():
+    rng = np.random.default_rng(3)
+    codes, half = np.arange(40) % 3, np.arange(40) % 4 < 2
+    scores = rng.integers(0, 6, (4, 40)).astype(float)  # with ties
+    drawn = rng.integers(0, 3, (40, 2)).astype(float)
+
+    def auc(row, group, own, weight):
+        wins = pairs = 0.0
+        for i in np.flatnonzero(own & (codes == group)):
+            for j in np.flatnonzero(own & (codes != group)):
+                each = weight[i] * weight[j]
+                wins += each * ((row[i] > row[j]) + (row[i] == row[j]) / 2)
+                pairs += each
+        return wins / pairs
+
+    found = skew.auc_of(scores, codes, 3, half, drawn)
+    for index, row in enumerate(scores):
+        for draw, weight in enumerate(drawn.T):
+            sides = [[auc(row, group, own, weight) - 0.5 for group in range(3)] for own in (half, ~half)]
+            leans = []
+            for chosen, measured in (sides, sides[::-1]):
+                group = int(np.argmax(np.abs(chosen)))
+                leans.append(np.sign(chosen[group]) * measured[group])
+            assert found[index, draw] == pytest.approx(0.5 + sum(leans) / 2)
+
+
+def test_halves_are_halves_of_every_group():
+    codes = np.random.default_rng(0).integers(0, 4, 101)
+    half = skew.halves(codes, 1)
+    for group in range(4):
+        inside = half[codes == group]
+        assert abs(2 * inside.sum() - len(inside)) <= 1
+    assert (skew.halves(codes, 1) == half).all()
+    assert (skew.halves(codes, 2) != half).any()

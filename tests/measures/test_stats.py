@@ -83,21 +83,46 @@ def test_mean_over_seeds_has_students_interval():
     assert np.isnan(alone.high)
 
 
-def test_against_random_asks_whether_the_set_could_be_one_of_them():
-    """One more random set is called different in 5% of cases; by the interval of a mean it would be far
-    more.
-    """
+@pytest.mark.parametrize("tests", [1, 2])
+def test_a_set_that_is_one_of_them_is_called_different_in_one_case_of_twenty(tests):
+    """Of a family of three tests, and of several families."""
     rng = np.random.default_rng(5)
-    sets = rng.normal(size=(1000, 6))
-    called = sum(stats.against_random(row[0], row[1:]).p_value < 0.05 for row in sets)
-    assert called / 1000 == pytest.approx(0.05, abs=0.02)
-    found = stats.against_random(0.4, [0.6, 0.62, 0.61, 0.63, 0.59])
-    assert found.value == pytest.approx(-0.21)
-    assert found.high < 0
-    assert found.p_value < 0.01
-    # Random sets must be several and differ.
-    assert np.isnan(stats.against_random(0.4, [0.6]).p_value)
-    assert np.isnan(stats.against_random(0.4, [0.6, 0.6]).p_value)
+    families = [
+        stats.against_random(drawn[0], drawn[1:], tests=tests) for drawn in rng.normal(size=(1000, 100, 3))
+    ]
+    called = np.mean([min(one.adjusted for one in found) <= 0.05 for found in families])
+    alone = np.mean([found[0].p_value <= 0.05 for found in families])
+    assert called == pytest.approx(0.05 / tests, abs=0.02)
+    assert alone == pytest.approx(0.05, abs=0.02)
+
+
+def test_what_is_detectable_is_shown_in_four_cases_of_five():
+    rng = np.random.default_rng(6)
+    shown = {-1: 0, 1: 0}
+    for drawn in rng.normal(3, 2, size=(400, 201, 2)):
+        for sign in shown:
+            moved = drawn[0] + [sign * stats.against_random(drawn[0], drawn[1:])[0].detectable, 0]
+            shown[sign] += stats.against_random(moved, drawn[1:])[0].adjusted <= 0.05
+    assert shown[-1] / 400 == pytest.approx(0.8, abs=0.06)
+    assert shown[1] / 400 == pytest.approx(0.8, abs=0.06)
+
+
+def test_a_place_among_random_sets():
+    (found,) = stats.against_random([0.4], np.linspace(0.5, 0.7, 99)[:, None])
+    assert (found.rank, found.of) == (1, 100)
+    assert found.value == pytest.approx(-0.2)
+    assert (found.p_value, found.adjusted) == (pytest.approx(0.01), pytest.approx(0.01))
+    assert found.low < found.value < found.high < 0
+    assert found.times(100).detectable == pytest.approx(100 * found.detectable)
+    # With ten sets no difference has a p of 5%.
+    (few,) = stats.against_random([0.4], np.linspace(0.5, 0.7, 10)[:, None])
+    assert few.p_value == pytest.approx(1 / 11)
+    assert np.isnan(few.detectable)
+    alike, varied = stats.against_random([0.6, 0.6], [[0.6, 0.5], [0.6, 0.7]])
+    assert np.isnan([alike.p_value, alike.adjusted]).all()
+    assert varied.p_value == 1.0
+    with pytest.raises(InputError, match="do not go with 1 values"):
+        stats.against_random([0.4], [0.5, 0.6])
 
 
 def test_overall_equals_scipys_stouffer():

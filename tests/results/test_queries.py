@@ -35,7 +35,7 @@ def test_plans_by_their_names() -> None:
     every = rows()
     assert named(queries.of_plan(every, "random")) == ["random"]
     assert named(queries.of_plan(every, "equal-high")) == ["equal-high 0"]
-    assert named(queries.seeds(every)) == ["random 0", "random 1"]
+    assert named(queries.random_sets(every)) == ["random 0", "random 1"]
     assert named(queries.group_plans(every)) == ["none", "high", "random", "equal-high 0"]
     assert named(queries.single_plans(every)) == ["single:L7.H2"]
     assert named(queries.of_kinds(every, ["high", "random"], at=7)) == ["high@7", "random@7 0", "random@7"]

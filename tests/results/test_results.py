@@ -69,16 +69,32 @@ def test_other_versions_are_refused_in_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "spans.parquet"
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({"ccs_table": "spans", "ccs_schema": "0"}), path)
-    with pytest.raises(InputError, match=f"schema version 0 and this program reads 1 and {schema.VERSION}"):
+    with pytest.raises(InputError, match=f"version 0 and this program reads 1 and 2 and {schema.VERSION}"):
         results.read_table(path)
     pq.write_table(table.replace_schema_metadata({"ccs_table": "spans", "ccs_schema": "1"}), path)
-    assert len(results.read_table(path)) == 2  # the version before has fewer tables, and the same columns
+    assert len(results.read_table(path)) == 2  # the first version had fewer tables
     pq.write_table(table.replace_schema_metadata(None), path)
     with pytest.raises(InputError, match="not a table of results"):
         results.read_table(path)
     path.write_bytes(b"PAR1 no longer")
     with pytest.raises(InputError, match="not a readable parquet file"):
         results.read_table(path)
+
+
+def test_a_column_that_came_later_is_empty(tmp_path: Path) -> None:
+    results.write_table(tmp_path, "bias", sample_rows("organism")["bias"])
+    path = tmp_path / "bias.parquet"
+    table = pq.read_table(path).drop_columns("ceiling")
+    for version, read in (("2", True), ("3", False)):
+        about = {"ccs_table": "bias", "ccs_schema": version}
+        pq.write_table(table.replace_schema_metadata(about), path)
+        if read:
+            found = results.read_table(path)
+            assert list(found.columns) == [column.name for column in schema.TABLES["bias"].columns]
+            assert found["ceiling"].isna().all()
+        else:
+            with pytest.raises(InputError, match="lacks the columns ceiling"):
+                results.read_table(path)
 
 
 def test_a_model_is_read_whole_or_refused(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ SCORES = {
         ("concept:Skin tones@13", PlanName("concept", 13, "Skin tones")),
         ("single:L7.H2", PlanName("single", argument="L7.H2")),
         ("published-concept:Colors", PlanName("published-concept", argument="Colors")),
+        ("random:layers", PlanName.random("layers")),
+        ("random", PlanName.random()),
         ("step 1", PlanName("step 1")),
     ],
 )
@@ -55,8 +57,9 @@ def test_the_parts_of_a_name():
     ("text", "seed", "words"),
     [
         ("high@7", None, "high-CCS heads at K = 7"),
-        ("random", None, "random heads, mean over seeds"),
-        ("random", 3, "random heads, seed 3"),
+        ("random", None, "random heads, mean over sets"),
+        ("random", 3, "random heads, set 3"),
+        ("random:layers", None, "random heads of the same layers, mean over sets"),
         ("concept:Colors", None, "concept Colors, high CCS"),
         ("published-low", None, "low-CCS heads, as published"),
         ("published-random", None, "random heads, as published"),
@@ -97,27 +100,68 @@ def test_equal_numbers_are_the_smaller_level_drawn_from_both():
     assert plans["equal-high"].off < plans["high"].off
 
 
-def test_random_is_as_many_as_high_from_outside_of_it():
-    plans, _ = made(seed=7)
-    drawn = [plans[f"random {seed}"] for seed in range(7, 12)]
-    assert all(
-        len(plan.off) == 5 and not plan.off & plans["high"].off and plan.off <= HEADS for plan in drawn
-    )
-    assert len({plan.off for plan in drawn}) > 1
+def test_random_sets_are_numbered_and_named_by_what_they_have_in_common_with_high():
+    variance = dict.fromkeys(HEADS, 1.0)
+    plans = pruning.plans(SCORES, 5, HEADS, 7, 4, kinds=["high", "random"], variance=variance)
+    names = [(plan.name, plan.seed) for plan in plans[2:]]
+    assert names == [(str(PlanName.random(alike)), seed) for alike in pruning.ALIKE for seed in range(7, 11)]
+    assert all(len(plan.off) == 5 for plan in plans[2:])
 
 
-def test_random_draws_are_even():
-    plans = pruning.plans(SCORES, 5, HEADS, 0, 1400, kinds=["random"])
-    counts = Counter(head for plan in plans for head in plan.off)
-    assert len(counts) == 7
-    assert all(abs(count - 1000) < 100 for count in counts.values())
+HIGH = HeadSet.parse("L4.H0 L4.H1 L5.H0")
+VARIANCE = {head: 1.0 + 10 * head.head + head.layer for head in HEADS}
+
+
+def layers(off):
+    return Counter(head.layer for head in off)
+
+
+@pytest.mark.parametrize("alike", pruning.ALIKE)
+def test_random_sets_are_different_and_like_the_high_heads(alike):
+    sets = pruning.matched(HIGH, HEADS, 20, 0, alike, VARIANCE)
+    assert len(set(sets)) == 20
+    assert HIGH not in sets
+    assert all(off <= HEADS and len(off) == 3 for off in sets)
+    assert alike == "number" or all(layers(off) == layers(HIGH) for off in sets)
+    assert alike != "number" or any(layers(off) != layers(HIGH) for off in sets)
+
+
+def test_every_set_is_drawn_where_there_are_no_more():
+    # 15 pairs in layer 4 with 6 heads in layer 5, without the high ones themselves
+    assert len(pruning.matched(HIGH, HEADS, 500, 0, "layers")) == 15 * 6 - 1
+    assert pruning.matched(HEADS, HEADS, 5, 0) == []
+    assert pruning.matched(HeadSet.parse("L4.H0 L9.H0"), HEADS, 5, 0, "layers") == []
+
+
+def test_the_nearest_in_variance_are_those_of_a_plain_search():
+    found = pruning.matched(HIGH, HEADS, 10, 0, "variance", VARIANCE)
+    target = sum(VARIANCE[head] for head in HIGH)
+
+    def ratio(off):
+        own = sum(VARIANCE[head] for head in off)
+        return max(own / target, target / own)
+
+    others = set(pruning.matched(HIGH, HEADS, 500, 0, "layers")) - set(found)
+    assert max(map(ratio, found)) <= min(map(ratio, others))
+
+
+@pytest.mark.parametrize("n_layers", [2, 10])
+def test_random_draws_are_even(n_layers):
+    """Also where there are too many sets to list them, as among 60 heads."""
+    heads = HeadSet(Head(layer, head) for layer in range(n_layers) for head in range(6))
+    high = HeadSet(list(heads)[:6])
+    sets = pruning.matched(high, heads, 500, 0)
+    counts = Counter(head for off in sets for head in off)
+    expected = 500 * 6 / len(heads)
+    assert len(counts) == len(heads)
+    assert all(abs(count - expected) < 5 * expected**0.5 for count in counts.values())
 
 
 def test_the_seed_decides():
     assert made(seed=3)[0] == made(seed=3)[0]
     assert made(seed=3)[0] != made(seed=4)[0]
-    # A plan of one seed does not depend on which other seeds are asked for.
-    assert made(seed=0)[0]["random 4"] == made(seed=4)[0]["random 4"]
+    # More sets begin with the fewer.
+    assert pruning.matched(HIGH, HEADS, 50, 0)[:20] == pruning.matched(HIGH, HEADS, 20, 0)
 
 
 def test_random_may_draw_from_all_layers():
@@ -125,7 +169,6 @@ def test_random_may_draw_from_all_layers():
     plans, _ = made(n_random=20, random_from=every)
     drawn = {head for name, plan in plans.items() if name.startswith("random") for head in plan.off}
     assert any(head.layer < 4 for head in drawn)
-    assert not drawn & set(plans["high"].off)
 
 
 def test_empty_plans_are_left_out_with_a_notice():
@@ -140,13 +183,11 @@ def test_empty_plans_are_left_out_with_a_notice():
     assert "Emotions" in notices[0]
 
 
-def test_too_few_heads_outside_of_high():
-    scores = {head: HeadScore(5, "Colors") for head in list(HEADS)[:7]}
+def test_no_other_set_is_like_all_heads():
+    scores = {head: HeadScore(5, "Colors") for head in HEADS}
     plans, notices = made(scores=scores, kinds=["high", "random"])
     assert list(plans) == ["none", "high"]
-    assert notices == [
-        "The plans random are left out: they need as many heads as high has (7); outside of it are 5."
-    ]
+    assert notices == ["The plans random are left out: no other set is like high."]
 
 
 def test_names_of_another_number_of_texts():

@@ -42,7 +42,7 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
         "retrieval": [{**plan, "direction": "text-to-clip", "metric": "R@1", **interval, **against}],
         "bias": [
             {**plan, "attribute": "gender", "occupation": occupation, "metric": "MaxSkew", "target": "pool"}
-            | {"mode": "correct", "k": 60, **interval, **chance, **against}
+            | {"mode": "correct", "k": 60, "ceiling": 0.7, **interval, **chance, **against}
             for occupation in ("judge", "pilot")
         ],
         "effects": [

@@ -15,7 +15,9 @@ from batch.report.sections.questions import (
     ORGANISM,
     QUESTIONS,
     Tested,
+    answers_of,
     by_model,
+    strictest,
     tests_of,
 )
 from batch.report.sections.search import found_for, outcome, search_blocks
@@ -29,15 +31,17 @@ def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
     if ORGANISM not in found:
         return
     organism, tests = found[ORGANISM], by_model(found)
-    said = {one.question: one.answer == "yes" for one in tests if one.where == ORGANISM}
+    said = {one.question: one.answer == "yes" for one in strictest(tests) if one.where == ORGANISM}
     own = tests_of(organism)
     yield from fill(
         "organism",
         said=[said[HURT], said[LOWERS]] if HURT in said and LOWERS in said else [],
         control=CONTROL,
         learned=[_learned(found, attribute) for attribute in truth.SCALES],
-        questions=[(QUESTIONS[name], _answers(tests, name)) for name in (HURT, LOWERS)],
-        n_tests=len(own),
+        questions=[
+            (words, answers_of([one for one in tests if one.question == name]))
+            for name, words in QUESTIONS.items()
+        ],
         by_set=[
             *_set_by_set(own, HURT, "accuracy falls more than with random heads", "falls less or rises"),
             *_set_by_set(own, LOWERS, "MaxSkew falls", "rises"),
@@ -70,18 +74,9 @@ def _learned(found: Mapping[str, Results], attribute: str) -> tuple[object, ...]
     return attribute, means, chance[0] if chance else "–", rankings
 
 
-def _answers(tests: Sequence[Tested], question: str) -> list[str]:
-    return [
-        f"{one.where}: {one.answer}, "
-        f"{change(one.effect, digits=one.digits, adjusted=one.adjusted, unit=one.unit)}"
-        for one in tests
-        if one.question == question
-    ]
-
-
 def _set_by_set(tests: Sequence[Tested], question: str, words: str, reverse_words: str) -> Iterator[str]:
     """The sets on which the answer is yes or the reverse, by the tests of the model's own section."""
-    mine = [one for one in tests if one.question == question]
+    mine = strictest([one for one in tests if one.question == question])
     yes = [f"{one.where} ({one.figure})" for one in mine if one.answer == "yes"]
     reverse = [f"{one.where} ({one.figure})" for one in mine if one.answer == "no, the reverse"]
     if mine:

@@ -1,10 +1,10 @@
 """The study's two questions put to measured results as tests: does pruning the high heads hurt more than
-pruning as many random ones, and does it lower MaxSkew?
+pruning random sets like them, and does it lower skew?
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,19 +12,25 @@ import pandas as pd
 
 from batch.report.wording import interval, p_text, signed
 from ccs.measures import stats
-from ccs.measures.stats import Effect
+from ccs.measures.stats import Effect, Ranked
+from ccs.plans import ALIKE, Alike
 from ccs.results import Results, queries
 
-ACCURACY = "accuracy (points)"
+ACCURACY, SKEW, GAP = "accuracy (points)", "MaxSkew", "logit gap"
 HURT = f"{ACCURACY}: high off less random off"
-LOWERS = "MaxSkew: high off less none off"
-MORE = "MaxSkew: high off less random off"
+LOWERS, MORE = f"{SKEW}: high off less none off", f"{SKEW}: high off less random off"
+NARROWS, NARROWS_MORE = f"{GAP}: high off less none off", f"{GAP}: high off less random off"
 QUESTIONS: Mapping[str, str] = {
-    HURT: "Does pruning the high heads hurt accuracy more than pruning as many random heads?",
+    HURT: "Does pruning the high heads hurt accuracy more than pruning random heads like them?",
     LOWERS: "Does pruning the high heads lower MaxSkew?",
-    MORE: "Does it lower MaxSkew more than pruning as many random heads does?",
+    MORE: "Does it lower MaxSkew more than pruning random heads like them does?",
+    NARROWS: "Does pruning the high heads narrow the gap in logits between groups, which has no ceiling?",
+    NARROWS_MORE: "Does it narrow that gap more than pruning random heads like them does?",
 }
 """Each asks whether the named difference is below zero."""
+IN_COMMON: Mapping[Alike, str] = {
+    "number": "number", "layers": "number and layers", "variance": "number, layers and variance"
+}  # fmt: skip
 ALL = "all models"
 ORGANISM, CONTROL = "organism", "organism-control"
 TRAINED_TOGETHER = frozenset({ORGANISM, CONTROL})
@@ -35,12 +41,14 @@ TRAINED_TOGETHER = frozenset({ORGANISM, CONTROL})
 class Tested:
     """One test: the difference asked about, of which set (or model), the effect as printed (percent points).
 
-    `adjusted`: its p by Holm over the tests of one table; NaN without a test.
+    `alike`: what the random sets have in common with the high heads; None against no head off. `adjusted`:
+    its p for all tests of its kind in one table; NaN without a test.
     """
 
     question: str
     where: str
     effect: Effect
+    alike: Alike | None = None
     n_heads: int = 0
     adjusted: float = float("nan")
 
@@ -65,10 +73,16 @@ class Tested:
         return signed(self.effect.value, self.digits)
 
     @property
-    def said(self) -> str:
-        """The answer and the effect, in words."""
-        answer = f"{self.answer} " if np.isfinite(self.adjusted) else "mean effect "
-        return f"{self.where}: {answer}({self.figure}{self.unit})"
+    def rank(self) -> str:
+        """ "3 of 201"; empty against no head off."""
+        return f"{self.effect.rank} of {self.effect.of}" if isinstance(self.effect, Ranked) else ""
+
+    @property
+    def detectable(self) -> str:
+        """The smallest difference that 80% power would have shown, or a dash."""
+        one = self.effect
+        found = one.detectable if isinstance(one, Ranked) else stats.normal_detectable(one)
+        return f"{found:.{self.digits}f}" if np.isfinite(found) else "–"
 
     def row(self, place: str) -> dict[str, str]:
         """The test as a row of a table; `place` heads the column that says where."""
@@ -76,29 +90,17 @@ class Tested:
         each = self.effect.times(1 / self.n_heads).value if self.n_heads else None
         return {
             "difference": self.question,
+            "random sets alike in": "–" if self.alike is None else IN_COMMON[self.alike],
             place: self.where,
             "effect": self.figure,
             "95% interval": interval(self.effect, digits=self.digits),
+            "rank": self.rank or "–",
             "p": p_text(self.effect.p_value),
             "adjusted p": p_text(self.adjusted),
+            "80% power from": self.detectable,
             **({} if each is None else {"per head": signed(each, self.digits + 1)}),
             "lower?": lower.get(self.answer, self.answer) if np.isfinite(self.adjusted) else "not tested",
         }
-
-
-def _adjusted(found: Sequence[Tested]) -> list[Tested]:
-    """The tests with their p adjusted by Holm over all of them."""
-    adjusted = stats.holm([one.effect.p_value for one in found])
-    return [replace(one, adjusted=float(p)) for one, p in zip(found, adjusted, strict=True)]
-
-
-def against_random(frame: pd.DataFrame) -> Effect | None:
-    """High heads against as many random ones, means over the frame's sets; None if either is missing."""
-    means = frame.groupby(["plan", "seed"], dropna=False)["value"].mean().reset_index()
-    high, random = queries.of_plan(means, "high")["value"], queries.seeds(means)["value"]
-    if not len(high) or not len(random):
-        return None
-    return stats.against_random(float(high.iloc[0]), random.to_numpy(float))
 
 
 def against_none(frame: pd.DataFrame) -> Effect | None:
@@ -113,43 +115,119 @@ def against_none(frame: pd.DataFrame) -> Effect | None:
 
 def _measures(results: Results) -> dict[str, pd.DataFrame]:
     """Accuracy and skew of every plan on every set; the column `where` names the set (and attribute)."""
-    top1, skew = queries.top1(results), queries.max_skew(results)
+    found = {ACCURACY: queries.top1(results), SKEW: queries.max_skew(results)}
+    found[GAP] = queries.preferences(results, GAP)
     return {
-        ACCURACY: top1.assign(where=top1["dataset"]),
-        "MaxSkew": skew.assign(where=skew["dataset"] + ", " + skew["attribute"]),
+        name: rows.assign(where=rows["dataset"] + (", " + rows["attribute"] if name != ACCURACY else ""))
+        for name, rows in found.items()
     }
 
 
-def _asked(measure: str, frame: pd.DataFrame) -> Iterator[tuple[str, Effect]]:
-    """High heads off against none and against random heads off, where measured, in the units printed."""
-    for other, against in (("none", against_none), ("random", against_random)):
-        effect = against(frame)
-        if effect is not None:
-            yield f"{measure}: high off less {other} off", effect.times(100 if measure == ACCURACY else 1)
+def _among_random(results: Results, alike: Alike) -> tuple[pd.Series, pd.DataFrame]:
+    """The high heads' figures, and those of every random set, a row each; one column (measure, where) for
+    every set on which they were all measured.
+    """
+    high: list[pd.DataFrame] = []
+    sets: list[pd.DataFrame] = []
+    for measure, frame in _measures(results).items():
+        scale = 100 if measure == ACCURACY else 1
+        scaled = frame.assign(measure=measure, value=scale * frame["value"])
+        high.append(queries.of_plan(scaled, "high"))
+        sets.append(queries.random_sets(scaled, alike))
+    columns = ["measure", "where"]
+    chosen: pd.Series = pd.concat(high).set_index(columns)["value"]
+    drawn = pd.concat(sets).pivot(index="seed", columns=columns, values="value").dropna(axis="columns")
+    kept = [column for column in chosen.index if column in drawn.columns]
+    return chosen[kept], drawn[kept]
 
 
 def tests_of(results: Results) -> list[Tested]:
-    """Accuracy and skew on every set, against no head off and against random heads off."""
-    return _adjusted(
+    """Accuracy and skew on every set, against no head off and against random sets of each kind.
+
+    p is adjusted over the tests of one kind: by Holm against none, against random sets by `against_random`.
+    """
+    heads = {
+        (measure, where): int(queries.of_plan(some, "high")["n_heads"].max())
+        for measure, frame in _measures(results).items()
+        for where, some in frame.groupby("where", sort=False)
+        if len(queries.of_plan(some, "high"))
+    }
+    found = _adjusted(
         [
-            Tested(question, str(where), effect, int(queries.of_plan(some, "high")["n_heads"].max()))
+            Tested(f"{measure}: high off less none off", str(where), effect, None, heads[measure, where])
             for measure, frame in _measures(results).items()
             for where, some in frame.groupby("where", sort=False)
-            for question, effect in _asked(measure, some)
+            if (effect := _against_none(measure, some)) is not None
         ]
     )
+    for alike in ALIKE:
+        high, sets = _among_random(results, alike)
+        if len(high):
+            ranked = stats.against_random(high.to_numpy(float), sets.to_numpy(float))
+            for (measure, where), one in zip(high.index, ranked, strict=True):
+                question = f"{measure}: high off less random off"
+                found.append(Tested(question, where, one, alike, heads[measure, where], one.adjusted))
+    return found
+
+
+def _against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
+    effect = against_none(frame)
+    return None if effect is None else effect.times(100 if measure == ACCURACY else 1)
+
+
+def _adjusted(found: Sequence[Tested]) -> list[Tested]:
+    """The tests with their p adjusted by Holm over all of them."""
+    adjusted = stats.holm([one.effect.p_value for one in found])
+    return [replace(one, adjusted=float(p)) for one, p in zip(found, adjusted, strict=True)]
 
 
 def by_model(models: Mapping[str, Results]) -> list[Tested]:
-    """Each question once per model, on the means over its sets; p adjusted over models and questions."""
-    found = [
-        Tested(question, model, effect)
-        for model, results in models.items()
-        for measure, frame in _measures(results).items()
-        for question, effect in _asked(measure, frame)
-        if question in QUESTIONS and np.isfinite(effect.p_value)
-    ]
-    return _adjusted(sorted(found, key=lambda one: list(QUESTIONS).index(one.question)))
+    """Each question once per model and kind of random sets, on the means over the model's sets.
+
+    p is adjusted over the models and the questions of one kind.
+    """
+    against, ranked = [], []
+    for model, results in models.items():
+        for measure, frame in _measures(results).items():
+            question, effect = f"{measure}: high off less none off", _against_none(measure, frame)
+            if effect is not None and question in QUESTIONS:
+                against.append(Tested(question, model, effect))
+        for alike in ALIKE:
+            high, sets = _among_random(results, alike)
+            if not len(high):
+                continue
+            chosen, drawn = high.groupby(level="measure").mean(), sets.T.groupby(level="measure").mean().T
+            tested = stats.against_random(chosen.to_numpy(float), drawn.to_numpy(float), tests=len(models))
+            ranked += [
+                Tested(f"{measure}: high off less random off", model, one, alike, adjusted=one.adjusted)
+                for measure, one in zip(chosen.index, tested, strict=True)
+            ]
+    return sorted([*_adjusted(against), *ranked], key=lambda one: list(QUESTIONS).index(one.question))
+
+
+def strictest(found: Sequence[Tested]) -> list[Tested]:
+    """Of tests that differ in the random sets alone, the one of the largest adjusted p.
+
+    What it shows holds against random sets of every kind, and needs no further adjustment for their number.
+    """
+    kept: dict[tuple[str, str], Tested] = {}
+    for one in found:
+        before = kept.setdefault((one.question, one.where), one)
+        if not one.adjusted <= before.adjusted:
+            kept[one.question, one.where] = one
+    return list(kept.values())
+
+
+def said(found: Sequence[Tested]) -> str:
+    """The answer of one question for one model (or all), with the ranks among every kind of sets."""
+    (one,) = strictest(found)
+    if not np.isfinite(one.adjusted):
+        return f"{one.where}: mean effect ({one.figure}{one.unit})"
+    ranks = [f"{each.rank} among sets alike in {IN_COMMON[each.alike]}" for each in found if each.alike]
+    parts = [f"{one.figure}{one.unit}", *(["rank " + ", ".join(ranks)] if ranks else [])]
+    if one.answer == "not shown":
+        parts.append(f"80% power from {one.detectable}{one.unit}")
+    return f"{one.where}: {one.answer} ({'; '.join(parts)})"
 
 
 def overall(found: Sequence[Tested]) -> list[Tested]:
@@ -160,7 +238,7 @@ def overall(found: Sequence[Tested]) -> list[Tested]:
     """
     wholes = []
     for question in QUESTIONS:
-        mine = [one for one in found if one.question == question]
+        mine = [one for one in strictest(found) if one.question == question]
         if len(mine) < 2:
             continue
         effect = stats.overall([one.effect for one in mine])
@@ -174,10 +252,11 @@ def in_short(models: Mapping[str, Results]) -> dict[str, object]:
     """Each question's answer in words and the tests behind it, for each model and for all."""
     found = by_model(models)
     wholes = overall(found)
-    both = [*found, *wholes]
-    asked = {question: [one for one in both if one.question == question] for question in QUESTIONS}
+    asked = {
+        question: [one for one in [*found, *wholes] if one.question == question] for question in QUESTIONS
+    }
     answers = [
-        f"**{QUESTIONS[question]}** {'; '.join(one.said for one in tests)}."
+        f"**{QUESTIONS[question]}** {'; '.join(answers_of(tests))}."
         for question, tests in asked.items()
         if tests
     ]
@@ -188,3 +267,9 @@ def in_short(models: Mapping[str, Results]) -> dict[str, object]:
         "common": any(np.isfinite(one.adjusted) for one in wholes),
         "together": bool(wholes),
     }
+
+
+def answers_of(tests: Sequence[Tested]) -> list[str]:
+    """`said` for each place that one question's tests are of."""
+    places = dict.fromkeys(one.where for one in tests)
+    return [said([one for one in tests if one.where == place]) for place in places]
