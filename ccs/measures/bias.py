@@ -176,7 +176,7 @@ def means(
             top = _counts(codes[ranking.top(scores, check_k(k, len(codes)))], len(pool))
             values = max_skew_of(top, target_shares(pool, target))
         else:
-            own_seed = [seed] if isinstance(seed, int) else list(seed)
+            own_seed: list[int] = np.atleast_1d(seed).tolist()
             half = halves(codes, [*own_seed, _HALVES], units)
             values = PREFERENCE_OF[name](scores, codes, len(pool), half, once)
             values = values * (logit_scale if name == "logit gap" else 1)
