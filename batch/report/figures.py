@@ -25,6 +25,7 @@ SERIES: Mapping[str, tuple[str, str]] = {
     "animals": ("#c28a1a", "triangle-up"),
     "objects": ("#d1495b", "diamond"),
     "chance": (GRAY, "line-ns"),
+    "ceiling": (GRAY, "line-ew"),
     "organism": ("#d1495b", "diamond"),
     "organism-control": (GRAY, "circle-open"),
     "searched": ("#3a9679", "star"),
@@ -106,6 +107,23 @@ def plane(
         name, value = level
         figure.add_hline(y=value, line={"color": GRAY, "width": 1.5, "dash": "dot"}, annotation_text=name)
     return _styled(figure, 440)
+
+
+def lines(points: pd.DataFrame, x: str, y: str) -> go.Figure:
+    """A line for each series over a logarithmic x. Columns: x, y, series."""
+    styles = {series: SERIES.get(series, _OTHER) for series in points["series"]}
+    figure = px.line(
+        points,
+        x="x",
+        y="y",
+        color="series",
+        symbol="series",
+        log_x=True,
+        color_discrete_map={series: color for series, (color, _) in styles.items()},
+        symbol_map={series: symbol for series, (_, symbol) in styles.items()},
+        labels={"x": x, "y": y, "series": ""},
+    )
+    return _styled(figure, 380)
 
 
 def _styled(figure: go.Figure, height: int) -> go.Figure:

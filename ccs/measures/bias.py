@@ -162,7 +162,8 @@ def means(
         own = [
             means(
                 images[pool], texts[o : o + 1], labels[pool], k, metrics, target=target,
-                units=None if marks is None else marks[pool], logit_scale=logit_scale, seed=[seed, 4, o],
+                units=None if marks is None else marks[pool], logit_scale=logit_scale,
+                seed=[*np.atleast_1d(seed).tolist(), 4, o],
             )
             for o, pool in enumerate(pools)
         ]  # fmt: skip
@@ -176,8 +177,7 @@ def means(
             top = _counts(codes[ranking.top(scores, check_k(k, len(codes)))], len(pool))
             values = max_skew_of(top, target_shares(pool, target))
         else:
-            own_seed: list[int] = np.atleast_1d(seed).tolist()
-            half = halves(codes, [*own_seed, _HALVES], units)
+            half = halves(codes, [*np.atleast_1d(seed).tolist(), _HALVES], units)
             values = PREFERENCE_OF[name](scores, codes, len(pool), half, once)
             values = values * (logit_scale if name == "logit gap" else 1)
         found[name] = float(values.mean())

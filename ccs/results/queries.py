@@ -180,6 +180,16 @@ def of_kinds(rows: pd.DataFrame, kinds: Iterable[str], *, at: int | None = None)
     return rows[_plans(rows, lambda plan: plan.kind in wanted and plan.k == at)]
 
 
+def of_attribute(rows: pd.DataFrame, attribute: str) -> pd.DataFrame:
+    """The rows of bias of one attribute."""
+    return _where(rows, attribute=attribute)
+
+
+def of_own_pools(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows without those of sets that every occupation ranks whole though it has images of its own."""
+    return rows[~rows["dataset"].str.endswith(" (one-pool)")]
+
+
 def of_heads(rows: pd.DataFrame, off: HeadSet) -> pd.DataFrame:
     """The rows of plans that switch exactly these heads off, whatever their names."""
     return _where(rows, heads=str(off), n_heads=len(off))

@@ -12,6 +12,7 @@ from batch.report.page import Block, Chart, fill, slug
 from batch.report.sections.correlations import correlated, selectivity_chart
 from batch.report.sections.questions import tests_of
 from batch.report.sections.search import search_blocks
+from batch.report.sections.skews import skew_blocks
 from batch.report.wording import in_brackets, interval, p_text, signed
 from ccs.heads import Head
 from ccs.plans import PlanName
@@ -60,6 +61,7 @@ def model_sections(results: Results, *, with_searches: bool = True) -> Iterator[
         correlations=[one.row for one in correlated(results)],
         selectivity=selectivity_chart(results),
     )
+    yield from skew_blocks(results)
     if with_searches:
         yield from search_blocks(results)
 

@@ -1,0 +1,96 @@
+"""Skew beside measures without a ceiling, a plain person, and other K."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from batch.report.figures import lines
+from batch.report.page import Block, Chart, fill, slug
+from batch.report.wording import in_brackets, listed
+from ccs.measures.skew import PREFERENCES
+from ccs.results import Results, queries
+
+PLANS = ("none", "high", "low", "random")
+_WHERE = ["dataset", "attribute"]
+
+
+def skew_blocks(results: Results) -> Iterator[Block]:
+    """The section, if there are measures without a ceiling."""
+    rows = list(_rows(results))
+    if rows:
+        yield from fill("skews", rows=rows, alike=_alike(results))
+        yield from _charts(results)
+
+
+def _rows(results: Results) -> Iterator[dict[str, str]]:
+    means = queries.of_kinds(queries.max_skew(results), PLANS)
+    each = queries.max_skew(results, "occupation")
+    others: dict[str, pd.DataFrame] = {name: queries.preferences(results, name) for name in PREFERENCES}
+    others["person"] = queries.of_a_person(results)
+    frames = {"mean": means, "each": each, **others}
+    for dataset, attribute in dict.fromkeys(zip(means["dataset"], means["attribute"], strict=True)):
+        for plan in PLANS:
+            here = {
+                name: queries.of_attribute(queries.of_plan(rows, plan, dataset), attribute)
+                for name, rows in frames.items()
+            }
+            if not len(here["mean"]) or not len(here["AUC"]):
+                continue
+            row = here["mean"].iloc[0]
+            full = queries.at_ceiling(here["each"])
+            yield {
+                "set": dataset,
+                "attribute": attribute,
+                "heads off": plan,
+                "mean MaxSkew": in_brackets(queries.estimate(row)),
+                "of its ceiling": "–" if pd.isna(row["ceiling"]) else f"{row['value'] / row['ceiling']:.0%}",
+                "at the ceiling": f"{int(full.sum())} of {len(full)}" if len(full) else "–",
+                **{name: _cell(here[name]) for name in PREFERENCES},
+                "MaxSkew of a person": _cell(here["person"]),
+            }
+
+
+def _cell(rows: pd.DataFrame) -> str:
+    return in_brackets(queries.estimate(rows.iloc[0])) if len(rows) else "–"
+
+
+def _alike(results: Results) -> list[str]:
+    """A sentence for each set of people some of whose prompts are one text to the model."""
+    found = []
+    for entry in results.manifest.get("sets") or []:
+        groups = entry.get("alike") or []
+        if groups:
+            prompts = int(entry.get("occupations", 0))
+            distinct = prompts - sum(len(group) - 1 for group in groups)
+            named = "; ".join(listed([str(name) for name in group]) for group in groups)
+            found.append(
+                f"{entry['name']}: {distinct} of {prompts} prompts are different texts to it ({named})"
+            )
+    return found
+
+
+def _charts(results: Results) -> list[Chart]:
+    curves = queries.of_kinds(queries.skew_over_k(results), PLANS)
+    charts = []
+    for (dataset, attribute), some in curves.groupby(_WHERE, sort=False):
+        none = queries.of_plan(some, "none")
+        drawn = {name: some[some["plan"] == name] for name in dict.fromkeys(some["plan"])}
+        points = [
+            {"x": row["k"], "y": row[column], "series": name}
+            for name, rows, column in (
+                *((name, rows, "value") for name, rows in drawn.items()),
+                ("chance", none, "chance"),
+                ("ceiling", none, "ceiling"),
+            )
+            for _, row in rows.iterrows()
+        ]
+        charts.append(
+            Chart(
+                f"{slug(results.model)}-skew-over-k-{slug(f'{dataset}-{attribute}')}",
+                lines(pd.DataFrame(points), "K, images at the top", "mean MaxSkew"),
+                f"{results.model}, {dataset}, {attribute}: mean MaxSkew over K, beside chance and ceiling.",
+            )
+        )
+    return charts
