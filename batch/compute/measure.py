@@ -350,7 +350,7 @@ class _Figures:
         for name, value in bias.means(self.embeddings(index), texts, metrics=_MAIN, **about).items():
             before = base.metrics[name]
             figures = _figures(Estimate(value, nan, nan), before.mean.value, None, before.chance_mean)
-            capped = float(base.ceilings.mean()) if name == "MaxSkew" else None
+            capped = float(base.ceilings.mean()) if name == "MaxSkew" else nan
             yield {"occupation": "", "metric": f"{name} mean", "ceiling": capped} | figures
 
     def _over_k(

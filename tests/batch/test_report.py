@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -19,7 +20,9 @@ from batch.report.sections import correlations
 from batch.report.sections import questions as report_questions
 from ccs import results
 from ccs.errors import InputError
+from ccs.measures.stats import Ranked
 from ccs.paper import figures as paper
+from ccs.plans import ALIKE, PlanName
 from tests.support.results_sample import manifest_for
 
 MODEL = "ViT-B-32/openai"
@@ -104,7 +107,7 @@ def write(folder: Path, model: str, tables: dict[str, list[dict[str, Any]]]) -> 
 
 def write_results(folder: Path) -> Path:
     """Results of an organism and of one of the study's models, whose numbers agree in part."""
-    random = {f"random@{seed}": 0.8 + 0.001 * seed for seed in range(5)}
+    random = {f"random@{seed}": 0.8 + 0.0001 * seed for seed in range(60)}
     organism = pruning_rows("organism", "world/subjects", {"none": 0.9, "high": 0.5, "low": 0.88, **random})
     skew = {"none": 0.6, "high": 0.3, **{name: 0.6 + value / 100 for name, value in random.items()}}
     write(
@@ -231,22 +234,52 @@ def test_direct_stands_beside_total(measured: tuple[str, str]) -> None:
 
 def test_the_studys_questions_are_answered_by_tests(measured: tuple[str, str]) -> None:
     text, _ = measured
-    against_none = line(text, "accuracy (points): high off less none off", "world/subjects")
-    assert against_none[2:5] == ["-40.0", "-41.0 to -39.0", "0.001"]
-    assert against_none[5] == "0.002"  # Holm: of four tests two have a smaller p
-    assert against_none[6:] == ["-5.00", "yes, lower"]
-    against_random = line(text, "MaxSkew: high off less random off", "world/faces, race")
-    assert against_random[2] == "-0.308"
+    against_none = line(text, "accuracy (points): high off less none off", "–", "world/subjects")
+    assert against_none[3:7] == ["-40.0", "-41.0 to -39.0", "–", "0.001"]
+    assert against_none[7] == "0.002"  # Holm, of two tests
+    assert against_none[9:] == ["-5.00", "yes, lower"]
+    against_random = line(text, "MaxSkew: high off less random off", "number", "world/faces, race")
+    assert against_random[3] == "-0.308"
+    assert against_random[5:8] == ["1 of 61", "0.016", "0.016"]
     assert against_random[-1] == "yes, lower"
 
 
-def test_against_random_uses_the_seeds_not_their_mean() -> None:
-    rows = [("high", None, 0.5), ("random", 0, 0.8), ("random", 1, 0.84), ("random", None, 0.9)]
-    frame = pd.DataFrame(rows, columns=["plan", "seed", "value"])
-    effect = report_questions.against_random(frame)
-    assert effect is not None
-    assert effect.value == pytest.approx(0.5 - 0.82)
-    assert report_questions.against_random(frame[frame["plan"] == "high"]) is None
+def measured_model(high: float, *, only_few: bool = False) -> results.Results:
+    """Two sets: random sets of all kinds lose 10 points, give or take one, and the high heads `high`."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for dataset in ("world/subjects", "world/colors"):
+        for alike in ALIKE:
+            name = str(PlanName.random(alike))
+            drawn = {f"{name}@{seed}": 0.8 + 0.01 * rng.normal() for seed in range(100)}
+            if only_few and dataset == "world/colors":
+                drawn = dict(list(drawn.items())[:3])
+            values = {"none": 0.9, "high": 0.9 + high, **drawn, name: 0.8}
+            rows += pruning_rows("m", dataset, values)
+    frame = pd.DataFrame(rows).drop_duplicates(["dataset", "plan", "seed"])
+    return results.Results("m", Path(), {"pruning": frame}, {})
+
+
+@pytest.mark.parametrize(("high", "answer"), [(-0.2, "yes"), (-0.102, "not shown"), (0.0, "no, the reverse")])
+def test_whether_high_heads_carry_more_than_random_sets_like_them(high: float, answer: str) -> None:
+    """The three models differ in that alone, and so do the answers."""
+    model = measured_model(high)
+    found = report_questions.by_model({"m": model})
+    assert [one.alike for one in found if one.question == report_questions.HURT] == list(ALIKE)
+    (strictest,) = report_questions.strictest([one for one in found if one.alike])
+    assert strictest.answer == answer
+    assert strictest.adjusted == max(one.adjusted for one in found if one.alike)
+    said = report_questions.said([one for one in found if one.alike])
+    assert ("80% power from" in said) == (answer == "not shown")
+    assert said.count("of 101 among sets alike in") == 3
+    assert {one.answer for one in report_questions.tests_of(model) if one.alike} == {answer}
+
+
+def test_a_set_with_only_some_of_the_random_sets_is_left_out() -> None:
+    model = measured_model(-0.2, only_few=True)
+    tests = [one for one in report_questions.tests_of(model) if one.alike]
+    assert {one.where for one in tests} == {"world/subjects"}
+    assert {one.effect.of for one in tests if isinstance(one.effect, Ranked)} == {101}
 
 
 def test_ccs_against_the_truth(measured: tuple[str, str]) -> None:
