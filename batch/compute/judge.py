@@ -28,7 +28,7 @@ Spans = Mapping[Head, Sequence[Span]]
 class Judging:
     """Labels and judgments of one model's heads.
 
-    labeler, judges: their descriptions for the manifest.
+    labeler, judges: their descriptions for the manifest. tree_digest: of the tree of concepts.
     """
 
     def __init__(self, settings: Settings, store: Store, pool: Pool) -> None:
@@ -54,7 +54,13 @@ class Judging:
             self.labeler = self.by_model.describe()
         self.judges: list[dict[str, Any]] = list(self.panel.describe()["judges"])
         parents = [self.tree.parent(concept) for concept in self.tree.concepts]
-        self._tags = {"concepts": digest([self.tree.concepts, parents]), "tags": pool.fingerprint}
+        self.tree_digest = digest([self.tree.concepts, parents])
+        self._tags = {"concepts": self.tree_digest, "tags": pool.fingerprint}
+
+    @property
+    def by_tags(self) -> bool:
+        """Whether labels and verdicts are by `tags` alone."""
+        return self.by_model is None and all(judge["name"] == TAGS for judge in self.judges)
 
     def labels(self, spans: Spans) -> dict[Head, Label]:
         """A concept for each head, None where there is none. What got no answer is asked again next time.
@@ -91,7 +97,7 @@ class Judging:
 
     def chance(self, k: int) -> list[float]:
         """CCS@0 ... CCS@k of random texts where label and verdicts are by tags, else empty."""
-        if self.by_model is not None or any(judge["name"] != TAGS for judge in self.judges):
+        if not self.by_tags:
             return []
         found: list[float] = self.store.json(
             "chance", {**self._tags, "k": k}, lambda: chance_by_tags(self.pool, k, tree=self.tree)

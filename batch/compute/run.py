@@ -21,6 +21,7 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.plans import Plan
 from ccs.results import schema
+from ccs.texts import stability
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 
@@ -89,6 +90,8 @@ class Run:
         self.chance = self.judging.chance(self.settings.k)
         scores, rows = score_heads(spans, labeled, judged, variance, self.settings.all_ks)
         self.tables["scores"] = rows
+        if self.judging.by_tags:
+            self.tables["stability"] = self._stability(moments)
         if wanted & {"evaluation", "heads"}:
             plans = measure.make_plans(self.model, self.settings, scores, variance, self.notices.append)
             direct = [row for data in self.sets for row in self._measure(data, plans)]
@@ -134,6 +137,33 @@ class Run:
             for rank, span in enumerate(chosen)
         ]
         return spans, {head: variance for head, variance, _ in read}
+
+    def _stability(self, moments_stage: Stage) -> list[Row]:
+        """Labels and CCS by tags on some of the shards of images, of the texts, and under other tags."""
+        texts_stage, k = self.embedder.texts(self.pool), self.settings.k
+        about: Row = {"moments": moments_stage.key, "texts": texts_stage.key, "tags": self.pool.fingerprint}
+        about |= {"k": k, "seed": self.settings.seed, "tree": self.judging.tree_digest}
+        shards = moments_stage.shards if len(self.images.images) >= 2 * moments_stage.shards else 1
+
+        def vary() -> list[Any]:
+            embedded = np.concatenate(
+                [texts_stage.read_arrays(i)["texts"] for i in range(texts_stage.shards)]
+            )
+
+            def choose(parts: Sequence[int], texts: Sequence[int]) -> stability.Spans:
+                moments = self.embedder.read_moments(moments_stage, parts)
+                return ccs.textspan(moments, [self.pool.texts[i] for i in texts], embedded[list(texts)], k)
+
+            found = stability.variants(choose, shards, self.pool, k, self.settings.seed)
+            return [
+                {"layer": head.layer, "head": head.head, "kind": one.kind, "variant": one.name}
+                | {"label": score.label, "ccs": score.ccs}
+                for one in found
+                for head, score in one.scores.items()
+            ]
+
+        rows: list[Row] = self.store.json("stability", about, vary)
+        return rows
 
     def _measure(self, data: EvaluationSet, all_plans: measure.Plans) -> list[Row]:
         """Add a set's figures to the tables; returned are those with contributions subtracted."""

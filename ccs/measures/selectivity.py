@@ -180,10 +180,21 @@ def _measure(
     )
 
 
-def agreement(ccs: Mapping[Head, int | None], shares: Mapping[Head, float], *, seed: int = 0) -> Effect:
-    """Spearman's correlation of CCS with selectivity over the heads that have both, with its interval.
+def agreement(
+    ccs: Mapping[Head, int | None],
+    shares: Mapping[Head, float],
+    variance: Mapping[Head, float] | None = None,
+    *,
+    seed: int = 0,
+) -> Effect:
+    """Spearman's correlation of CCS with selectivity, or any figure, over the heads that have both.
 
-    The interval resamples heads, p permutes them. InputError with fewer than four such heads.
+    The interval resamples heads; p permutes them within their layers, so that depth cannot be the cause.
+    variance: of each head's contribution; with it the correlation is the partial one, given layer and
+    variance. InputError with fewer than four such heads.
     """
     heads = sorted(head for head, score in ccs.items() if score is not None and head in shares)
-    return stats.correlation([float(ccs[h] or 0) for h in heads], [shares[h] for h in heads], seed=seed)
+    layers = [head.layer for head in heads]
+    given = None if variance is None else [[head.layer, variance[head]] for head in heads]
+    x, y = [float(ccs[h] or 0) for h in heads], [shares[h] for h in heads]
+    return stats.correlation(x, y, given=given, blocks=layers, seed=seed)

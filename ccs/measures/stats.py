@@ -310,12 +310,17 @@ def correlation(
     y: ArrayLike,
     *,
     method: Literal["spearman", "pearson"] = "spearman",
+    given: ArrayLike | None = None,
+    blocks: ArrayLike | None = None,
     draws: int = 4000,
     seed: int = 0,
 ) -> Effect:
-    """Correlation of x [n] with y [n], n >= 4: percentile bootstrap over the pairs, p by permuting y.
+    """Correlation of x [n] with y [n], n >= 4: percentile bootstrap over the pairs, p by permuting x.
 
     Spearman's is Pearson's of the ranks (ties share their mean rank). It is NaN where x or y does not vary.
+    given: [n, c], what both may depend on; the correlation is then that of what a linear fit of (the ranks
+    of) these leaves of both, the partial one. blocks: [n]; x is permuted among pairs of the same block only,
+    so that nothing that is the same throughout a block can be the cause.
     """
     check_draws(draws)
     left, right = vector(x, "x values", least=4), vector(y, "y values", least=4)
@@ -323,17 +328,28 @@ def correlation(
         raise InputError(f"A correlation needs as many x as y values, not {len(left)} and {len(right)}.")
     if np.ptp(left) == 0 or np.ptp(right) == 0:
         return Effect(*[float("nan")] * 4)
-    rng = np.random.default_rng(seed)
+    rng, n = np.random.default_rng(seed), len(left)
+    others = np.zeros((n, 0)) if given is None else np.asarray(given, dtype=np.float64).reshape(n, -1)
 
-    def measured(a: Floats, b: Floats) -> Floats:
+    def measured(a: Floats, b: Floats, c: Floats) -> Floats:
         if method == "spearman":
             a, b = scipy.stats.rankdata(a, axis=-1), scipy.stats.rankdata(b, axis=-1)
+            c = scipy.stats.rankdata(c, axis=-2) if c.size else c
+        if c.shape[-1]:
+            c = c - c.mean(axis=-2, keepdims=True)
+            fit = c @ np.linalg.pinv(c)
+            a, b = (v - v.mean(axis=-1, keepdims=True) for v in (a, b))
+            a, b = (v - (fit @ v[..., None])[..., 0] for v in (a, b))
         return _correlations(a, b)
 
-    value = float(measured(left[None], right[None])[0])
-    picked = rng.integers(0, len(left), size=(draws, len(left)))
-    low, high = np.quantile(measured(left[picked], right[picked]), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    permuted = rng.permuted(np.tile(right, (draws, 1)), axis=1)
-    null = measured(np.broadcast_to(left, permuted.shape), permuted)
+    value = float(measured(left[None], right[None], others[None])[0])
+    picked = rng.integers(0, n, size=(draws, n))
+    drawn = measured(left[picked], right[picked], others[picked])
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    permuted = np.tile(left, (draws, 1))
+    block = np.zeros(n) if blocks is None else np.asarray(blocks)
+    for one in np.unique(block):
+        permuted[:, block == one] = rng.permuted(permuted[:, block == one], axis=1)
+    null = measured(permuted, np.broadcast_to(right, permuted.shape), others[None])
     reached = int((np.abs(null) >= abs(value) - 1e-12).sum())
     return Effect(value, float(low), float(high), (1 + reached) / (1 + draws))

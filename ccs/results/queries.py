@@ -52,6 +52,13 @@ def head_scores(results: Results) -> dict[Head, HeadScore]:
     }
 
 
+def variances(results: Results) -> dict[Head, float]:
+    """The variance of each head's contribution."""
+    rows = main_scores(results)
+    heads = (Head(int(layer), int(head)) for layer, head in zip(rows["layer"], rows["head"], strict=True))
+    return dict(zip(heads, rows["variance"].astype(float).tolist(), strict=True))
+
+
 def of_level(scores: pd.DataFrame, level: str) -> pd.DataFrame:
     """The scores of one level: `high`, `moderate`, `low`, `unknown`, or "" between the levels."""
     return _where(scores, level=level)
@@ -198,6 +205,12 @@ def of_heads(rows: pd.DataFrame, off: HeadSet) -> pd.DataFrame:
 def without_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows without those of single seeds of random plans: their means over seeds stay."""
     return rows[rows["seed"].isna() | _plans(rows, lambda plan: plan.kind != "random")]
+
+
+def few_sets(rows: pd.DataFrame, most: int = 5) -> pd.DataFrame:
+    """The rows without random sets but the first few, alike in number; the mean over all of them stays."""
+    few = rows["seed"].isna() | ((rows["plan"] == "random") & (rows["seed"] < most))
+    return rows[few | _plans(rows, lambda plan: plan.kind != "random")]
 
 
 def random_sets(rows: pd.DataFrame, alike: Alike = "number") -> pd.DataFrame:

@@ -21,7 +21,7 @@ VERSION = 3
 2: the tables `effects` and `correlations`; several `k` in `scores`, and texts of the largest in `spans` and
 `judgments`.
 3: `ceiling` in `bias`, with metrics of whole rankings, of several K and of a plain person; random plans of
-three kinds.
+three kinds; the table `stability`.
 """
 READABLE = (1, 2, VERSION)
 """Versions whose tables are read; columns that came later are empty."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -47,7 +48,17 @@ def normalize(name: str, tree: ConceptTree | None = None) -> str:
     return other[0].upper() + other[1:]
 
 
-def cover(tags: Sequence[str | None], shares: Sequence[float], tree: ConceptTree) -> str | None:
+class Paths(Protocol):
+    """A tree of concepts, or part of one."""
+
+    def path(self, concept: str) -> tuple[str, ...]:
+        """The concept and all above it, most specific first, without the root."""
+
+    def depth(self, concept: str) -> int:
+        """Steps below the root."""
+
+
+def cover(tags: Sequence[str | None], shares: Sequence[float], tree: Paths) -> str | None:
     """The most specific concept that covers the most texts; None if no text has a tag.
 
     `tags` and `shares` are in rank order. A concept covers the texts tagged with it or with a concept below

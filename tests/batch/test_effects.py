@@ -27,7 +27,7 @@ def page_and_tables(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory)
     out = tmp_path_factory.mktemp("out")
     args = ["--model", str(tiny_folder), "--texts", str(small_pool(out)), "--out", str(out), "--k", "2,3"]
     args += ["--set", "world/colors", "--set", "world/faces", "--eval-images", str(IMAGES)]
-    args += ["--max-images", "60", "--shard", "16", "--seeds", "2"]
+    args += ["--max-images", "60", "--shard", "16", "--random-sets", "2"]
     with pytest.MonkeyPatch.context() as patch:
         said: list[str] = []
         patch.setattr("builtins.print", lambda *text, **_: said.extend(map(str, text)))
@@ -80,11 +80,9 @@ def by_place(rows: pd.DataFrame, column: str) -> dict[tuple[str, str, str], floa
     return {(r["dataset"], r["metric"], r["factor"]): r[column] for _, r in rows.iterrows()}
 
 
-@pytest.mark.parametrize("plan", ["high", "high@3", "random"])
+@pytest.mark.parametrize("plan", ["high", "high@3"])
 def test_a_plans_direct_effect_is_its_contributions_subtracted(tables, tiny_model, plan):
     rows = tables.table("effects").query(f"plan == '{plan}'")
-    if plan == "random":
-        rows = rows.dropna(subset="seed").query("seed == 0")
     (heads,) = set(rows["heads"])
     assert by_place(rows, "direct") == pytest.approx(changes(tiny_model, ccs.HeadSet.parse(heads)), abs=1e-5)
 
@@ -100,8 +98,8 @@ def test_a_single_heads_too(tables, tiny_model):
 def test_the_total_effect_beside_it_is_that_of_the_other_tables(tables):
     found = tables.table("effects")
     plans = set(found["plan"])
-    assert {"high", "high@3", "random", "random@3"} <= plans
-    assert not [name for name in plans if name == "none" or name.startswith("single:")]
+    assert {"high", "high@3"} <= plans
+    assert not [name for name in plans if name == "none" or name.startswith(("single:", "random"))]
     accuracy = tables.table("pruning").query("metric == 'top1' and subset == ''").assign(factor="")
     skew = tables.table("bias").query("metric == 'MaxSkew mean'").assign(factor=lambda t: t["attribute"])
     total = pd.concat([accuracy, skew])
@@ -112,7 +110,7 @@ def test_the_total_effect_beside_it_is_that_of_the_other_tables(tables):
     ours = both[["total", "total_low", "total_high", "total_p_value", "n_heads"]]
     theirs = both[["difference", "difference_low", "difference_high", "p_value", "n_heads_y"]]
     assert np.allclose(ours.astype(float), theirs.astype(float), atol=1e-12, equal_nan=True)
-    every = set(total.loc[~total["plan"].str.startswith("single:"), "plan"]) - {"none"}
+    every = set(total.loc[~total["plan"].str.startswith(("single:", "random")), "plan"]) - {"none"}
     assert every == plans
 
 

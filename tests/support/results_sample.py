@@ -38,6 +38,7 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
             {**score, "label": "Colors", "ccs": 2, "level": "high", "majority": 2},
             {**score, "head": 2, "label": None, "ccs": None, "level": "unknown", "majority": None},
         ],
+        "stability": [{**head, "kind": "tree", "variant": "flat", "label": "Colors", "ccs": 1}],
         "pruning": [{**plan, "subset": "", "metric": "top1", **interval, **against}],
         "retrieval": [{**plan, "direction": "text-to-clip", "metric": "R@1", **interval, **against}],
         "bias": [

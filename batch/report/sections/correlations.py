@@ -14,6 +14,7 @@ from batch.report.wording import interval, p_text, signed
 from ccs.heads import Head
 from ccs.measures import selectivity, stats
 from ccs.measures.stats import Effect
+from ccs.plans import PlanName
 from ccs.results import Results, queries
 from ccs.texts.concepts import tree
 
@@ -42,6 +43,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
 """Factors of a drawn scene that a concept names; a concept not listed takes those of its nearest ancestor."""
 OWN = "the factor that its label names"
 BEST = "its strongest factor"
+ALONE = ", given layer and variance"
 
 
 @dataclass(frozen=True)
@@ -87,16 +89,23 @@ def factors_of(concept: str | None) -> tuple[str, ...]:
     return ()
 
 
-def with_ccs(name: str, results: Results, figures: Mapping[Head, float]) -> Correlated:
-    """Spearman's correlation of the heads' CCS with a figure of theirs."""
+def with_ccs(
+    name: str, results: Results, figures: Mapping[Head, float], *, alone: bool = False
+) -> Correlated:
+    """Spearman's correlation of the heads' CCS with a figure of theirs; `alone`: given layer and variance."""
     ccs = {head: score.ccs for head, score in queries.head_scores(results).items()}
     n = sum(head in figures for head, value in ccs.items() if value is not None)
-    none = Effect(*[float("nan")] * 4)
-    return Correlated(name, n, selectivity.agreement(ccs, figures) if n >= 4 else none)
+    if n < 4:
+        return Correlated(name, n, Effect(*[float("nan")] * 4))
+    variance = queries.variances(results) if alone else None
+    name += ALONE if alone else ""
+    return Correlated(name, n, selectivity.agreement(ccs, figures, variance))
 
 
 def with_selectivity(results: Results) -> list[Correlated]:
-    """CCS with the selectivity for what the label names, and with the largest of all factors."""
+    """CCS with the selectivity for what the label names, and with the largest of all factors; each also given
+    layer and variance.
+    """
     scores = queries.head_scores(results)
     frame = queries.selectivity(results)
     if not len(frame) or not scores:
@@ -108,12 +117,38 @@ def with_selectivity(results: Results) -> list[Correlated]:
     for head, is_own, share in zip(heads, own, frame["value"], strict=True):
         for name in (OWN, BEST) if is_own else (BEST,):
             largest[name][head] = max(share, largest[name].get(head, share))
-    return [with_ccs(f"CCS with selectivity for {name}", results, found) for name, found in largest.items()]
+    return [
+        with_ccs(f"CCS with selectivity for {name}", results, found, alone=alone)
+        for name, found in largest.items()
+        for alone in (False, True)
+    ]
+
+
+def with_carried(results: Results) -> list[Correlated]:
+    """CCS with what each head carries, on average over the sets: what is lost when it alone is off.
+
+    Of accuracy, of MaxSkew and of the gap in logits; each also given layer and variance.
+    """
+    measures = {
+        "accuracy": queries.top1(results),
+        "MaxSkew": queries.of_own_pools(queries.max_skew(results)),
+        "logit gap": queries.of_own_pools(queries.preferences(results)),
+    }
+    found = []
+    for name, rows in measures.items():
+        lost = -queries.single_plans(rows).groupby("plan")["difference"].mean()
+        carried = {head: float(lost[plan]) for plan in lost.index if (head := PlanName.parse(str(plan)).head)}
+        if carried:
+            title = f"CCS with the {name} that a head carries"
+            found += [with_ccs(title, results, carried, alone=alone) for alone in (False, True)]
+    return found
 
 
 def correlated(results: Results) -> list[Correlated]:
-    """The correlations of one model: CCS with selectivity, direct with total effects."""
-    found = with_selectivity(results)
+    """The correlations of one model: CCS with selectivity and with what heads carry, direct with total
+    effects.
+    """
+    found = with_selectivity(results) + with_carried(results)
     for _, row in queries.correlations(results).iterrows():
         where = ", ".join(part for part in (row["dataset"], row["metric"], row["factor"]) if part)
         found.append(Correlated(f"{row['between']}: {where}", int(row["n"]), queries.effect(row)))

@@ -76,7 +76,7 @@ def _with_key(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 
 
 def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    full = [frame for frame in frames if len(frame)]
+    full = [queries.few_sets(frame) for frame in frames if len(frame)]
     return pd.concat(full, ignore_index=True) if full else pd.DataFrame()
 
 

@@ -1,0 +1,98 @@
+"""How far CCS and labels by `tags` hang on the images, the pool of texts and the tree of concepts.
+
+Everything is chosen and scored anew: on halves and smaller parts of the images, on resampled pools, under
+trees cut off above a text's own tag, its parent or its grandparent, and with the tags dealt out at random
+among the texts (what is left is what CCS scores without any meaning). Images and texts are embedded once, so
+it costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ccs.heads import Head
+from ccs.texts import concepts
+from ccs.texts.concepts import ConceptTree
+from ccs.texts.labels import Paths, cover
+from ccs.texts.pools import Pool
+from ccs.texts.score import HeadScore
+from ccs.texts.textspan import Span
+
+Spans = Mapping[Head, Sequence[Span]]
+Choose = Callable[[Sequence[int], Sequence[int]], Spans]
+"""The spans of every head, from the images of these shards and these texts of the pool."""
+POOLS, TAGS = 20, 20
+KINDS = ("images, half", "images, fewer", "pool", "tree", "tags")
+_LEVELS = ("flat", "parent", "grandparent")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Scores of all heads where one thing is different. `kind`: from KINDS; `name`: which one of its kind."""
+
+    kind: str
+    name: str
+    scores: Mapping[Head, HeadScore]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A tree in which a text counts for its tag and at most `levels` concepts above it."""
+
+    tree: ConceptTree
+    levels: int
+
+    def path(self, concept: str) -> tuple[str, ...]:
+        """The concept and those above it that count, most specific first."""
+        return self.tree.path(concept)[: self.levels + 1]
+
+    def depth(self, concept: str) -> int:
+        """Steps below the root of the whole tree."""
+        return self.tree.depth(concept)
+
+
+def score_by_tags(spans: Spans, pool: Pool, tree: Paths) -> dict[Head, HeadScore]:
+    """Label every head by its texts' tags and count the texts that lie under the label."""
+    found = {}
+    for head, chosen in spans.items():
+        tags = [pool.concept_of(span.text) for span in chosen]
+        label = cover(tags, [span.share for span in chosen], tree)
+        under = sum(tag is not None and label in tree.path(tag) for tag in tags)
+        found[head] = HeadScore(None if label is None else under, label)
+    return found
+
+
+def variants(
+    choose: Choose, shards: int, pool: Pool, k: int, seed: int, tree: ConceptTree | None = None
+) -> Iterator[Variant]:
+    """All variants, from k texts per head. shards: in how many parts the images come, in random order.
+
+    Too few parts leave variants of the images out, a pool too small resampled ones.
+    """
+    known, every = tree or concepts.tree(), list(range(len(pool)))
+    rng = np.random.default_rng([seed, *b"stability"])
+    if shards > 1:
+        halves = {"first": slice(None, shards // 2), "second": slice(shards // 2, None)}
+        halves |= {"even": slice(None, None, 2), "odd": slice(1, None, 2)}
+        for name, half in halves.items():
+            spans = choose(range(shards)[half], every)
+            yield Variant(KINDS[0], name, score_by_tags(spans, pool, known))
+    for part in (8, 4):
+        if shards >= part:
+            spans = choose(range(shards // part), every)
+            yield Variant(KINDS[1], f"1/{part}", score_by_tags(spans, pool, known))
+    for draw in range(POOLS):
+        texts = sorted(set(rng.integers(0, len(pool), len(pool)).tolist()))
+        if len(texts) < k:
+            continue
+        spans = choose(range(shards), texts)
+        yield Variant(KINDS[2], str(draw), score_by_tags(spans, pool, known))
+    spans = choose(range(shards), every)
+    for levels, name in enumerate(_LEVELS):
+        yield Variant(KINDS[3], name, score_by_tags(spans, pool, Cut(known, levels)))
+    for draw in range(TAGS):
+        dealt = tuple(pool.concepts[i] for i in rng.permutation(len(pool)))
+        yield Variant(KINDS[4], str(draw), score_by_tags(spans, replace(pool, concepts=dealt), known))
