@@ -62,7 +62,7 @@ def throughput(photographs: Path, eval_images: int) -> list[dict[str, Any]]:
     """Images a second of moments and of evaluation, with one and two processes."""
     rows = []
     # Shards of 50 are dealt out evenly to two processes, so that neither waits for the other at the end.
-    more = [*ASKED, "--seeds", "2", "--eval-images", str(eval_images), "--shard", "50"]
+    more = [*ASKED, "--random-sets", "2", "--eval-images", str(eval_images), "--shard", "50"]
     for model, images in (("organism", 1000), (VIT, 500)):
         for processes in (1, 2):
             moments = ["--images", str(photographs), "--max-images", str(images)]
@@ -98,8 +98,8 @@ def cost(photographs: Path) -> list[dict[str, Any]]:
     vit = ["--model", VIT, "--images", str(photographs), *ASKED]
     cases = {
         "organism, drawn world": ["--model", "organism"],
-        "ViT-B-32, photographs": [*vit, "--eval-images", "60", "--seeds", "2"],
-        "ViT-B-32, more plans": [*vit, "--eval-images", "30", "--seeds", "20", "--max-images", "200"],
+        "ViT-B-32, photographs": [*vit, "--eval-images", "60", "--random-sets", "2"],
+        "ViT-B-32, more plans": [*vit, "--eval-images", "30", "--random-sets", "20", "--max-images", "200"],
     }
     rows = []
     for name, arguments in cases.items():
