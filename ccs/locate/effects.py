@@ -27,6 +27,5 @@ def direct(evidence: Evidence) -> Scores:
 
 def _skew(evidence: Evidence, embeddings: ArrayLike) -> float:
     task = evidence.task
-    return bias.mean_max_skew(
-        embeddings, task.prompts, task.groups, task.k, target=task.target, pools=task.pools
-    )
+    found = bias.means(embeddings, task.prompts, task.groups, task.k, target=task.target, pools=task.pools)
+    return found["MaxSkew"]
