@@ -131,6 +131,7 @@ def return_memory() -> None:
 def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
     """The app that all visitors share; a gallery that cannot be opened is left out and named on the page."""
     from gradio.utils import get_upload_folder
+    from huggingface_hub import constants
 
     from ccs.datasets.gallery import open_gallery
     from ccs.ui.app import App
@@ -143,7 +144,17 @@ def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
             specs[others[-1].name] = spec
         except InputError as error:
             found = replace(found, notices=(*found.notices, f"The gallery {spec} was left out: {error}"))
-    return App(found, Path(get_upload_folder()), Galleries(others, specs), given, first)
+    own = filter(None, map(str.strip, os.environ.get("CCS_PHOTOGRAPHS", "").split(",")))
+    kept = os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "apart"
+    return App(
+        found,
+        Path(get_upload_folder()),
+        Galleries(others, specs),
+        given,
+        first,
+        {Path(spec).name: str(Path(spec).expanduser().resolve()) for spec in own},
+        Path(kept),
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from ccs.results import schema
 ROOT = Path(__file__).resolve().parents[1]
 _CARD = Path(__file__).with_name("card.md")
 _SPACE = ("README.md", "LICENSE", "NOTICE", "app.py", "requirements.txt", "pyproject.toml")
-_SPACE_FOLDERS = ("ccs", "precomputed", "docs")
+_SPACE_FOLDERS = ("ccs", "batch", "precomputed", "docs")
 
 Manifest = Mapping[str, Any]
 

@@ -19,10 +19,10 @@ fi
 # A copy without anything that lies beside the tracked files, as the Space gets it.
 rm -rf "$folder/space"
 mkdir "$folder/space"
-git ls-files -z app.py ccs precomputed requirements.txt README.md NOTICE | xargs -0 tar cf - | tar xf - -C "$folder/space"
+git ls-files -z app.py batch ccs precomputed requirements.txt README.md NOTICE | xargs -0 tar cf - | tar xf - -C "$folder/space"
 
 cd "$folder/space"
-env -u PYTHONPATH -u CCS_RESULTS -u CCS_MODELS -u CCS_GALLERIES "$folder/venv/bin/python" - <<'PYTHON'
+env -u PYTHONPATH -u CCS_RESULTS -u CCS_MODEL -u CCS_MODELS -u CCS_GALLERIES "$folder/venv/bin/python" - <<'PYTHON'
 import subprocess, sys, time, urllib.request
 
 port = 7987

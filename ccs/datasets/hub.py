@@ -65,8 +65,11 @@ def _check_connection() -> None:
 
 
 @contextmanager
-def _explained(name: str, hub: str) -> Iterator[None]:
-    """Turn what `datasets` and huggingface_hub raise into an InputError that says what to do."""
+def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
+    """Turn what `datasets` and huggingface_hub raise into an InputError that says what to do.
+
+    copy: a local copy would do.
+    """
     import datasets
     import huggingface_hub.errors as hub_errors
 
@@ -111,9 +114,8 @@ def _explained(name: str, hub: str) -> Iterator[None]:
         hub_errors.OfflineModeIsEnabled,
         hub_errors.LocalEntryNotFoundError,
     ) as error:
-        raise InputError(
-            f"{name!r} {explain(error)}, or put a local copy in $CCS_DATA/{name} (docs/datasets.md says how)."
-        ) from error
+        local = f", or put a local copy in $CCS_DATA/{name} (docs/datasets.md says how)" if copy else ""
+        raise InputError(f"{name!r} {explain(error)}{local}.") from error
 
 
 def rows(record: DatasetRecord, max_rows: int | None = None) -> ImageTable:
@@ -147,7 +149,7 @@ def any_rows(
 
     if not Path(hub).is_dir():
         _check_connection()
-    with _explained(name, hub):
+    with explained(name, hub):
         if max_streamed is None:
             return ImageTable(_whole_split(hub, config, split, revision), name)
         stream = datasets.load_dataset(hub, config, split=split, revision=revision, streaming=True)
@@ -194,7 +196,7 @@ def text_file(record: DatasetRecord, name: str) -> str:
 
     assert record.hub is not None
     _check_connection()
-    with _explained(record.name, record.hub):
+    with explained(record.name, record.hub):
         path = hf_hub_download(record.hub, name, repo_type="dataset", revision=record.revision)
     return Path(path).read_text(encoding="utf-8")
 
@@ -206,7 +208,7 @@ def video_folder(record: DatasetRecord) -> Path:
 
     assert record.hub is not None
     _check_connection()
-    with _explained(record.name, record.hub):
+    with explained(record.name, record.hub):
         snapshot = Path(
             snapshot_download(
                 record.hub,

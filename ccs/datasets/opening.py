@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from ccs.datasets import folder, hub, readers
+from ccs.datasets import folder, hub, photographs, readers
 from ccs.datasets.registry import ALIASES, SOURCES, source
 from ccs.datasets.sets import ImageSet, RetrievalSet
 from ccs.errors import InputError
@@ -43,12 +43,15 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
 
     `spec`: a folder of images, a parquet file (or a folder of them), "world" (scenes drawn from `seed`), a
     registered name ("imagenet-val", or "imagenet" for short), or a Hub id, with its split if that is not the
-    first ("owner/name:validation"). InputError says which of these a bad one could be.
+    first ("owner/name:validation"), after "hf://datasets/" as `photographs` reads a stranger's. InputError
+    says which of these a bad one could be.
     """
     if spec in ("world", "world/images"):
         from ccs.world import sets as world
 
         return world.image_set(max_images or WORLD_IMAGES, seed)
+    if photographs.is_address(spec):
+        return photographs.stream(spec, max_images)
     if Path(spec).expanduser().exists():
         return folder.image_set(spec, max_images)
     if spec in SOURCES or spec in ALIASES:

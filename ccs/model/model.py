@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
+from ccs.model import reading
 from ccs.model.building import create
 from ccs.model.checkpoints.preprocessing import cropping
 from ccs.model.sources import Source, find, require_known_tower, usable_device
@@ -27,6 +28,9 @@ activations that `Model.trunk` keeps of them."""
 
 _OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 """Mean and deviation of the pixels of OpenAI's models."""
+
+_TOKENIZED = 8192
+"""Texts that are tokenized at a time."""
 
 _PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -147,10 +151,14 @@ class Model:
             raise InputError("embed_texts takes a list of texts, not a single one.")
         out = np.empty((len(texts), self.dim), np.float32)
         with torch.no_grad():
-            for start in range(0, len(texts), batch_size):
-                tokens = self._tokenizer(list(texts[start : start + batch_size])).to(self.tower.device)
-                rows = self.clip.encode_text(tokens, normalize=True)
-                out[start : start + batch_size] = rows.float().cpu().numpy()
+            for start in range(0, len(texts), _TOKENIZED):
+                tokens = self._tokenizer(list(texts[start : start + _TOKENIZED]))
+                lengths = reading.lengths(self.clip, tokens)
+                # Texts of a length together: a batch is as long as its longest.
+                for rows in torch.argsort(lengths, stable=True).split(batch_size):
+                    part = tokens[rows].to(self.tower.device)
+                    units = reading.embed(self.clip, part, int(lengths[rows].max()))
+                    out[start + rows.numpy()] = units.float().cpu().numpy()
         return out
 
     def embed_images(

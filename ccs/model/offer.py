@@ -30,7 +30,7 @@ class Offer:
     """A model that could be loaded.
 
     size: bytes of its weights. here: whether they are on this machine. repository: theirs on the Hub, "" for
-    a folder. heads: those of the last four layers, empty where only the loaded model tells.
+    a folder. heads: those that can be switched off.
     """
 
     name: str
@@ -98,9 +98,10 @@ def look(name: str, *, anonymous: bool = False) -> Offer:
     return Offer(source.name, _weights_of(source.name, repository), False, repository, heads)
 
 
-def last_layers(layers: int, heads: int) -> HeadSet:
-    """The heads that the study scores, of a tower of so many layers of so many heads."""
-    return HeadSet(Head(i, j) for i in range(max(0, layers - _PRUNABLE), layers) for j in range(heads))
+def last_layers(layers: int, heads: int, pool: int = 0) -> HeadSet:
+    """The heads to score of a tower of so many layers of so many heads, with a pool of so many."""
+    last = {**dict.fromkeys(range(max(0, layers - _PRUNABLE), layers), heads), layers: pool}
+    return HeadSet(Head(layer, head) for layer, count in last.items() for head in range(count))
 
 
 def free_memory() -> int | None:

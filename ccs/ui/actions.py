@@ -11,7 +11,7 @@ from ccs.heads import HeadSet
 from ccs.plans import PlanName
 from ccs.ui.app import App
 from ccs.ui.presets import LEVELS, presets, random_heads
-from ccs.ui.service.images import parse_example
+from ccs.ui.service.images import first_example, parse_example
 from ccs.ui.service.uploads import MAX_IMAGES, take
 from ccs.ui.session import Session
 from ccs.ui.state import line, parse_int
@@ -53,6 +53,9 @@ def set_model(app: App, session: Session, fields: Fields) -> None:
     head = state.head if state.head in known else app.best_head(name)
     set_off(session, HeadSet(state.off & known))
     change(session, model=name, head=head, text=0, concept="", level="", other_head=None, other_model="")
+    change(session, apart="")
+    if (shown := first_example(name)) != first_example(state.model):  # another world
+        change(session, example=shown)
 
 
 def _name_model(app: App, session: Session, fields: Fields) -> None:
@@ -76,8 +79,9 @@ def _preset(app: App, session: Session, fields: Fields) -> None:
     name, model = str(fields.get("value")), session.state.model
     if name == "custom":
         return
-    found = presets(app.records(model), app.heads(model))
-    if app.records(model).published and name in LEVELS:
+    records = app.shown(session.state)
+    found = presets(records, app.heads(model))
+    if records.published and name in LEVELS:
         name = str(PlanName(name).published())
     if name not in found:
         raise InputError(f"{model} has no heads for the preset {name!r}.")
@@ -87,7 +91,7 @@ def _preset(app: App, session: Session, fields: Fields) -> None:
 def _random(app: App, session: Session, fields: Fields) -> None:
     n, seed = parse_int(fields.get("n"), "number of heads"), parse_int(fields.get("seed"), "seed")
     model = session.state.model
-    set_off(session, random_heads(app.heads(model), n, seed, app.records(model).level("high")))
+    set_off(session, random_heads(app.heads(model), n, seed, app.shown(session.state).level("high")))
 
 
 def _undo(app: App, session: Session, fields: Fields) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.results import Collection
 from ccs.ui.records import HeadRecord, ModelRecords
+from ccs.ui.service.apart import PHOTOGRAPHS, Workshop
 from ccs.ui.service.cache import Cache, one
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.models import KEPT, ModelCache, live, shipped, shown_name
 from ccs.ui.service.uploads import data_url
+from ccs.ui.state import State
 
 MEMORY_BYTES = 2**28  # that is kept for all visitors together
 FACE_SIDE = 96
@@ -22,7 +25,8 @@ class App:
     """Results, models and galleries: shared by all visitors, never changed by one for another.
 
     given: folders and repositories that the machine's owner offers as models beside the tables'. first: the
-    name of the model that the page opens on, the first one that ships where it is "".
+    name of the model that the page opens on, the first one that ships where it is "". photographs: sets of
+    the owner's own that models can be taken apart on, by name. kept: the folder of tables made so.
     """
 
     def __init__(
@@ -32,12 +36,16 @@ class App:
         galleries: Galleries | None = None,
         given: Sequence[str] = (),
         first: str = "",
+        photographs: Mapping[str, str] = MappingProxyType({}),
+        kept: Path | None = None,
     ) -> None:
         self.collection = collection
         self._first = shown_name(first) if first else ""
         self.model_cache = ModelCache({shown_name(place): place for place in given}, self._place)
         self.galleries = galleries or Galleries()
         self.uploads = uploads
+        self.photographs = {**PHOTOGRAPHS, **photographs}
+        self.workshop = Workshop(kept or uploads / "apart")
         self.memory = Cache(MEMORY_BYTES)
         self.top_activating = Cache(KEPT, one)
         self.derived = Cache(24, one)  # from results and models, by who derived it
@@ -79,6 +87,12 @@ class App:
         if model not in self._records:
             self._records[model] = ModelRecords.read(model, self.collection.models.get(model))
         return self._records[model]
+
+    def shown(self, state: State) -> ModelRecords:
+        """The tables on the screen: those made here, where the link says so, else the model's own."""
+        if state.apart and (found := self.workshop.results(state.apart)) and found.model == state.model:
+            return self.derived.get(("apart", state.apart), lambda: ModelRecords.read(state.model, found))
+        return self.records(state.model)
 
     def heads(self, model: str) -> HeadSet:
         """The heads that can be switched off: the tables', or the model's own where there are no tables."""

@@ -78,7 +78,9 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
         session = gr.State(None, time_to_live=SESSION_SECONDS)
         opening = '<div class="opening">{}</div>'
         top = region("top", opening.format("<h1>CLIP heads</h1><p>Opening …</p>"))
-        state = region("status", render("status.html", turn=0, state="working", query="", doing=""))
+        state = region(
+            "status", render("status.html", turn=0, state="working", query="", doing="", cancel=False)
+        )
         with gr.Row(elem_id="columns"):
             left, main = (region(name, opening.format("")) for name in ("left", "main"))
         outputs = [session, top, left, main, state]

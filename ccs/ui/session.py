@@ -46,4 +46,5 @@ class Session:
     turn: int = 0
     naming: bool = False
     offer: Offer | None = None
+    apart: str = ""
     shown: dict[str, str] = field(default_factory=dict)

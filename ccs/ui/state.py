@@ -37,7 +37,8 @@ class State:
     shown. look: whose attention lies over the images, "" for the last layer's. row: the occupation whose
     images are shown. pool: "" where each occupation ranks its own images, if the gallery has such pools, and
     "one-pool" where each ranks all. fault: of the study's code, "" for none. published: "" shows the study's
-    points, "no" hides them. sets: "" shows the plans of the main K, "all" those of every K.
+    points, "no" hides them. sets: "" shows the plans of the main K, "all" those of every K. apart: the key of
+    tables that were made here (`service.apart`), shown instead of the model's own.
     """
 
     tab: str = "heads"
@@ -67,6 +68,7 @@ class State:
     fairness: str = ""
     published: str = ""
     sets: str = ""
+    apart: str = ""
 
     def query(self) -> str:
         """The URL's query, without the fields at their default; that no head is off is always said."""

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 import ccs
 from ccs import InputError
 from ccs.model import model as models
+from ccs.model import reading
 from ccs.model.model import Model
 
 Pictures = Callable[[int], list[Image.Image]]
@@ -150,3 +151,21 @@ def test_the_embedded_models() -> None:
 def test_an_unknown_precision(tiny_folder: Path) -> None:
     with pytest.raises(InputError, match="'fp8' is not one of fp32, bf16, fp16"):
         ccs.load(str(tiny_folder), precision="fp8")
+
+
+def test_texts_are_read_to_their_end_and_no_further(tiny_model: Model) -> None:
+    texts = [
+        "a dog",
+        "",
+        "a photo of a very small dog on a green lawn beside a house of stone",
+        "a cat in rain",
+    ] * 3
+    tokens = tiny_model._tokenizer(texts)
+    lengths = reading.lengths(tiny_model.clip, tokens)
+    assert lengths.tolist()[:4] == [4, 2, 16, 6]
+    with torch.no_grad():
+        whole = tiny_model.clip.encode_text(tokens, normalize=True).numpy()
+    for size in (1, 5, 256):
+        np.testing.assert_allclose(tiny_model.embed_texts(texts, size), whole, rtol=0, atol=1e-6)
+    tower = torch.nn.Module()  # of another kind: it may look ahead
+    assert reading.lengths(tower, tokens).tolist() == [16] * len(texts)

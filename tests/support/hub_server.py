@@ -58,6 +58,7 @@ class Fault:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
+    half: bool = False  # of an answer with data, and then the connection is closed
     seconds: float = 0.0
     times: int = 1
 
@@ -103,6 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: Hub
     body: bytes
+    half: bool
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
@@ -128,7 +130,12 @@ class _Handler(BaseHTTPRequestHandler):
         for name, text in about.items():
             self.send_header(name, text)
         self.end_headers()
-        if self.command != "HEAD":
+        if self.command != "HEAD" and self.half:
+            self.wfile.write(data[: len(data) // 2])
+            self.wfile.flush()
+            self.connection.close()
+            self.close_connection = True
+        elif self.command != "HEAD":
             self.wfile.write(data)
 
     def _any(self) -> None:
@@ -144,6 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             time.sleep(fault.seconds)
+        self.half = bool(fault and fault.half)
         self.body = self._read()
         try:
             if fault and fault.status:

@@ -10,13 +10,17 @@ import yaml
 
 import app as entry
 from ccs.datasets import hub as datasets_hub
+from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
+from ccs.model.offer import last_layers
+from ccs.model.sources import find, require_known_tower
 from ccs.ui.app import App
 from ccs.ui.page import page
 from ccs.ui.page.opening import open_link
 from ccs.ui.page.page import act, cancel, regions
 from ccs.ui.presets import presets
+from ccs.ui.service.images import shown_images
 from ccs.ui.service.models import live
 from ccs.ui.session import Session
 from tests.support.hub_server import Fault, Hub, Repository
@@ -66,11 +70,8 @@ def test_what_is_listed_is_what_open_clip_has() -> None:
     import open_clip
 
     for one in live():
-        architecture, tag = one.name.split("/")
-        vision = open_clip.get_model_config(architecture)["vision_cfg"]
-        assert open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"]
-        heads = vision["width"] // vision.get("head_width", 64)
-        assert (one.layers, one.heads) == (vision["layers"], heads)
+        assert open_clip.get_pretrained_cfg(*one.name.split("/"))["hf_hub"]
+        assert require_known_tower(find(one.name)) == last_layers(one.layers, one.heads, one.pool)
 
 
 def test_a_visitor_names_a_model_and_loads_it(own: Own, hub: Hub, tiny_folder: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_visitor_names_a_model_and_loads_it(own: Own, hub: Hub, tiny_folder: P
     assert 'name="name"' in done(found, session, "model", value="another")
     assert session.state.model == "organism"
     top = done(found, session, "name-model", name="hf-hub:user/tiny")
-    assert "16 heads in its last four layers, 3 MB to fetch" in top.replace("4 MB", "3 MB")
+    assert "16 heads to switch off, 3 MB to fetch" in top.replace("4 MB", "3 MB")
     check(top)
     done(found, session, "model", value="hf-hub:user/tiny")
     assert session.state.model == "hf-hub:user/tiny"
@@ -129,6 +130,33 @@ def test_a_hub_that_is_slow_keeps_nobody_from_the_other_models(
     assert "goes on being loaded" in shown["top"]
 
 
+def test_a_hub_that_is_cut_off_in_the_middle_goes_on_where_it_was(
+    own: Own, hub: Hub, tiny_folder: Path
+) -> None:
+    found = own()
+    put(hub, "user/tiny", tiny_folder)
+    name = found.model_cache.offer("hf-hub:user/tiny").name
+    hub.faults.append(Fault("GET .*resolve/main/open_clip_model", half=True))
+    assert len(found.model_cache.get(name).heads) == 16
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_weights_that_are_refused_are_told_and_the_rest_goes_on(
+    own: Own, hub: Hub, tiny_folder: Path, status: int
+) -> None:
+    found = own()
+    put(hub, "user/tiny", tiny_folder)
+    session = open_link(found, {"tab": "classify", "off": "none"})
+    done(found, session, "name-model", name="hf-hub:user/tiny")
+    hub.faults.append(Fault("resolve/main/open_clip_model", status=status, times=99))
+    done(found, session, "model", value="hf-hub:user/tiny")
+    with pytest.raises(InputError, match="weights of hf-hub:user/tiny could not be loaded"):
+        found.model_cache.get("hf-hub:user/tiny")
+    assert "not available" in regions(found, session)["main"]
+    done(found, session, "model", value="organism")
+    assert "probability" in session.shown["main"]
+
+
 def test_a_first_model_that_cannot_be_had_gives_way(own: Own, hub: Hub) -> None:
     found = own("ViT-B-32/openai")
     assert open_link(found, {}).state.model == "ViT-B-32/openai"
@@ -149,6 +177,21 @@ def test_the_opening_model_is_decided_by_the_hub(hub: Hub, monkeypatch: pytest.M
     name, why = entry.opening_model()
     assert (name, "did not answer within 2 seconds" in why) == ("organism", True)
     assert datasets_hub.endpoint() == "http://127.0.0.1:9"
+
+
+def test_a_model_of_photographs_opens_on_photographs(own: Own) -> None:
+    found = own("ViT-B-32/openai")
+    session = open_link(found, {"off": "none"})
+    assert session.state.example == "photographs:0"
+    assert [image.name for image in shown_images(session)] == ["cat", "cup of coffee", "astronaut", "rocket"]
+    pictures = shown_images(session)
+    session = open_link(found, {"off": "none", "model": "organism", "example": "occupations:0"})
+    assert "only seen drawings" not in done(found, session, "show")
+    session.uploads = pictures
+    top = done(found, session, "show")
+    assert "only seen drawings; for photographs choose" in top
+    assert 'data-value="ViT-B-32/openai"' in top
+    check(top)
 
 
 def test_a_space_has_the_first_models_weights_before_it_starts() -> None:

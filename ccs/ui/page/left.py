@@ -7,9 +7,10 @@ from markupsafe import Markup
 from ccs.heads import Head, HeadSet
 from ccs.ui.app import App
 from ccs.ui.html import render as render_template
+from ccs.ui.page import apart
 from ccs.ui.presets import preset_words, presets
 from ccs.ui.records import HeadRecord, ModelRecords
-from ccs.ui.service.images import PAGES, example_names, parse_example, shown_images
+from ccs.ui.service.images import example_names, example_pages, parse_example, shown_images
 from ccs.ui.session import Session
 from ccs.ui.state import State
 from ccs.ui.views.base import Figure
@@ -42,7 +43,7 @@ def table(records: ModelRecords, heads: HeadSet, off: HeadSet) -> Figure:
 def render(app: App, session: Session) -> Markup:
     """The column as HTML."""
     state = session.state
-    records, heads = app.records(state.model), app.heads(state.model)
+    records, heads = app.shown(state), app.heads(state.model)
     kept = HeadSet(h for h in heads if records.head(h).matches(state.concept, state.level, state.find))
     found = presets(records, heads)
     current = next((name for name, off in found.items() if off == state.off), "custom")
@@ -71,7 +72,8 @@ def render(app: App, session: Session) -> Markup:
         examples=[(f"{n}:0", n) for n in example_names()],
         example=name,
         page=page,
-        pages=PAGES,
+        pages=example_pages(name),
+        apart=apart.render(app, session),
     )
 
 

@@ -13,7 +13,7 @@ from ccs.ui.app import App
 from ccs.ui.records import ModelRecords
 from ccs.ui.service import top_activating
 from ccs.ui.service.cache import Memory
-from ccs.ui.service.images import example_names, first_right, parse_example
+from ccs.ui.service.images import example_names, first_example, first_right, parse_example
 from ccs.ui.session import Session
 from ccs.ui.state import State, from_query, one_of, template
 from ccs.ui.views import VIEWS
@@ -48,6 +48,8 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
     except InputError as error:
         notices.append(str(error))
         state = replace(state, example="", template="")
+    if not state.example:
+        state = replace(state, example=first_example(state.model))
     known = app.heads(state.model)
     if unknown := state.off - known:
         notices.append(f"The link’s heads {HeadSet(unknown)} are not in {state.model} and were left out.")
@@ -75,7 +77,7 @@ def warm(app: App) -> None:
 
 def _example(app: App, state: State) -> State:
     """The screen with what a link left open: heads off, images and an attribute that show what they do."""
-    records, known = app.records(state.model), app.heads(state.model)
+    records, known = app.shown(state), app.heads(state.model)
     off = HeadSet(records.level(EXAMPLE) & known) or HeadSet(filter(None, [state.head]))
     if not state.example and not state.classes and (name := telling(records)):
         state = replace(state, example=f"{name}:{_page(app, state.model, name)}")

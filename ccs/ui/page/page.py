@@ -8,24 +8,18 @@ from collections.abc import Iterator, Mapping
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.ui.actions import ACTIONS, ANOTHER, Action, Fields, change
+from ccs.ui.actions import ACTIONS, Action, Fields, change
 from ccs.ui.app import App
 from ccs.ui.html import render
-from ccs.ui.page import left
+from ccs.ui.page import apart, left, top
 from ccs.ui.page.opening import open_link
-from ccs.ui.service.models import live, shipped
+from ccs.ui.service.models import shipped
 from ccs.ui.session import Session
 from ccs.ui.state import one_of
 from ccs.ui.views import VIEWS
 from ccs.ui.views.base import Empty
 
 log = logging.getLogger(__name__)
-
-GROUPS = {
-    "computed": "computed: texts and CCS at hand",
-    "live": "live: fetched when chosen",
-    "named": "named here",
-}
 
 REGIONS = ("top", "left", "main")
 TURN, GLANCE = 5.0, 0.3  # seconds that an answer waits for a model: a new one, and one that was on its way
@@ -38,7 +32,7 @@ def _tab(app: App, session: Session, fields: Fields) -> None:
     session.click = view.click
 
 
-_ACTIONS: dict[str, Action] = {**ACTIONS, "tab": _tab}
+_ACTIONS: dict[str, Action] = {**ACTIONS, **apart.ACTIONS, "tab": _tab}
 for _view in VIEWS.values():
     _ACTIONS |= _view.actions
 
@@ -94,7 +88,7 @@ def cancel(app: App, session: Session | None) -> Update:
         return session, {**regions(app, session), "status": _status(session, "done")}
     session.notices = ["Canceled. What is shown may not match what is chosen; any click computes it."]
     session.turn += 1
-    session.shown["top"] = _top(app, session)
+    session.shown["top"] = top.render(app, session)
     return session, {"top": session.shown["top"], "status": _status(session, "done")}
 
 
@@ -106,6 +100,7 @@ def regions(app: App, session: Session, complete: bool = True) -> dict[str, str]
 def _answer(app: App, session: Session) -> Iterator[Update]:
     """The regions that changed; before long work an estimate, where there is one, and its progress."""
     session.turn += 1
+    apart.settle(app, session)
     try:
         if _pending(app, session):
             first = _changed(session, regions(app, session, complete=False))
@@ -119,8 +114,9 @@ def _answer(app: App, session: Session) -> Iterator[Update]:
         log.exception("the view %r failed", session.state.tab)
         new = _failed(app, session, "Something went wrong; the error has been logged.")
     on_way = _on_way(app, session)
-    share, doing = app.model_cache.progress(on_way[0]) if on_way else (0.0, "")
-    yield session, {**_changed(session, new), "status": _status(session, "done", share, doing)}
+    share, doing = app.model_cache.progress(on_way[0]) if on_way else apart.progress(app, session)
+    status = _status(session, "done", share, doing, cancel=bool(on_way))
+    yield session, {**_changed(session, new), "status": status}
 
 
 def _on_way(app: App, session: Session) -> list[str]:
@@ -174,74 +170,12 @@ def _page(app: App, session: Session, body: Markup) -> dict[str, str]:
     main = Markup('<div class="view view-{}"><h2 class="sr">{}</h2>{}</div>').format(
         view.name, view.title, body
     )
-    return {"top": _top(app, session), "left": left.render(app, session), "main": main}
+    return {"top": top.render(app, session), "left": left.render(app, session), "main": main}
 
 
-def _status(session: Session | None, state: str, share: float = 0.0, doing: str = "") -> str:
+def _status(
+    session: Session | None, state: str, share: float = 0.0, doing: str = "", cancel: bool = True
+) -> str:
     """The line that the page's script reads: the turn, whether it is over, and the link to this screen."""
     turn, query = (session.turn, session.state.query()) if session else (0, "")
-    return render("status.html", turn=turn, state=state, share=share, doing=doing, query=query)
-
-
-def _top(app: App, session: Session) -> str:
-    """The head of the page: which model, which view, what to know first, and how to take the screen along."""
-    state = session.state
-    try:
-        code = VIEWS[state.tab].snippet(app, session)
-    except InputError as error:
-        code = f"# {error}\n"
-    return render(
-        "top.html",
-        model=state.model,
-        groups=[(GROUPS[group], [(n, _listed(n)) for n in names]) for group, names in app.groups.items()],
-        another=ANOTHER,
-        naming=session.naming,
-        offer=session.offer,
-        cost=_cost(app, session),
-        views=VIEWS.values(),
-        view=VIEWS[state.tab],
-        code=code,
-        notices=session.notices,
-        standing=[*app.collection.notices, *_standing(app, state.model)],
-    )
-
-
-def _listed(name: str) -> str:
-    """A model as it stands in the list, with what its weights weigh where they are fetched."""
-    size = next((one.bytes for one in live() if one.name == name), 0)
-    return f"{name} · {size / 1e9:.1f} GB" if size else name
-
-
-def _cost(app: App, session: Session) -> str:
-    """What loading the model that the visitor named would take, in a sentence."""
-    offer = session.offer
-    if offer is None:
-        return ""
-    heads = f"{len(offer.heads)} heads in its last four layers, " if offer.heads else ""
-    seconds = max(1, round(app.model_cache.seconds(offer.size)))
-    fetched = "on this machine already" if offer.here else f"{offer.size / 1e6:,.0f} MB to fetch"
-    return (
-        f"{offer.name}: {heads}{fetched}, about {seconds} seconds until it answers, "
-        f"{offer.memory / 1e9:.1f} GB of memory while it is loaded."
-    )
-
-
-def _standing(app: App, name: str) -> list[str]:
-    """Notices that hold as long as this model is shown."""
-    results = app.collection.models.get(name)
-    if results is None:
-        printed = app.records(name).published
-        what = "texts. The grid shows what the study printed of them." if printed else "texts and no scores."
-        return [f"There are no tables for {name}, so its heads have no {what} They can be switched off."]
-    if name not in app.model_cache.loaded():
-        return []
-    try:
-        actual = app.model_cache.get(name).weights_hash
-    except InputError as error:
-        return [str(error)]
-    if actual == str(results.manifest["model"]["weights_hash"]):
-        return []
-    return [
-        f"The tables of {name} were computed from other weights than those loaded here; texts and scores may "
-        "not match it. Compute them again with: python -m batch.compute --force"
-    ]
+    return render("status.html", turn=turn, state=state, share=share, doing=doing, query=query, cancel=cancel)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -15,17 +16,22 @@ from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.ui.service import attention
-from ccs.ui.service.uploads import InputImage
+from ccs.ui.service.models import shipped
+from ccs.ui.service.uploads import InputImage, read
 from ccs.ui.session import Session
 from ccs.ui.state import parse_int
 
 SHOWN = 4
 PAGES = 25
+PHOTOGRAPHS = "photographs"
+_PICTURED = {"cat": "cat", "coffee": "cup of coffee", "astronaut": "astronaut", "rocket": "rocket"}
+_OTHERS = ("dog", "cup of tea", "pilot", "airplane")
+"""What the photographs that ship show (see NOTICE), and what else to ask about them."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """Four drawn images of a set, with what to ask about them."""
+    """Four images of a set, with what to ask about them."""
 
     images: tuple[InputImage, ...]
     classes: tuple[str, ...]
@@ -34,28 +40,46 @@ class Example:
 
 
 def example_names() -> tuple[str, ...]:
-    """The drawn sets that images can be taken from; occupations first, which the page opens with."""
+    """The sets that images can be taken from: drawn ones, occupations first, and the photographs."""
     from ccs.world import sets
 
     names = sets.classification_names()
-    return tuple(sorted(names, key=lambda name: (name != "occupations", names.index(name))))
+    drawn = sorted(names, key=lambda name: (name != "occupations", names.index(name)))
+    return (*drawn, PHOTOGRAPHS)
+
+
+def example_pages(name: str) -> int:
+    """How many pages of four images a set has."""
+    return 1 if name == PHOTOGRAPHS else PAGES
+
+
+def first_example(model: str) -> str:
+    """What a model is shown first: drawings where it has seen nothing else, else photographs."""
+    return "" if model in shipped() else f"{PHOTOGRAPHS}:0"
 
 
 def parse_example(example: str) -> tuple[str, int]:
     """`occupations:3` is the set occupations and its fourth page; InputError where there is none such."""
     name, _, page = (example or "occupations").partition(":")
     number = parse_int(page or "0", "example’s page")
-    if name not in example_names() or number >= PAGES:
+    if name not in example_names() or number >= example_pages(name):
         raise InputError(f"There is no example {example[:60]!r}; one looks like occupations:0.")
     return name, number
 
 
 @lru_cache(maxsize=32)
 def load_example(example: str) -> Example:
-    """The four images of `occupations:3`, drawn from seeds that training never sees."""
+    """The four images of `occupations:3`, drawn from seeds that training never sees, or the photographs."""
     from ccs.world import sets
 
     name, page = parse_example(example)
+    if name == PHOTOGRAPHS:
+        folder = Path(__file__).parent / PHOTOGRAPHS
+        photographs = tuple(
+            replace(read(folder / f"{one}.jpg"), name=shown) for one, shown in _PICTURED.items()
+        )
+        answers = tuple(_PICTURED.values())
+        return Example(photographs, (*answers, *_OTHERS), ("a photo of a {}",), answers)
     whole = sets.classification_set(name)
     # Steps through the classes so that four neighbors are four different things.
     indices = [(page * SHOWN + i) * 7 % len(whole.images) for i in range(SHOWN)]

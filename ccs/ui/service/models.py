@@ -34,12 +34,14 @@ SPEED = 25e6  # bytes of weights that are fetched and loaded in a second, before
 
 @dataclass(frozen=True)
 class Live:
-    """A model that is listed and needs nothing but its weights. bytes: of these, on the Hub."""
+    """A model that is listed and needs nothing but its weights. bytes: of these, on the Hub. pool: heads of
+    its attention pool."""
 
     name: str
     layers: int
     heads: int
     bytes: int
+    pool: int = 0
 
 
 @cache
@@ -105,7 +107,7 @@ class ModelCache:
                 return
             load = self._loads.get(name)
             if load is None:
-                place = self._place(name)
+                place = self.place(name)
                 if len(self._loads) >= WAITING:
                     raise InputError(f"{WAITING} models are on their way already; try again in a moment.")
                 thread = threading.Thread(target=self._load, args=(name, place), daemon=True)
@@ -167,9 +169,9 @@ class ModelCache:
         listed = next((one for one in live() if one.name == name), None)
         try:
             found = (
-                last_layers(listed.layers, listed.heads)
+                last_layers(listed.layers, listed.heads, listed.pool)
                 if listed
-                else require_known_tower(find(self._place(name)))
+                else require_known_tower(find(self.place(name)))
             )
         except InputError:
             return HeadSet()
@@ -217,7 +219,8 @@ class ModelCache:
             sizes = (model.clip.state_dict().values() for model in self._models.values())
             return min(int(sum(values.nbytes for values in each)) for each in sizes)
 
-    def _place(self, name: str) -> str:
+    def place(self, name: str) -> str:
+        """What `ccs.load` finds the model by; InputError for a name that selects nothing here."""
         if name in self.given or name in self._offered or is_public(name):
             return self.given.get(name, name)
         if (place := self._computed(name)) != name:

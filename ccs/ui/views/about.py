@@ -24,7 +24,7 @@ class About(View):
     purpose = "How the figures came about: texts, images, seeds, versions, licenses."
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        records = app.records(session.state.model)
+        records = app.shown(session.state)
         return render(
             "views/about.html",
             model=records.model,
@@ -35,7 +35,7 @@ class About(View):
         )
 
     def figures(self, app: App, session: Session) -> list[Figure]:
-        records = app.records(session.state.model)
+        records = app.shown(session.state)
         manifest = records.manifest
         if not manifest:
             raise InputError(f"There are no tables for {records.model}.")

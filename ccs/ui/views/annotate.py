@@ -24,7 +24,7 @@ SPREAD = 10  # answers before an interval says anything
 def begin(app: App, session: Session, seed: int) -> None:
     """Start a blind sample of the model's texts."""
     model = session.state.model
-    pairs = annotation.pairs_of(app.records(model).judgments())
+    pairs = annotation.pairs_of(app.shown(session.state).judgments())
     session.task = Annotation(model, seed, tuple(annotation.sample(pairs, TASK, seed)))
 
 

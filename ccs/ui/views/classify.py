@@ -157,7 +157,7 @@ class Classify(View):
             templates=templates,
             looks=[one for one in whose if state.head or one[0] != "head"],
             answer=answer,
-            has_high=bool(app.records(name).level("high")),
+            has_high=bool(app.shown(state).level("high")),
         )
 
     def figures(self, app: App, session: Session) -> list[Figure]:

@@ -17,7 +17,7 @@ from ccs.ui.actions import Action, Fields, change, parse_heads, set_model
 from ccs.ui.app import App
 from ccs.ui.html import percent, program, render
 from ccs.ui.presets import LEVELS
-from ccs.ui.records import HeadRecord, JudgeVerdict
+from ccs.ui.records import HeadRecord, JudgeVerdict, ModelRecords
 from ccs.ui.service import attention, top_activating
 from ccs.ui.service.images import looks, seen, shown_images
 from ccs.ui.service.uploads import data_url
@@ -114,7 +114,7 @@ class Heads(View):
         other = state.other_model or state.model
         if state.other_head is not None:
             cards.append(_card(app, session, other, state.other_head, complete))
-        records = app.records(other)
+        records = _records(app, state, other)
         heads = [(str(h), f"{h} · {r.label or 'no concept'} · {r.score}")
                  for h in app.heads(other) for r in (records.head(h),)]  # fmt: skip
         return render(
@@ -133,7 +133,7 @@ class Heads(View):
         state = session.state
         if state.head is None:
             raise InputError(f"{state.model} has no head to show.")
-        records = app.records(state.model)
+        records = app.shown(state)
         found = [_texts(records.head(state.head), -1), *effects.tables(records, state.head)]
         return [figure for figure in found if isinstance(figure, Figure)]
 
@@ -149,14 +149,18 @@ def _described(app: App, session: Session) -> list[Model]:
     """The models of the heads on the page that have texts for images to be ranked by."""
     state, names = session.state, []
     for name, head in ((state.model, state.head), (state.other_model or state.model, state.other_head)):
-        if head is not None and app.records(name).head(head).texts and name not in names:
+        if head is not None and _records(app, state, name).head(head).texts and name not in names:
             names.append(name)
     return [app.model_cache.get(name) for name in names]
 
 
+def _records(app: App, state: State, name: str) -> ModelRecords:
+    return app.shown(state) if name == state.model else app.records(name)
+
+
 def _card(app: App, session: Session, name: str, head: Head, complete: bool) -> Card:
     """Texts, attention, top activating images, effects, selectivity; None for a part that there is not."""
-    state, records = session.state, app.records(name)
+    state, records = session.state, _records(app, session.state, name)
     record, first = records.head(head), (name, head) == (state.model, state.head)
     effect, selectivity = effects.tables(records, head)
     live: tuple[Part, Part] = (waiting(name), None)
@@ -269,7 +273,7 @@ def _top_activating(app: App, model: Model, record: HeadRecord, complete: bool, 
 
 def _two_models(app: App, state: State) -> Figure | None:
     """Heads of two models by level and concept; None where only one model is shown."""
-    mine, other = app.records(state.model), app.records(state.other_model)
+    mine, other = app.shown(state), app.records(state.other_model)
     if not state.other_model or state.other_head is None or not (mine.heads and other.heads):
         return None
     rows: list[tuple[str, int, int]] = [("heads", len(mine.heads), len(other.heads))]

@@ -33,7 +33,7 @@ class Judges(View):
     actions = annotate.ACTIONS
 
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
-        if len(app.records(session.state.model).judgments()):
+        if len(app.shown(session.state).judgments()):
             annotate.offer(app, session)
         yield from ()
 
@@ -48,7 +48,7 @@ class Judges(View):
         return render("views/judges.html", task=task, figures=figures)
 
     def figures(self, app: App, session: Session) -> list[Figure]:
-        records = app.records(session.state.model)
+        records = app.shown(session.state)
         table = records.judgments()
         if not len(table):
             raise InputError(f"There are no judgments of {records.model}.")

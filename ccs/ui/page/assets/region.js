@@ -264,6 +264,7 @@ element.addEventListener("click", async (event) => {
   if (data.do) { const { do: name, ...rest } = data; act({ ...rest, do: name }); }
   else if (data.save === "csv") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.csv`, new Blob([figure.dataset.csv], { type: "text/csv" }));
   else if (data.save === "png") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.png`, await screenshot(figure));
+  else if (data.save === "zip") save(`${model().replaceAll("/", "-")}.zip`, new Blob([Uint8Array.from(atob(data.zip), (c) => c.charCodeAt(0))], { type: "application/zip" }));
   else if (data.copy === "link") copy(location.href, "The link is copied; it opens this very screen.");
   else if (data.copy === "code") copy(data.code, "The program is copied; it gives the same figures.");
   else if (data.sheet) {

@@ -1,0 +1,87 @@
+"""The head of the page: which model, which view, what to know first, and how to take the screen along."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from ccs.errors import InputError
+from ccs.ui.actions import ANOTHER
+from ccs.ui.app import App
+from ccs.ui.html import render as render_template
+from ccs.ui.service.models import live, shipped
+from ccs.ui.session import Session
+from ccs.ui.state import State
+from ccs.ui.views import VIEWS
+
+GROUPS = {
+    "computed": "computed: texts and CCS at hand",
+    "live": "live: fetched when chosen",
+    "named": "named here",
+}
+
+
+def render(app: App, session: Session) -> Markup:
+    """The head of the page: which model, which view, what to know first, and how to take the screen along."""
+    state = session.state
+    try:
+        code = VIEWS[state.tab].snippet(app, session)
+    except InputError as error:
+        code = f"# {error}\n"
+    return render_template(
+        "top.html",
+        model=state.model,
+        groups=[(GROUPS[group], [(n, _listed(n)) for n in names]) for group, names in app.groups.items()],
+        another=ANOTHER,
+        naming=session.naming,
+        offer=session.offer,
+        cost=_cost(app, session),
+        views=VIEWS.values(),
+        view=VIEWS[state.tab],
+        code=code,
+        notices=session.notices,
+        drawings=state.model in shipped() and bool(session.uploads),
+        photographic=live()[0].name,
+        standing=[*app.collection.notices, *_standing(app, state)],
+    )
+
+
+def _listed(name: str) -> str:
+    """A model as it stands in the list, with what its weights weigh where they are fetched."""
+    size = next((one.bytes for one in live() if one.name == name), 0)
+    return f"{name} · {size / 1e9:.1f} GB" if size else name
+
+
+def _cost(app: App, session: Session) -> str:
+    """What loading the model that the visitor named would take, in a sentence."""
+    offer = session.offer
+    if offer is None:
+        return ""
+    heads = f"{len(offer.heads)} heads to switch off, " if offer.heads else ""
+    seconds = max(1, round(app.model_cache.seconds(offer.size)))
+    fetched = "on this machine already" if offer.here else f"{offer.size / 1e6:,.0f} MB to fetch"
+    return (
+        f"{offer.name}: {heads}{fetched}, about {seconds} seconds until it answers, "
+        f"{offer.memory / 1e9:.1f} GB of memory while it is loaded."
+    )
+
+
+def _standing(app: App, state: State) -> list[str]:
+    """Notices that hold as long as this model is shown."""
+    name, records = state.model, app.shown(state)
+    results = records.results
+    if results is None:
+        printed = records.published
+        what = "texts. The grid shows what the study printed of them." if printed else "texts and no scores."
+        return [f"There are no tables for {name}, so its heads have no {what} They can be switched off."]
+    if name not in app.model_cache.loaded():
+        return []
+    try:
+        actual = app.model_cache.get(name).weights_hash
+    except InputError as error:
+        return [str(error)]
+    if actual == str(results.manifest["model"]["weights_hash"]):
+        return []
+    return [
+        f"The tables of {name} were computed from other weights than those loaded here; texts and scores may "
+        "not match it. Compute them again with: python -m batch.compute --force"
+    ]

@@ -1,0 +1,142 @@
+"""Photographs streamed from a data set of the Hub: which rows come, and what a hostile set cannot do."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ccs.datasets import open_images, photographs
+from ccs.datasets.photographs import Address
+from ccs.errors import InputError
+from tests.support.datasets_sample import number_of, png
+from tests.support.hub_server import Fault, Hub, Repository
+
+pytestmark = [
+    # fsspec leaves its event loop to the garbage collector.
+    pytest.mark.filterwarnings("ignore:.*:ResourceWarning"),
+]
+
+
+def parquet(cells: list[Any], column: str = "image", rows: int = 4) -> bytes:
+    """A file with images in row groups of `rows`, beside a column that is not theirs."""
+    kind = (
+        pa.binary()
+        if cells and isinstance(cells[0], bytes)
+        else pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    )
+    table = pa.table({"label": pa.array(range(len(cells))), column: pa.array(cells, kind)})
+    out = io.BytesIO()
+    pq.write_table(table, out, row_group_size=rows)
+    return out.getvalue()
+
+
+def cells(first: int, count: int) -> list[dict[str, Any]]:
+    return [{"bytes": png(first + i), "path": f"{i}.png"} for i in range(count)]
+
+
+@pytest.fixture
+def put(hub: Hub) -> Callable[..., Repository]:
+    def make(files: dict[str, bytes], name: str = "user/photos", **about: Any) -> Repository:
+        made = hub.repositories["datasets", name] = Repository(False, **about)
+        made.commit(files, "made")
+        return made
+
+    return make
+
+
+def test_rows_are_spread_over_files_and_row_groups(put: Callable[..., Repository], hub: Hub) -> None:
+    files = {f"data/train-{i:05d}-of-00002.parquet": parquet(cells(24 * i, 24)) for i in range(2)}
+    put({**files, "data/test-00000-of-00001.parquet": parquet(cells(40, 8)), "README.md": b"---\n---\n"})
+    found = open_images("hf://datasets/user/photos:train", 16)
+    assert [number_of(image) for image in found.images] == [
+        *range(0, 4),
+        *range(12, 16),
+        *range(24, 28),
+        *range(36, 40),
+    ]
+    assert found.source.startswith("hf://datasets/user/photos:train at ")
+    assert found.fingerprint == open_images("hf://datasets/user/photos", 16).fingerprint  # train comes first
+    assert [number_of(image) for image in open_images("hf://datasets/user/photos:test", 100).images] == [
+        *range(40, 48)
+    ]
+    assert not any("Authorization" in request for request in hub.requests)
+
+
+def test_the_hubs_own_conversion_is_read_where_there_is_no_parquet(put: Callable[..., Repository]) -> None:
+    made = put({"images/0.jpg": b"no parquet"})
+    made.tags["refs/convert/parquet"] = made.commit(
+        {"default/train/0000.parquet": parquet([png(i) for i in range(5)], "jpg")}, "converted"
+    )
+    made.commits.append(made.commits.pop(0))
+    assert len(open_images("hf://datasets/user/photos:train", 3).images) == 3
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"a.txt": b""}, "holds no parquet files"),
+        ({"train.parquet": b"PAR1 not really PAR1"}, "could not be read"),
+        ({"train.parquet": parquet([{"bytes": None, "path": "/etc/passwd"}] * 3)}, "holds no image as bytes"),
+        (
+            {"train.parquet": parquet([{"bytes": None, "path": "http://127.0.0.1:9/x"}] * 3)},
+            "holds no image as bytes",
+        ),
+        ({"train.parquet": parquet([b"no image"] * 3)}, "None of the 3 images"),
+        (
+            {"train.parquet": parquet([b"x"] * 3, "other")},
+            "no column of images; the columns are label, other",
+        ),
+        (
+            {"README.md": b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n"},
+            "holds no parquet files",
+        ),
+    ],
+)
+def test_a_hostile_set_gets_a_sentence(
+    put: Callable[..., Repository], files: dict[str, bytes], words: str
+) -> None:
+    put(files)
+    with pytest.raises(InputError, match=words) as caught:
+        open_images("hf://datasets/user/photos", 10)
+    assert "passwd" not in str(caught.value)
+
+
+def test_images_that_unpack_to_too_much_are_refused(
+    put: Callable[..., Repository], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put({"train.parquet": parquet([bytes(100_000)] * 4)})
+    monkeypatch.setattr(photographs, "MAX_GROUP_BYTES", 100_000)
+    with pytest.raises(InputError, match=r"unpacks to \d+,\d+ bytes"):
+        open_images("hf://datasets/user/photos", 4)
+    monkeypatch.setattr(photographs, "MAX_GROUP_BYTES", 10**6)
+    monkeypatch.setattr(photographs, "MAX_BYTES", 100_000)
+    with pytest.raises(InputError, match="images that are too large"):
+        open_images("hf://datasets/user/photos", 4)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault("api/datasets", status=404, times=99), "was not found on the Hub|refused by the Hub"),
+        (Fault("api/datasets", status=429, times=99), "status 429"),
+        (Fault("resolve", status=404, times=99), "no longer has|status 404"),
+    ],
+)
+def test_a_hub_that_fails_is_told(put: Callable[..., Repository], hub: Hub, fault: Fault, words: str) -> None:
+    put({"train.parquet": parquet(cells(0, 4))})
+    hub.faults.append(fault)
+    with pytest.raises(InputError, match=words):
+        open_images("hf://datasets/user/photos", 4)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "photos", "../../etc/passwd", "a/b/c", "https://host/a/b", "a/b:c:d", "a b/c"]
+)
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is no data set of the Hub"):
+        Address.parse(text)
