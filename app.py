@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccs.errors import InputError
+from ccs.files import escape_output
 
 if TYPE_CHECKING:
     from ccs.results import Collection
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     args = parser.parse_args(argv)
+    escape_output()
     try:
         chosen = args.model or [*filter(None, [os.environ.get("CCS_MODEL", "").strip()])]
         offered = [*filter(None, map(str.strip, os.environ.get("CCS_MODELS", "").split(",")))]

@@ -9,6 +9,7 @@ from dataclasses import field, fields
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ccs.errors import InputError
+from ccs.files import escape_output
 
 T = TypeVar("T")
 
@@ -58,14 +59,21 @@ def check_least(settings: Any) -> None:
 
 
 def run(work: Callable[[], int | None], interrupted: str = "Interrupted; nothing was written.") -> int:
-    """The exit code of a command: what `work` returns (0 for None), 2 after InputError, 130 if interrupted.
+    """The exit code of a command: what `work` returns (0 for None), 2 after InputError or what a disk or a
+    connection would not do, 130 if interrupted.
 
-    Both are told on standard error, `interrupted` being what to say of the second.
+    All are told on standard error, `interrupted` being what to say of the last.
     """
+    escape_output()
     try:
         return work() or 0
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a disk that is full, read-only or gone
+        if error.strerror is None:
+            raise
+        print(f"error: {error.filename or 'The disk'}: {error.strerror}.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"\n{interrupted}", file=sys.stderr)

@@ -191,7 +191,7 @@ class Trainer:
         path = self.folder / "log.csv"
         fresh = not path.exists()
         accuracy = subject_accuracy(self.model, self.device)
-        with path.open("a", newline="") as f:
+        with path.open("a", newline="", encoding="utf-8") as f:
             out = csv.writer(f)
             if fresh:
                 out.writerow(["pictures", "world", "loss", "subjects_top1", "pictures_per_second"])
@@ -214,8 +214,8 @@ class Trainer:
             save_file(half, temporary)
             temporary.chmod(0o644)
         config = {"model_cfg": MODEL_CFG, "preprocess_cfg": PREPROCESS_CFG}
-        (folder / "open_clip_config.json").write_text(json.dumps(config, indent=2) + "\n")
-        (folder / "training.json").write_text(json.dumps(notes, indent=2) + "\n")
+        (folder / "open_clip_config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+        (folder / "training.json").write_text(json.dumps(notes, indent=2) + "\n", "utf-8")
 
 
 @torch.no_grad()
@@ -285,13 +285,15 @@ def train(args: argparse.Namespace) -> None:
     )
     notes = {**asdict(settings), "pictures": trainer.seen, "torch": torch.__version__}
     logs = [
-        p.read_text().splitlines() for p in (shared_folder / "log.csv", own_folder / "log.csv") if p.exists()
+        p.read_text("utf-8").splitlines()
+        for p in (shared_folder / "log.csv", own_folder / "log.csv")
+        if p.exists()
     ]
     out = args.out or Path(__file__).parents[1] / "ccs" / "world" / "models" / name
     trainer.export(out, notes)
     if logs:
         (out / "training_log.csv").write_text(
-            "\n".join(logs[0] + [row for log in logs[1:] for row in log[1:]]) + "\n"
+            "\n".join(logs[0] + [row for log in logs[1:] for row in log[1:]]) + "\n", "utf-8"
         )
     print(f"Wrote {out}.")
 

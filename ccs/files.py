@@ -2,27 +2,65 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import io
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ccs.errors import InputError
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_SHUT = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ENAMETOOLONG}
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn a full disk, a quota or a folder that cannot be written to into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise InputError(
+                f"There is no space left to write to {folder}; make room and give the same command again, "
+                "what is finished is kept."
+            ) from error
+        if error.errno in _SHUT:
+            raise InputError(f"{error.filename or folder} cannot be written to: {error.strerror}.") from error
+        raise
+
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write; it replaces `path`, synced to disk, unless an exception is raised."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Yield a temporary path to write; it replaces `path`, synced to disk, unless an exception is raised.
+
+    Raises InputError where the disk is full or cannot be written to.
+    """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def escape_output() -> None:
+    """Print what a terminal cannot show, such as letters where it knows no UTF-8, as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def as_text(name: str) -> str:
+    """A file's name as text that can be stored: its bytes that are no UTF-8 as escapes."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def sha256(path: Path) -> str:

@@ -17,9 +17,9 @@ import torch
 
 from batch.compute import inputs
 from batch.compute.run import Run
-from batch.compute.stages import disk_errors
 from ccs import results
 from ccs.errors import InputError
+from ccs.files import disk_errors
 from ccs.model.sources import FOLDER, is_public
 from ccs.results import Results, queries, schema
 from ccs.texts import score

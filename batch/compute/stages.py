@@ -8,7 +8,6 @@ any instant. Files that are not ours, or not what their name says, are moved to 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -29,12 +28,11 @@ from safetensors.numpy import save as save_arrays
 
 from batch.compute.processes import Processes
 from ccs.errors import InputError
-from ccs.files import atomic_write, sha256
+from ccs.files import atomic_write, disk_errors, sha256
 from ccs.results import STAGES
 
 _SHARD = re.compile(r"(\d{5,})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\w+)")
 _RECORD = "stage.json"
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextmanager
@@ -57,22 +55,6 @@ def locked(folder: Path) -> Iterator[None]:
             file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
         file.truncate(0)
-
-
-@contextmanager
-def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn a full disk, a quota or a folder that cannot be written to into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise InputError(
-                f"There is no space left to write to {folder}; make room and give the same command again, "
-                "what is finished is kept."
-            ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
-            raise InputError(f"{error.filename or folder} cannot be written to: {error.strerror}.") from error
-        raise
 
 
 def digest(value: Any) -> str:

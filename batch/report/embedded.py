@@ -62,7 +62,7 @@ def embedded_blocks() -> list[Block]:
 
 
 def _training(name: str) -> dict[str, str]:
-    notes = json.loads(files("ccs.world").joinpath(f"models/{name}/training.json").read_text())
+    notes = json.loads(files("ccs.world").joinpath(f"models/{name}/training.json").read_text("utf-8"))
     return {
         "model": name,
         "world of the second phase": notes["world"],

@@ -13,7 +13,7 @@ from ccs.datasets.images import Scan, scan, spread
 from ccs.datasets.sets import ClassificationSet, ImageSet
 from ccs.datasets.table import ImageTable, open_parquet
 from ccs.errors import InputError
-from ccs.files import read_text
+from ccs.files import as_text, read_text
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 
@@ -47,7 +47,7 @@ def image_set(path: str | Path, max_images: int | None = None) -> ImageSet:
     if not paths:
         raise InputError(f"There are no images in {str(path)!r} (looked for {', '.join(sorted(SUFFIXES))}).")
     found = scan_files([paths[index] for index in spread(len(paths), max_images)], folder, str(path))
-    return ImageSet(name=folder.resolve().name, **found.fields())
+    return ImageSet(name=as_text(folder.resolve().name), **found.fields())
 
 
 def scan_files(paths: Sequence[Path], folder: Path, source: str) -> Scan:
@@ -55,8 +55,8 @@ def scan_files(paths: Sequence[Path], folder: Path, source: str) -> Scan:
     return scan(
         lambda entry: paths[entry].read_bytes(),
         range(len(paths)),
-        lambda entry: paths[entry].relative_to(folder).as_posix(),
-        source,
+        lambda entry: as_text(paths[entry].relative_to(folder).as_posix()),
+        as_text(source),
     )
 
 
@@ -95,7 +95,7 @@ def classification_set(
             break
 
     def label(path: Path) -> str:
-        return path.name.split("_")[0] if first_word else path.relative_to(folder).parts[0]
+        return as_text(path.name.split("_")[0] if first_word else path.relative_to(folder).parts[0])
 
     paths = [path for path in files(folder) if first_word or path.parent != folder]
     if not paths:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ccs.datasets.sets import Lazy
 from ccs.errors import InputError
@@ -46,6 +46,8 @@ def problem(data: bytes) -> str:
         with Image.open(io.BytesIO(data)) as image:
             image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
             image.load()
+    except UnidentifiedImageError:
+        return "not an image of a known kind"
     except UNREADABLE as error:
         return " ".join(str(error).split()) or type(error).__name__
     return ""

@@ -17,7 +17,7 @@ from typing import Any
 
 from ccs.errors import InputError
 from ccs.judges.provider import Usage
-from ccs.judges.question import parse_object
+from ccs.judges.question import OffSchemaError, parse_object
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -31,6 +31,7 @@ class Cache(contextlib.AbstractContextManager["Cache"]):
     """The file, open. One object per run and process."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         with contextlib.ExitStack() as opened:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,25 +41,44 @@ class Cache(contextlib.AbstractContextManager["Cache"]):
                     raise InputError(f"The judges' cache {str(path)!r} was written by another version.")
                 for statement in ("PRAGMA journal_mode=WAL", _TABLE, f"PRAGMA user_version = {_VERSION}"):
                     self._db.execute(statement)
-                self._locks = opened.enter_context(path.with_name(f"{path.name}.lock").open("w"))
+                self._locks = opened.enter_context(path.with_name(f"{path.name}.lock").open("wb"))
             except (OSError, sqlite3.Error) as error:
-                raise InputError(f"The judges' cache {str(path)!r} cannot be used: {error}.") from None
+                raise self._unusable(error) from None
             self._opened = opened.pop_all()
 
     def __exit__(self, *error: object) -> None:
         self._opened.close()
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return the answer stored under a key; one of an older version may still stand in its fence."""
-        row = self._db.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
-        return None if row is None else parse_object(row[0])
+        """Return the answer stored under a key, None where it is not there or not whole.
+
+        One of an older version may still stand in its fence.
+        """
+        row = self._execute("SELECT answer FROM answers WHERE key = ?", (key,))
+        try:
+            return None if row is None else parse_object(str(row[0]))
+        except OffSchemaError:
+            return None
 
     def put(self, key: str, judge: str, answer: Mapping[str, Any], usage: Usage) -> None:
         """Store an answer, replacing an older one."""
         text = json.dumps(answer, ensure_ascii=False)
-        self._db.execute(
+        self._execute(
             "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?)",
             (key, judge, text, usage.input_tokens, usage.output_tokens, time.time()),
+        )
+
+    def _execute(self, statement: str, values: tuple[Any, ...]) -> Any:
+        """The first row of what is found."""
+        try:
+            return self._db.execute(statement, values).fetchone()
+        except sqlite3.Error as error:
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: Exception) -> InputError:
+        return InputError(
+            f"The judges' cache {str(self._path)!r} cannot be used ({error}); where it is damaged, move it "
+            "away: what it held is asked again."
         )
 
     def claim(self, key: str) -> bool:

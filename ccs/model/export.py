@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ccs.errors import InputError
+from ccs.files import disk_errors
 from ccs.heads import HeadSet
 from ccs.model.model import Model
 
@@ -34,25 +35,26 @@ def export(model: Model, off: HeadSet, folder: str | Path, measured: Sequence[st
     the model, a folder that holds something, or a model whose tokenizer is not open_clip's own.
     """
     model.tower.require(off)
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is already there; name a new folder to export to.")
     if not model.has_open_clips_tokenizer:
         raise InputError(
             f"{model.name} has a tokenizer of its own, which a folder for open_clip cannot hold."
         )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        written = Path(scratch) / "model"
-        written.mkdir()
-        _write_weights(zeroed(model, off), written / _WEIGHTS)
-        config = {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
-        (written / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
-        difference = _difference(model, off, written)
-        if not difference <= TOLERANCE:
-            raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
-        (written / _CARD).write_text(card(model, off, difference, measured), "utf-8")
-        written.replace(folder)
+    folder = Path(folder)
+    with disk_errors(folder.parent):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder} is already there; name a new folder to export to.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            written = Path(scratch) / "model"
+            written.mkdir()
+            _write_weights(zeroed(model, off), written / _WEIGHTS)
+            config = {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
+            (written / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
+            difference = _difference(model, off, written)
+            if not difference <= TOLERANCE:
+                raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
+            (written / _CARD).write_text(card(model, off, difference, measured), "utf-8")
+            written.replace(folder)
     return difference
 
 
@@ -117,12 +119,16 @@ def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
 
 
 def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     halves = {name: values.half() for name, values in weights.items()}
     if all(torch.equal(halves[name].to(values.dtype), values) for name, values in weights.items()):
         weights = halves
-    save_file({name: values.contiguous() for name, values in weights.items()}, path)
+    try:
+        save_file({name: values.contiguous() for name, values in weights.items()}, path)
+    except SafetensorError as error:
+        raise InputError(f"The weights cannot be written: {error}.") from None
 
 
 def _difference(model: Model, off: HeadSet, folder: Path) -> float:

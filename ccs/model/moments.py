@@ -124,7 +124,7 @@ class Moments:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file atomically."""
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
         about = {
             "format": _FORMAT,
@@ -134,7 +134,8 @@ class Moments:
         }
         arrays = self.sums() | {f"basis.{row}": one for row, one in self._rows("basis")}
         with atomic_write(Path(path)) as temporary:
-            save_file(arrays, temporary, about)
+            # One plain write: a full disk is then an OSError and not a fault in mapped memory.
+            temporary.write_bytes(save(arrays, about))
 
     @classmethod
     def load(cls, path: str | Path) -> Moments:
@@ -147,16 +148,18 @@ class Moments:
                 if about.get("format") != _FORMAT:
                     raise InputError(f"{path} does not hold moments of heads ({_FORMAT}).")
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            heads = HeadSet.parse(about["heads"])
+            basis = [arrays[f"basis.{row}"] for row in range(len(heads))]
+            total = [np.zeros(len(rows)) for rows in basis]
+            products = [np.zeros((len(rows), len(rows))) for rows in basis]
+            empty = cls(about["model"], heads, int(about["head_dim"]), 0, total, products, basis)
+            return empty.plus_sums(arrays)
         except FileNotFoundError:
             raise InputError(f"There is no file {path} to read moments from.") from None
-        except (SafetensorError, OSError) as error:
+        except InputError:
+            raise
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise InputError(f"{path} cannot be read as moments of heads: {error}") from None
-        heads = HeadSet.parse(about["heads"])
-        basis = [arrays[f"basis.{row}"] for row in range(len(heads))]
-        total = [np.zeros(len(rows)) for rows in basis]
-        products = [np.zeros((len(rows), len(rows))) for rows in basis]
-        empty = cls(about["model"], heads, int(about["head_dim"]), 0, total, products, basis)
-        return empty.plus_sums(arrays)
 
 
 def collect_moments(model: Model, batches: Iterable[Images], heads: HeadSet | None = None) -> Moments:

@@ -108,16 +108,16 @@ def free_memory() -> int | None:
     """Bytes of memory that this process may still take, here or in its container; None where unknown."""
     found = []
     try:
-        lines = _PROC.read_text().splitlines()
+        lines = _PROC.read_text("ascii").splitlines()
         found.append(1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")))
     except (OSError, StopIteration, ValueError):
         pass
     for limit, used, kept in _CGROUPS:
         try:
-            most = int((_CGROUP / limit).read_text())
-            statistics = (_CGROUP / limit).with_name("memory.stat").read_text().splitlines()
+            most = int((_CGROUP / limit).read_text("ascii"))
+            statistics = (_CGROUP / limit).with_name("memory.stat").read_text("ascii").splitlines()
             cached = next((int(line.split()[1]) for line in statistics if line.split()[0] == kept), 0)
-            found.append(most - int((_CGROUP / used).read_text()) + cached)
+            found.append(most - int((_CGROUP / used).read_text("ascii")) + cached)
         except (OSError, ValueError, IndexError):
             continue  # no such group, or "max"
     return min(found, default=None)

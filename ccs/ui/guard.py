@@ -177,13 +177,13 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        length = headers.get("content-length", "")
+        length = headers.get("content-length", "")  # without one, an upload's size cannot be counted
         size = int(length) if re.fullmatch("[0-9]{1,15}", length) else 0
         here = address((scope.get("client") or ("",))[0], headers.get)
         refused = (403, "This is not served here.") if _SHUT.search(scope["path"]) else None
         if scope["method"] == "POST":
             if scope["path"].rstrip("/").endswith("/upload"):
-                refused = self._refused_upload(here, size)
+                refused = self._refused_upload(here, size) if size else (411, "How much is not said.")
             elif self._too_many(here):
                 refused = 429, "Too many actions at once; try again in a moment."
             elif size > MAX_BODY or (not length and headers.get("transfer-encoding")):

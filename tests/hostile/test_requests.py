@@ -190,6 +190,16 @@ def test_the_last_place_is_kept_for_others_and_a_page_has_one_turn_at_a_time() -
     assert queue.get_events() is None
 
 
+def test_an_upload_says_how_much_it_is(address: tuple[str, int]) -> None:
+    connection = http.client.HTTPConnection(*address, timeout=60)
+    body = iter([b"--x\r\n" * 10])  # in chunks, so without a length
+    connection.request(
+        "POST", "/gradio_api/upload", body, {"Content-Type": "multipart/form-data; boundary=x"}
+    )
+    assert connection.getresponse().status == 411
+    connection.close()
+
+
 def test_uploads_and_actions_are_limited_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
     door = Guard(None)
     for _ in range(guard.UPLOADS):

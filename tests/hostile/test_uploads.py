@@ -130,6 +130,19 @@ def test_a_damaged_file_is_an_image_or_a_sentence(
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.weekly)])
+def test_many_uploads_leave_no_memory_and_no_file_behind(tmp_path: Path, count: int) -> None:
+    kinds = [WHOLE["png"], WHOLE["jpeg"], png(9_000, 9_000), b"hello" * 100, WHOLE["gif"][:-90]]
+    before = 0
+    for number in range(count):
+        with contextlib.suppress(InputError):
+            take(str(put(tmp_path, kinds[number % len(kinds)])), tmp_path)
+        if number == 100:  # by now all decoders are loaded
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024  # kB
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "path", ["", "/etc/passwd", "../../etc/passwd", "a\0b", "x" * 10_000, "upload", "http://127.0.0.1/x.png"]
 )

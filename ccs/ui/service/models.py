@@ -47,7 +47,9 @@ class Live:
 @cache
 def live() -> tuple[Live, ...]:
     """The models listed in live.json, the study's first."""
-    return tuple(Live(**one) for one in json.loads(files(__package__).joinpath("live.json").read_text()))
+    return tuple(
+        Live(**one) for one in json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
+    )
 
 
 @dataclass

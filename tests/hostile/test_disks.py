@@ -1,0 +1,210 @@
+"""Disks that are full, read-only or flip bits: what is there is whole, what is read is that or a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import ccs
+from batch.compute.processes import Processes
+from batch.compute.stages import Store
+from ccs import HeadSet, InputError, results
+from ccs.datasets.folder import classification_set, image_set
+from ccs.files import atomic_write
+from ccs.judges.cache import Cache
+from ccs.judges.provider import Usage
+from ccs.model.export import export
+from ccs.model.model import Model
+from ccs.model.moments import Moments
+from tests.support.compute_sample import child
+from tests.support.results_sample import sample_rows, write_model
+
+KEY = "0123456789abcdef" * 4
+ANSWER = {"verdicts": [True, False, True], "why": "as asked"}
+
+
+def write_cache(folder: Path, answers: int = 1) -> Path:
+    with Cache(folder / "judges.sqlite") as cache:
+        for number in range(answers):
+            cache.put(KEY if not number else f"{number:064x}", "tags", ANSWER, Usage(1, 1))
+    return folder / "judges.sqlite"
+
+
+def write_stage(folder: Path) -> Path:
+    stage = Store(folder, Processes(), lambda words: None).stage("moments", {"a": 1}, suffix="safetensors")
+    stage.write_arrays(0, {"x": np.arange(1000.0)})
+    stage.finish()
+    return stage.paths[0]
+
+
+# -- what cannot be written ----------------------------------------------------------------------------------
+
+WRITERS: dict[str, Callable[[Path, Model], object]] = {
+    "a table": lambda folder, _: results.write_table(folder, "spans", sample_rows("organism")["spans"]),
+    "a manifest": lambda folder, _: write_model(folder, "organism", only=("labels",)),
+    "where a model is": lambda folder, _: results.write_place(folder / "m", "/somewhere"),
+    "moments": lambda folder, model: Moments.empty(model).save(folder / "moments.safetensors"),
+    "a model": lambda folder, model: export(model, HeadSet(), folder / "model"),
+    "judges' answers": lambda folder, _: write_cache(folder, 300),
+    "a stage": lambda folder, _: write_stage(folder),
+}
+
+
+def full() -> None:
+    """No file may grow beyond a few kilobytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+
+def nobody() -> None:
+    """Someone who may write nothing here; who is nobody already stays it."""
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("disk", [full, nobody])
+def test_what_cannot_be_written_is_said_and_leaves_nothing(
+    disk: Callable[[], None], kind: str, tiny_model: Model, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    folder.chmod(0o555)
+
+    def attempt() -> int:
+        disk()
+        try:
+            WRITERS[kind](folder, tiny_model)
+        except InputError as error:
+            return 7 if len(str(error)) < 500 else 8
+        return 0
+
+    process = child(attempt)
+    process.join()
+    assert process.exitcode == 7
+    assert not [path for path in folder.rglob("*") if path.suffix == ".tmp" or path.name.startswith("tmp")]
+    assert not list(folder.rglob("*.parquet"))
+
+
+def test_a_disk_that_fills_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("old")
+
+    def write() -> None:
+        with atomic_write(tmp_path / "x") as temporary:
+            temporary.write_text("new")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(InputError, match="no space left"):
+        write()
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+# -- what was flipped ----------------------------------------------------------------------------------------
+
+
+def read_results(folder: Path) -> Any:
+    found = results.load(folder)
+    assert len(found.models) + len(found.notices) == 1
+    if not found.models:
+        raise InputError(found.notices[0])
+    (one,) = found.models.values()
+    return {name: table.to_json() for name, table in one.tables.items()}
+
+
+def read_cache(folder: Path) -> Any:
+    with Cache(folder / "judges.sqlite") as cache:
+        return cache.get(KEY)
+
+
+def read_stage(folder: Path) -> Any:
+    stage = Store(folder, Processes(), lambda words: None).stage("moments", {"a": 1}, suffix="safetensors")
+    return stage.read_arrays(0)["x"].tolist() if stage.done else None
+
+
+def only(folder: Path, pattern: str) -> Path:
+    (found,) = folder.rglob(pattern)
+    return found
+
+
+def model_folder(folder: Path, model: Model) -> None:
+    shutil.copytree(Path(model.open_clip_name.removeprefix("local-dir:")), folder, dirs_exist_ok=True)
+
+
+# kind: (how it is written, the file that is flipped, how it is read, whether a flip can go unseen)
+Kind = tuple[Callable[[Path, Model], object], str, Callable[[Path], Any], bool]
+KINDS: dict[str, Kind] = {
+    "parquet": (lambda f, _: write_model(f, "m", only=("spans",)), "spans.parquet", read_results, False),
+    "manifest": (lambda f, _: write_model(f, "m", only=("spans",)), "manifest.json", read_results, True),
+    "weights": (model_folder, "*.safetensors", lambda f: ccs.load(str(f)).weights_hash, True),
+    "configuration": (model_folder, "*config.json", lambda f: ccs.load(str(f)).weights_hash, True),
+    "moments": (
+        lambda f, model: Moments.empty(model).save(f / "m.safetensors"),
+        "m.safetensors",
+        lambda f: Moments.load(f / "m.safetensors").count,
+        True,
+    ),
+    "a shard of a stage": (lambda f, _: write_stage(f), "00000.*.safetensors", read_stage, False),
+    "a stage's record": (lambda f, _: write_stage(f), "stage.json", read_stage, False),
+    "judges' answers": (lambda f, _: write_cache(f, 20), "judges.sqlite", read_cache, True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_flipped_bits_end_in_what_was_written_or_in_a_sentence(
+    kind: str, tiny_model: Model, tmp_path: Path
+) -> None:
+    """Half of the flips lie in the first kilobyte, where headers are, half anywhere."""
+    write, pattern, read, unseen = KINDS[kind]
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    write(whole, tiny_model)
+    expected, rng = read(whole), np.random.default_rng(5)
+    size = only(whole, pattern).stat().st_size
+    for trial in range(8 if "weights" in kind else 24):
+        spoilt = shutil.copytree(whole, tmp_path / f"{trial}")
+        file = only(spoilt, pattern)
+        data = bytearray(file.read_bytes())
+        data[int(rng.integers(min(size, 1024) if trial % 2 else size))] ^= 1 << int(rng.integers(8))
+        file.write_bytes(data)
+        with contextlib.suppress(InputError):
+            assert (found := read(spoilt)) is None or unseen or found == expected
+        shutil.rmtree(spoilt)
+
+
+def test_a_flipped_answer_of_a_judge_is_asked_again(tmp_path: Path) -> None:
+    file = write_cache(tmp_path)
+    text = json.dumps(ANSWER).encode()
+    data = file.read_bytes()
+    assert data.count(text) == 1
+    file.write_bytes(data.replace(text, b"[" + text[1:]))
+    assert read_cache(tmp_path) is None
+
+
+def test_names_that_are_no_text_can_be_stored(tmp_path: Path) -> None:
+    picture = tmp_path / "x.png"
+    Image.new("RGB", (20, 20)).save(picture)
+    inner = os.fsencode(tmp_path) + b"/set/\xff\xfe"
+    os.makedirs(inner)
+    shutil.copy(os.fsencode(picture), inner + b"/\xfe.png")
+    Path(os.fsdecode(inner + b"/\xfd.png")).write_text("no image")
+    for found in (
+        image_set(tmp_path / "set"),
+        classification_set(tmp_path / "set", name="set", templates=["a {}"]),
+    ):
+        assert len(found.images) == 1
+        assert found.skipped == (r"\udcff\udcfe/\udcfd.png: not an image of a known kind",)
+        found.source.encode()
+    assert found.classes == (r"\udcff\udcfe",)
