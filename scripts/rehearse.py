@@ -82,7 +82,7 @@ def _rehearse(stack: ExitStack, folder: Path, small: bool) -> int:
     asked = [word for model in models for word in ("--model", model)] if small else ["--model", "paper"]
     compute = [*asked, "--suite", "paper", "--images", "imagenet-val", "--as-published", "--out", str(out)]
     compute += ["--texts", str(study.pool(folder / "pool.csv", 40 if small else 600))]
-    compute += ["--labeler", "openai", "--judges", "default", "--budget", "20", "--seeds", "2"]
+    compute += ["--labeler", "openai", "--judges", "default", "--budget", "20", "--random-sets", "2"]
     compute += ["--workers", "0"] if small else []
     if not small:
         with steps("plan cost"):
