@@ -59,6 +59,11 @@ def variances(results: Results) -> dict[Head, float]:
     return dict(zip(heads, rows["variance"].astype(float).tolist(), strict=True))
 
 
+def stability(results: Results) -> pd.DataFrame:
+    """The scores of every head where one thing is different."""
+    return results.table("stability")
+
+
 def of_level(scores: pd.DataFrame, level: str) -> pd.DataFrame:
     """The scores of one level: `high`, `moderate`, `low`, `unknown`, or "" between the levels."""
     return _where(scores, level=level)

@@ -83,7 +83,7 @@ def test_world_covers_every_factor_value() -> None:
     _under(*vocabulary.COUNT_WORDS, concept="Counts")
     _under(*vocabulary.LETTERS, concept="Letters")
     _under(*vocabulary.DIGITS, *vocabulary.DIGIT_WORDS, concept="Numbers")
-    _under(*vocabulary.COUNTRIES, concept="Countries")
+    _under(*vocabulary.COUNTRIES, concept="Flags")
     _under(*(word for words in vocabulary.OCCUPATIONS.values() for word in words), concept="Professions")
     _under("woman", "girl", "old woman", concept="People")
     _under(*vocabulary.PEOPLE_WORDS.values(), concept="People")

@@ -1,15 +1,17 @@
-"""Does CCS measure what it says? Its correlation with what a drawn world knows of every head."""
+"""Does CCS measure what it says? Its correlation with what a drawn world knows of every head, and how far it
+hangs on the images, the pool and the tree of concepts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from batch.report.figures import plane
-from batch.report.page import Chart, slug
+from batch.report.page import Block, Chart, fill, slug
 from batch.report.wording import interval, p_text, signed
 from ccs.heads import Head
 from ccs.measures import selectivity, stats
@@ -23,7 +25,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "Patterns": ("pattern",),
     "Textures": ("pattern",),
     "Places": ("place",),
-    "Countries": ("subject",),
+    "Symbols": ("subject",),
     "Backgrounds": ("color", "pattern", "place"),
     "Ambiance": ("weather",),
     "Styles": ("style",),
@@ -41,6 +43,8 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "Counts": ("count",),
 }
 """Factors of a drawn scene that a concept names; a concept not listed takes those of its nearest ancestor."""
+DRAWN = ("images, half", "images, fewer", "pool")
+"""Other samples of the same thing, under which a score ought to stay."""
 OWN = "the factor that its label names"
 BEST = "its strongest factor"
 ALONE = ", given layer and variance"
@@ -173,3 +177,54 @@ def selectivity_chart(results: Results) -> Chart | None:
         plane(pd.DataFrame(points), "CCS", "selectivity for its best factor"),
         f"{results.model}: each head's CCS and how much of its variance its best factor explains.",
     )
+
+
+def stability_blocks(results: Results) -> Iterator[Block]:
+    """The section, if stability was measured."""
+    found = _compared(results)
+    if not len(found):
+        return
+    by_kind = found.groupby("kind", sort=False)
+    rows = [
+        {
+            "what is different": str(kind) if kind != "tree" else f"tree: {variant}",
+            "variants": str(some["variant"].nunique()),
+            "high heads, mean": f"{some['now_high'].sum() / some['variant'].nunique():.1f}",
+            "of the high ones still high": _share(some.loc[some["was_high"], "now_high"]),
+            "same CCS": _share(some["ccs"] == some["was"]),
+            "same label": _share(some["label"].fillna("") == some["label_was"].fillna("")),
+        }
+        for kind, every in by_kind
+        for variant, some in (every.groupby("variant", sort=False) if kind == "tree" else [("", every)])
+    ]
+    drawn = found[found["kind"].isin(DRAWN)]
+    stays = drawn.groupby(["layer", "head"], as_index=False)[["now_high", "was_high"]].mean()
+    named = [
+        f"{Head(int(row['layer']), int(row['head']))} {row['now_high']:.0%}"
+        + ("" if row["was_high"] else " (not in the whole run)")
+        for _, row in stays.sort_values("now_high", ascending=False, kind="stable").iterrows()
+        if row["now_high"] or row["was_high"]
+    ]
+    variants = len(drawn.drop_duplicates(["kind", "variant"]))
+    yield from fill("stability", rows=rows, heads=named, n=variants)
+
+
+def stays_high(results: Results) -> float:
+    """The share of images' and pools' variants in which a high head is high again, mean over high heads."""
+    found = _compared(results)
+    if not len(found):
+        return float("nan")
+    return float(found.loc[found["kind"].isin(DRAWN) & found["was_high"], "now_high"].mean())
+
+
+def _compared(results: Results) -> pd.DataFrame:
+    """Stability's rows with the scores of the whole run beside them."""
+    rows, scores = queries.stability(results), queries.main_scores(results)
+    own = scores[["layer", "head", "label", "ccs", "k"]].rename(columns={"label": "label_was", "ccs": "was"})
+    found = rows.merge(own, on=["layer", "head"])
+    high = {"now_high": found["ccs"] == found["k"], "was_high": found["was"] == found["k"]}
+    return found.assign(**{name: column.fillna(False).astype(bool) for name, column in high.items()})
+
+
+def _share(mask: pd.Series) -> str:
+    return f"{mask.fillna(False).astype(bool).mean():.0%}" if len(mask) else "–"

@@ -9,7 +9,7 @@ import pandas as pd
 
 from batch.report.figures import dots, plane
 from batch.report.page import Block, Chart, fill, slug
-from batch.report.sections.correlations import correlated, selectivity_chart
+from batch.report.sections.correlations import correlated, selectivity_chart, stability_blocks
 from batch.report.sections.questions import tests_of
 from batch.report.sections.search import search_blocks
 from batch.report.sections.skews import skew_blocks
@@ -62,6 +62,7 @@ def model_sections(results: Results, *, with_searches: bool = True) -> Iterator[
         selectivity=selectivity_chart(results),
     )
     yield from skew_blocks(results)
+    yield from stability_blocks(results)
     if with_searches:
         yield from search_blocks(results)
 
