@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.ui.service.classes import set_names
 
 NONE_OFF = HeadSet()
 NOTHING = "none"  # what a link says where no head is off
@@ -38,7 +39,8 @@ class State:
     images are shown. pool: "" where each occupation ranks its own images, if the gallery has such pools, and
     "one-pool" where each ranks all. fault: of the study's code, "" for none. published: "" shows the study's
     points, "no" hides them. sets: "" shows the plans of the main K, "all" those of every K. apart: the key of
-    tables that were made here (`service.apart`), shown instead of the model's own.
+    tables that were made here (`service.apart`), shown instead of the model's own. class_set: whose classes are
+    asked about where none are typed (`service.classes`).
     """
 
     tab: str = "heads"
@@ -69,6 +71,7 @@ class State:
     published: str = ""
     sets: str = ""
     apart: str = ""
+    class_set: str = ""
 
     def query(self) -> str:
         """The URL's query, without the fields at their default; that no head is off is always said."""
@@ -124,6 +127,8 @@ def _read(name: str, text: str) -> Any:
         return texts(text)
     if name in ("k", "text", "row"):
         return parse_int(text, name)
+    if name == "class_set":
+        return one_of(text, set_names(), "set of classes")
     if allowed := _CHOICES.get(name):
         return one_of(text, allowed, name)
     return line(text)

@@ -20,9 +20,11 @@ from ccs.ui.page import page
 from ccs.ui.page.opening import open_link
 from ccs.ui.page.page import act, cancel, regions
 from ccs.ui.presets import presets
+from ccs.ui.service.classes import named, set_names
 from ccs.ui.service.images import shown_images
 from ccs.ui.service.models import live
 from ccs.ui.session import Session
+from ccs.ui.views import classify
 from tests.support.hub_server import Fault, Hub, Repository
 from tests.support.ui_page import app, check, model, one_thread
 
@@ -192,6 +194,24 @@ def test_a_model_of_photographs_opens_on_photographs(own: Own) -> None:
     assert "only seen drawings; for photographs choose" in top
     assert 'data-value="ViT-B-32/openai"' in top
     check(top)
+
+
+def test_classes_come_from_a_menu(own: Own) -> None:
+    found = own()
+    session = open_link(found, {"tab": "classify", "off": "none", "class_set": "CIFAR-10"})
+    done(found, session, "show")
+    assert "airplane" in session.shown["main"]
+    assert 'placeholder="those of CIFAR-10"' in session.shown["main"]
+    done(found, session, "class-set", value="Countries")
+    answer = classify.Classify().figures(found, session)[0]
+    assert len({row[1] for row in answer.rows}) == 197
+    done(found, session, "classify", classes="a dog, a cat", template="{}")
+    assert [row[1] for row in classify.Classify().figures(found, session)[0].rows[:2]] == ["a dog", "a cat"]
+    done(found, session, "classify", classes="", template="")
+    assert classify.asked(session.state)[1] == ("a photo i took in {}",)
+    done(found, session, "class-set", value="no set")
+    assert "There is no set of classes" in session.notices[0]
+    assert [len(named(name)[0]) for name in set_names()] == [10, 101, 37, 197, 998]
 
 
 def test_a_space_has_the_first_models_weights_before_it_starts() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,12 +18,14 @@ from ccs.ui.actions import Action, Fields, change
 from ccs.ui.app import App
 from ccs.ui.html import program, render
 from ccs.ui.service import attention
+from ccs.ui.service.classes import named, set_names
 from ccs.ui.service.images import SHOWN, embed, load_example, looks, parse_example, seen, shown_images
 from ccs.ui.service.uploads import InputImage, data_url
 from ccs.ui.session import Session
 from ccs.ui.state import LOOKS, State, one_of, template, texts
 from ccs.ui.views.base import Empty, Figure, View, waiting
 
+MANY = 100  # classes whose names take a while to be read
 LISTED = 5  # classes per image, before and after
 SIDE = 128  # pixels of an attention overlay
 TEMPLATES = ("a photo of a {}", "a picture of a {}", "{}")
@@ -58,7 +60,8 @@ def compare(model: Model, before: np.ndarray, after: np.ndarray, weights: np.nda
 def asked(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(classes, templates) in force: what was typed, else those of the example's set."""
     example = load_example(state.example)
-    return state.classes or example.classes, (state.template,) if state.template else example.templates
+    classes, templates = named(state.class_set) if state.class_set else (example.classes, example.templates)
+    return state.classes or classes, (state.template,) if state.template else templates
 
 
 def class_matrix(session: Session, model: Model) -> tuple[tuple[str, ...], np.ndarray]:
@@ -107,9 +110,14 @@ def _classify(app: App, session: Session, fields: Fields) -> None:
     classes = texts(str(fields.get("classes", "")))
     chosen = template(str(fields.get("own") or fields.get("template") or ""))
     # The set's own classes, untouched, stay its own: another example then brings its own.
-    if classes == asked(replace(session.state, classes=()))[0]:
+    if not session.state.class_set and classes == asked(replace(session.state, classes=()))[0]:
         classes = ()
     change(session, classes=classes, template=chosen)
+
+
+def _class_set(app: App, session: Session, fields: Fields) -> None:
+    name = one_of(fields.get("value"), ("", *set_names()), "set of classes")
+    change(session, class_set=name, classes=(), template="")
 
 
 def _own_classes(app: App, session: Session, fields: Fields) -> None:
@@ -129,11 +137,17 @@ class Classify(View):
     actions: ClassVar[Mapping[str, Action]] = {
         "classify": _classify,
         "own-classes": _own_classes,
+        "class-set": _class_set,
         "look": _look,
     }
 
     def models(self, state: State) -> tuple[str, ...]:
         return (state.model,)
+
+    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
+        if len(names := asked(session.state)[0]) > MANY:
+            yield 0.0, f"Reading {len(names)} names of classes"
+            class_matrix(session, app.model_cache.get(session.state.model))
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         state, name = session.state, session.state.model
@@ -153,7 +167,8 @@ class Classify(View):
         return render(
             "views/classify.html",
             state=state,
-            classes=asked(state)[0],
+            classes=state.classes if state.class_set else asked(state)[0],
+            class_sets=[("", "of the examples"), *((one, one) for one in set_names())],
             templates=templates,
             looks=[one for one in whose if state.head or one[0] != "head"],
             answer=answer,

@@ -1,0 +1,169 @@
+"""A cold Space beside a local Hub, in Chromium: from nothing to heads switched off, and after the Hub's end.
+
+The weights are random and small, of as many heads, under the real name; so nothing is said about answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save
+
+from tests.datasets.test_photographs import parquet
+from tests.support.browser_page import MARKS, browser, done, go, off, settled
+from tests.support.datasets_sample import png
+from tests.support.hub_server import Hub, Repository, serve
+from tests.support.tiny_model import shake
+from tests.support.ui_page import small_gallery
+
+__all__ = ["browser"]  # fixtures
+pytestmark = MARKS
+ROOT = Path(__file__).parents[2]
+SHRUNK = ROOT / "tests" / "support" / "shrunk"
+
+
+def weights() -> bytes:
+    """Random weights of the small ViT-B-32."""
+    import open_clip
+
+    config = json.loads((SHRUNK / "ViT-B-32.json").read_text("utf-8"))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        clip = open_clip.CLIP(**config, quick_gelu=True)
+    shake(clip, 0)
+    return save({name: values.contiguous() for name, values in clip.state_dict().items()})
+
+
+def photographs() -> bytes:
+    drawn = small_gallery(24).images
+    return parquet([{"bytes": png(i), "path": None} for i in range(len(drawn))])
+
+
+@pytest.fixture
+def hub_server() -> Iterator[Hub]:
+    with serve() as hub:
+        model = hub.repositories["models", "timm/vit_base_patch32_clip_224.openai"] = Repository(False)
+        model.commit({"open_clip_model.safetensors": weights()}, "made")
+        made = hub.repositories["datasets", "user/photos"] = Repository(False)
+        made.commit({"data/train-00000-of-00001.parquet": photographs()}, "made")
+        yield hub
+
+
+@pytest.fixture
+def gallery(tmp_path: Path) -> Path:
+    """A labeled gallery of the owner's own."""
+    folder, whole = tmp_path / "faces", small_gallery(12)
+    folder.mkdir()
+    rows = ["file,gender"]
+    for i in range(12):
+        whole.images[i].save(folder / f"{i}.png")
+        rows.append(f"{i}.png,{whole.groups['gender'][i]}")
+    (folder / "labels.csv").write_text("\n".join(rows))
+    return folder
+
+
+@pytest.fixture
+def space(hub_server: Hub, gallery: Path, tmp_path: Path) -> Iterator[str]:
+    """The real app.py, started where nothing is cached."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
+    env |= {"HF_ENDPOINT": hub_server.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
+    env |= {"CCS_GALLERIES": str(gallery), "PYTHONPATH": str(SHRUNK)}
+    command = [sys.executable, "-u", "app.py"]
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as app:
+        assert app.stdout is not None
+        said = ""
+        for line in app.stdout:
+            said += line
+            if match := re.search(r"Open (http\S+)", line):
+                break
+        else:
+            pytest.fail(f"app.py ended: {said}")
+        assert f"Opens on ViT-B-32/openai: {hub_server.url} answers" in said
+        yield match[1]
+        app.terminate()
+
+
+def quiet(page: Any) -> None:
+    """Wait until nothing is on its way."""
+    page.wait_for_function("document.body.dataset.ready && !document.querySelector('.status .busy')")
+    settled(page)
+
+
+def test_a_cold_space(space: str, browser: Any, hub_server: Hub, tmp_path: Path) -> None:
+    page = browser.new_page(viewport={"width": 1300, "height": 1000})
+    page.set_default_timeout(180_000)
+    shot = iter(range(20))
+
+    def look() -> None:
+        page.screenshot(path=tmp_path / f"{next(shot)}.png", full_page=True)
+
+    page.goto(f"{space}?tab=classify&off=none")
+    quiet(page)
+    look()
+    assert page.input_value('select[data-do="model"]') == "ViT-B-32/openai"
+    assert page.locator(".grid .cell").count() == 48
+    assert page.locator(".grid .cell.published").count() == 25
+    assert page.locator(".answer").count() == 4
+    # The first switch, the published preset.
+    done(page, lambda: page.click('[data-head="L11.H5"]'))
+    assert off(page) == "L11.H5"
+    assert "With 1 head off" in page.inner_text(".lead")
+    done(page, lambda: page.select_option('select[data-do="preset"]', "published-high"))
+    assert len(off(page).split()) == 8
+    look()
+    # An upload.
+    Image.new("RGB", (80, 60), "teal").save(tmp_path / "mine.png")
+    done(page, lambda: page.set_input_files("[data-files]", tmp_path / "mine.png"))
+    assert page.locator(".answer").count() == 1
+    # An occupation typed, on the owner's gallery.
+    go(page, "bias")
+    quiet(page)
+    page.fill('textarea[name="occupations"]', "juggler")
+    page.select_option('select[name="gallery"]', "faces")
+    done(page, lambda: page.click("text=Measure"))
+    quiet(page)
+    assert "juggler" in page.inner_text(".lead")
+    look()
+    # Taking the model apart fills the grid.
+    go(page, "heads")
+    quiet(page)
+    page.click("summary:has-text('Take it apart')")
+    page.fill('input[name="own"]', "user/photos:train")
+    page.fill('input[name="count"]', "20")
+    page.select_option('select[name="texts"]', "world")
+    page.click("form[data-do=apart] button")
+    page.wait_for_selector(".status .busy:has-text('Taking ViT-B-32/openai apart')")
+    look()
+    page.wait_for_selector("[data-zip]", state="attached")
+    quiet(page)
+    assert page.locator(".grid .cell.published").count() == 0
+    assert set(page.locator(".grid .cell b").all_inner_texts()) <= set("012345")
+    assert page.locator("[data-name^=texts]").count() == 1
+    with page.expect_download() as download:
+        page.click("text=Download the tables")
+    assert download.value.suggested_filename == "ViT-B-32-openai.zip"
+    look()
+    # Everything goes on when the Hub does not.
+    for key in list(hub_server.repositories):
+        del hub_server.repositories[key]
+    go(page, "classify")
+    done(page, lambda: page.click('[data-head="L9.H1"]'))
+    assert "L9.H1" in off(page)
+    done(page, lambda: page.select_option('select[data-do="model"]', "ViT-B-16/openai"))
+    quiet(page)
+    assert "ViT-B-16/openai cannot be had" in page.inner_text("#region-main")
+    done(page, lambda: page.select_option('select[data-do="model"]', "organism"))
+    quiet(page)
+    assert "only seen drawings" in page.inner_text("#region-top")  # the upload is still there
+    look()
+    page.close()
