@@ -39,8 +39,8 @@ class State:
     images are shown. pool: "" where each occupation ranks its own images, if the gallery has such pools, and
     "one-pool" where each ranks all. fault: of the study's code, "" for none. published: "" shows the study's
     points, "no" hides them. sets: "" shows the plans of the main K, "all" those of every K. apart: the key of
-    tables that were made here (`service.apart`), shown instead of the model's own. class_set: whose classes are
-    asked about where none are typed (`service.classes`).
+    tables that were made here (`service.apart`), shown instead of the model's own. class_set: whose classes
+    are asked about where none are typed (`service.classes`).
     """
 
     tab: str = "heads"

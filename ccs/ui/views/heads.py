@@ -192,7 +192,8 @@ def _alone(app: App, session: Session, head: Head, complete: bool) -> Figure | N
 def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:
     """The head's texts. chosen: the number of the text that images are ranked by; below 0 for no buttons."""
     if not record.texts:
-        return Empty("No texts", "There are no tables for this head, so what it writes about is not known.")
+        words = "There are no tables for this head, so what it writes about is not known."
+        return Empty("No texts", f"{words} “Take it apart here”, below the grid, finds out.")
     judges = [v.judge for v in record.texts[0].verdicts]
     rows = [
         [record.head, i, t.text, t.concept, round(t.share, 6),
