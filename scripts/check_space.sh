@@ -1,6 +1,7 @@
 #!/bin/sh
 # The Space in a fresh environment: requirements.txt alone is installed, app.py serves its page and answers one
-# call. Then pip-audit, where its advisory service can be reached; a package it cannot look up is a failure. Usage: scripts/check_space.sh [FOLDER]
+# call, and what takes a model apart can be imported. Then pip-audit, where its advisory service can be reached; a
+# package it cannot look up is a failure. Usage: scripts/check_space.sh [FOLDER]
 # FOLDER (default: a temporary one) keeps the environment, so that a second run installs only what is new.
 set -eu
 cd "$(dirname "$0")/.."
@@ -41,6 +42,8 @@ try:
     client = Client(f"http://127.0.0.1:{port}/", verbose=False)
     answer = client.predict(classes="a dog\na cat", off="L7.H1", api_name="/classify")
     assert "classify" in answer, answer
+    modules = "batch.compute.__main__, batch.compute.run, batch.compute.measure, batch.compute.judge"
+    subprocess.run([sys.executable, "-c", f"import {modules}"], check=True)
     print("The Space starts and answers with requirements.txt alone.")
 finally:
     server.terminate()

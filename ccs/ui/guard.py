@@ -48,7 +48,9 @@ _INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL |
 def fetch_nothing() -> None:
     """Have Gradio refuse addresses where an API call names a file; by itself it fetches any public one."""
 
-    async def refuse(url: str) -> None:
+    assert callable(processing_utils.async_ssrf_protected_get)  # gone in a later Gradio, it would fetch again
+
+    async def refuse(url: str) -> Any:
         raise gr.Error("A file is uploaded first; no address is fetched.", print_exception=False)
 
     processing_utils.async_ssrf_protected_get = refuse
