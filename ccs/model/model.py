@@ -154,8 +154,10 @@ class Model:
             for start in range(0, len(texts), _TOKENIZED):
                 tokens = self._tokenizer(list(texts[start : start + _TOKENIZED]))
                 lengths = reading.lengths(self.clip, tokens)
+                order = torch.argsort(lengths, stable=True)
                 # Texts of a length together: a batch is as long as its longest.
-                for rows in torch.argsort(lengths, stable=True).split(batch_size):
+                for first in range(0, len(order), batch_size):
+                    rows = order[first : first + batch_size]
                     part = tokens[rows].to(self.tower.device)
                     units = reading.embed(self.clip, part, int(lengths[rows].max()))
                     out[start + rows.numpy()] = units.float().cpu().numpy()

@@ -18,7 +18,7 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.ui.app import App
 from ccs.ui.page.opening import open_link
-from ccs.ui.page.page import act
+from ccs.ui.page.page import act, open_page
 from ccs.ui.service import apart
 from ccs.ui.service.apart import Request, Run, Workshop
 from ccs.ui.service.uploads import InputImage
@@ -174,6 +174,10 @@ def test_from_the_button_to_the_grid(tiny_app: App) -> None:
     *_, (_, shown) = act(tiny_app, session, {"do": "apart", **fields})
     assert "Taking tiny apart" in shown["status"]
     assert "data-cancel" not in shown["status"]
+    reloaded = [one for one, _ in open_page(tiny_app, {"model": "tiny", "apart": session.state.apart})][-1]
+    assert reloaded.apart == session.apart  # the link finds the run again
+    list(act(tiny_app, reloaded, {"do": "apart-stop"}))
+    assert tiny_app.workshop.run(session.apart)  # which goes on for the other
     shown = until(tiny_app, session, lambda one: not one.apart)
     assert session.notices == []
     assert re.fullmatch("[0-9a-f]{16}", session.state.apart)

@@ -55,6 +55,7 @@ def settle(app: App, session: Session) -> None:
     if run is None or run.error:
         why = "It was forgotten; ask again." if run is None else run.error
         session.notices = [*session.notices, f"Taking the model apart failed: {why}"]
+        change(session, apart="")
     elif run.request.model == session.state.model:
         change(session, apart=session.apart, text=0)
     else:
@@ -63,6 +64,12 @@ def settle(app: App, session: Session) -> None:
             f"{run.request.model} has been taken apart; choose it and ask again.",
         ]
     session.apart = ""
+
+
+def join(app: App, session: Session) -> None:
+    """Wait for the run that the link names, where it goes on."""
+    if app.workshop.join(session.state.apart):
+        session.apart = session.state.apart
 
 
 def progress(app: App, session: Session) -> tuple[float, str]:
@@ -103,6 +110,7 @@ def _start(app: App, session: Session, fields: Fields) -> None:
     )
     app.workshop.ask(request)
     session.apart = request.key
+    change(session, apart=request.key)  # the link finds the run again, and then its tables
 
 
 def _require_memory(model: Model) -> None:
@@ -119,6 +127,7 @@ def _stop(app: App, session: Session, fields: Fields) -> None:
     if session.apart:
         app.workshop.leave(session.apart)
         session.apart = ""
+        change(session, apart="")
 
 
 def _close(app: App, session: Session, fields: Fields) -> None:

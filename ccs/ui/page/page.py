@@ -54,7 +54,9 @@ def update(app: App, session: Session, do: str, fields: Fields) -> None:
 
 def open_page(app: App, query: Mapping[str, str]) -> Iterator[Update]:
     """A page that opens: its session from the link."""
-    yield from _answer(app, open_link(app, query))
+    session = open_link(app, query)
+    apart.join(app, session)
+    yield from _answer(app, session)
 
 
 def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
@@ -85,11 +87,11 @@ def cancel(app: App, session: Session | None) -> Update:
         update(app, session, "model", {"value": shown})
         session.notices = [f"{', '.join(on_way)} goes on being loaded; choose it again when you like."]
         session.turn += 1
-        return session, {**regions(app, session), "status": _status(session, "done")}
+        return session, {**regions(app, session), "status": _over(app, session)}
     session.notices = ["Canceled. What is shown may not match what is chosen; any click computes it."]
     session.turn += 1
     session.shown["top"] = top.render(app, session)
-    return session, {"top": session.shown["top"], "status": _status(session, "done")}
+    return session, {"top": session.shown["top"], "status": _over(app, session)}
 
 
 def regions(app: App, session: Session, complete: bool = True) -> dict[str, str]:
@@ -113,10 +115,14 @@ def _answer(app: App, session: Session) -> Iterator[Update]:
     except Exception:
         log.exception("the view %r failed", session.state.tab)
         new = _failed(app, session, "Something went wrong; the error has been logged.")
+    yield session, {**_changed(session, new), "status": _over(app, session)}
+
+
+def _over(app: App, session: Session) -> str:
+    """The status of an answer that is over, with what goes on without the visitor's turn."""
     on_way = _on_way(app, session)
     share, doing = app.model_cache.progress(on_way[0]) if on_way else apart.progress(app, session)
-    status = _status(session, "done", share, doing, cancel=bool(on_way))
-    yield session, {**_changed(session, new), "status": status}
+    return _status(session, "done", share, doing, cancel=bool(on_way))
 
 
 def _on_way(app: App, session: Session) -> list[str]:

@@ -6,6 +6,7 @@ tables. They are kept in a folder within a limit, and those that were asked for 
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import io
 import json
@@ -13,6 +14,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -142,6 +144,14 @@ class Workshop:
                 found.asked = time.monotonic()
             return found
 
+    def join(self, key: str) -> bool:
+        """One visitor more who waits for a run; False where there is none under way."""
+        with self._lock:
+            if (run := self._runs.get(key)) is None or run.ended:
+                return False
+            run.visitors += 1
+            return True
+
     def ahead(self, run: Run) -> int:
         """How many runs come before this one."""
         with self._lock:
@@ -263,6 +273,7 @@ def _compute(run: Run, arguments: Sequence[str]) -> None:
     ) as process:  # fmt: skip
         with suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+        atexit.register(_end, process)
         reader = threading.Thread(target=_listen, args=(process, run, said.append), daemon=True)
         reader.start()
         why = ""
@@ -274,14 +285,21 @@ def _compute(run: Run, arguments: Sequence[str]) -> None:
                 why = f"It took more than {LONGEST / 60:.0f} minutes and was ended; take fewer photographs."
             time.sleep(0.2)
         if why:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)  # with the processes that decode for it
+            _end(process)
         process.wait()
+        atexit.unregister(_end)
         reader.join(5)
     if why or process.returncode:
         errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
         log.warning("taking apart ended with %s: %s", process.returncode, " / ".join(said[-5:]))
         raise InputError(why or (errors[-1] if errors else "The run ended by itself; its log says why."))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a run with the processes that decode for it."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _listen(process: subprocess.Popen[bytes], run: Run, tell: Callable[[str], None]) -> None:

@@ -37,7 +37,8 @@ def chunks(
     model: Model, images: Sequence[Image.Image] | Trunk
 ) -> Iterator[tuple[float, Sequence[Image.Image] | Trunk]]:
     """Parts of about a second's work, for Cancel takes effect between two: (share done with it, part)."""
-    passes = 24 * model.n_layers * model.tower.n_tokens * model.tower.width**2  # floating point operations
+    layers = model.n_layers - (images.layer if isinstance(images, Trunk) else 0)
+    passes = 24 * layers * model.tower.n_tokens * model.tower.width**2  # floating point operations
     n, step = len(images), int(min(MOST, max(4, STEP // passes)))
     for start in range(0, n, step):
         stop = min(start + step, n)
