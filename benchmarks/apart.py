@@ -2,7 +2,7 @@
 
     python -m benchmarks.apart --photographs ../shared/data/imagenet-sample [--count 1000]
 
-Random weights, the pool of 4,216 texts. A click is what the server does from an action to the HTML it sends, with
+Random weights, 4,216 texts. A click is what the server does from an action to the HTML it sends, with
 four pictures on Classify; those before the run and those during it are of one process on one machine, whose
 load before is kept beside the figures.
 """

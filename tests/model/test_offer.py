@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -27,6 +28,10 @@ def test_the_size_of_a_listed_model_is_asked_and_nothing_is_fetched(hub: Hub) ->
     assert (found.size, found.here, found.repository) == (1000, False, OPENAI)
     assert [str(found.heads)[:5], len(found.heads)] == ["L8.H0", 48]
     assert found.fetched() == 0
+    blobs = Path(constants.HF_HUB_CACHE) / f"models--{OPENAI.replace('/', '--')}" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "abc.incomplete").write_bytes(bytes(400))
+    assert found.fetched() == 400
     assert not [request for request in hub.requests if "resolve" in request]
 
 

@@ -49,7 +49,7 @@ QUEUE = 5  # runs that may wait
 LONGEST = 1800.0  # seconds that a run may take
 LEFT = 120.0  # seconds without a question after which nobody waits for a run any more
 STAGES = "moments,spans,labels,judgments"
-NICE = 15  # a run takes what visitors leave of the machine
+NICE = 15  # a run takes what visitors leave of the machine; it stays in the session, or nice has no effect
 SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL", re.IGNORECASE)
 _BAR = re.compile(r"(\w+): +\d+%\|[^|]*\| (\d+)/(\d+)")
 _PARTS = {"photographs": (0.05, 0.25), "moments": (0.3, 0.35), "texts": (0.65, 0.3)}
@@ -269,7 +269,7 @@ def _compute(run: Run, arguments: Sequence[str]) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "batch.compute", *arguments],
         cwd=_HOME, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, start_new_session=True,
+        stderr=subprocess.PIPE, process_group=0,
     ) as process:  # fmt: skip
         with suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
