@@ -21,6 +21,9 @@ RESULTS = Path(__file__).parent / "results" / "tower.json"
 IMAGES = {"ViT-B-32": 8, "ViT-B-16": 2, "ViT-L-14": 1}
 ALLOWED = {"ViT-B-32": 0.28, "ViT-B-16": 0.28, "ViT-L-14": 0.14}
 CONTRIBUTIONS_ALLOWED = 1.1
+PLANS, TREE_ALLOWED = 40, 1.1
+"""Plans of an evaluation, and what they may cost in units of what their tree says; direct effects, of what the
+same plans without them."""
 
 
 def smallest(passes: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -84,6 +87,47 @@ def measure(architecture: str, repeats: int) -> dict[str, float | str]:
     }
 
 
+def evaluation(architecture: str, repeats: int) -> dict[str, float | str]:
+    """What an evaluation's plans cost beside what their tree says, and what direct effects add to them.
+
+    The tree: in each layer but the last, which needs one query alone, as many passes as there are different
+    sets of heads off up to there. What one costs, plans tell that share no layer.
+    """
+    import random
+
+    import torch
+
+    import ccs
+    from ccs import Head, HeadSet
+
+    torch.set_num_threads(1)
+    model = ccs.load(f"{architecture}/random")
+    tower, rng = model.tower, random.Random(0)
+    x = torch.randn(IMAGES.get(architecture, 8), 3, *tower.image_size)
+    trunk, layers = tower.trunk(x), range(tower.first_prunable_layer, model.n_layers)
+    apart = [HeadSet(Head(layer, head) for layer in layers) for head in range(4)]
+    plans = [HeadSet(), *(HeadSet(rng.sample(list(model.heads), 8)) for _ in range(PLANS - 1))]
+    nodes = [len({HeadSet(h for h in plan if h.layer <= last) for plan in plans}) for last in layers[:-1]]
+    seconds = smallest(
+        {
+            "apart": lambda: tower.embed(trunk, apart),
+            "tree": lambda: tower.embed(trunk, plans),
+            "plans": lambda: tower.embed(x, plans),
+            "direct": lambda: tower.contributions(
+                tower.embed_and_read(x, plans, model.heads)[1], model.heads
+            ),
+        },
+        repeats,
+    )
+    return {
+        "model": architecture,
+        "plans": PLANS,
+        "tree": seconds["tree"] / (seconds["apart"] / len(apart) * sum(nodes) / len(nodes)),
+        "direct": seconds["direct"] / seconds["plans"],
+        "allowed": TREE_ALLOWED,
+    }
+
+
 def peaks() -> list[dict[str, int]]:
     """Peak memory in MiB while so many images are embedded under so many plans, in batches of 8 (ViT-B-32).
 
@@ -134,6 +178,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for architecture in arguments.models:
         rows.append(row := measure(architecture, arguments.repeats))
         print(architecture.rjust(11), *(f"{row[name]:.3f}".rjust(len(name)) for name in columns), flush=True)
+    evaluated = evaluation(arguments.models[0], arguments.repeats)
+    print(
+        f"{PLANS} plans: {evaluated['tree']:.3f} of their tree, with direct effects {evaluated['direct']:.3f}"
+    )
     memory = peaks() if sys.platform == "linux" else []
     for line in memory:
         print(
@@ -142,7 +190,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = {"torch": torch.__version__, "machine": platform.processor() or platform.machine(), "threads": 1}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(
-        json.dumps({"about": about, "ratios": rows, "memory": memory}, indent=1) + "\n", "utf-8"
+        json.dumps({"about": about, "ratios": rows, "evaluation": evaluated, "memory": memory}, indent=1)
+        + "\n",
+        "utf-8",
     )
     return 0
 
