@@ -22,7 +22,7 @@ IMAGES = {"ViT-B-32": 8, "ViT-B-16": 2, "ViT-L-14": 1}
 ALLOWED = {"ViT-B-32": 0.28, "ViT-B-16": 0.28, "ViT-L-14": 0.14}
 CONTRIBUTIONS_ALLOWED = 1.1
 PLANS, TREE_ALLOWED = 40, 1.1
-"""Plans of an evaluation, and what they may cost in units of what their tree says; direct effects, of what the
+"""Plans of an evaluation, and what they may cost in units of what their tree says; direct effects, of the
 same plans without them."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from pathlib import Path
 
 from markupsafe import Markup
 
@@ -11,6 +12,7 @@ from ccs.datasets.photographs import Address
 from ccs.errors import InputError
 from ccs.model.model import Model
 from ccs.model.offer import free_memory
+from ccs.model.sources import is_public
 from ccs.texts.pools import POOLS
 from ccs.ui.actions import Action, Fields, change
 from ccs.ui.app import App
@@ -99,9 +101,12 @@ def _start(app: App, session: Session, fields: Fields) -> None:
     model = app.model_cache.get(name)
     _require_memory(model)
     pictures = () if spec else session.uploads
+    place = app.model_cache.place(name)
+    if not is_public(place) and Path(place).is_dir():
+        place = str(Path(place).resolve())  # the run is in a folder of its own
     request = Request(
         name,
-        app.model_cache.place(name),
+        place,
         model.weights_hash,
         spec,
         count if spec else len(pictures),

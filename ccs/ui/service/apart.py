@@ -22,13 +22,14 @@ import time
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cachetools import LRUCache
 
 from ccs import results
 from ccs.errors import InputError
+from ccs.model.sources import without_folders
 from ccs.results import Results
 from ccs.ui.service.uploads import InputImage
 
@@ -82,8 +83,12 @@ class Request:
 
 @dataclass
 class Run:
-    """A run that was asked for. share, words: how far it is. error: why it failed, "" if it did not."""
+    """A run that was asked for, by its request's key.
 
+    share, words: how far it is. error: why it failed, "" if it did not.
+    """
+
+    key: str
     request: Request
     share: float = 0.0
     words: str = ""
@@ -107,7 +112,8 @@ class Workshop:
     """The runs of all visitors: one at work, the others in a visible queue. Threads may share it."""
 
     def __init__(self, folder: Path, limit: int = KEEP_BYTES) -> None:
-        self.folder, self._limit = folder, limit
+        self.folder, self._limit = folder.resolve(), limit
+        shutil.rmtree(self.folder / "uploads", ignore_errors=True)  # of an app that was killed
         self._runs: LRUCache[str, Run] = LRUCache(50)
         self._waiting: list[Run] = []
         self._read: LRUCache[str, Results] = LRUCache(8)
@@ -122,7 +128,7 @@ class Workshop:
             if known is not None and not known.ended:
                 known.visitors += 1
                 return known
-            run = self._runs[key] = Run(request)
+            run = self._runs[key] = Run(key, request)
             if self._tables(key) is not None:
                 run.ended, run.share = True, 1.0
                 return run
@@ -219,25 +225,32 @@ class Workshop:
                 log.exception("a model could not be taken apart")
                 run.error = "The model could not be taken apart; the error has been logged."
             finally:
+                run.request = replace(run.request, pictures=())
                 run.ended = True
 
     def _do(self, run: Run) -> None:
-        request, out = run.request, self.folder / "work"
-        uploads = self.folder / "uploads" / request.key
-        run.began, run.words = time.monotonic(), "Starting"
+        # By names that tell nothing of this machine: they stand in the tables.
+        request, out, images = run.request, self.folder / "work", run.request.images
+        uploads = self.folder / "uploads" / run.key
+        run.began, run.words = time.monotonic(), "starting"
         try:
+            _clear(out)
             out.mkdir(parents=True, exist_ok=True)
-            if request.pictures:
-                uploads.mkdir(parents=True)
-                for number, picture in enumerate(request.pictures):
-                    picture.pixels.save(uploads / f"{number:03d}.png")
+            uploads.mkdir(parents=True)
+            for number, picture in enumerate(request.pictures):
+                picture.pixels.save(uploads / f"{number:03d}.png")
+            if not images:
+                images = f"uploads/{run.key}"
+            elif Path(images).is_absolute():
+                (uploads / Path(images).name).symlink_to(images)
+                images = f"uploads/{run.key}/{Path(images).name}"
             _compute(run, [
-                *("--model", request.place, "--images", request.images or str(uploads)),
+                *("--model", request.place, "--images", images),
                 *("--max-images", str(request.count), "--texts", request.texts),
-                *("--stages", STAGES, "--suite", "none", "--out", str(out)),
-            ])  # fmt: skip
+                *("--stages", STAGES, "--suite", "none", "--out", out.name),
+            ], self.folder)  # fmt: skip
             done = next(path.parent for path in out.glob(f"[!.]*/{results.MANIFEST_FILE}"))
-            target = self.folder / request.key
+            target = self.folder / run.key
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir()
             done.rename(target / done.name)
@@ -245,8 +258,7 @@ class Workshop:
             log.warning("%s was taken apart; its tables: %s", request.model, target)
         finally:
             shutil.rmtree(uploads, ignore_errors=True)
-            for path in out.glob("[!.]*"):
-                shutil.rmtree(path, ignore_errors=True)
+            _clear(out)
             self._tidy()
 
     def _tidy(self) -> None:
@@ -261,14 +273,23 @@ class Workshop:
                 self._read.pop(gone.name, None)
 
 
-def _compute(run: Run, arguments: Sequence[str]) -> None:
-    """`python -m batch.compute` to its end, its progress noted in the run. InputError says why it failed."""
+def _clear(out: Path) -> None:
+    """Remove the tables of a run; its stages stay, for the next that begins alike."""
+    for path in out.glob("[!.]*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _compute(run: Run, arguments: Sequence[str], folder: Path) -> None:
+    """`python -m batch.compute` in the folder to its end, its progress noted in the run. InputError says why
+    it failed.
+    """
     environment = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
-    environment |= {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "PYTHONUNBUFFERED": "1"}
+    path = os.pathsep.join(filter(None, (str(_HOME), os.environ.get("PYTHONPATH"))))
+    environment |= {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
     said: list[str] = []
     with subprocess.Popen(
         [sys.executable, "-m", "batch.compute", *arguments],
-        cwd=_HOME, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, process_group=0,
     ) as process:  # fmt: skip
         with suppress(OSError, AttributeError):
@@ -292,7 +313,9 @@ def _compute(run: Run, arguments: Sequence[str]) -> None:
     if why or process.returncode:
         errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
         log.warning("taking apart ended with %s: %s", process.returncode, " / ".join(said[-5:]))
-        raise InputError(why or (errors[-1] if errors else "The run ended by itself; its log says why."))
+        raise InputError(
+            why or without_folders(errors[-1] if errors else "It ended by itself; the log says why.")
+        )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
