@@ -97,6 +97,7 @@ class Embedder:
     def moments(self, images: ImageSet) -> Stage:
         """Moments of the model's heads over the images, sums of each shard."""
         about = {"weights": self.model.weights_hash, "images": images.fingerprint}
+        about["heads"] = str(self.model.heads)
 
         def work(batch: Batch, parts: list[Moments]) -> None:
             found = self.backoff.run(lambda piece: collect_moments(self.model, [piece]), batch.pixels)

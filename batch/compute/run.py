@@ -41,7 +41,12 @@ class Run:
         """Load the model and open everything it is to be run on. Raises InputError."""
         began = time.perf_counter()
         self.settings, self.processes, self.tell = settings, processes, tell
-        self.model = ccs.load(settings.models[0], device=processes.device, precision=settings.precision)
+        self.model = ccs.load(
+            settings.models[0],
+            device=processes.device,
+            precision=settings.precision,
+            layers=settings.layers,
+        )
         self.pool = load_pool(settings.texts or "photographs")
         most = settings.all_ks[-1]
         if len(self.pool.texts) < most:
@@ -108,7 +113,7 @@ class Run:
             return largest_errors(model, few, [model.heads, HeadSet([Head(last, 0)]), deeper])
 
         model, images = self.model, self.images.images
-        about = {"weights": model.weights_hash, "images": self.images.fingerprint}
+        about = {"weights": model.weights_hash, "images": self.images.fingerprint, "heads": str(model.heads)}
         errors: dict[str, float] = self.store.json("checks", about, check)
         return errors
 

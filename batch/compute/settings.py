@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from batch.options import check_least, option
 from batch.options import parse as parse_options
@@ -22,7 +23,7 @@ _WORLD_IMAGES = 2000
 _EVAL_IMAGES = 400
 _RANDOM_SETS, _FEW_RANDOM_SETS = 200, 20
 _DESCRIBED = ("images", "texts", "suite", "sets", "k", "further_k", "max_images", "eval_images", "judges",
-    "labeler", "random_sets", "as_published", "precision", "stages")  # fmt: skip
+    "labeler", "random_sets", "as_published", "precision", "layers", "stages")  # fmt: skip
 
 
 def _models(asked: Sequence[str]) -> tuple[str, ...]:
@@ -37,6 +38,18 @@ def _numbers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InputError(f"--k is {text!r}, but must be whole numbers, such as 5 or 5,7,9.") from None
+
+
+def _layers(text: str) -> tuple[int, ...] | Literal["all"]:
+    if text == "all":
+        return "all"
+    layers: list[int] = []
+    for part in text.split(","):
+        if (found := re.fullmatch(r"\s*(\d{1,3})(?:-(\d{1,3}))?\s*", part, re.ASCII)) is None:
+            raise InputError(f"--layers is {text[:60]!r}, but must be all, or numbers such as 8-11 or 0,5.")
+        first, last = int(found[1]), int(found[2] or found[1])
+        layers += range(first, last + 1)
+    return tuple(sorted(set(layers)))
 
 
 def _stages(text: str) -> tuple[str, ...]:
@@ -78,6 +91,10 @@ class Settings:
         "texts per head; further numbers give plans such as high@7 too (default: "
         f"{','.join(map(str, STUDY_K))} with a suite, else {STUDY_K[0]})",
         flag="--k", metavar="K,...", read=_numbers,
+    )  # fmt: skip
+    layers: tuple[int, ...] | Literal["all"] | None = option(
+        None, "layers whose heads are scored: `all`, or some, such as 8-11 or 0,5 (default: the last four)",
+        read=_layers,
     )  # fmt: skip
     stages: tuple[str, ...] = option(
         STAGES, f"how far to go, some of {','.join(STAGES)}; what they need is done too", read=_stages

@@ -20,7 +20,7 @@ from ccs.model.building import create
 from ccs.model.checkpoints.preprocessing import cropping
 from ccs.model.sources import Source, find, require_known_tower, usable_device
 from ccs.model.sources import embedded as embedded
-from ccs.model.tower import ImageTower, Trunk
+from ccs.model.tower import ChosenLayers, ImageTower, Trunk
 
 Images = Sequence[Image.Image] | Tensor | Trunk
 """Images (any sequence, decoded one at a time when needed), pixels [n, 3, s, s] made by `preprocess`, or the
@@ -47,7 +47,9 @@ class Contributions(NamedTuple):
     remainder: np.ndarray
 
 
-def load(name: str, *, device: str = "cpu", precision: str = "fp32") -> Model:
+def load(
+    name: str, *, device: str = "cpu", precision: str = "fp32", layers: ChosenLayers | None = None
+) -> Model:
     """Load a model.
 
     name: an embedded model ("organism"), open_clip's name and tag ("ViT-B-32/openai"), a folder with
@@ -55,6 +57,9 @@ def load(name: str, *, device: str = "cpu", precision: str = "fp32") -> Model:
     that holds one of the two ("hf-hub:org/name"). The tag "random" gives an architecture with untrained
     weights from a fixed seed, for timing and for tests.
     precision: "fp32", or "bf16"/"fp16" to embed images under autocast; contributions and texts stay fp32.
+
+    layers: those whose heads are scored, "all" or the numbers of some; by default the last four blocks and,
+    where attention pools the tokens, the pool.
 
     Raises InputError for an unknown name (with close matches), an image tower of no known family, an
     activation that does not fit the weights (QuickGELU), weights that cannot be had or that are not finite.
@@ -64,26 +69,33 @@ def load(name: str, *, device: str = "cpu", precision: str = "fp32") -> Model:
     source = find(name)
     require_known_tower(source)
     clip, tokenizer = create(source, usable_device(device))
-    return Model(source, clip, tokenizer, _PRECISIONS[precision])
+    return Model(source, clip, tokenizer, _PRECISIONS[precision], layers)
 
 
 class Model:
     """A CLIP model whose image tower runs with any heads off. Made by `ccs.load`; threads may share it.
 
     name: results are filed under it. architecture, tag: open_clip's, or a description and "" for a folder.
-    heads: the heads that the study scores, those of the last four layers; heads of earlier layers can be
-    switched off too. tower: the image tower itself. clip: open_clip's module. open_clip_name, config and
+    heads: those that are scored, by default of the last four layers as in the study; others can be switched
+    off too. tower: the image tower itself. clip: open_clip's module. open_clip_name, config and
     preprocess_config: what open_clip makes such a model from.
     """
 
-    def __init__(self, source: Source, clip: Any, tokenizer: Any, autocast: torch.dtype | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        clip: Any,
+        tokenizer: Any,
+        autocast: torch.dtype | None,
+        layers: ChosenLayers | None = None,
+    ) -> None:
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
         self.name, self.architecture, self.tag = source.name, source.architecture, source.tag
         self.open_clip_name = source.open_clip_name
         self.config = {**source.config, "quick_gelu": source.quick_gelu}
         self.clip = clip
-        self.tower = ImageTower(clip.visual, autocast)
+        self.tower = ImageTower(clip.visual, autocast, layers)
         self.preprocess_config: dict[str, Any] = dict(clip.visual.preprocess_cfg)
         self._tokenizer = tokenizer
         self._transform: Callable[[Image.Image], Tensor] = image_transform_v2(

@@ -14,7 +14,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from ccs.model.towers.families import take_apart
 from ccs.model.towers.parts import Layer, Route, Way
 
 NOTHING_OFF = HeadSet()
+ChosenLayers = Collection[int] | Literal["all"]
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,14 @@ class ImageTower:
 
     Layers of heads are those of its blocks and, where attention pools the tokens, one more: the pool's.
     `autocast` runs `embed` and `trunk` in that type (bfloat16, float16); contributions are always float32.
-    Raises InputError for a tower that cannot be taken apart by head, with the reason.
+    chosen: the layers whose heads are scored, "all" or the numbers of some; by default the last four blocks,
+    and the pool. Raises InputError for a tower that cannot be taken apart by head, with the reason, and for a
+    layer that it has not.
     """
 
-    def __init__(self, visual: Any, autocast: torch.dtype | None = None) -> None:
+    def __init__(
+        self, visual: Any, autocast: torch.dtype | None = None, chosen: ChosenLayers | None = None
+    ) -> None:
         parts = take_apart(visual)
         self.visual = visual
         self._autocast = autocast
@@ -91,13 +96,19 @@ class ImageTower:
         self.width, self.dim = parts.width, parts.dim
         self.n_tokens, self.prefix = parts.tokens, parts.prefix
         self.image_size = parts.image_size
-        self.first_prunable_layer = max(0, self._n_blocks - 4)
+        if chosen is None or chosen == "all":
+            chosen = range(0 if chosen else max(0, self._n_blocks - 4), self.n_layers)
+        if not chosen or not set(chosen) <= set(range(self.n_layers)):
+            asked = ", ".join(map(str, chosen)) or "none"
+            raise InputError(f"The layers are {asked}, but must be some of 0 to {self.n_layers - 1}, or all.")
+        self._chosen = frozenset(chosen)
+        self.first_prunable_layer = min(self._chosen)
         self._bases: dict[int, Tensor] = {}
 
     @property
     def heads(self) -> HeadSet:
-        """The heads of the last four blocks, which the study scores and switches off, and of the pool."""
-        return HeadSet(head for head in self.all_heads if head.layer >= self.first_prunable_layer)
+        """The heads of the chosen layers; by default the study's, of the last four blocks, and the pool's."""
+        return HeadSet(head for head in self.all_heads if head.layer in self._chosen)
 
     @property
     def all_heads(self) -> HeadSet:
@@ -137,7 +148,7 @@ class ImageTower:
 
     @torch.no_grad()
     def trunk(self, images: Tensor | Trunk, layer: int | None = None, off: HeadSet = NOTHING_OFF) -> Trunk:
-        """The activations as they enter `layer` (default: the first of the last four), with heads off."""
+        """The activations as they enter `layer` (default: the first of the chosen), with heads off."""
         layer = self.first_prunable_layer if layer is None else layer
         with self._precision():
             return Trunk(self._tokens(images, layer, off), layer)
@@ -325,7 +336,7 @@ class ImageTower:
             basis = torch.cat([split, others], 2).flatten(1, 2)
             if way.shared is not None:
                 basis = torch.cat([basis, (way.shared() / n_heads).expand(n_heads, -1, -1)], 1)
-        if way.channels == 1 or layer >= self.first_prunable_layer:  # with many channels they are large
+        if way.channels == 1 or layer in self._chosen:  # with many channels they are large
             self._bases[layer] = basis
         return basis
 

@@ -41,7 +41,8 @@ class App:
     ) -> None:
         self.collection = collection
         self._first = shown_name(first) if first else ""
-        self.model_cache = ModelCache({shown_name(place): place for place in given}, self._place)
+        places = {shown_name(place): place for place in given}
+        self.model_cache = ModelCache(places, self._place, self._scored)
         self.galleries = galleries or Galleries()
         self.uploads = uploads
         self.photographs = {**PHOTOGRAPHS, **photographs}
@@ -113,6 +114,10 @@ class App:
         """Where the weights behind a model's tables were on this machine; its name where nobody noted it."""
         found = self.collection.models.get(model)
         return model if found is None else found.place
+
+    def _scored(self, model: str) -> set[int]:
+        """The layers whose heads a model's tables score."""
+        return {head.layer for head in self.records(model).heads}
 
     def face(self, gallery: str, index: int) -> str:
         """A small image of a gallery as a `data:` URL."""

@@ -52,3 +52,8 @@ def test_options_become_settings() -> None:
     assert (found.sets, found.keep, found.force) == (("a", "b"), 5.0, True)
     assert found.stages == ("moments", "spans")
     assert parse([]) == Settings()
+    assert parse(["--layers", "8-10,2"]).layers == (2, 8, 9, 10)
+    assert parse(["--layers", "all"]).layers == "all"
+    for wrong in ("last", "3-", "1.5", ""):
+        with pytest.raises(InputError, match="--layers is"):
+            parse(["--layers", wrong])

@@ -110,6 +110,19 @@ def test_heads_are_those_of_the_last_four_layers(tiny_model: Model, tmp_path: Pa
     assert len(shallow.heads) == 8
 
 
+def test_other_layers_can_be_chosen(tiny_folder: Path) -> None:
+    assert len(ccs.load(str(tiny_folder), layers="all").heads) == 24
+    model = ccs.load(str(tiny_folder), layers=[1, 4])
+    assert model.heads == HeadSet(Head(i, j) for i in (1, 4) for j in range(4))
+    assert model.trunk(pixels(model, 1)).layer == 1
+    off = HeadSet.parse("L1.H2 L5.H0")
+    found = model.embed_images(model.trunk(pixels(model, 2)), off)
+    np.testing.assert_allclose(found, model.embed_images(pixels(model, 2), off), atol=1e-6)
+    for layers in ([6], []):
+        with pytest.raises(InputError, match="but must be some of 0 to 5, or all"):
+            ccs.load(str(tiny_folder), layers=layers)
+
+
 def count_layers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows by the number of each layer that is run."""
     passes: list[int] = []

@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -65,7 +65,8 @@ class ModelCache:
     """Models by name, the least recently used one let go when a third is asked for. Threads may share it.
 
     given: what the machine's owner named, by the name that is shown: folders and repositories on the Hub.
-    computed: where the weights of a model were from which tables were computed on this machine.
+    computed: where the weights of a model were from which tables were computed on this machine. layers: those
+    whose heads its tables score, none where there are no tables.
     Tables and links cannot name those; they select embedded models and open_clip's own. Visitors may name a
     public repository, which is checked before anything of it is fetched (`offer`).
     """
@@ -74,9 +75,10 @@ class ModelCache:
         self,
         given: Mapping[str, str] = MappingProxyType({}),
         computed: Callable[[str], str] = str,
+        layers: Callable[[str], Collection[int]] = lambda name: (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.given, self._computed = given, computed
+        self.given, self._computed, self._layers = given, computed, layers
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY, clock)
         self._offered: LRUCache[str, Offer] = LRUCache(OFFERED)
@@ -207,7 +209,7 @@ class ModelCache:
                     self._offered[gone].forget()
         if why := load.offer.refusal():
             raise InputError(why)
-        model = ccs.load(place)
+        model = ccs.load(place, layers=self._layers(name) or None)
         _ = model.weights_hash  # half a second for whoever asks first
         if load.offer.size and not load.offer.here:
             self._speed = load.offer.size / max(0.1, time.monotonic() - load.began)
