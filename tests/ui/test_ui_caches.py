@@ -104,7 +104,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch, free: None) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr(ccs, "load", lambda name: loaded.append(name) or FakeModel(name))
+    monkeypatch.setattr(ccs, "load", lambda name, **_: loaded.append(name) or FakeModel(name))
     cache = ModelCache({name: name for name in "abc"})
     for name in ("a", "b", "a", "c", "b"):
         assert cache.get(name).name == name
@@ -117,7 +117,7 @@ def test_a_model_that_cannot_be_had_is_not_tried_at_every_click(
 ) -> None:
     clock, tried = [0.0], []
 
-    def load(name: str) -> str:
+    def load(name: str, **_: object) -> str:
         tried.append(name)
         raise InputError(f"{name} cannot be had.")
 
@@ -133,7 +133,7 @@ def test_a_model_that_cannot_be_had_is_not_tried_at_every_click(
 def test_others_are_answered_while_a_model_is_on_its_way(monkeypatch: pytest.MonkeyPatch, free: None) -> None:
     arrived = threading.Event()
 
-    def load(name: str) -> FakeModel:
+    def load(name: str, **_: object) -> FakeModel:
         if name == "slow":
             arrived.wait(60)
         return FakeModel(name)
@@ -153,7 +153,7 @@ def test_others_are_answered_while_a_model_is_on_its_way(monkeypatch: pytest.Mon
 def test_a_model_that_the_machine_cannot_hold_is_refused_before_it_is_fetched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ccs, "load", lambda name: pytest.fail(f"{name} was loaded"))
+    monkeypatch.setattr(ccs, "load", lambda name, **_: pytest.fail(f"{name} was loaded"))
     monkeypatch.setattr(models, "look", lambda place: Offer(place, 10**10, False, "", HeadSet()))
     monkeypatch.setattr(offer, "free_memory", lambda: 8 * 10**9)
     with pytest.raises(InputError, match=r"big needs about 20\.5 GB of memory .* has 8\.0 GB free"):
