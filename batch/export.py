@@ -17,6 +17,8 @@ from pathlib import Path
 import pandas as pd
 
 import ccs
+from batch.compute.inputs import open_moment_images
+from batch.compute.settings import Settings
 from batch.hub import Repository
 from batch.options import run
 from ccs import results
@@ -25,6 +27,8 @@ from ccs.heads import HeadSet
 from ccs.model.export import export
 from ccs.model.model import Model
 from ccs.results import queries
+
+_MEAN_OVER = 500  # images
 
 
 def measured(model: Model, off: HeadSet, collection: Path) -> list[str]:
@@ -73,6 +77,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m batch.export", description=__doc__)
     parser.add_argument("--model", default="organism", help="embedded name, open_clip name/tag, or folder")
     parser.add_argument("--off", default="", help='heads to switch off, e.g. "L8.H1 L9.H2"')
+    parser.add_argument(
+        "--ablation",
+        default="zero",
+        choices=("zero", "mean"),
+        help="what takes the heads' place (default zero)",
+    )
+    parser.add_argument("--images", default="world", help="images that the mean is over (default world)")
     parser.add_argument("--out", type=Path, help="a new folder")
     parser.add_argument("--repo", help="a model repository on the Hub, USER/NAME")
     parser.add_argument(
@@ -86,8 +97,11 @@ def _export(arguments: argparse.Namespace) -> None:
     if not arguments.out and not arguments.repo:
         raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
     repository = Repository(arguments.repo, "model") if arguments.repo else None
-    off = HeadSet.parse(arguments.off)
-    model = ccs.load(arguments.model)
+    off = HeadSet.parse(arguments.off).ablated(arguments.ablation)
+    model = ccs.load(arguments.model, layers="all" if off.ablation == "mean" else None)
+    if off.ablation == "mean":
+        images = open_moment_images(Settings(images=arguments.images, max_images=_MEAN_OVER)).images
+        model.prepare([images[i] for i in range(min(len(images), _MEAN_OVER))])
     title = f"{model.name} with {off or 'no head'} off"
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.out or Path(scratch) / "model"

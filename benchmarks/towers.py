@@ -3,10 +3,10 @@
     python -m benchmarks.towers [--families SigLIP CoCa] [--repeats 2]
 
 Random weights. Errors are the largest difference of a coordinate of the unit embedding: of plans against a
-deep copy with zeroed columns of the output projections, and of the sum of all contributions, both also with the
-in-projections three times as large (sharp attention); there also how far ours and open_clip's own embeddings
-are from those of the same weights in float64. Costs are in units of open_clip's own forward pass, in turns
-within one run on one thread. Writes benchmarks/results/towers.json and the table in docs/towers.md.
+deep copy with zeroed columns of the output projections, and of the sum of all contributions, both also with
+the in-projections three times as large (sharp attention); there also how far ours and open_clip's own
+embeddings are from those of the same weights in float64. Costs are in units of open_clip's own forward pass,
+in turns within one run on one thread. Writes benchmarks/results/towers.json and the table in docs/towers.md.
 """
 
 from __future__ import annotations

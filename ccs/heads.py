@@ -34,20 +34,29 @@ class Head:
         return f"L{self.layer}.H{self.head}"
 
 
+ABLATIONS = ("zero", "mean", "resample")
+"""What takes a head's place when it is switched off: zero, its mean, or its value for another image."""
+
+
 class HeadSet(Set[Head]):
     """An immutable, hashable set of heads that iterates in order of layer, then head.
 
     The set operators of Python work (`|`, `&`, `-`, `^`, `<=`, `in`). `HeadSet()` is no head at all.
+    `ablation` says what takes the heads' place where they are switched off, one of ABLATIONS; what an
+    operator gives has "zero". Sets with another ablation are another plan and not equal.
 
         >>> off = HeadSet.parse("L9.H2, L8.H11")
         >>> str(off)
         'L8.H11 L9.H2'
     """
 
-    __slots__ = ("_heads", "_members")
+    __slots__ = ("_heads", "_members", "ablation")
 
-    def __init__(self, heads: Iterable[Head] = ()) -> None:
+    def __init__(self, heads: Iterable[Head] = (), ablation: str = "zero") -> None:
+        if ablation not in ABLATIONS:
+            raise InputError(f"The ablation {ablation[:40]!r} is not one of {', '.join(ABLATIONS)}.")
         self._members = frozenset(heads)
+        self.ablation = ablation if self._members else "zero"
         for head in self._members:
             if not isinstance(head, Head):
                 raise InputError(f"A HeadSet holds Heads, not {head!r}; HeadSet.parse reads a text.")
@@ -67,15 +76,28 @@ class HeadSet(Set[Head]):
     def __len__(self) -> int:
         return len(self._heads)
 
+    def __eq__(self, other: object) -> bool:
+        same_place = not isinstance(other, HeadSet) or self.ablation == other.ablation
+        return same_place and super().__eq__(other)
+
     def __hash__(self) -> int:
         return hash(self._members)
+
+    def ablated(self, ablation: str) -> HeadSet:
+        """The same heads with something else in their place."""
+        return HeadSet(self, ablation)
 
     def __str__(self) -> str:
         return " ".join(map(str, self._heads))
 
     def __repr__(self) -> str:
-        return f"HeadSet.parse({str(self)!r})"
+        ablated = "" if self.ablation == "zero" else f".ablated({self.ablation!r})"
+        return f"HeadSet.parse({str(self)!r}){ablated}"
 
     def in_layer(self, layer: int) -> tuple[int, ...]:
         """The numbers of the heads of one layer, in order."""
         return tuple(head.head for head in self._heads if head.layer == layer)
+
+    def of_layer(self, layer: int) -> HeadSet:
+        """The heads of one layer, with the same in their place."""
+        return HeadSet((head for head in self._heads if head.layer == layer), self.ablation)

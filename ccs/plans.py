@@ -5,8 +5,9 @@ A `PlanName` says which plan it is: `none`; `high`, `moderate`, `low` (heads of 
 `random:layers` and `random:variance` (sets of heads like `high`, see `matched`, one plan per set);
 `concept:Colors` (the high heads with that label); `single:L7.H2`; `published-high`,
 `published-concept:Colors` and so on (the heads that the study lists); `located:ltc-gender` and so on (heads
-that other studies list); `high@7` and so on (levels from 7 texts per head, where 7 is not the main K). The
-same seed gives the same plans on every machine.
+that other studies list); `high@7` and so on (levels from 7 texts per head, where 7 is not the main K);
+`high~mean`, `high~resample` and so on (not zero but their mean, or another image's value, takes the heads'
+place). The same seed gives the same plans on every machine.
 """
 
 from __future__ import annotations
@@ -39,22 +40,26 @@ ALIKE: tuple[Alike, ...] = get_args(Alike)
 _ALIKE_WORDS = {"number": "number", "layers": "number and layers", "variance": "number, layers and variance"}
 _FEW_SETS = 20_000
 """Sets of heads that are listed one by one; of more than that, as many are drawn."""
-_GRAMMAR = re.compile(r"(?P<kind>[^:@]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d*))?")
+_GRAMMAR = re.compile(
+    r"(?P<kind>[^:@~]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d*))?(~(?P<ablation>mean|resample))?"
+)
+_IN_THEIR_PLACE = {"mean": "their mean in their place", "resample": "another image's value in their place"}
 _PUBLISHED = "published-"
 
 
 @dataclass(frozen=True)
 class PlanName:
-    """The name of a plan: `kind`, `kind:argument`, `kind@k` or `kind:argument@k`.
+    """The name of a plan: `kind`, `kind:argument`, `kind@k` or `kind:argument@k`; each also with `~ablation`.
 
     `k`: texts per head that the levels go by; None at the main K. `argument`: the concept of a `concept`, the
-    head of a `single`, what a `random` has in common with the high heads. Kinds are not checked: a search
-    names plans of its own (`searched`).
+    head of a `single`, what a `random` has in common with the high heads. `ablation`: what takes the heads'
+    place (`ccs.heads.ABLATIONS`). Kinds are not checked: a search names plans of its own (`searched`).
     """
 
     kind: str
     k: int | None = None
     argument: str = ""
+    ablation: str = "zero"
 
     @classmethod
     def random(cls, alike: Alike = "number") -> PlanName:
@@ -71,7 +76,8 @@ class PlanName:
                 f"{text!r} is not the name of a plan; names look like high, high@7, concept:Colors, "
                 "single:L7.H2."
             )
-        return cls(found["kind"], int(found["k"]) if found["k"] else None, found["argument"] or "")
+        k = int(found["k"]) if found["k"] else None
+        return cls(found["kind"], k, found["argument"] or "", found["ablation"] or "zero")
 
     @classmethod
     def single(cls, head: Head) -> PlanName:
@@ -80,7 +86,8 @@ class PlanName:
 
     def __str__(self) -> str:
         argument = f":{self.argument}" if self.argument else ""
-        return f"{self.kind}{argument}{'' if self.k is None else f'@{self.k}'}"
+        ablation = "" if self.ablation == "zero" else f"~{self.ablation}"
+        return f"{self.kind}{argument}{'' if self.k is None else f'@{self.k}'}{ablation}"
 
     @property
     def is_published(self) -> bool:
@@ -125,6 +132,7 @@ class PlanName:
         }.get(kind, kind)
         words += ", as published" if self.is_published else ""
         words += "" if self.k is None else f" at K = {self.k}"
+        words += "" if self.ablation == "zero" else f", {_IN_THEIR_PLACE[self.ablation]}"
         return words + ("" if seed is None else f", set {seed}" if kind == "random" else f", seed {seed}")
 
 
@@ -144,6 +152,17 @@ class Plan:
     def kind(self) -> str:
         """The kind of plan (see `PlanName`)."""
         return PlanName.parse(self.name).kind
+
+    @property
+    def ablation(self) -> str:
+        """What takes the heads' place (`ccs.heads.ABLATIONS`)."""
+        return self.off.ablation
+
+    def ablated(self, ablation: str) -> Plan:
+        """The plan that puts something else in the heads' place."""
+        name = replace(PlanName.parse(self.name), ablation=ablation)
+        source = f"{self.source}; {_IN_THEIR_PLACE[ablation]}"
+        return Plan(str(name), self.seed, self.off.ablated(ablation), source)
 
 
 def level_heads(scores: Mapping[Head, HeadScore], k: int) -> dict[str, HeadSet]:

@@ -142,7 +142,7 @@ class Embedder:
             "weights": self.model.weights_hash,
             "images": data.fingerprint,
             "count": len(items(data)),
-            "plans": [str(off) for off in offs],
+            "plans": [str(off) if off.ablation == "zero" else f"{off} {off.ablation}" for off in offs],
             "direct": str(direct),
             "precision": self.settings.precision,
         } | ({"published": True} if self.scaled_as_published(data) else {})

@@ -114,6 +114,7 @@ def make_plans(
         )  # fmt: skip
     further = [plan for k in settings.all_ks[1:] for plan in made[k][1:]]  # each begins with `none`
     main_plans = [plan for plan in made[settings.k] if plan.kind != "random"]
+    main_plans += [plan.ablated(ablation) for ablation in settings.ablations for plan in main_plans[1:]]
     return Plans(
         (*main_plans, *pruning.of_studies(model.name)),
         tuple(plan for plan in made[settings.k] if plan.kind == "random"),

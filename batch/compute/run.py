@@ -26,6 +26,7 @@ from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 
 Row = dict[str, Any]
+_STAND_INS = 500  # of the images of the moments, whose heads' outputs take others' place
 _CHECKED_IMAGES = 4
 
 
@@ -56,6 +57,9 @@ class Run:
         self.images = inputs.open_moment_images(settings)
         for name in self.images.skipped:
             tell(f"Left out: {name}")
+        if settings.ablations:
+            shown = self.images.images
+            self.model.prepare([shown[i] for i in range(min(len(shown), _STAND_INS))])
         self.sets, self.absent = inputs.open_sets(settings, tell)
         self.folder = settings.out / results.folder_name(self.model.name)
         self.store = Store(settings.out / results.STAGES / self.folder.name, processes, tell)
@@ -179,6 +183,7 @@ class Run:
             "schema": schema.VERSION,
             "embeddings": digest(self.embedder.plans_inputs(data, offs, kept)),
             "plans": [[plan.name, plan.seed, str(plan.off)] for plan in plans],
+            **({"in their place": self.images.fingerprint} if settings.ablations else {}),
             "question": inputs.question(data),
             "seed": settings.seed,
             "as_published": settings.as_published,
@@ -214,7 +219,8 @@ class Run:
         )  # fmt: skip
         direct: list[Row] = []
         if kept:
-            some = [plan for plan in plans if plan.kind != "random"]  # of the many, the total effect alone
+            # Of the many random sets the total effect alone; and what is subtracted puts nothing in its place.
+            some = [plan for plan in plans if plan.kind != "random" and plan.ablation == "zero"]
             subtracted = effects.direct_embeddings(embedded, kept, some, where[0])
             _, direct = measure.rows(texts, data, some, subtracted, seed, few=True)
         return {"table": table, "rows": rows, "direct": direct, "alike": measure.alike(texts, data)}

@@ -12,6 +12,7 @@ from batch.options import check_least, option
 from batch.options import parse as parse_options
 from ccs import results
 from ccs.errors import InputError
+from ccs.heads import ABLATIONS
 from ccs.paper import figures
 
 STAGES = ("moments", "spans", "labels", "judgments", "evaluation", "heads")
@@ -23,7 +24,7 @@ _WORLD_IMAGES = 2000
 _EVAL_IMAGES = 400
 _RANDOM_SETS, _FEW_RANDOM_SETS = 200, 20
 _DESCRIBED = ("images", "texts", "suite", "sets", "k", "further_k", "max_images", "eval_images", "judges",
-    "labeler", "random_sets", "as_published", "precision", "layers", "stages")  # fmt: skip
+    "labeler", "random_sets", "as_published", "precision", "layers", "ablations", "stages")  # fmt: skip
 
 
 def _models(asked: Sequence[str]) -> tuple[str, ...]:
@@ -95,6 +96,10 @@ class Settings:
     layers: tuple[int, ...] | Literal["all"] | None = option(
         None, "layers whose heads are scored: `all`, or some, such as 8-11 or 0,5 (default: the last four)",
         read=_layers,
+    )  # fmt: skip
+    ablations: tuple[str, ...] = option(
+        (), "further plans with something else than zero in the heads' place: mean, resample (repeatable)",
+        flag="--ablation", choices=ABLATIONS[1:],
     )  # fmt: skip
     stages: tuple[str, ...] = option(
         STAGES, f"how far to go, some of {','.join(STAGES)}; what they need is done too", read=_stages

@@ -237,9 +237,13 @@ class Model:
 
     def trunk(self, images: Images, batch_size: int | None = None) -> Trunk:
         """The activations below the first prunable layer: images for plans that touch no earlier layer."""
-        parts = [self.tower.trunk(part).tokens for _, part in self.batches(images, batch_size)]
+        parts = [self.tower.trunk(part) for _, part in self.batches(images, batch_size)]
         empty = torch.empty(0, self.tower.n_tokens, self.tower.width, device=self.tower.device)
-        return Trunk(torch.cat(parts) if parts else empty, self.tower.first_prunable_layer)
+        return Trunk.joined(parts) if parts else Trunk(empty, self.tower.first_prunable_layer)
+
+    def prepare(self, images: Images) -> None:
+        """See images, so that `off.ablated("mean")` and `.ablated("resample")` are known: see `HeadSet`."""
+        self.tower.prepare(part for _, part in self.batches(images) if isinstance(part, Tensor))
 
     def pixels(self, images: Sequence[Image.Image] | Tensor) -> Tensor:
         """Pixels of images, or the given pixels once their shape has been checked."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,23 +24,10 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.towers.families import take_apart
 from ccs.model.towers.parts import Layer, Route, Way
+from ccs.model.towers.standins import STAND_INS, StandIns, Trunk, marks
 
 NOTHING_OFF = HeadSet()
 ChosenLayers = Collection[int] | Literal["all"]
-
-
-@dataclass(frozen=True)
-class Trunk:
-    """Activations [n, T, W] as they enter `layer`: what plans that touch no earlier layer have in common."""
-
-    tokens: Tensor
-    layer: int
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def __getitem__(self, rows: slice) -> Trunk:
-        return Trunk(self.tokens[rows], self.layer)
 
 
 @dataclass(frozen=True)
@@ -104,6 +91,7 @@ class ImageTower:
         self._chosen = frozenset(chosen)
         self.first_prunable_layer = min(self._chosen)
         self._bases: dict[int, Tensor] = {}
+        self.stand_ins: StandIns | None = None
 
     @property
     def heads(self) -> HeadSet:
@@ -151,7 +139,7 @@ class ImageTower:
         """The activations as they enter `layer` (default: the first of the chosen), with heads off."""
         layer = self.first_prunable_layer if layer is None else layer
         with self._precision():
-            return Trunk(self._tokens(images, layer, off), layer)
+            return Trunk(self._tokens(images, layer, off), layer, marks(images))
 
     @torch.no_grad()
     def attention(self, images: Tensor | Trunk, layer: int, off: HeadSet = NOTHING_OFF) -> Tensor:
@@ -176,6 +164,29 @@ class ImageTower:
                 x = self._finish_block(x, change(layer, self._values(x, layer)), layer)
             return F.normalize(self._readout.project(x).float(), dim=-1)
 
+    @torch.no_grad()
+    def prepare(self, batches: Iterable[Tensor]) -> None:
+        """See images [n, 3, s, s] with nothing off: their heads' outputs can then take others' place.
+
+        Of the chosen layers the mean over all is kept, and the whole of the first STAND_INS images.
+        """
+        sums: dict[int, Tensor] = {}
+        kept: dict[int, list[Tensor]] = defaultdict(list)
+        seen = 0
+        for pixels in batches:
+            x = self._tokens(pixels, self.first_prunable_layer)
+            for layer in range(self.first_prunable_layer, self.n_layers):
+                values = self._values(x, layer)
+                x = self._finish_block(x, values, layer)
+                if layer in self._chosen:
+                    sums[layer] = sums.get(layer, 0) + values.double().mean(1).sum(0)
+                    kept[layer].append(values[: max(0, STAND_INS - seen)].clone())
+            seen += len(pixels)
+        if not seen:
+            raise InputError("At least one image is needed to take a head's place.")
+        mean = {layer: (total / seen).float() for layer, total in sums.items()}
+        self.stand_ins = StandIns(mean, {layer: torch.cat(parts) for layer, parts in kept.items()})
+
     def _embed(
         self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: _Record | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -189,7 +200,7 @@ class ImageTower:
         out = torch.empty(len(plans), len(images), self.dim, device=self.device)
         if plans and len(images):
             x = self._tokens(images, layer, record=record)
-            self._descend(x, layer, list(enumerate(plans)), out, record)
+            self._descend(x, layer, list(enumerate(plans)), out, record, self._others(images, plans))
         return F.normalize(out, dim=-1), out.norm(dim=-1)
 
     def _descend(
@@ -199,21 +210,22 @@ class ImageTower:
         plans: list[tuple[int, HeadSet]],
         out: Tensor,
         record: _Record | None,
+        others: Tensor | None,
     ) -> None:
         """Write the embeddings of `plans`, which agree below `layer`, to their rows of `out`."""
         while layer < self.n_layers:
             # Up to its output projection a layer is the same for all plans that agree below it.
             values = self._values(x, layer, record)
-            branches: dict[tuple[int, ...], list[tuple[int, HeadSet]]] = defaultdict(list)
+            branches: dict[HeadSet, list[tuple[int, HeadSet]]] = defaultdict(list)
             for index, plan in plans:
-                branches[plan.in_layer(layer)].append((index, plan))
+                branches[plan.of_layer(layer)].append((index, plan))
             if len(branches) > 1:
                 for off, members in branches.items():
-                    after = self._finish_block(x, self._without(values, off, layer), layer)
-                    self._descend(after, layer + 1, members, out, None if off else record)
+                    after = self._finish_block(x, self._without(values, off, layer, others), layer)
+                    self._descend(after, layer + 1, members, out, None if off else record, others)
                 return
             off, plans = next(iter(branches.items()))
-            x = self._finish_block(x, self._without(values, off, layer), layer)
+            x = self._finish_block(x, self._without(values, off, layer, others), layer)
             record = None if off else record
             layer += 1
         if record is not None and self._readout.pool is None:
@@ -234,9 +246,10 @@ class ImageTower:
             # A convolution on a GPU would run in TF32, by default, and cost three digits.
             with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
                 x, first = self._stem(images.to(self.device, torch.float32)).float(), 0
+        others = self._others(images, [off])
         for below in range(first, layer):
             values = self._values(x, below, record)
-            x = self._finish_block(x, self._without(values, off.in_layer(below), below), below)
+            x = self._finish_block(x, self._without(values, off.of_layer(below), below, others), below)
         return x
 
     def _values(self, x: Tensor, layer: int, record: _Record | None = None) -> Tensor:
@@ -252,12 +265,24 @@ class ImageTower:
                 record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
         return values
 
-    def _without(self, values: Tensor, off: tuple[int, ...], layer: int) -> Tensor:
+    def _without(self, values: Tensor, off: HeadSet, layer: int, others: Tensor | None) -> Tensor:
         if not off:
             return values
         keep = torch.ones(self.layers[layer].n_heads, dtype=values.dtype, device=values.device)
-        keep[list(off)] = 0
-        return values * keep.repeat_interleave(self.layers[layer].head_dim)
+        keep[list(off.in_layer(layer))] = 0
+        keep = keep.repeat_interleave(self.layers[layer].head_dim)
+        if off.ablation == "zero":
+            return values * keep
+        if self.stand_ins is None:
+            raise InputError(
+                f"Nothing is known to take the place of {off}; Model.prepare sees images for that."
+            )
+        return values * keep + self.stand_ins.of(layer, off.ablation, others, values) * (1 - keep)
+
+    def _others(self, images: Tensor | Trunk, plans: Sequence[HeadSet]) -> Tensor | None:
+        """For each image, which of the images seen stands in for it, if a plan asks for that: [n]."""
+        asked = any(plan.ablation == "resample" for plan in plans)
+        return self.stand_ins.pick(images) if asked and self.stand_ins else None
 
     def _finish_block(self, x: Tensor, values: Tensor, layer: int) -> Tensor:
         return self.layers[layer].finish(x, values)

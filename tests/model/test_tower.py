@@ -6,6 +6,7 @@ import copy
 import itertools
 import random
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,43 @@ def test_other_layers_can_be_chosen(tiny_folder: Path) -> None:
     for layers in ([6], []):
         with pytest.raises(InputError, match="but must be some of 0 to 5, or all"):
             ccs.load(str(tiny_folder), layers=layers)
+
+
+def test_means_and_other_images_take_a_heads_place(model: Model) -> None:
+    """Against the projection's bias for the mean, and values put in by hand for another image."""
+    seen, x = pixels(model, 6, seed=1), pixels(model, 3)
+    off = HeadSet.parse("L2.H1 L4.H0 L5.H3")
+    with pytest.raises(InputError, match="Nothing is known to take the place of"):
+        model.embed_images(x, off.ablated("mean"))
+    model.prepare(seen)
+    passed: dict[int, Tensor] = {}
+    model.tower.with_values(model.trunk(seen), lambda layer, v: passed.setdefault(layer, v.detach()))
+    try:
+        zero, mean, other = model.embed_images(x, [off, off.ablated("mean"), off.ablated("resample")])
+        copied, d = zeroed(model.clip.visual, off), model.head_dim
+        for head in off:
+            out = model.clip.visual.transformer.resblocks[head.layer].attn.out_proj
+            part = slice(head.head * d, (head.head + 1) * d)
+            added = out.weight[:, part] @ passed[head.layer].mean((0, 1))[part]
+            copied.transformer.resblocks[head.layer].attn.out_proj.bias.data += added
+        np.testing.assert_allclose(mean, plain(copied, x), atol=TOLERANCE)
+        drawn = [zlib.crc32(image.numpy().tobytes()) % 6 for image in x]
+
+        def put_in(layer: int, values: Tensor) -> Tensor:
+            values = values.clone()
+            for head in off.in_layer(layer):
+                part = slice(head * d, (head + 1) * d)
+                values[..., part] = passed[layer][drawn][..., part]
+            return values
+
+        by_hand = model.tower.with_values(model.trunk(x), put_in).detach()
+        np.testing.assert_allclose(other, by_hand, atol=TOLERANCE)
+        np.testing.assert_allclose(
+            model.embed_images(model.trunk(x), off.ablated("resample")), other, atol=1e-6
+        )
+        assert min(np.abs(zero - mean).max(), np.abs(zero - other).max()) > 1e-4
+    finally:
+        model.tower.stand_ins = None
 
 
 def count_layers(monkeypatch: pytest.MonkeyPatch) -> list[int]:

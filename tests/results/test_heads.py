@@ -64,3 +64,17 @@ def test_in_layer_gives_the_numbers_of_one_layer() -> None:
     heads = HeadSet.parse("L9.H2 L8.H11 L9.H0")
     assert heads.in_layer(9) == (0, 2)
     assert heads.in_layer(7) == ()
+
+
+def test_what_takes_the_heads_place_makes_another_plan() -> None:
+    off = HeadSet.parse("L1.H0 L2.H3")
+    mean = off.ablated("mean")
+    assert (mean.ablation, off.ablation) == ("mean", "zero")
+    assert mean != off
+    assert len({off, mean, HeadSet.parse("L2.H3 L1.H0").ablated("mean")}) == 2
+    assert str(mean) == str(off)
+    assert mean.of_layer(2) == HeadSet.parse("L2.H3").ablated("mean")
+    assert mean.of_layer(0) == HeadSet()  # nothing is off: nothing takes its place
+    assert eval(repr(mean)) == mean
+    with pytest.raises(InputError, match="'median' is not one of zero, mean, resample"):
+        off.ablated("median")

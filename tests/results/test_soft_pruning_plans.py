@@ -8,7 +8,7 @@ import pytest
 
 from ccs import Head, HeadSet, InputError
 from ccs import plans as pruning
-from ccs.plans import PlanName
+from ccs.plans import Plan, PlanName
 from ccs.texts.score import HeadScore
 
 HEADS = HeadSet(Head(layer, head) for layer in (4, 5) for head in range(6))
@@ -229,3 +229,14 @@ def test_plans_of_the_study_and_of_other_studies():
         "located:ltc-salient",
     ]
     assert pruning.of_studies("organism") == []
+
+
+@pytest.mark.parametrize("name", ["high~mean", "high@7~resample", "concept:Colors, all~mean", "random~mean"])
+def test_what_takes_the_heads_place_is_part_of_the_name(name: str) -> None:
+    parsed = PlanName.parse(name)
+    assert str(parsed) == name
+    plain = Plan(name.partition("~")[0], 3, HeadSet.parse("L1.H0"), "drawn")
+    ablated = plain.ablated(parsed.ablation)
+    assert (ablated.name, ablated.seed, ablated.off) == (name, 3, plain.off.ablated(parsed.ablation))
+    assert ablated.kind == plain.kind
+    assert "in their place" in parsed.words()

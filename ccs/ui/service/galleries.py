@@ -92,7 +92,7 @@ class Galleries:
             if size <= TRUNK_BYTES:
                 trunks.append(trunk)
             yield share
-        whole = _joined(trunks) if trunks else None
+        whole = Trunk.joined(trunks) if trunks else None
         self._seen.get(key, lambda: Seen(whole, np.concatenate(rows)))
 
     def _of(self, model: Model, name: str) -> Seen:
@@ -163,9 +163,3 @@ class Galleries:
             return self.base(model, name)
         found: np.ndarray = self._pruned.find((model.weights_hash, name, off))
         return found
-
-
-def _joined(trunks: Sequence[Trunk]) -> Trunk:
-    import torch
-
-    return Trunk(torch.cat([trunk.tokens for trunk in trunks]), trunks[0].layer)

@@ -1,0 +1,69 @@
+"""What enters the upper layers, and what can take a head's place there."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ccs.errors import InputError
+
+STAND_INS = 8
+"""How many images are kept whole, of which one is drawn to stand in for another."""
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """Activations [n, T, W] as they enter `layer`: what plans that touch no earlier layer have in common."""
+
+    tokens: Tensor
+    layer: int
+    marks: Tensor | None = None
+    """[n], the images' `marks`, by which others are drawn to stand in for them."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Trunk]) -> Trunk:
+        """The trunks of several batches, at least one, as one."""
+        known = [part.marks for part in parts if part.marks is not None]
+        whole = torch.cat(known) if len(known) == len(parts) else None
+        return cls(torch.cat([part.tokens for part in parts]), parts[0].layer, whole)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, rows: slice) -> Trunk:
+        return Trunk(self.tokens[rows], self.layer, None if self.marks is None else self.marks[rows])
+
+
+@dataclass(frozen=True)
+class StandIns:
+    """What can take a head's place: from the outputs of all heads for images seen with none off.
+
+    mean: layer -> [H d], over images and the tokens that the layer computes. kept: layer -> [m, T, H d], of
+    some of the images.
+    """
+
+    mean: Mapping[int, Tensor]
+    kept: Mapping[int, Tensor]
+
+    def of(self, layer: int, ablation: str, others: Tensor | None, values: Tensor) -> Tensor:
+        """What takes the place of a layer's values [n, T, H d]."""
+        if layer not in self.mean:
+            raise InputError(f"Nothing is known to take the place of heads in layer {layer}.")
+        found = self.mean[layer] if ablation == "mean" else self.kept[layer][others]
+        return found.to(values.device, values.dtype)
+
+    def pick(self, images: Tensor | Trunk) -> Tensor:
+        """Which of the images kept stands in for each: drawn by the image itself, so always the same."""
+        size = len(next(iter(self.kept.values())))
+        return marks(images) % size
+
+
+def marks(images: Tensor | Trunk) -> Tensor:
+    """A number for each image that depends on its pixels alone: [n] int64."""
+    if isinstance(images, Trunk):
+        return marks(images.tokens) if images.marks is None else images.marks
+    return torch.tensor([zlib.crc32(image.numpy().tobytes()) for image in images.cpu()], dtype=torch.long)
