@@ -219,7 +219,7 @@ class Run:
         )  # fmt: skip
         direct: list[Row] = []
         if kept:
-            # Of the many random sets the total effect alone; and what is subtracted puts nothing in its place.
+            # Of the many random sets the total effect alone; what is subtracted puts nothing in its place.
             some = [plan for plan in plans if plan.kind != "random" and plan.ablation == "zero"]
             subtracted = effects.direct_embeddings(embedded, kept, some, where[0])
             _, direct = measure.rows(texts, data, some, subtracted, seed, few=True)
