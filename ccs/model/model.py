@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -78,7 +79,8 @@ class Model:
     name: results are filed under it. architecture, tag: open_clip's, or a description and "" for a folder.
     heads: those that are scored, by default of the last four layers as in the study; others can be switched
     off too. tower: the image tower itself. clip: open_clip's module. open_clip_name, config and
-    preprocess_config: what open_clip makes such a model from.
+    preprocess_config: what open_clip makes such a model from. stand_ins_from: gives the images to `prepare`
+    with, once a plan asks for it.
     """
 
     def __init__(
@@ -108,6 +110,8 @@ class Model:
         self.dim, self.head_dim = self.tower.dim, self.tower.head_dim
         self.image_size = self.tower.image_size[0]
         self.logit_scale = float(clip.logit_scale.detach().exp())
+        self.stand_ins_from: Callable[[], Images] | None = None
+        self._preparing = threading.Lock()
         bias = getattr(clip, "logit_bias", None)
         self.logit_bias = None if bias is None else float(bias.detach())
 
@@ -245,6 +249,14 @@ class Model:
         """See images, so that `off.ablated("mean")` and `.ablated("resample")` are known: see `HeadSet`."""
         self.tower.prepare(part for _, part in self.batches(images) if isinstance(part, Tensor))
 
+    def ready(self, plans: Sequence[HeadSet]) -> None:
+        """See the images of `stand_ins_from`, if one of the plans asks for what only they tell."""
+        if self.stand_ins_from is None or all(plan.ablation == "zero" for plan in plans):
+            return
+        with self._preparing:
+            if self.tower.stand_ins is None:
+                self.prepare(self.stand_ins_from())
+
     def pixels(self, images: Sequence[Image.Image] | Tensor) -> Tensor:
         """Pixels of images, or the given pixels once their shape has been checked."""
         if not isinstance(images, Tensor):
@@ -295,6 +307,7 @@ class Model:
             if not isinstance(plan, HeadSet):
                 raise InputError(f"Heads to switch off are a HeadSet, not {plan!r}; see HeadSet.parse.")
             self.tower.require(plan)
+        self.ready(plans)
         return plans, single
 
 

@@ -14,7 +14,7 @@ from ccs.ui.presets import LEVELS, presets, random_heads
 from ccs.ui.service.images import first_example, parse_example
 from ccs.ui.service.uploads import MAX_IMAGES, take
 from ccs.ui.session import Session
-from ccs.ui.state import line, parse_int
+from ccs.ui.state import IN_PLACE, line, one_of, parse_int
 
 MAX_HISTORY = 100  # steps that can be undone
 ANOTHER = "another"  # in the list of models: one that the visitor names
@@ -94,6 +94,10 @@ def _random(app: App, session: Session, fields: Fields) -> None:
     set_off(session, random_heads(app.heads(model), n, seed, app.shown(session.state).level("high")))
 
 
+def _ablation(app: App, session: Session, fields: Fields) -> None:
+    change(session, ablation=one_of(fields.get("value"), IN_PLACE, "ablation"))
+
+
 def _undo(app: App, session: Session, fields: Fields) -> None:
     if session.past:
         *past, off = session.past
@@ -160,6 +164,7 @@ ACTIONS: Mapping[str, Action] = {
     "toggle": _toggle,
     "preset": _preset,
     "random": _random,
+    "ablation": _ablation,
     "undo": _undo,
     "redo": _redo,
     "click": _click,

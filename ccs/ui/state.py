@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import ABLATIONS, Head, HeadSet
 from ccs.ui.service.classes import set_names
 
 NONE_OFF = HeadSet()
@@ -20,7 +20,15 @@ SETS = ("", "all")
 ONE_POOL = "one-pool"
 POOLS = ("", ONE_POOL)
 PUBLISHED = ("", "no")
-_CHOICES = {"look": LOOKS, "fault": FAULTS, "pool": POOLS, "sets": SETS, "published": PUBLISHED}
+IN_PLACE = ("", *ABLATIONS[1:])
+_CHOICES = {
+    "ablation": IN_PLACE,
+    "look": LOOKS,
+    "fault": FAULTS,
+    "pool": POOLS,
+    "sets": SETS,
+    "published": PUBLISHED,
+}
 MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 MAX_HEADS = 1024
@@ -33,7 +41,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufef
 class State:
     """One screen, all of it but the images a visitor uploads; those never leave the session.
 
-    tab: the view. classes, occupations: texts. template: with `{}` where the class goes. bias_template: the
+    tab: the view. off: the heads that are switched off, with what takes their place (ablation, "" for zero).
+    classes, occupations: texts. template: with `{}` where the class goes. bias_template: the
     same, or "study" for the study's four. k: 0 for the gallery's own cut-off. example: the drawn images
     shown. look: whose attention lies over the images, "" for the last layer's. row: the occupation whose
     images are shown. pool: "" where each occupation ranks its own images, if the gallery has such pools, and
@@ -46,6 +55,7 @@ class State:
     tab: str = "heads"
     model: str = ""
     off: HeadSet = NONE_OFF
+    ablation: str = ""
     head: Head | None = None
     text: int = 0
     other_model: str = ""
@@ -72,6 +82,9 @@ class State:
     sets: str = ""
     apart: str = ""
     class_set: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "off", self.off.ablated(self.ablation or ABLATIONS[0]))
 
     def query(self) -> str:
         """The URL's query, without the fields at their default; that no head is off is always said."""

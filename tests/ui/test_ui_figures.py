@@ -17,12 +17,14 @@ from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.measures.skew import max_skew
 from ccs.model.model import Model
+from ccs.ui.actions import ACTIONS
 from ccs.ui.app import App
 from ccs.ui.page import opening
 from ccs.ui.page.page import regions
 from ccs.ui.service import top_activating, uploads
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.images import load_example
+from ccs.ui.service.models import stand_ins
 from ccs.ui.session import Session
 from ccs.ui.views import VIEWS, classify, points
 from ccs.ui.views.base import Figure
@@ -43,6 +45,20 @@ def test_classify_is_the_softmax_of_scaled_cosines(app: App, session: Session, m
     assert classes == example.classes
     assert np.abs(found.before - found.after).max() > 1e-4
     assert np.all(moved < 1)
+
+
+def test_the_mean_can_take_the_heads_place(app: App, session: Session, model: Model) -> None:
+    model.stand_ins_from = stand_ins
+    zero = classify.measure(session, model)[1]
+    ACTIONS["ablation"](app, session, {"value": "mean"})
+    _, mean, _ = classify.measure(session, model)
+    assert session.state.off == HeadSet.parse("L6.H1 L7.H2").ablated("mean")
+    assert "ablation=mean" in session.state.query()
+    images = [image.pixels for image in load_example("").images]
+    weights = class_weights(model, *classify.asked(session.state))
+    expected = model.probabilities(model.embed_images(images, session.state.off) @ weights.T)
+    np.testing.assert_allclose(mean.after, expected, atol=1e-5)
+    assert np.abs(mean.after - zero.after).max() > 1e-4
 
 
 def test_ranks_and_margins() -> None:

@@ -40,13 +40,20 @@ def table(records: ModelRecords, heads: HeadSet, off: HeadSet) -> Figure:
     return Figure("heads", f"Heads of {records.model}", unit, columns, rows)
 
 
+IN_PLACE_WORDS = [
+    ("", "zero, as in the study"),
+    ("mean", "their mean over drawn images"),
+    ("resample", "their value for a drawn image"),
+]
+
+
 def render(app: App, session: Session) -> Markup:
     """The column as HTML."""
     state = session.state
     records, heads = app.shown(state), app.heads(state.model)
     kept = HeadSet(h for h in heads if records.head(h).matches(state.concept, state.level, state.find))
     found = presets(records, heads)
-    current = next((name for name, off in found.items() if off == state.off), "custom")
+    current = next((name for name, off in found.items() if off == HeadSet(state.off)), "custom")
     listed = [(name, preset_words(name, off)) for name, off in found.items()]
     if current == "custom":
         listed = [("custom", f"your own selection ({len(state.off)})"), *listed]
@@ -65,6 +72,7 @@ def render(app: App, session: Session) -> Markup:
         step=_step,
         steps=_steps,
         presets=listed,
+        in_place=IN_PLACE_WORDS,
         current=current,
         n_random=min(len(state.off) or max(1, len(records.level("high"))), len(heads)),
         concepts=[("", "any concept"), *((c, c) for c in records.concepts)],

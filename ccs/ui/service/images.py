@@ -128,7 +128,8 @@ def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarra
 
 def looks(session: Session, model: Model, layer: int, off: HeadSet) -> np.ndarray:
     """Attention [images, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
-    below = HeadSet(head for head in off if head.layer < layer)
+    below = HeadSet((head for head in off if head.layer < layer), off.ablation)
+    model.ready([below])
     key = ("attention", model.weights_hash, tuple(p.key for p in shown_images(session)), layer, below)
     start = trunk(session, model)
     return session.memory.get(key, lambda: model.tower.attention(start, layer, below).cpu().numpy())

@@ -18,13 +18,14 @@ from cachetools import LRUCache, TTLCache
 import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.model.model import Model, embedded
+from ccs.model.model import Images, Model, embedded
 from ccs.model.offer import Offer, last_layers, look
 from ccs.model.sources import FOLDER, HUB, find, is_public, require_known_tower
 
 log = logging.getLogger(__name__)
 
 KEPT = 2
+STAND_INS = 32  # drawn images
 RETRY = 60.0  # seconds after which a model that could not be loaded is tried again
 PATIENCE = 20.0  # seconds that who asks for a model waits, before being told that it is on its way
 WAITING = 4  # models that may be on their way at once; they are loaded one after the other
@@ -210,6 +211,7 @@ class ModelCache:
         if why := load.offer.refusal():
             raise InputError(why)
         model = ccs.load(place, layers=self._layers(name) or None)
+        model.stand_ins_from = stand_ins
         _ = model.weights_hash  # half a second for whoever asks first
         if load.offer.size and not load.offer.here:
             self._speed = load.offer.size / max(0.1, time.monotonic() - load.began)
@@ -233,6 +235,13 @@ class ModelCache:
             f"The weights of {name} are not loaded here: a folder or a repository on the Hub is named by "
             "the machine’s owner (python app.py --model FOLDER)."
         )
+
+
+def stand_ins() -> Images:
+    """Drawn images: what heads put out for them takes the place of heads that are off, if that is asked."""
+    from ccs.world import sets
+
+    return sets.image_set(STAND_INS).images
 
 
 def _duration(seconds: float) -> str:
