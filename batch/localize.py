@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from ccs.errors import InputError
 
 if TYPE_CHECKING:
     from ccs.datasets import BiasSet, ClassificationSet
-    from ccs.heads import HeadSet
+    from ccs.heads import Head
     from ccs.locate import Evidence
     from ccs.model.model import Model
     from ccs.search import Task
@@ -37,8 +38,8 @@ class Settings:
     images: str = option("world", "images that TEXTSPAN reads (default world)")
     texts: str = option("world", "its pool of texts (default world)")
     method: tuple[str, ...] = option((), "one way of looking only; repeatable (default: all)")
-    max_images: int = option(310, "images of classes at most (default 310)", least=4)
-    moments: int = option(1000, "images that TEXTSPAN reads at most (default 1000)", least=2)
+    max_images: int = option(186, "images of each set at most; drawn people are all (default 186)", least=4)
+    moments: int = option(500, "images that TEXTSPAN reads at most (default 500)", least=2)
     seed: int = option(0, "seed of the halves (default 0)", least=0)
     out: Path = option(results.PRECOMPUTED, "folder of results whose localization.parquet is added to")
     force: bool = option(False, "do again what is there")
@@ -83,13 +84,11 @@ def _one(
     model = ccs.load(name, device=args.device)
     truth = planted_heads(name, people.groups)
     wanted = args.attribute or tuple(truth) or tuple(people.groups)
-    weights = model.weights_hash[:16]
-    known = localization.read(args.out)
-    known = known[(known["model"] == model.name) & (known["weights"] == weights)]
-    known = known[(known["dataset"] == people.name) & (known["seed"] == args.seed)]
+    about = {"model": model.name, "weights": model.weights_hash[:16], "dataset": people.name}
     shared: dict[str, Any] = {}
     for attribute in wanted:
-        there = set() if args.force else set(known[known["attribute"] == attribute]["method"])
+        asked = about | {"attribute": attribute, "seed": args.seed}
+        there = {} if args.force else localization.orders(localization.read(args.out), **asked)
         missing = [method for method in methods if method not in there]
         print(f"{model.name}, {attribute}: {len(missing)} of {len(methods)} ways of looking", flush=True)
         if not missing:
@@ -98,10 +97,8 @@ def _one(
         scores = {}
         for method in missing:
             scores[method] = METHODS[method](evidence)
-        about = {"model": model.name, "weights": weights, "dataset": people.name, "attribute": attribute}
-        about |= {"seed": args.seed}
         rows = list(_rows(model, unseen, scores, args.seed, truth.get(attribute)))
-        localization.keep(args.out, [about | row for row in rows])
+        localization.keep(args.out, [asked | row for row in rows])
 
 
 def prepare(
@@ -148,24 +145,29 @@ def _rows(
     unseen: Task,
     scores: Mapping[str, Mapping[Any, float]],
     seed: int,
-    planted: HeadSet | None,
+    planted: Mapping[Head, float] | None,
 ) -> Iterator[Row]:
     """Rows of the table, without what names the model, the set and the attribute."""
+    import numpy as np
+
     from ccs.heads import HeadSet
-    from ccs.locate import PLANTED
     from ccs.locate.base import ranking
     from ccs.locate.scoring import first
     from ccs.measures import bias
+    from ccs.results.localization import PLANTED
     from ccs.search import measure
 
     if planted:
-        scores = {**scores, PLANTED: dict.fromkeys(planted, 1.0)}
+        scores = {**scores, PLANTED: {head: np.nan_to_num(share) for head, share in planted.items()}}
     orders = {method: ranking(found, seed) for method, found in scores.items()}
     sets = sorted({off for order in orders.values() for off in first(order)}, key=str)
     none, *points = measure(model, unseen, [HeadSet(), *sets])
     reached = {point.off: point for point in points}
     before = bias.measure(
-        model.embed_images(unseen.people), unseen.prompts, unseen.groups, unseen.k, draws=40
+        *(model.embed_images(unseen.people), unseen.prompts, unseen.groups, unseen.k),
+        pools=unseen.pools,
+        units=unseen.units,
+        draws=40,
     )
     fixed = {"max_skew_none": none.max_skew, "accuracy_none": none.accuracy}
     fixed["chance"] = before.max_skew.chance_mean.value
@@ -179,19 +181,27 @@ def _rows(
                 "rank": rank,
                 "score": scores[method][head],
                 "planted": None if planted is None else head in planted,
+                "carries": None if planted is None else planted.get(head, 0.0),
                 "max_skew": None if point is None else point.max_skew,
                 "accuracy": None if point is None else point.accuracy,
                 **fixed,
             }
 
 
-def planted_heads(name: str, attributes: Container[str]) -> Mapping[str, HeadSet]:
-    """Attribute -> the heads in which its skew was planted; none for a model in which nothing was."""
+def planted_heads(name: str, attributes: Container[str]) -> Mapping[str, Mapping[Head, float]]:
+    """Attribute -> the heads in which its skew was planted, each with its share of what they carry (NaN where
+    that was not measured); none for a model in which nothing was planted.
+    """
     from ccs.model import difference
 
     if difference.file_of(name) is None:
         return {}
-    return {what: off for what, off in difference.truth(name).carries.items() if what in attributes}
+    known = difference.truth(name)
+    return {
+        what: {head: known.shares.get(what, {}).get(head, math.nan) for head in heads}
+        for what, heads in known.carries.items()
+        if what in attributes
+    }
 
 
 if __name__ == "__main__":

@@ -172,7 +172,8 @@ def search(
     limits = limits or Limits()
     half, unseen = halves(task, seed)
     seen = partial(measure, model, half)
-    singles, path = greedy(model, half, limits, tell)
+    singles = seen([HeadSet([head]) for head in model.heads])
+    path = greedy(model, half, singles, limits, tell)
     off = _backward(seen, path[-1], path[0], limits, tell)
     plans = [Plan("none", None, HeadSet(), "nothing is switched off")]
     if off:
@@ -187,12 +188,27 @@ def search(
 
 
 def greedy(
-    model: PrunableModel, task: Task, limits: Limits, tell: Tell = lambda _: None
-) -> tuple[list[Point], list[Point]]:
-    """Every head alone, and nothing off followed by one head more at a time, all on the whole task."""
+    model: PrunableModel, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = lambda _: None
+) -> list[Point]:
+    """The path of a search on the whole task: nothing off, then one head more at a time, while each takes
+    away the share of the lean asked for. singles: every head alone.
+    """
     points = partial(measure, model, task)
-    singles = points([HeadSet([head]) for head in model.heads])
-    return singles, _forward(points, singles, limits, tell)
+    path = points([HeadSet()])
+    start = path[0]
+    helpful = sorted((p for p in singles if p.lean < start.lean), key=lambda p: p.lean)
+    candidates = [head for point in helpful[: limits.screen] for head in point.off]
+    tell(f"{len(helpful)} of {len(singles)} heads lower the lean alone; {len(candidates)} are candidates.")
+    while len(path) <= limits.max_heads and path[-1].max_skew > limits.bound:
+        now = path[-1]
+        tried = points([HeadSet([*now.off, head]) for head in candidates if head not in now.off])
+        allowed = [point for point in tried if point.accuracy >= start.accuracy - limits.max_loss]
+        best = min(allowed, key=lambda point: point.lean, default=None)
+        if best is None or best.lean > now.lean - limits.least * start.lean:
+            break
+        path.append(best)
+        tell(f"{best.off}: MaxSkew {best.max_skew:.3f}, accuracy {best.accuracy:.3f}")
+    return path
 
 
 def halves(task: Task, seed: int) -> tuple[Task, Task]:
@@ -249,25 +265,6 @@ def _split(
 
 def _take(images: Any, rows: NDArray[np.intp]) -> Any:
     return images[rows] if hasattr(images, "shape") else [images[int(row)] for row in rows]
-
-
-def _forward(points: Points, singles: Sequence[Point], limits: Limits, tell: Tell) -> list[Point]:
-    """Nothing off, then one head more at a time while each takes away the share of the lean asked for."""
-    path = points([HeadSet()])
-    start = path[0]
-    helpful = sorted((p for p in singles if p.lean < start.lean), key=lambda p: p.lean)
-    candidates = [head for point in helpful[: limits.screen] for head in point.off]
-    tell(f"{len(helpful)} of {len(singles)} heads lower the lean alone; {len(candidates)} are candidates.")
-    while len(path) <= limits.max_heads and path[-1].max_skew > limits.bound:
-        now = path[-1]
-        tried = points([HeadSet([*now.off, head]) for head in candidates if head not in now.off])
-        allowed = [point for point in tried if point.accuracy >= start.accuracy - limits.max_loss]
-        best = min(allowed, key=lambda point: point.lean, default=None)
-        if best is None or best.lean > now.lean - limits.least * start.lean:
-            break
-        path.append(best)
-        tell(f"{best.off}: MaxSkew {best.max_skew:.3f}, accuracy {best.accuracy:.3f}")
-    return path
 
 
 def _backward(points: Points, end: Point, start: Point, limits: Limits, tell: Tell) -> HeadSet:

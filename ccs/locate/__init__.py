@@ -7,8 +7,6 @@ from ccs.locate.base import Evidence as Evidence
 from ccs.locate.base import Method
 
 SEARCH = "search"
-PLANTED = "planted heads"
-"""Not a way of looking: the truth, where it is known, to set the others beside."""
 
 METHODS: Mapping[str, Method] = {
     "CCS high first": text.ccs_high,

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ccs.heads import Head
+from ccs.heads import Head, HeadSet
 from ccs.measures.ranking import toward
 from ccs.measures.stats import Floats
 from ccs.model.model import Model
@@ -68,6 +68,11 @@ class Evidence:
         return embedded, parts.direct
 
     @cached_property
+    def singles(self) -> NDArray[np.float32]:
+        """Unit embeddings of the people with each head alone off in the forward pass [heads, n, d]."""
+        return self.model.embed_images(self.people, [HeadSet([head]) for head in self.model.heads])
+
+    @cached_property
     def toward(self) -> NDArray[np.float32]:
         """Vectors [n, d] whose products with embeddings, summed, say how far rankings lean."""
         return toward(self.seen[0], self.task.prompts, self.task.groups, self.task.pools)
@@ -83,6 +88,6 @@ def ranking(scores: Scores, seed: int = 0) -> tuple[Head, ...]:
     return tuple(sorted((heads[i] for i in order), key=lambda head: -scores[head]))
 
 
-def by_head(evidence: Evidence, values: Floats | Sequence[float]) -> Scores:
+def by_head(evidence: Evidence, values: Floats | Sequence[float]) -> dict[Head, float]:
     """Values [heads], in the order of the model's heads, as scores."""
     return dict(zip(evidence.model.heads, map(float, values), strict=True))

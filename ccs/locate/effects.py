@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from ccs.heads import HeadSet
 from ccs.locate.base import Evidence, Scores, by_head
 from ccs.measures import bias
 from ccs.measures.effects import subtracted
@@ -12,9 +11,8 @@ from ccs.measures.effects import subtracted
 
 def total(evidence: Evidence) -> Scores:
     """By how much the mean MaxSkew falls when the head's output is zero in the forward pass."""
-    singles = evidence.model.embed_images(evidence.people, [HeadSet([h]) for h in evidence.model.heads])
     before = _skew(evidence, evidence.seen[0])
-    return by_head(evidence, [before - _skew(evidence, one) for one in singles])
+    return by_head(evidence, [before - _skew(evidence, one) for one in evidence.singles])
 
 
 def direct(evidence: Evidence) -> Scores:

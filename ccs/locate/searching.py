@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
-from ccs.locate.base import Evidence, Scores
-from ccs.search import Limits, greedy
+from ccs.heads import HeadSet
+from ccs.locate.base import Evidence, Scores, by_head
+from ccs.measures.ranking import lean
+from ccs.search import Limits, Point, greedy
 
-STEPS = 8
+LIMITS = Limits(screen=8, least=0.05)
 
 
 def search(evidence: Evidence) -> Scores:
     """The heads of the search's path in its order, then all others by the share of the lean each takes."""
-    singles, path = greedy(evidence.model, evidence.task, Limits(max_heads=STEPS))
+    heads = [HeadSet([head]) for head in evidence.model.heads]
+    task = evidence.task
+    leans = [lean(one, task.prompts, task.groups, task.pools) for one in evidence.singles]
+    alone = [Point(off, math.nan, math.nan, value) for off, value in zip(heads, leans, strict=True)]
+    path = greedy(evidence.model, task, alone, LIMITS)
     start = path[0].lean
-    found = {next(iter(point.off)): (1 - point.lean / start) if start else 0.0 for point in singles}
+    found = by_head(evidence, [1 - value / start if start else 0.0 for value in leans])
     for step, (before, after) in enumerate(pairwise(path)):
-        found[next(iter(after.off - before.off))] = 1.0 + STEPS - step
+        found[next(iter(after.off - before.off))] = 1.0 + LIMITS.max_heads - step
     return found

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from ccs.heads import Head
 from ccs.locate.base import Evidence, Scores
 from ccs.texts import concepts
 from ccs.texts.textspan import textspan
@@ -62,5 +63,5 @@ def group_texts(evidence: Evidence, k: int = 5) -> Scores:
     }
 
 
-def _explained(evidence: Evidence, head: object) -> float:
-    return sum(span.share for span in evidence.spans.get(head, ()))  # type: ignore[call-overload]
+def _explained(evidence: Evidence, head: Head) -> float:
+    return sum(span.share for span in evidence.spans.get(head, ()))

@@ -12,10 +12,13 @@ from typing import Any
 
 import pandas as pd
 
+from ccs.heads import Head
 from ccs.results import schema
 from ccs.results.table import read_table, to_arrow, to_pandas, write_table
 
 NAME = "localization"
+PLANTED = "planted heads"
+"""A method that is no way of looking: the truth, where it is known, to set the others beside."""
 KEY = [column for column in schema.TABLES[NAME].key if column not in ("layer", "head")]
 
 
@@ -30,6 +33,16 @@ def read(folder: Path) -> pd.DataFrame:
     """
     path = folder / f"{NAME}.parquet"
     return read_table(path) if path.exists() else empty()
+
+
+def orders(rows: pd.DataFrame, **question: object) -> dict[str, tuple[Head, ...]]:
+    """Method -> heads in its order, among the rows with these values of model, weights, dataset, ..."""
+    for column, value in question.items():
+        rows = rows[rows[column] == value]
+    return {
+        str(method): tuple(Head(*head) for head in zip(one["layer"], one["head"], strict=True))
+        for method, one in rows.sort_values("rank").groupby("method", sort=False)
+    }
 
 
 def keep(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import pytest
 
 import batch.localize
 import ccs
 from ccs import HeadSet, locate
 from ccs.locate.scoring import MOST
+from ccs.model import difference
 from ccs.results import localization
 from ccs.search import Task, halves, measure
 
@@ -70,6 +74,39 @@ def test_what_is_there_is_not_done_again(written, tiny_folder, monkeypatch, caps
     assert len(after) == len(before) * 3 / 2
     kept = after[after["method"] != "direct effect"].reset_index(drop=True)
     assert kept.equals(before.reset_index(drop=True))
+
+
+def test_planted_heads_stand_beside_the_ways_of_looking(tiny_folder, tmp_path, monkeypatch):
+    one, two = ccs.Head(3, 1), ccs.Head(5, 0)
+    monkeypatch.setattr(batch.localize, "planted_heads", lambda *_: {"gender": {one: 0.2, two: 0.7}})
+    command = ["--model", str(tiny_folder), "--out", str(tmp_path), *SMALL[:4], "--method", "random"]
+    assert batch.localize.main(command) == 0  # of all attributes the planted one alone
+    found = localization.read(tmp_path)
+    assert set(found["attribute"]) == {"gender"}
+    truth = localization.orders(found, method=localization.PLANTED)[localization.PLANTED]
+    assert truth == (two, one)
+    looked = found[found["method"] == "random"]
+    marked = looked[looked["planted"].astype(bool)]
+    assert set(zip(marked["layer"], marked["head"], marked["carries"], strict=True)) == {
+        (3, 1, 0.2),
+        (5, 0, 0.7),
+    }
+    assert set(looked[~looked["planted"].astype(bool)]["carries"]) == {0.0}
+
+
+def test_what_is_planted_is_read_from_the_model(monkeypatch):
+    one, two = ccs.Head(3, 1), ccs.Head(5, 0)
+    known = difference.Truth(
+        base="organism-control", heads=HeadSet([one, two]), drawn="high", seed=0, pictures=1, rate=0.1,
+        carries={"gender": HeadSet([one, two]), "Colors": HeadSet([two])}, shares={"gender": {one: 0.2}},
+    )  # fmt: skip
+    monkeypatch.setattr(difference, "file_of", lambda name: Path(name) if name == "planted" else None)
+    monkeypatch.setattr(difference, "truth", lambda name: known)
+    found = batch.localize.planted_heads("planted", {"gender": 0, "skin tone": 0})
+    assert set(found) == {"gender"}
+    assert found["gender"][one] == 0.2
+    assert math.isnan(found["gender"][two])
+    assert batch.localize.planted_heads("organism", {"gender": 0}) == {}
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ import pytest
 from batch.report.page import as_markdown
 from batch.report.sections import localization
 from batch.report.sections.localization import END, START, against, scored, sentence, ways, write_summary
-from ccs.locate import PLANTED
+from ccs.results.localization import PLANTED
 
 HEADS = [(layer, head) for layer in (4, 5) for head in range(4)]
 PLANTED_HEADS = [(4, 1), (5, 2)]
+CARRIES = {(4, 1): 0.7, (5, 2): 0.3}
 GOOD, BAD = (
     [*PLANTED_HEADS, *(h for h in HEADS if h not in PLANTED_HEADS)],
     [
@@ -30,8 +31,8 @@ def ranked(model, method, order, attribute="gender", worth=0.2):
         rows.append(
             {"model": model, "weights": "a" * 16, "dataset": "world/faces", "attribute": attribute}
             | {"method": method, "layer": head[0], "head": head[1], "rank": rank, "score": -rank}
-            | {"planted": planted, "max_skew": skew, "accuracy": accuracy, "max_skew_none": 0.6}
-            | {"accuracy_none": 0.9, "chance": 0.1, "seed": 0}
+            | {"planted": planted, "carries": CARRIES.get(head, 0.0), "max_skew": skew, "seed": 0}
+            | {"accuracy": accuracy, "max_skew_none": 0.6, "accuracy_none": 0.9, "chance": 0.1}
         )
     return rows
 
@@ -67,9 +68,9 @@ def test_the_sentence_turns_round_with_the_truth():
 
 def test_attributes_of_a_model_are_one_vote():
     rows = ranked("a", "search", GOOD) + ranked("a", "search", BAD, "skin tone")
+    rows += ranked("a", PLANTED, PLANTED_HEADS) + ranked("a", PLANTED, PLANTED_HEADS, "skin tone")
     cases = scored(pd.DataFrame(rows).astype({"planted": "boolean"}))
-    assert len(cases) == 1
-    assert cases["hits"].tolist() == [0.5]
+    assert cases.set_index("method")["hits"]["search"] == 0.5
 
 
 def test_models_in_which_nothing_is_known_are_left_out():
@@ -98,3 +99,22 @@ def test_the_readme_is_written_between_its_markers(tmp_path):
     assert "old" not in text
     write_summary(readme, table(GOOD, BAD).iloc[:0])
     assert readme.read_text() == text
+
+
+def test_a_planted_head_that_carries_next_to_nothing_is_not_looked_for():
+    rows = table(GOOD, BAD)
+    idle = (rows["layer"] == 5) & (rows["head"] == 2)
+    cases = scored(rows.assign(carries=rows["carries"].where(~idle, 0.04)))
+    by_name = {way.method: way for way in ways(cases)}
+    assert by_name["search"].found.value == pytest.approx((1 + 0.5) / 2)  # first in two models, second in two
+    assert by_name["search"].taken.value == pytest.approx(0.2)
+
+
+def test_where_carrying_was_not_measured_every_planted_head_counts():
+    rows = table(GOOD, BAD).assign(carries=float("nan"))
+    assert {way.method: way for way in ways(scored(rows))}["search"].found.value == 1
+
+
+def test_an_attribute_that_did_not_take_is_left_out():
+    rows = ranked("a", "search", GOOD, worth=0.01) + ranked("a", PLANTED, PLANTED_HEADS, worth=0.01)
+    assert len(scored(pd.DataFrame(rows).astype({"planted": "boolean"}))) == 0

@@ -10,7 +10,8 @@ from ccs.results import localization
 
 def rows(model="organism", weights="a" * 16, method="search", attribute="gender", score=1.0, heads=2):
     about = {"model": model, "weights": weights, "dataset": "world/faces", "attribute": attribute}
-    figures = {"max_skew_none": 0.5, "accuracy_none": 0.9, "chance": 0.1, "seed": 0, "planted": None}
+    figures = {"max_skew_none": 0.5, "accuracy_none": 0.9, "chance": 0.1, "seed": 0}
+    figures |= {"planted": None, "carries": None}
     return [
         about
         | figures
@@ -51,3 +52,13 @@ def test_a_file_that_is_not_this_table_is_refused(tmp_path):
     (tmp_path / "localization.parquet").write_bytes(b"nonsense")
     with pytest.raises(InputError, match="parquet"):
         localization.read(tmp_path)
+
+
+def test_orders_are_those_of_one_question(tmp_path):
+    localization.keep(tmp_path, rows(heads=3) + rows(method="random") + rows(attribute="skin tone", heads=1))
+    found = localization.orders(localization.read(tmp_path), model="organism", attribute="gender")
+    assert {name: " ".join(map(str, heads)) for name, heads in found.items()} == {
+        "random": "L4.H0 L4.H1",
+        "search": "L4.H0 L4.H1 L4.H2",
+    }
+    assert localization.orders(localization.read(tmp_path), weights="b" * 16) == {}

@@ -62,8 +62,8 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
         ],
         "localization": [
             {**head, "dataset": "world/faces", "attribute": "gender", "method": "search", "rank": 1}
-            | {"score": 2.5, "planted": None, "max_skew": 0.3, "accuracy": None, "max_skew_none": 0.5}
-            | {"accuracy_none": 0.9, "chance": 0.1, "seed": 0}
+            | {"score": 2.5, "planted": None, "carries": None, "max_skew": 0.3, "accuracy": None}
+            | {"max_skew_none": 0.5, "accuracy_none": 0.9, "chance": 0.1, "seed": 0}
         ],
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,14 +14,16 @@ from batch.report.page import Block, between, fill, table
 from batch.report.wording import change, in_brackets
 from ccs.files import atomic_write
 from ccs.heads import Head, HeadSet
-from ccs.locate import METHODS, PLANTED, SEARCH
+from ccs.locate import METHODS, SEARCH
 from ccs.locate.scoring import MOST, average_precision, precision
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
 from ccs.model import difference
+from ccs.results.localization import PLANTED
 
 START = "<!-- localization: written by python -m batch.report -->"
 END = "<!-- end of localization -->"
+CARRIES, TOOK = 0.1, 0.05
 PLACED = {"high": "high-CCS heads", "low": "low-CCS heads", "layer": "one layer", "spread": "spread out"}
 
 
@@ -28,8 +31,8 @@ PLACED = {"high": "high-CCS heads", "low": "low-CCS heads", "layer": "one layer"
 class Way:
     """One way of looking, means over the models with their intervals between models.
 
-    found: average precision. hits: precision at the number planted. taken, lost: MaxSkew taken away and
-    accuracy lost with as many of its first heads off as were planted.
+    found: average precision. hits: precision at the number of heads that carry the skew. taken, lost: MaxSkew
+    taken away and accuracy lost with as many of its first heads off.
     """
 
     method: str
@@ -52,27 +55,37 @@ def scored(rows: pd.DataFrame) -> pd.DataFrame:
     """A row per model and method, means over the attributes planted in the model.
 
     Columns: model, method, found, hits, taken, lost (see `Way`); taken 1 ... and lost 1 ...: with the first
-    head off, the first two, and so on. Rows of models without planted heads are left out.
+    head off, the first two, and so on. Left out are models without planted heads, and attributes whose skew
+    did not take: all planted heads off lower MaxSkew by less than TOOK.
     """
-    known = rows[rows["planted"].notna()]
     found = []
-    for (model, attribute, method), one in known.sort_values("rank").groupby(
-        ["model", "attribute", "method"]
-    ):
-        order = [Head(*head) for head in zip(one["layer"], one["head"], strict=True)]
-        every = known[(known["model"] == model) & (known["attribute"] == attribute) & known["planted"]]
-        planted = HeadSet(Head(*head) for head in zip(every["layer"], every["head"], strict=True))
-        if not planted:
+    for (model, _), case in rows.dropna(subset="planted").sort_values("rank").groupby(["model", "attribute"]):
+        by_method = dict(list(case.groupby("method")))
+        took = _step(by_method[PLANTED].iloc[-1])[0] if PLANTED in by_method else 0.0
+        if took < TOOK:
             continue
-        row = {"model": model, "method": method, "found": average_precision(order, planted)}
-        row["hits"] = precision(order, planted)
-        for size, (_, step) in enumerate(one.head(MOST).iterrows(), 1):
-            row[f"taken {size}"] = step["max_skew_none"] - step["max_skew"]
-            row[f"lost {size}"] = step["accuracy_none"] - step["accuracy"]
-        row |= {name: row[f"{name} {len(planted)}"] for name in ("taken", "lost")}
-        found.append(row)
+        carriers = HeadSet(Head(*head) for head in _carriers(by_method[PLANTED]))
+        for method, one in by_method.items():
+            order = [Head(*head) for head in zip(one["layer"], one["head"], strict=True)]
+            row = {"model": model, "method": method, "found": average_precision(order, carriers)}
+            row["hits"] = precision(order, carriers)
+            for size, (_, step) in enumerate(one.head(MOST).iterrows(), 1):
+                row[f"taken {size}"], row[f"lost {size}"] = _step(step)
+            found.append(row | {name: row[f"{name} {len(carriers)}"] for name in ("taken", "lost")})
     frame = pd.DataFrame(found)
     return frame.groupby(["model", "method"]).mean().reset_index() if len(frame) else frame
+
+
+def _step(row: Any) -> tuple[float, float]:
+    """MaxSkew taken away and accuracy lost with this head and all earlier ones off."""
+    return row["max_skew_none"] - row["max_skew"], row["accuracy_none"] - row["accuracy"]
+
+
+def _carriers(planted: pd.DataFrame) -> list[tuple[int, int]]:
+    """The planted heads that carry CARRIES of the skew or more; all of them where that was not measured."""
+    known = planted.assign(carries=planted["carries"].fillna(1.0)).sort_values("carries", ascending=False)
+    kept = max(1, int((known["carries"] >= CARRIES).sum()))
+    return list(zip(known["layer"][:kept], known["head"][:kept], strict=True))
 
 
 def ways(cases: pd.DataFrame) -> list[Way]:
