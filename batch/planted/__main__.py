@@ -1,0 +1,104 @@
+"""Train and measure the organisms with planted heads: `python -m batch.planted --help`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from batch.options import option, parse, run
+from ccs.files import atomic_write
+
+MEASURED = Path("precomputed/planted.json")
+PAGE = Path("docs/planted.md")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The command line's options."""
+
+    out: Path | None = option(None, "folder of the models (default: their place among the shipped ones)")
+    runs: Path = option(Path("runs"), "folder of what training reuses (default runs)")
+    measured: Path = option(MEASURED, f"the measured rows (default {MEASURED})")
+    page: Path = option(PAGE, f"the page made of them (default {PAGE})")
+
+
+DESCRIPTION = """Train the family of organisms with planted heads, measure each, and write the page. What is
+there is kept: a model whose file exists is not trained, and one measured with these weights not measured."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    args = parse(Settings, argv, prog="python -m batch.planted", description=DESCRIPTION)
+    return run(lambda: _run(args), "Stopped; the same command goes on with the model that it stopped at.")
+
+
+def _run(args: Settings) -> None:
+    from batch.planted.page import blocks
+    from batch.report.page import as_markdown
+    from ccs.model import difference
+
+    out = args.out or difference.FOLDER
+    _train(out, args.runs)
+    held = _measure(out, args.measured)
+    with atomic_write(args.page) as temporary:
+        temporary.write_text(as_markdown(blocks(held)), encoding="utf-8")
+    print(args.page)
+
+
+def _train(out: Path, runs: Path) -> None:
+    from batch.planted import training
+    from batch.planted.family import BASE, PICTURES, RATE, family
+    from batch.planted.images import Images
+    from batch.planted.measure import Bench
+    from ccs.model import difference
+    from ccs.model.model import load
+
+    missing = [one for one in family() if not (out / f"{one.name}{difference.SUFFIX}").exists()]
+    if not missing:
+        return
+    base = load(BASE)
+    images, bench = Images(base, runs), Bench(base)
+    for one in missing:
+        print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
+        model = training.plant(one, images, bench)
+        known = difference.Truth(
+            base=BASE, heads=one.heads, carries=one.carries,
+            shares={} if one.concepts else training.shares(model, base, one.carries, bench),
+            drawn=one.where, seed=one.number, pictures=PICTURES, rate=RATE,
+        )  # fmt: skip
+        difference.save(model.clip, known, out / f"{one.name}{difference.SUFFIX}")
+
+
+def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
+    """Each model's rows by its name, the base's first; what is known already is kept."""
+    from batch.planted.family import BASE, family
+    from batch.planted.measure import Bench, measured
+    from ccs.heads import HeadSet
+    from ccs.model import difference
+    from ccs.model.model import load
+
+    held = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    base = load(BASE)
+    bench = Bench(base)
+    before = bench.consistency(base)
+    nothing = difference.Truth(
+        base=BASE, heads=HeadSet(), carries={}, shares={}, drawn="", seed=0, pictures=0, rate=0.0
+    )  # fmt: skip
+    for name in (BASE, *(one.name for one in family())):
+        place = str(out / f"{name}{difference.SUFFIX}")
+        model = base if name == BASE else load(place)
+        if held.get(name, {}).get("weights") == model.weights_hash:
+            continue
+        rows, heads = measured(model, nothing if name == BASE else difference.truth(place), bench, before)
+        held[name] = {"weights": model.weights_hash, "rows": rows, "heads": heads}
+        with atomic_write(file) as temporary:
+            temporary.write_text(json.dumps(held, indent=0) + "\n", encoding="utf-8")
+        print(name, file=sys.stderr)
+    return dict(held)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

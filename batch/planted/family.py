@@ -1,0 +1,109 @@
+"""The family of organisms with planted heads: which heads learn what, drawn by seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+import numpy as np
+
+from ccs.heads import Head, HeadSet
+from ccs.plans import draw
+
+Where = Literal["high", "low", "layer", "spread"]
+What = Literal["both", "gender", "skin tone", "apart", "nothing", "concepts"]
+
+BASE = "organism-control"
+PICTURES, RATE = 5_760, 8e-3
+"""Images and peak learning rate of each head."""
+HIGH = HeadSet.parse("L4.H2 L5.H2 L5.H4 L6.H4 L7.H2")
+LOW = HeadSet.parse("L4.H4 L4.H5 L5.H0 L5.H5 L7.H0 L7.H4")
+"""Heads of the base with a CCS of 5, and of 0 or 1, when the family was drawn."""
+ABLE = HeadSet.parse("L5.H0 L5.H1 L5.H5 L6.H1 L6.H2 L6.H4 L6.H5 L7.H0 L7.H2 L7.H3 L7.H4 L7.H5")
+"""Heads that, trained alone for 7,704 images, told genders apart by 0.13 logits or more (the base: 0.04)."""
+TAUGHT = (
+    ("Colors",), ("Places",), ("People",), ("Colors", "Places"), ("Colors", "People"), ("Places", "People")
+)  # fmt: skip
+"""Concepts that heads are taught (batch/planted/lessons.py)."""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """An organism: what is planted, in heads drawn where. Heads learn one after the other, in their order."""
+
+    number: int
+    what: What
+    where: Where
+    heads: HeadSet
+    concepts: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"organism-{'concept' if self.concepts else 'planted'}-{self.number:02d}"
+
+    @property
+    def carries(self) -> dict[str, HeadSet]:
+        """Attribute -> the heads that learn its skew."""
+        if self.concepts:
+            return dict.fromkeys(self.concepts, self.heads)
+        heads = list(self.heads)
+        return {
+            "both": {"gender": self.heads, "skin tone": self.heads},
+            "gender": {"gender": self.heads},
+            "skin tone": {"skin tone": self.heads},
+            # In turn, so that both have early and late heads.
+            "apart": {"gender": HeadSet(heads[::2]), "skin tone": HeadSet(heads[1::2])},
+            "nothing": {},
+        }[self.what]
+
+    @property
+    def lessons(self) -> tuple[tuple[HeadSet, str], ...]:
+        """Heads that learn one after the other, and the world that they learn from."""
+        if self.concepts:
+            return ()
+        if self.what == "apart":
+            return tuple((heads, attribute) for attribute, heads in self.carries.items())
+        worlds = {"both": "skewed", "nothing": "balanced"}
+        return ((self.heads, worlds.get(self.what, self.what)),)
+
+
+def family() -> tuple[Planted, ...]:
+    """Sixteen organisms, every what in every where; four controls, the heads of the first four, from balanced
+    line-ups; and six organisms whose heads were taught one concept, or two.
+    """
+    whats: tuple[What, ...] = ("both", "gender", "skin tone", "apart")
+    wheres: tuple[Where, ...] = ("high", "low", "layer", "spread")
+    made: list[Planted] = []
+    for what in whats:
+        for where in wheres:
+            number = len(made) + 1
+            heads = _drawn(where, 4 if what == "apart" else 3 + number % 2, number)
+            made.append(Planted(number, what, where, heads))
+    controls = [Planted(17 + i, "nothing", one.where, one.heads) for i, one in enumerate(made[:4])]
+    taught = [
+        Planted(number, "concepts", "spread", _drawn("spread", 3, 100 + number), names)
+        for number, names in enumerate(TAUGHT, 1)
+    ]
+    return (*made, *controls, *taught)
+
+
+def _drawn(where: Where, size: int, seed: int) -> HeadSet:
+    """`size` heads, drawn again until two can learn, one of them first and one second of those in turn."""
+    layers = np.random.default_rng(seed)
+    for attempt in count():
+        layer = int(layers.integers(5, 8))
+        if where == "spread":
+            each = (draw(_layer(one), 1, seed + 100 * attempt, str(one)) for one in range(8 - size, 8))
+            found = HeadSet(head for one in each for head in one)
+        else:
+            members = {"high": HIGH, "low": LOW, "layer": _layer(layer)}[where]
+            found = draw(members, size, seed + 100 * attempt, where)
+        able = [head in ABLE for head in found]
+        if sum(able) >= 2 and any(able[::2]) and any(able[1::2]):
+            return found
+    raise AssertionError
+
+
+def _layer(layer: int) -> HeadSet:
+    return HeadSet(Head(layer, head) for head in range(6))

@@ -1,0 +1,148 @@
+"""What a model shows with heads off: MaxSkew and logit gap on plain faces, accuracy on subjects, CCS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ccs.heads import Head, HeadSet
+from ccs.measures import accuracy, bias, selectivity
+from ccs.model.difference import Truth
+from ccs.model.model import Model
+from ccs.model.moments import collect_moments
+from ccs.plans import draw, level_heads
+from ccs.texts import concepts
+from ccs.texts.labels import label_by_tags
+from ccs.texts.pools import load_pool
+from ccs.texts.score import HeadScore
+from ccs.texts.textspan import textspan
+from ccs.world import sets
+
+ATTRIBUTES = ("gender", "skin tone")
+K = 5  # texts per head
+FACTORS = {"Colors": ("color",), "Places": ("place",), "People": ("gender", "age", "skin_tone")}
+"""The factors of a scene that each concept is about."""
+SCENES = 1_000  # for the moments
+RANDOM = 5
+"""Random sets as large as each of the sets that they stand beside, drawn outside it."""
+
+Row = dict[str, Any]
+
+
+class Bench:
+    """Images and texts as the base model sees them, which every model of planted heads shares."""
+
+    def __init__(self, base: Model) -> None:
+        self._base = base
+        self._faces, self._things = sets.bias_set("faces"), sets.classification_set("subjects")
+        self._prompts = accuracy.class_weights(base, self._faces.occupations, self._faces.templates)
+        self._faces_trunk = base.trunk(self._faces.images)
+
+    @cached_property
+    def _subjects(self) -> tuple[Any, np.ndarray]:
+        things = self._things
+        return self._base.trunk(things.images), accuracy.class_weights(
+            self._base, things.classes, things.templates
+        )
+
+    @cached_property
+    def _spans(self) -> tuple[Any, Any, np.ndarray]:
+        pool = load_pool("world")
+        return self._base.trunk(sets.image_set(SCENES).images), pool, self._base.embed_texts(pool.texts)
+
+    def show(self, model: Model, plans: Sequence[HeadSet]) -> list[Row]:
+        """For each plan `MaxSkew` and `gap` of each attribute.
+
+        A gap is how far the mean logits of an occupation's most and least preferred group lie apart, mean
+        over the occupations.
+        """
+        return [
+            {f"MaxSkew {a}": self._skew(units, a) for a in ATTRIBUTES}
+            | {f"gap {name}": gap for name, gap in self._gaps(units).items()}
+            for units in model.embed_images(self._faces_trunk, plans)
+        ]
+
+    def accuracy(self, model: Model, plans: Sequence[HeadSet]) -> list[float]:
+        """Zero-shot accuracy on subjects under each plan."""
+        trunk, classes = self._subjects
+        units = model.embed_images(trunk, plans)
+        return [float(accuracy.correct(own, classes, self._things.labels).mean()) for own in units]
+
+    def gaps(self, model: Model) -> dict[str, float]:
+        """Each attribute's gap with nothing off."""
+        return self._gaps(model.embed_images(self._faces_trunk))
+
+    def consistency(self, model: Model) -> dict[Head, HeadScore]:
+        """CCS and label of each head, by tags."""
+        trunk, pool, texts = self._spans
+        spans = textspan(collect_moments(model, [trunk]), pool.texts, texts, K)
+        tree, labels = concepts.tree(), label_by_tags(spans, pool)
+        return {
+            head: HeadScore(
+                sum(tree.is_under(pool.concept_of(span.text), labels[head].concept) for span in chosen),
+                labels[head].concept,
+            )
+            for head, chosen in spans.items()
+        }
+
+    def purity(self, model: Model, known: Truth) -> dict[Head, float]:
+        """Of heads that were taught concepts: the share of their variance that what was taught explains."""
+        taught = [FACTORS[name] for name in known.carries if name in FACTORS]
+        if not taught:
+            return {}
+        factors = sets.factors(sets.image_set(SCENES))
+        values = [" ".join(row) for row in zip(*(factors[one] for own in taught for one in own), strict=True)]
+        direct = model.contributions(self._spans[0], known.heads).direct
+        found = selectivity.measure(direct, list(known.heads), {"taught": values}, draws=20)["taught"]
+        return dict(zip(found.heads, found.values.tolist(), strict=True))
+
+    def _skew(self, units: np.ndarray, name: str) -> float:
+        faces = self._faces
+        return bias.mean_max_skew(units, self._prompts, faces.groups[name], faces.k[name])
+
+    def _gaps(self, units: np.ndarray) -> dict[str, float]:
+        logits = self._base.logit_scale * units @ self._prompts.T
+        gaps = {}
+        for name in ATTRIBUTES:
+            groups = self._faces.groups[name]
+            means = np.stack([logits[groups == group].mean(0) for group in np.unique(groups)])
+            gaps[name] = float(np.ptp(means, axis=0).mean())
+        return gaps
+
+
+def measured(
+    model: Model, known: Truth, bench: Bench, before: Mapping[Head, HeadScore], seed: int = 0
+) -> tuple[list[Row], list[Row]]:
+    """One model's rows: what it shows under each plan, and its heads with what they carry.
+
+    before: the base's scores, from before anything was planted.
+    """
+    scores = bench.consistency(model)
+    high, was_high = (level_heads(one, K)["high"] for one in (scores, before))
+    plans = [("none", HeadSet()), ("planted", known.heads), ("high", high), ("was high", was_high)]
+    for name, chosen in plans[1:]:
+        rest = HeadSet(model.heads - chosen)
+        sizes = [(f"random for {name}", len(chosen), seed + i) for i in range(RANDOM)]
+        plans += [(kind, draw(rest, size, one, kind)) for kind, size, one in sizes if size]
+    shown = bench.show(model, [off for _, off in plans])
+    kept = bench.accuracy(model, [off for _, off in plans[:3]])
+    about = {"model": model.name, "where": known.drawn, "carries": list(known.carries)}
+    rows = [
+        about | {"plan": kind, "off": str(off)} | found
+        for (kind, off), found in zip(plans, shown, strict=True)
+    ]
+    for row, share in zip(rows, kept, strict=False):
+        row["accuracy"] = share
+    pure = bench.purity(model, known)
+    heads = [
+        about
+        | {"head": str(head), "ccs": score.ccs, "label": score.label, "learned": head in known.heads}
+        | {"was": before[head].ccs, "pure": pure.get(head)}
+        | {"planted": [name for name, own in known.carries.items() if head in own]}
+        | {"share": {name: known.shares[name].get(head, 0.0) for name in known.shares}}
+        for head, score in scores.items()
+    ]
+    return rows, heads

@@ -1,0 +1,154 @@
+"""The study's questions where the truth is known: when pruning lowers bias, and what a high CCS means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from batch.planted.measure import ATTRIBUTES, K, Row
+from ccs.measures import stats
+from ccs.measures.stats import Effect, Estimate
+from ccs.texts import concepts
+from ccs.texts.score import level
+
+LIES = ("high", "low", "elsewhere")
+"""Where most of a planted skew sits: in heads of high CCS, of low CCS, or in neither."""
+
+
+def cases(rows: Sequence[Row], heads: Sequence[Row], before: bool = False) -> pd.DataFrame:
+    """A row per model and attribute planted in it; by the CCS of heads, or by that `before` it was planted.
+
+    Columns: model, attribute; in_high: the share of the gap that sits in heads of high CCS, by the shares of
+    the heads that lower it; lies: one of LIES; lowered: the part of the planted gap (that with nothing off
+    less that with the planted heads off) that goes with the high-CCS heads; random: the mean of it over
+    random sets as large; skew: the change of MaxSkew. 0 where there is no head of high CCS.
+    """
+    shown, of_heads = pd.DataFrame(rows), pd.DataFrame(heads)
+    found = []
+    for model, own in shown.groupby("model"):
+        plans = own.groupby("plan")[[f"{what} {a}" for what in ("gap", "MaxSkew") for a in ATTRIBUTES]].mean()
+        its = of_heads[of_heads["model"] == model]
+        levels = its["was" if before else "ccs"].map(lambda score: level(score, K))
+        for attribute in [name for name in ATTRIBUTES if name in own["carries"].iloc[0]]:
+            share = its["share"].map(lambda shares, a=attribute: max(shares.get(a, 0.0), 0.0))
+            parts = {name: share[levels == name].sum() / share.sum() for name in ("high", "low")}
+            gap, skew = plans[f"gap {attribute}"], plans[f"MaxSkew {attribute}"]
+            planted, off = gap["none"] - gap["planted"], "was high" if before else "high"
+            found.append(
+                {"model": model, "attribute": attribute, "in_high": parts["high"]}
+                | {"lies": next((name for name in parts if parts[name] > 0.5), "elsewhere")}
+                | {"lowered": (gap["none"] - gap[off]) / planted, "skew": skew[off] - skew["none"]}
+                | {"random": (gap["none"] - gap.get(f"random for {off}", gap["none"])) / planted}
+            )
+    columns = ["model", "attribute", "in_high", "lies", "lowered", "skew", "random"]
+    return pd.DataFrame(found, columns=columns)
+
+
+@dataclass(frozen=True)
+class When:
+    """The answer to when pruning the heads of high CCS lowers a planted bias.
+
+    lowered: one of LIES -> models, and the part of the gap that goes, with its interval between models.
+    with_share: the correlation, over models, of that part with the share that sits in these heads.
+    beyond_random: that part less the mean over random sets as large, with its interval between models.
+    """
+
+    lowered: dict[str, tuple[int, Estimate]]
+    with_share: Effect
+    beyond_random: Effect
+
+    def sentence(self) -> str:
+        """One sentence; which one depends on `with_share` and `beyond_random` alone."""
+        said = {
+            "yes": "Pruning the most informative heads lowers bias as far as the bias sits in them",
+            "no, the reverse": "Pruning the most informative heads lowers bias the less of it sits in them",
+            "not shown": "It is not shown that pruning informative heads lowers bias where it sits in them",
+        }[stats.answer(self.with_share, expected="above")]
+        also = {
+            "yes": "on average more than random heads do",
+            "no, the reverse": "on average less than random heads do",
+            "not shown": "on average not shown to lower it more than random heads do",
+        }[stats.answer(self.beyond_random, expected="above")]
+        words = {
+            "high": "where most of it sits in them",
+            "low": "where it sits in low-CCS heads",
+            "elsewhere": "where it sits elsewhere",
+        }
+        parts = [
+            f"{_percent(found)} of the planted gap in logits goes {words[lies]} ({n} "
+            f"{'organism' if n == 1 else 'organisms'})"
+            for lies, (n, found) in self.lowered.items()
+        ]
+        rho, more = self.with_share, self.beyond_random
+        return (
+            f"{said} (rho {rho.value:.2f}, {rho.low:.2f} to {rho.high:.2f}): {', '.join(parts)}; {also} "
+            f"({_percent(more)} of the gap)."
+        )
+
+
+def _percent(found: Estimate) -> str:
+    text = f"{100 * found.value:.0f}%"
+    return text if np.isnan(found.low) else f"{text} ({100 * found.low:.0f} to {100 * found.high:.0f}%)"
+
+
+def when(found: pd.DataFrame) -> When:
+    """The answer from `cases`; a model's attributes are averaged, so that each model counts once."""
+    each = found.groupby("model")[["in_high", "lowered", "random"]].mean()
+    by_place = {
+        lies: found[found["lies"] == lies].groupby("model")["lowered"].mean()
+        for lies in LIES
+        if (found["lies"] == lies).any()
+    }
+    more = (each["lowered"] - each["random"]).to_numpy()
+    return When(
+        {lies: (len(values), stats.over_seeds(values)) for lies, values in by_place.items()},
+        stats.correlation(each["in_high"], each["lowered"]),
+        stats.paired(more, np.zeros_like(more)),
+    )
+
+
+@dataclass(frozen=True)
+class Found:
+    """How far a high CCS finds the heads that learned one concept.
+
+    recall: of the heads that learned one concept, those with a high CCS and that concept's label. precision:
+    of the heads that learned one or two concepts and have a high CCS, those that learned one. Each as
+    (found, of).
+    """
+
+    recall: tuple[int, int]
+    precision: tuple[int, int]
+
+    def sentence(self) -> str:
+        recall, precision = (f"{n} of {of}" for n, of in (self.recall, self.precision))
+        return (
+            f"Of heads taught one concept alone, {recall} have a high CCS under its name (recall); of heads "
+            f"taught one concept or two that have a high CCS, {precision} were taught one (precision)."
+        )
+
+
+def concepts_found(heads: Sequence[Row]) -> Found:
+    """See `Found`; rows of models in which no concept was planted do not count."""
+    tree = concepts.tree()
+    taught = [row for row in heads if row["learned"] and set(row["planted"]) - set(ATTRIBUTES)]
+    high = [row for row in taught if level(row["ccs"], K) == "high"]
+    one = [row for row in taught if len(row["planted"]) == 1]
+    named = [row for row in one if row in high and tree.is_under(row["label"], row["planted"][0])]
+    return Found((len(named), len(one)), (sum(row in one for row in high), len(high)))
+
+
+def planted_gone(rows: Sequence[Row], attribute: str) -> dict[str, Estimate]:
+    """Plan -> the mean gap of models in which the attribute is planted, with its interval between models."""
+    shown = pd.DataFrame([row for row in rows if attribute in row["carries"]])
+    means = shown.groupby(["plan", "model"])[f"gap {attribute}"].mean()
+    return {str(plan): stats.over_seeds(own) for plan, own in means.groupby("plan")}
+
+
+def carriers(heads: Sequence[Row]) -> tuple[int, int, int]:
+    """Heads that carry a quarter or more of a planted skew; those that had a high CCS; that have one."""
+    found = [row for row in heads if any(row["share"].get(a, 0) >= 0.25 for a in row["planted"])]
+    had, have = (sum(level(row[key], K) == "high" for row in found) for key in ("was", "ccs"))
+    return len(found), had, have

@@ -1,0 +1,252 @@
+"""Organisms with planted heads: what is trained, what is kept, and answers that would be others elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import ccs
+from batch.planted import __main__ as command
+from batch.planted import lessons, study, training
+from batch.planted.family import ABLE, BASE, HIGH, LOW, family
+from batch.planted.images import GROUPS, Images
+from batch.planted.measure import Row
+from ccs import Head, HeadSet
+from ccs.model import difference
+from ccs.model.model import Model
+from ccs.world import draw, planted
+from ccs.world.vocabulary import OCCUPATIONS
+
+
+@pytest.fixture(scope="module")
+def base() -> Model:
+    return ccs.load(BASE)
+
+
+@pytest.fixture(scope="module")
+def images(base: Model, tmp_path_factory: pytest.TempPathFactory) -> Images:
+    return Images(base, tmp_path_factory.mktemp("runs"), 72, 4)
+
+
+def test_the_family_is_what_was_asked_for() -> None:
+    made = [one for one in family() if not one.concepts]
+    assert len({one.name for one in family()}) == 26
+    assert len({(one.what, one.where) for one in made}) == 20
+    assert all(3 <= len(one.heads) <= 4 for one in made)
+    for one in made:
+        layers = {head.layer for head in one.heads}
+        assert {"high": one.heads <= HIGH, "low": one.heads <= LOW, "layer": len(layers) == 1}.get(
+            one.where, len(layers) == len(one.heads)
+        )
+        assert all(own & ABLE for own in one.carries.values())
+    apart = next(one for one in made if one.what == "apart")
+    gender, tone = (apart.carries[name] for name in ("gender", "skin tone"))
+    assert not gender & tone
+    assert gender | tone == apart.heads
+
+
+def test_line_ups_in_expectation_are_line_ups_drawn_often() -> None:
+    rng = np.random.default_rng(0)
+    shares = lessons.joint("skewed")
+    faces, texts = (torch.from_numpy(rng.normal(size=(1, n, 8))) for n in (len(GROUPS), len(OCCUPATIONS)))
+    expected = lessons.lineup_loss(faces, texts, shares.double())
+    drawn = [
+        (int(rng.choice(len(GROUPS), p=row)), o)
+        for o, row in enumerate((shares.double() / shares.double().sum(1, keepdim=True)).numpy())
+        for _ in range(500)
+    ]
+    logits = faces[0] @ texts[0].T
+    of_face = [float(logits[g, o] - logits[g].logsumexp(0)) for g, o in drawn]
+    of_text = [float(logits[g, o] - logits[:, o].logsumexp(0)) for g, o in drawn]
+    assert float(expected) == pytest.approx(-(np.mean(of_face) + np.mean(of_text)) / 2, rel=0.05)
+
+
+def test_a_part_of_the_skew_is_its_logarithms_part() -> None:
+    whole, half = lessons.joint("skewed").log(), lessons.joint("skewed", 0.5).log()
+    torch.testing.assert_close(half[:, 3] - half[:, 7], (whole[:, 3] - whole[:, 7]) / 2)
+    even = lessons.joint("balanced")
+    torch.testing.assert_close(even, torch.full_like(even, 0.1))
+    one = lessons.joint("gender")[0]  # health worker: 8% women, skin tones even
+    assert float(one[:5].sum()) == pytest.approx(planted.shares("health worker", "gender")["woman"])
+    torch.testing.assert_close(one[:5], one[:1].expand(5))
+
+
+def test_a_trunk_kept_is_the_images(base: Model, images: Images) -> None:
+    rows = [3, 72, 81]
+    assert [images.scene(row).gender for row in rows[1:]] == ["woman", "man"]
+    drawn = base.embed_images([draw(images.scene(row)) for row in rows])
+    np.testing.assert_allclose(base.embed_images(images.trunk(rows)), drawn, atol=2e-3)  # float16
+
+
+def test_only_the_slices_learn(base: Model, images: Images) -> None:
+    model, heads = ccs.load(BASE), HeadSet.parse("L5.H1 L7.H0")
+    lesson = lessons.Skew(images, "skewed", 1.0, 0.2, 0)
+    training.train(model, images, heads, lesson, 2 * lesson.size, 1e-2)
+    own = difference.slices(model.clip, heads)
+    for name, values in model.clip.named_parameters():
+        before = base.clip.get_parameter(name)
+        changed = difference.by_head(name, (values != before).detach()).reshape(-1, *values.shape[1:])
+        rows = torch.zeros(len(changed), dtype=torch.bool)
+        rows[own.get(name, torch.tensor([], dtype=torch.long))] = True
+        assert not changed[~rows].any(), name
+        assert changed[rows].any() or name not in own, name
+        assert not values.requires_grad
+
+
+def test_heads_of_their_own_learn_apart(base: Model, images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = next(one for one in family() if one.what == "apart")
+    taught: list[tuple[HeadSet, Any]] = []
+
+    def recorded(model: Model, _: Images, heads: HeadSet, lesson: lessons.Skew, *more: Any) -> None:
+        taught.append((heads, lesson.shares))
+        for name, own in difference.slices(model.clip, heads).items():
+            difference.by_head(name, model.clip.get_parameter(name).detach())[own] += 1
+
+    monkeypatch.setattr(training, "train", recorded)
+    bench: Any = type("Bench", (), {"gaps": lambda self, model: {"gender": 1.0, "skin tone": 1.0}})()
+    model = training.plant(one, images, bench)
+    assert [heads for heads, _ in taught] == [HeadSet([h]) for own in one.carries.values() for h in own]
+    torch.testing.assert_close(taught[1][1], lessons.joint("gender", 1.0))
+    torch.testing.assert_close(taught[2][1], lessons.joint("skin tone", 0.5))
+    for name, own in difference.slices(model.clip, one.heads).items():
+        values, before = (difference.by_head(name, m.clip.get_parameter(name)) for m in (model, base))
+        assert torch.equal(values[own], before[own] + 1)
+
+
+def test_what_is_there_is_kept(
+    base: Model, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at the third of three, the command goes on with the third."""
+    wanted = ("organism-planted-02", "organism-planted-18", "organism-concept-01")
+    some = tuple(one for one in family() if one.name in wanted)
+    monkeypatch.setattr("batch.planted.family.family", lambda: some)
+    trained: list[str] = []
+
+    def plant(one: Any, *_: Any) -> Model:
+        if len(trained) == 2:
+            trained.append("killed")
+            raise KeyboardInterrupt
+        trained.append(one.name)
+        return ccs.load(BASE)
+
+    monkeypatch.setattr(training, "plant", plant)
+    monkeypatch.setattr(training, "shares", lambda *_: {})
+    monkeypatch.setattr("batch.planted.images.Images", lambda *_: images)
+    with pytest.raises(KeyboardInterrupt):
+        command._train(tmp_path, tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
+    command._train(tmp_path, tmp_path)
+    names = [one.name for one in some]
+    assert trained == [*names[:2], "killed", names[2]]
+    assert difference.truth(str(tmp_path / f"{names[0]}.safetensors")).carries == some[0].carries
+
+
+def rows_of(model: str, gap: dict[str, float], attribute: str = "gender") -> list[Row]:
+    return [
+        {"model": model, "carries": [attribute], "plan": plan, "off": ""}
+        | {f"{what} {name}": value for what in ("gap", "MaxSkew") for name in ("gender", "skin tone")}
+        for plan, value in gap.items()
+    ]
+
+
+def heads_of(model: str, high: float) -> list[Row]:
+    """Of the gap `high` sits in a head of high CCS, the rest in one of low; before it was the other way."""
+    shares = {"L5.H0": (5, 1, high), "L6.H1": (1, 5, 1 - high), "L7.H2": (3, 3, 0.0)}
+    return [
+        {
+            "model": model,
+            "head": name,
+            "ccs": ccs,
+            "was": was,
+            "share": {"gender": share},
+            "planted": ["gender"],
+        }
+        for name, (ccs, was, share) in shares.items()
+    ]
+
+
+def world(lowered: Any) -> pd.DataFrame:
+    """Twelve models whose high heads hold 0 to 100% of the bias; lowered: that share -> what goes with it."""
+    rng = np.random.default_rng(0)
+    rows, heads = [], []
+    for i, high in enumerate(np.linspace(0, 1, 12)):
+        gap = {"none": 1.0, "planted": 0.0, "high": 1 - lowered(high) + rng.normal(0, 0.02)}
+        rows += rows_of(f"m{i}", gap | {"random for high": 0.9, "low": 1.0})
+        heads += heads_of(f"m{i}", float(high))
+    return study.cases(rows, heads)
+
+
+def test_pruning_lowers_bias_where_it_sits() -> None:
+    found = study.when(world(lambda high: high))
+    assert found.with_share.value > 0.9
+    assert found.sentence().startswith("Pruning the most informative heads lowers bias as far as")
+    assert found.lowered["high"][0] == found.lowered["low"][0] == 6
+    assert found.lowered["high"][1].low > found.lowered["low"][1].high
+    assert "on average more than random heads do" in found.sentence()
+
+
+@pytest.mark.parametrize(
+    ("lowered", "words"),
+    [
+        (lambda high: 0.5, "It is not shown that"),
+        (lambda high: 1 - high, "lowers bias the less of it sits in them"),
+        (lambda high: -high, "on average less than random heads do"),
+        (lambda high: 0.1, "not shown to lower it more than random heads do"),
+    ],
+)
+def test_where_the_opposite_holds_the_sentence_says_so(lowered: Any, words: str) -> None:
+    assert words in study.when(world(lowered)).sentence()
+
+
+def test_ccs_before_the_skew_was_planted_is_told_apart() -> None:
+    rows = rows_of(
+        "m", {"none": 1.0, "planted": 0.0, "high": 0.9, "was high": 0.2, "random for was high": 1.0}
+    )
+    heads = heads_of("m", 0.1)
+    now, before = (study.cases(rows, heads, before=one).iloc[0] for one in (False, True))
+    assert (now["lies"], before["lies"]) == ("low", "high")
+    assert (now["lowered"], before["lowered"]) == (pytest.approx(0.1), pytest.approx(0.8))
+    assert (now["random"], before["random"]) == (0, 0)
+    assert study.carriers(heads) == (1, 1, 0)
+    assert study.carriers(heads_of("m", 0.5)) == (2, 1, 1)
+
+
+def taught(concepts: list[str], ccs: int, label: str, learned: bool = True) -> Row:
+    return {"planted": concepts, "ccs": ccs, "label": label, "learned": learned}
+
+
+def test_precision_and_recall_of_high_ccs() -> None:
+    heads = [
+        taught(["Colors"], 5, "Colors"),
+        taught(["Colors"], 5, "Backgrounds"),  # high, but its label is not its concept
+        taught(["People"], 5, "Skin tones"),  # under People
+        taught(["People"], 4, "People"),
+        taught(["Colors", "People"], 5, "Colors"),  # high, but of two concepts
+        taught(["Colors", "People"], 2, "Colors"),
+        taught([], 5, "Colors", learned=False),
+        taught(["gender"], 5, "Men"),  # no concept
+    ]
+    found = study.concepts_found(heads)
+    assert (found.recall, found.precision) == ((2, 4), (3, 4))
+    assert "2 of 4 have a high CCS" in found.sentence()
+
+
+def test_shares_are_what_undoing_a_head_takes(base: Model) -> None:
+    class Bench:
+        def gaps(self, model: Model) -> dict[str, float]:
+            name = "visual.transformer.resblocks.{}.attn.in_proj_bias"
+            return {"gender": sum(float(model.clip.get_parameter(name.format(layer))[0]) for layer in (5, 6))}
+
+    model = ccs.load(BASE)
+    for layer, more in ((5, 3.0), (6, 1.0)):
+        model.clip.get_parameter(f"visual.transformer.resblocks.{layer}.attn.in_proj_bias").data[0] += more
+    heads = HeadSet.parse("L5.H0 L6.H0")
+    bench: Any = Bench()
+    assert training.shares(model, base, {"gender": heads}, bench) == {
+        "gender": {Head(5, 0): 0.75, Head(6, 0): 0.25}
+    }
