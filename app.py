@@ -79,7 +79,7 @@ def serve(
     demo = blocks(app)
     try:
         _, url, _ = demo.launch(
-            server_name=host, server_port=port, prevent_thread_lock=True, **launch_settings()
+            server_name=host, server_port=port, prevent_thread_lock=True, **launch_settings(app)
         )
     except OSError as error:
         raise InputError(f"The page cannot be served at {host}, port {port or 7860}: {error}") from None

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr)
             return 2
         demo = blocks(lambda: app)
-        _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
+        _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings(lambda: app))
         opening.warm(app)  # so that the example is one that the whole model gets right
         shoot(chromium, f"{url}?{args.query}&__theme=light", args)
         demo.close(verbose=False)

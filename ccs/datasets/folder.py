@@ -118,14 +118,19 @@ def classification_set(
 
 def read_labels(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
     """Return the rows of a CSV of labels. Raises InputError without rows or a column that is needed."""
+    return label_rows(read_text(path), str(path), needed)
+
+
+def label_rows(text: str, name: str, needed: Sequence[str]) -> list[dict[str, str]]:
+    """Return the rows of labels in the text of a CSV, as `read_labels` does. name: of where it is from."""
     try:
-        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
     except csv.Error as error:
-        raise InputError(f"{path} cannot be read as CSV: {error}.") from None
+        raise InputError(f"{name} cannot be read as CSV: {error}.") from None
     if not rows or not set(needed) <= set(rows[0]):
-        raise InputError(f"{path} needs rows with the columns {', '.join(needed)}.")
+        raise InputError(f"{name} needs rows with the columns {', '.join(needed)}.")
     if any(None in row or None in row.values() for row in rows):
-        raise InputError(f"{path} has rows with more or fewer cells than its header.")
+        raise InputError(f"{name} has rows with more or fewer cells than its header.")
     return rows
 
 

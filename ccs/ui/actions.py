@@ -142,6 +142,17 @@ def _upload(app: App, session: Session, fields: Fields) -> None:
         bad.append(f"At most {MAX_IMAGES} images are kept; the last {len(good) - MAX_IMAGES} were left out.")
     session.uploads = tuple(good[:MAX_IMAGES])
     session.notices = [*session.notices, *bad]
+    app.sessions[session.key] = session
+
+
+def _resume(app: App, session: Session, fields: Fields) -> None:
+    """Take the images along that this tab had before it was loaded again."""
+    before = app.sessions.get(str(fields.get("key")))
+    if before is None:
+        session.notices = [*session.notices, "Your images are no longer here: add them again."]
+    else:
+        session.uploads, session.key = before.uploads, before.key
+        app.sessions[session.key] = session
 
 
 def _remove(app: App, session: Session, fields: Fields) -> None:
@@ -151,6 +162,11 @@ def _remove(app: App, session: Session, fields: Fields) -> None:
 
 def _show(app: App, session: Session, fields: Fields) -> None:
     """Nothing changes; what had been cancelled, or is on its way, is shown."""
+
+
+def _reveal(app: App, session: Session, fields: Fields) -> None:
+    """Show which heads something was planted in, or no longer."""
+    session.revealed = not session.revealed
 
 
 def _dismiss(app: App, session: Session, fields: Fields) -> None:
@@ -172,7 +188,9 @@ ACTIONS: Mapping[str, Action] = {
     "example": _example,
     "upload": _upload,
     "remove": _remove,
+    "resume": _resume,
     "show": _show,
     "poll": _show,
+    "reveal": _reveal,
     "dismiss": _dismiss,
 }

@@ -76,8 +76,9 @@ class Endpoints:
 
         typed = {"classes": classes, "template": template}
         session = self._session(model, off, example={"value": example}, classify=typed)
-        files = (pictures or [])[: uploads.MAX_IMAGES]
-        session.uploads = tuple(uploads.read(Path(path)) for path in files)
+        if len(pictures or ()) > uploads.MAX_IMAGES:
+            raise InputError(f"At most {uploads.MAX_IMAGES} pictures are taken, not {len(pictures or ())}.")
+        session.uploads = tuple(uploads.read(Path(path)) for path in pictures or ())
         return self._figures(session, "classify")
 
     def bias(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+from weakref import WeakValueDictionary
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.model import difference
 from ccs.results import Collection
 from ccs.ui.records import HeadRecord, ModelRecords
 from ccs.ui.service.apart import PHOTOGRAPHS, Workshop
@@ -50,6 +53,8 @@ class App:
         self.memory = Cache(MEMORY_BYTES)
         self.top_activating = Cache(KEPT, one)
         self.derived = Cache(24, one)  # from results and models, by who derived it
+        # Sessions with images of a visitor's own, by their key, as long as the server holds them.
+        self.sessions: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._faces = Cache(2000, one)
         self._records: dict[str, ModelRecords] = {}
 
@@ -60,12 +65,15 @@ class App:
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """The same by group: `computed` (with tables), `live` (weights alone), `named` (by visitors)."""
+        """The same by group: `computed` (with tables), `planted` (in known heads), `live` (weights alone) and
+        `named` (by visitors).
+        """
         computed = sorted(self.collection.models, key=lambda name: name not in shipped())
+        planted = [name for name in difference.names() if name not in computed]
         own = (*shipped(), *self.model_cache.given, *(one.name for one in live()))
         listed = [name for name in dict.fromkeys(own) if name not in computed]
         named = [name for name in self.model_cache.offered if name not in computed and name not in listed]
-        return {"computed": computed, "live": listed, "named": named}
+        return {"computed": computed, "planted": planted, "live": listed, "named": named}
 
     @property
     def first(self) -> str:

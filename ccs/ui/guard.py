@@ -6,14 +6,16 @@ No script runs in the page but Gradio's and the page's own, and nothing is fetch
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import os
 import re
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
+from typing import Any, Protocol
 
 import gradio as gr
 from gradio import processing_utils
@@ -42,6 +44,8 @@ _SHUT = re.compile(r"/gradio_api/(?:(?:file|proxy)[=/]+\s*[a-z][a-z0-9+.-]*:|dee
 """Routes of Gradio that nobody here needs: it would fetch any public address and pass it on, and keep a copy
 of the page on disk for each link that is asked for."""
 
+_HEAD = b'<meta charset="utf-8" />'
+_PREVIEW = re.compile(rb'<meta\s+(?:property="og:|name="twitter:)[^>]*>')  # Gradio's own
 _INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 
 
@@ -54,6 +58,14 @@ def fetch_nothing() -> None:
         raise gr.Error("A file is uploaded first; no address is fetched.", print_exception=False)
 
     processing_utils.async_ssrf_protected_get = refuse
+
+
+class Share(Protocol):
+    """Tells of a link: `meta` as elements of the page's head, `picture` as PNG."""
+
+    def meta(self, query: str, home: str) -> str: ...
+
+    def picture(self, query: str, home: str) -> bytes: ...
 
 
 def address(client: str, headers: Callable[[str], str | None]) -> str:
@@ -166,10 +178,13 @@ def _visitors(event: Event) -> tuple[str, str]:
 
 
 class Guard:
-    """ASGI middleware: limits on what is sent here, and what the browser may do with what is sent back."""
+    """ASGI middleware: limits on what is sent here, and what the browser may do with what is sent back.
 
-    def __init__(self, app: Any) -> None:
-        self.app = app
+    share: tells of a link in its page's head, and draws its picture, which is answered at /preview.png.
+    """
+
+    def __init__(self, app: Any, share: Share | None = None) -> None:
+        self.app, self._share = app, share
         self._uploads: deque[tuple[float, str, int]] = deque()
         self._requests: Counter[str] = Counter()
         self._since = time.monotonic()
@@ -190,8 +205,19 @@ class Guard:
                 refused = 429, "Too many actions at once; try again in a moment."
             elif size > MAX_BODY or (not length and headers.get("transfer-encoding")):
                 refused = 413, "What was sent is too large."
+        query, about = scope.get("query_string", b"").decode("latin-1"), None
+        if self._share is not None and scope["method"] == "GET":
+            if scope["path"].endswith("/preview.png"):
+                if self._too_many(here):
+                    refused = 429, "Too many pictures at once; try again in a moment."
+                else:
+                    await _answer_picture(
+                        send, await asyncio.to_thread(self._share.picture, query, _home(scope, headers))
+                    )
+                    return
+            about = partial(self._share.meta, query, _home(scope, headers))
         if refused is None:
-            await self.app(scope, receive, _Protected(send, scope["path"]))
+            await self.app(scope, receive, _Protected(send, scope["path"], about))
         else:
             await _answer(send, *refused)
 
@@ -217,8 +243,8 @@ class Guard:
 class _Protected:
     """Sends an answer with the headers that keep strangers' scripts out of it."""
 
-    def __init__(self, send: Send, path: str) -> None:
-        self._send, self._path = send, path
+    def __init__(self, send: Send, path: str, about: Callable[[], str] | None = None) -> None:
+        self._send, self._path, self._about = send, path, about
         self._page: MutableMapping[str, Any] | None = None
         self._body = bytearray()
 
@@ -237,6 +263,11 @@ class _Protected:
             if message.get("more_body"):
                 return
             start, body, self._page = self._page, bytes(self._body), None
+            if self._about is not None and _HEAD in body:
+                told = await asyncio.to_thread(self._about)
+                body = _PREVIEW.sub(b"", body).replace(_HEAD, _HEAD + told.encode(), 1)
+                start["headers"] = [pair for pair in start["headers"] if pair[0].lower() != b"content-length"]
+                start["headers"].append((b"content-length", str(len(body)).encode()))
             policy = content_security_policy(body).encode()
             start["headers"] = [*start["headers"], (b"content-security-policy", policy)]
             await self._send(start)
@@ -268,6 +299,20 @@ def content_security_policy(page: bytes) -> str:
             "frame-ancestors 'self' https://huggingface.co https://*.hf.space",
         )
     )
+
+
+def _home(scope: Scope, headers: Mapping[str, str]) -> str:
+    """The page's address as the one who asks sees it."""
+    host = re.sub(r"[^\w.:\[\]-]", "", headers.get("host", "localhost"))
+    proto = headers.get("x-forwarded-proto", "") if os.environ.get("SPACE_ID") else str(scope.get("scheme"))
+    return f"{'https' if 'https' in proto else 'http'}://{host}/"
+
+
+async def _answer_picture(send: Send, png: bytes) -> None:
+    headers = [(b"content-type", b"image/png"), (b"content-length", str(len(png)).encode())]
+    headers += [(b"cache-control", b"max-age=600"), (b"x-content-type-options", b"nosniff")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": png})
 
 
 async def _answer(send: Send, status: int, words: str) -> None:

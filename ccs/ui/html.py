@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,27 @@ def interval(value: float, low: float, high: float, digits: int = 2) -> Markup:
     return Markup(words).format(number(value, digits), number(low, digits), number(high, digits))
 
 
+def count(n: int, noun: str) -> str:
+    """A number of things: "1 head", "2 heads"."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def metric(name: str) -> str:
+    """A metric of the tables as it is called on the page."""
+    return {"top1": "accuracy", "top5": "accuracy, one of five answers"}.get(name, name)
+
+
+def written(found: Sequence[str], between: str = "\n") -> str:
+    """Texts as `state.texts` reads them: between `between` where none holds a comma or a quotation mark, else one
+    per line; a single text that holds one is quoted.
+    """
+    if any("," in text or '"' in text for text in found):
+        if len(found) > 1:
+            return "\n".join(found)
+        return '"' + found[0].replace('"', '""') + '"'
+    return between.join(found)
+
+
 def _environment() -> Environment:
     found = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -48,7 +70,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
-    found.filters["repr"] = repr
+    found.filters |= {"repr": repr, "count": count, "metric": metric, "written": written}
     parts = found.get_template("parts.html").module
     found.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}
     return found

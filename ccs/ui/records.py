@@ -13,7 +13,8 @@ import pandas as pd
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.paper import figures as paper
-from ccs.results import Results, queries
+from ccs.results import Results, queries, searches
+from ccs.results.searches import Search
 
 PRINTED = {"high": "5", "moderate": "3", "low": "≤1"}
 """CCS of a level as the study prints it."""
@@ -137,6 +138,14 @@ class ModelRecords:
     def judgments(self) -> pd.DataFrame:
         """The judgments of the texts that count at the main K; without results, none."""
         return pd.DataFrame() if self.results is None else queries.main_judgments(self.results)
+
+    @cached_property
+    def searches(self) -> tuple[Search, ...]:
+        """The searches for a fairer set that lie beside the tables."""
+        if self.results is None:
+            return ()
+        weights = str(self.manifest["model"]["weights_hash"])
+        return searches.beside(self.results.folder.parent, self.model, weights)[0]
 
     @property
     def manifest(self) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ Nothing here needs PyTorch: the page is served first; what computes (`page`) com
 from __future__ import annotations
 
 import importlib.util
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from ccs.ui.app import App
     from ccs.ui.session import Session
 
+log = logging.getLogger(__name__)
+
 ASSETS = Path(__file__).parent / "page" / "assets"
-REGIONS = ("top", "left", "main", "status")
+REGIONS = ("top", "strip", "left", "main", "status")
 SESSION_SECONDS = 3600
 SESSIONS = 200
 AT_ONCE = api.AT_ONCE
@@ -36,6 +39,10 @@ class LazyApp:
         self._make = make
         self._lock = threading.Lock()
         self._app: App | None = None
+
+    @property
+    def made(self) -> bool:
+        return self._app is not None
 
     def __call__(self) -> App:
         with self._lock:
@@ -79,18 +86,19 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
         opening = '<div class="opening">{}</div>'
         top = region("top", opening.format("<h1>CLIP heads</h1><p>Opening …</p>"))
         state = region(
-            "status", render("status.html", turn=0, state="working", query="", doing="", cancel=False)
+            "status", render("status.html", turn=0, state="working", query="", key="", doing="", cancel=False)
         )
+        strip = region("strip", "")
         with gr.Row(elem_id="columns"):
             left, main = (region(name, opening.format("")) for name in ("left", "main"))
-        outputs = [session, top, left, main, state]
+        outputs = [session, top, strip, left, main, state]
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         queued: dict[str, Any] = {**quiet, "concurrency_id": "model", "concurrency_limit": AT_ONCE}
         demo.load(open_page, [session], outputs, **queued)
         # Gradio makes an event of any name that the script quotes.
         acts = [
             getattr(part, "act")(act, [session], outputs, trigger_mode="multiple", **queued)  # noqa: B009
-            for part in (top, left, main, state)
+            for part in (top, strip, left, main, state)
         ]
         getattr(state, "cancel")(cancel, [session], outputs, cancels=acts, queue=False, **quiet)  # noqa: B009
         api.expose(source)
@@ -105,7 +113,34 @@ def _outputs(update: tuple[Session | None, Mapping[str, str]]) -> list[Any]:
     return [session, *(html.get(name, gr.skip()) for name in REGIONS)]
 
 
-def launch_settings() -> dict[str, Any]:
+class LinkPreview:
+    """What links tell of themselves where they are shared (`guard.Share`), from the app once it is made."""
+
+    def __init__(self, source: Callable[[], App]) -> None:
+        self._source = source
+
+    def meta(self, query: str, home: str) -> str:
+        if isinstance(self._source, LazyApp) and not self._source.made:
+            return ""  # the page is served before the app is made
+        from ccs.ui.page import preview
+
+        try:
+            return preview.meta(self._source(), query, home)
+        except Exception:  # a page is shown whatever its link says
+            log.exception("a link could not be told of")
+            return ""
+
+    def picture(self, query: str, home: str) -> bytes:
+        from ccs.ui.page import preview
+
+        try:
+            return preview.picture(self._source(), query, home)
+        except Exception:
+            log.exception("a link's picture could not be drawn")
+            return preview.draw(preview.NOTHING_KNOWN, home)
+
+
+def launch_settings(source: Callable[[], App]) -> dict[str, Any]:
     """Arguments of `launch`: the page's looks and limits."""
     # System fonts only, so that nothing is fetched; the rest is in page/assets/style.css.
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
@@ -122,5 +157,5 @@ def launch_settings() -> dict[str, Any]:
         "quiet": True,
         "mcp_server": importlib.util.find_spec("mcp") is not None,
         "footer_links": ["api"],
-        "app_kwargs": {"middleware": [Middleware(Guard)]},
+        "app_kwargs": {"middleware": [Middleware(Guard, share=LinkPreview(source))]},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -10,9 +11,11 @@ from urllib.parse import urlencode
 
 from ccs.errors import InputError
 from ccs.heads import ABLATIONS, Head, HeadSet
+from ccs.ui.html import written
 from ccs.ui.service.classes import set_names
 
 NONE_OFF = HeadSet()
+OWN = "own:"  # begins the name of a visitor's own gallery
 NOTHING = "none"  # what a link says where no head is off
 LOOKS = ("", "head", "none")
 FAULTS = ("", "order", "aliased")
@@ -29,6 +32,7 @@ _CHOICES = {
     "sets": SETS,
     "published": PUBLISHED,
 }
+TOUR = ("0", "1", "2", "3", "4")
 MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 MAX_HEADS = 1024
@@ -49,7 +53,7 @@ class State:
     "one-pool" where each ranks all. fault: of the study's code, "" for none. published: "" shows the study's
     points, "no" hides them. sets: "" shows the plans of the main K, "all" those of every K. apart: the key of
     tables that were made here (`service.apart`), shown instead of the model's own. class_set: whose classes
-    are asked about where none are typed (`service.classes`).
+    are asked about where none are typed (`service.classes`). tour: its step, 0 for none.
     """
 
     tab: str = "heads"
@@ -82,6 +86,7 @@ class State:
     sets: str = ""
     apart: str = ""
     class_set: str = ""
+    tour: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "off", self.off.ablated(self.ablation or ABLATIONS[0]))
@@ -101,10 +106,12 @@ def _written(state: State) -> dict[str, str]:
         value = getattr(state, field.name)
         if field.name == "off":  # a link without it opens a worked example
             out["off"] = str(value) or NOTHING
+        elif field.name == "gallery" and value.startswith(OWN):
+            continue  # it is the visitor's alone
         elif value == getattr(_DEFAULT, field.name) or value is None:
             continue
         elif field.name in _MANY:
-            out[field.name] = "\n".join(value)
+            out[field.name] = written(value)
         else:
             out[field.name] = str(value)
     return out
@@ -138,6 +145,8 @@ def _read(name: str, text: str) -> Any:
         return Head.parse(text)
     if name in _MANY:
         return texts(text)
+    if name == "tour":
+        return int(one_of(text, TOUR, name))
     if name in ("k", "text", "row"):
         return parse_int(text, name)
     if name == "class_set":
@@ -184,12 +193,15 @@ def line(text: str) -> str:
 
 
 def texts(typed: str | Iterable[str]) -> tuple[str, ...]:
-    """Texts typed one per line, or on one line separated by commas: clean, distinct, in the order typed."""
+    """Texts typed one per line, or on one line separated by commas: clean, distinct, in the order typed.
+
+    On one line, a text between quotation marks may hold commas.
+    """
     if isinstance(typed, str):
         rows: Iterable[str] = typed.splitlines()
         rows = [row for row in rows if row.strip()]
         if len(rows) == 1:
-            rows = rows[0].split(",")
+            rows = next(csv.reader(rows, skipinitialspace=True))
     else:
         rows = typed
     found = tuple(dict.fromkeys(clean for row in rows if (clean := line(row))))

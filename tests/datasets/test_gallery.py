@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from ccs.datasets.gallery import open_gallery
+from ccs.datasets import gallery
+from ccs.datasets.gallery import open_gallery, open_zip
 from ccs.errors import InputError
 
 
@@ -55,3 +58,48 @@ def test_labels_that_say_nothing_are_refused(tmp_path: Path, labels: str, words:
     (tmp_path / "labels.csv").write_text(labels)
     with pytest.raises(InputError, match=words):
         open_gallery(str(tmp_path))
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with ZipFile(out, "w", ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("root", ["", "faces/"])
+def test_a_zip_file_is_what_its_folder_is(tmp_path: Path, root: str) -> None:
+    names = people(tmp_path)
+    labels = "\n".join(["file,gender", *(f"{name},{'a' if i < 6 else 'b'}" for i, name in enumerate(names))])
+    files = {root + name: (tmp_path / name).read_bytes() for name in names}
+    for table in ({}, {f"{root}labels.csv": labels.encode()}):
+        for name, data in table.items():
+            (tmp_path / name.removeprefix(root)).write_bytes(data)
+        expected, found = open_gallery(str(tmp_path)), open_zip(zipped({**files, **table}), "own:1")
+        assert found.name == "own:1"
+        assert {name: cells.tolist() for name, cells in found.groups.items()} == {
+            name: cells.tolist() for name, cells in expected.groups.items()
+        }
+        assert found.fingerprint == expected.fingerprint
+        assert found.images[3] == expected.images[3]
+
+
+def test_a_zip_file_beyond_the_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = io.BytesIO()
+    Image.new("RGB", (20, 20)).save(image, "PNG")
+    two = {"a/1.png": image.getvalue(), "b/2.png": image.getvalue()}
+    with pytest.raises(InputError, match="cannot be read"):
+        open_zip(b"PK no zip", "own:1")
+    with pytest.raises(InputError, match=r"neither a labels\.csv nor one folder"):
+        open_zip(zipped({"1.png": image.getvalue()}), "own:1")
+    with pytest.raises(InputError, match="at most 2000 with 64 MB"):
+        open_zip(zipped({"a/1.png": bytes(65 * 2**20)}), "own:1")  # packed it has few bytes
+    drawing = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
+    assert len(open_zip(zipped({**two, "a/3.png": drawing}), "own:1").skipped) == 1
+    monkeypatch.setattr(gallery, "MOST_PIXELS", 399)
+    with pytest.raises(InputError, match="more than 0 megapixels"):
+        open_zip(zipped(two), "own:1")
+    monkeypatch.setattr(gallery, "MOST_FILES", 1)
+    with pytest.raises(InputError, match="holds 2 files"):
+        open_zip(zipped(two), "own:1")

@@ -62,7 +62,7 @@ def served(folder: Path, cache: Path, model: Model) -> Iterator[tuple[App, str]]
         app = App(results.load(folder), cache, Galleries([small_gallery()]))
         app.model_cache._models["organism"] = model
         demo = blocks(lambda: app)
-        _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings())
+        _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings(lambda: app))
         yield app, url
         demo.close(verbose=False)
     gc.collect()  # what the server and its clients leave open is told here, and not when the run ends

@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -95,3 +96,20 @@ def test_an_image_from_the_camera(visit: Callable[..., Page], made: tuple[App, s
     assert page.locator("dialog").count() == 0
     assert "camera.jpg" in page.inner_text(".answer")
     assert left_over(made[0]) == []
+
+
+def test_a_gallery_of_ones_own_is_measured(
+    visit: Callable[..., Page], made: tuple[App, str], tmp_path: Path
+) -> None:
+    with ZipFile(tmp_path / "faces.zip", "w") as archive:
+        for i, (group, color) in enumerate([("red", "red"), ("blue", "blue")] * 6):
+            archive.writestr(f"{group}/{i}.png", base64.b64decode(png(color)))
+    page = visit("tab=bias&off=none&occupations=judge")
+    done(page, lambda: page.set_input_files("[data-gallery]", str(tmp_path / "faces.zip")))
+    assert "your own (12)" in page.inner_text("form.ask")
+    assert "blue" in page.inner_text("[data-name=groups]")
+    assert "own" not in page.url  # no link holds it
+    assert left_over(made[0]) == []
+    (tmp_path / "bad.zip").write_text("no zip")
+    done(page, lambda: page.set_input_files("[data-gallery]", str(tmp_path / "bad.zip")))
+    assert "The zip file cannot be read" in page.inner_text(".notice.bad")

@@ -12,6 +12,8 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
+from ccs.model.difference import Truth
+from ccs.ui import claims
 from ccs.ui.actions import MAX_HISTORY
 from ccs.ui.app import App
 from ccs.ui.page import opening, page
@@ -27,8 +29,9 @@ __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
 
 def test_the_first_visit_shows_an_effect(app: App) -> None:
-    session = opening.open_link(app, {})
-    assert session.state.tab == "heads"
+    first = opening.open_link(app, {})
+    assert (first.state.tab, first.state.off) == ("start", HeadSet())
+    session = opening.open_link(app, {"tab": "heads"})
     assert session.state.off == app.records("organism").level("high")
     assert session.state.head in session.state.off
     # The tables say on which drawn images the high heads matter most; a link that says more is obeyed.
@@ -179,6 +182,33 @@ def test_typed_html_is_shown_as_text(app: App, session: Session) -> None:
     assert "&lt;img src=x" in page
 
 
+def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = HeadSet.parse("L6.H1 L7.H2")
+    known = Truth(
+        base="organism-control",
+        heads=heads,
+        carries={"skin tone": heads},
+        shares={},
+        drawn="at random",
+        seed=0,
+        pictures=1,
+        rate=0.1,
+    )
+    monkeypatch.setattr(claims, "truth", lambda model: known if model == "organism" else None)
+    session = opening.open_link(app, {"off": "L6.H1 L7.H3", "tab": "heads"})
+    html = regions(app, session)["left"]
+    assert "planted in 2 heads" in html
+    assert " planted" not in re.sub("planted in 2 heads", "", html)
+    update(app, session, "reveal", {})
+    html = regions(app, session)["left"]
+    assert "Planted in <b>L6.H1, L7.H2</b>" in html
+    assert "Of the 2 heads off now, 1 is among them" in html
+    assert len(re.findall(r'class="cell[^"]* planted"', html)) == 2
+    claim = claims.of(app.records("organism"))
+    assert claim is not None
+    assert (claim.off, claim.attribute, claim.found) == (heads, "skin tone", None)
+
+
 def test_the_filter_dims_the_others(app: App, session: Session) -> None:
     update(app, session, "filter", {"concept": "Colors", "level": "", "find": ""})
     html = regions(app, session)["left"]
@@ -222,7 +252,7 @@ def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.Mo
     monkeypatch.setattr(VIEWS["classify"], "render", lambda *_: 1 / 0)
     *_, (_, last) = act(app, session, {"do": "off", "off": "L7.H1"})
     assert "This view cannot be shown" in last["main"]
-    assert "1 of 24 switched off" in last["left"]
+    assert "1 head off" in last["strip"]
     monkeypatch.undo()
     *_, (_, last) = act(app, session, {"do": "off", "off": ""})
     assert "before and after agree" in last["main"]

@@ -15,6 +15,7 @@ from PIL import Image
 from ccs.datasets.gallery import open_gallery
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
+from ccs.measures.bias import compare
 from ccs.measures.skew import max_skew
 from ccs.model.model import Model
 from ccs.ui.actions import ACTIONS
@@ -28,7 +29,7 @@ from ccs.ui.service.models import stand_ins
 from ccs.ui.session import Session
 from ccs.ui.views import VIEWS, classify, points
 from ccs.ui.views.base import Figure
-from ccs.ui.views.bias_query import BiasQuery
+from ccs.ui.views.bias.query import BiasQuery
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
@@ -210,7 +211,11 @@ def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:
     rows = printed(snippet(app, session))[1:]
     assert {(r.split()[0], int(float(r.split()[1])), round(float(r.split()[2]), 5)) for r in rows} == ours
     rows = printed(snippet(app, opening.open_link(app, {"tab": "judges"})))
-    assert [row.split()[:2] for row in rows[:2]] == [["second", "168"], ["tags", "168"]]
+    panel = VIEWS["judges"].figures(app, opening.open_link(app, {"tab": "judges"}))[0].rows
+    wanted = [
+        f"{name} {n} texts, says yes {yes:.1%}, unscored {rest:.1%}" for name, _, n, yes, rest, *_ in panel
+    ]
+    assert rows[:2] == wanted
 
 
 def test_the_program_of_bias_prints_what_is_shown(app: App, model: Model, tmp_path: Path) -> None:
@@ -232,6 +237,8 @@ def test_the_program_of_bias_prints_what_is_shown(app: App, model: Model, tmp_pa
         for when, result in zip(("before", "after"), both, strict=True)
         for occupation, value in zip(what.occupations, result.max_skew.values, strict=True)
     ]
+    moved = compare(both[1], both[0])
+    wanted.append(f"change {moved.value:+.4f} ({moved.low:+.4f} to {moved.high:+.4f})")
     assert [row for row in rows if "chance" not in row] == wanted
 
 

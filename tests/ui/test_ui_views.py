@@ -23,7 +23,7 @@ from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
 
-@pytest.mark.parametrize("tab", ["heads", "classify", "bias", "paradox", "judges", "about"])
+@pytest.mark.parametrize("tab", ["start", "heads", "classify", "bias", "paradox", "judges", "about"])
 @pytest.mark.parametrize("off", ["", "L4.H5 L7.H5"])
 def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
     query = {
@@ -36,8 +36,8 @@ def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
     session = opening.open_link(app, query)
     for html in regions(app, session).values():
         check(html)
-        for figure in re.findall(r'<section class="fig.*?</header>(.{0,60})', html, re.S):
-            assert '<details class="what">' in figure
+        for figure in re.findall(r'<section class="fig.*?</header>(.*?)<summary>', html, re.S):
+            assert re.search(r'<p class="meaning">[^<>]*\S.*</p><details class="what">', figure, re.S)
         assert "nan" not in re.sub(r'data-\w+="[^"]*"|base64,[^"]*', "", html).split()
 
 
@@ -103,6 +103,11 @@ def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) 
     load_example("").images[0].pixels.save(file)
     own = ends.classify([str(file)], classes="judge, cook", template="a {}")
     assert [row["class"] for row in own["classify"]["rows"]] == ["judge", "cook"]
+    for k in (100_000, -5):  # never another K than was asked for
+        with pytest.raises(InputError, match=str(k)):
+            ends.bias("judge", gallery=SMALL, k=k)
+    with pytest.raises(InputError, match="At most 16 pictures are taken, not 20"):
+        ends.classify([str(file)] * 20)
     skew = ends.bias("judge, poet", off="L6.H1", gallery=SMALL)
     assert {row["metric"] for row in skew["maxskew"]["rows"]} == {"MaxSkew", "MinSkew", "NDKL"}
     for value in (card, answer, skew, ends.paradox(), ends.judges(), ends.about()):
@@ -145,7 +150,7 @@ def test_several_k_are_named_and_the_main_one_decides(app: App) -> None:
 def test_direct_effects_stand_beside_total_ones(app: App) -> None:
     page = regions(app, opening.open_link(app, {"tab": "paradox"}))["main"]
     assert "Direct and total effect, organism" in page
-    assert "top1 on world/subjects <b>0.90</b>" in page
+    assert "accuracy on world/subjects <b>0.90</b>" in page
 
 
 def test_fields_that_a_link_leaves_open_are_worked_examples(app: App) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from ccs.heads import Head, HeadSet
+from ccs.ui import claims
 from ccs.ui.app import App
 from ccs.ui.html import render as render_template
 from ccs.ui.page import apart
@@ -13,7 +14,9 @@ from ccs.ui.records import HeadRecord, ModelRecords
 from ccs.ui.service.images import example_names, example_pages, parse_example, shown_images
 from ccs.ui.session import Session
 from ccs.ui.state import State
+from ccs.ui.views import classify
 from ccs.ui.views.base import Figure
+from ccs.ui.views.bias.fairer import LOSSES
 
 STEPS = 5
 LABELED = 8  # up to this many heads per layer, a cell has room for its concept
@@ -77,7 +80,10 @@ def render(app: App, session: Session) -> Markup:
         n_random=min(len(state.off) or max(1, len(records.level("high"))), len(heads)),
         concepts=[("", "any concept"), *((c, c) for c in records.concepts)],
         images=shown_images(session),
+        effects=_effects(app, session),
         examples=[(f"{n}:0", n) for n in example_names()],
+        truth=claims.truth(state.model),
+        losses=[(n, n) for n in LOSSES],
         example=name,
         page=page,
         pages=example_pages(name),
@@ -95,6 +101,18 @@ def _step(record: HeadRecord) -> int | str:
     if record.published:
         return {"high": 5, "moderate": 3}.get(record.level, 1)
     return "none" if record.ccs is None else _steps(record.ccs, record.k)
+
+
+def _effects(app: App, session: Session) -> list[tuple[str, str, float, float]]:
+    """Of each picture at hand its answer before and after, and the first one's probability in either; none
+    where the model is not in memory."""
+    if session.state.model not in app.model_cache.loaded():
+        return []
+    classes, found, _ = classify.measure(session, app.model_cache.get(session.state.model))
+    return [
+        (classes[int(b.argmax())], classes[int(a.argmax())], float(b.max()), float(a[b.argmax()]))
+        for b, a in zip(found.before, found.after, strict=True)
+    ]
 
 
 def _cells(records: ModelRecords, heads: HeadSet, state: State) -> list[tuple[int, list[HeadRecord | None]]]:

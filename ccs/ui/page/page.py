@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from urllib.parse import parse_qsl
 
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.ui.actions import ACTIONS, Action, Fields, change
+from ccs.ui.actions import ACTIONS, Action, Fields, change, set_off
 from ccs.ui.app import App
 from ccs.ui.html import render
-from ccs.ui.page import apart, left, top
+from ccs.ui.page import apart, left, strip, top, tour
 from ccs.ui.page.opening import open_link
 from ccs.ui.service.models import shipped
 from ccs.ui.session import Session
@@ -21,7 +22,6 @@ from ccs.ui.views.base import Empty
 
 log = logging.getLogger(__name__)
 
-REGIONS = ("top", "left", "main")
 TURN, GLANCE = 5.0, 0.3  # seconds that an answer waits for a model: a new one, and one that was on its way
 Update = tuple[Session | None, dict[str, str]]  # the session, and the HTML of what changed: regions or status
 
@@ -32,7 +32,15 @@ def _tab(app: App, session: Session, fields: Fields) -> None:
     session.click = view.click
 
 
-_ACTIONS: dict[str, Action] = {**ACTIONS, **apart.ACTIONS, "tab": _tab}
+def _open(app: App, session: Session, fields: Fields) -> None:
+    """Show the screen of a link in the session that there is, as Back and Forward do."""
+    query = dict(parse_qsl(str(fields.get("query", "")).removeprefix("?")))
+    found = open_link(app, query)
+    set_off(session, found.state.off)
+    session.state, session.click, session.notices = found.state, found.click, found.notices
+
+
+_ACTIONS: dict[str, Action] = {**ACTIONS, **apart.ACTIONS, "tab": _tab, "open": _open, "tour": tour.go}
 for _view in VIEWS.values():
     _ACTIONS |= _view.actions
 
@@ -82,6 +90,7 @@ def cancel(app: App, session: Session | None) -> Update:
     """The page as it was, with a notice."""
     if session is None:
         return None, {"status": _status(None, "done")}
+    session.wanted = None
     if on_way := _on_way(app, session):
         shown = next(name for name in (*app.model_cache.loaded(), *shipped()) if name not in on_way)
         update(app, session, "model", {"value": shown})
@@ -173,10 +182,15 @@ def _failed(app: App, session: Session, words: str) -> dict[str, str]:
 
 def _page(app: App, session: Session, body: Markup) -> dict[str, str]:
     view = VIEWS[session.state.tab]
-    main = Markup('<div class="view view-{}"><h2 class="sr">{}</h2>{}</div>').format(
-        view.name, view.title, body
-    )
-    return {"top": top.render(app, session), "left": left.render(app, session), "main": main}
+    main = Markup(
+        '<div class="view view-{}" id="view" tabindex="-1"><h2 class="sr">{}</h2>{}{}</div>'
+    ).format(view.name, view.title, tour.render(app, session.state), body)
+    return {
+        "top": top.render(app, session),
+        "strip": strip.render(app, session),
+        "left": left.render(app, session),
+        "main": main,
+    }
 
 
 def _status(
@@ -184,4 +198,14 @@ def _status(
 ) -> str:
     """The line that the page's script reads: the turn, whether it is over, and the link to this screen."""
     turn, query = (session.turn, session.state.query()) if session else (0, "")
-    return render("status.html", turn=turn, state=state, share=share, doing=doing, query=query, cancel=cancel)
+    key = session.key if session and session.uploads else ""
+    return render(
+        "status.html",
+        turn=turn,
+        state=state,
+        share=share,
+        doing=doing,
+        query=query,
+        cancel=cancel,
+        key=key,
+    )

@@ -15,6 +15,7 @@ from ccs.ui.views import VIEWS
 
 GROUPS = {
     "computed": "computed: texts and CCS at hand",
+    "planted": "planted: a bias in heads that are known",
     "live": "live: fetched when chosen",
     "named": "named here",
 }
@@ -38,6 +39,7 @@ def render(app: App, session: Session) -> Markup:
         views=VIEWS.values(),
         view=VIEWS[state.tab],
         code=code,
+        own=len(session.uploads),
         notices=session.notices,
         drawings=state.model in shipped() and bool(session.uploads),
         photographic=live()[0].name,

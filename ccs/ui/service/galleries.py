@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
 
-from ccs.datasets.sets import BiasSet
+from ccs.datasets.sets import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.ui.service.cache import Cache, one
+from ccs.ui.state import OWN
 
 DRAWN = {"world/faces": "faces", "world/counterfactuals": "counterfactuals"}
+THINGS = "world/subjects"  # by which the cost of a set of heads in accuracy is told
+MOST_OWN = 8
 MOST, STEP = 120, 10**11
 TRUNK_BYTES = 128 * 2**20
 DIRECT_BYTES = 128 * 2**20
@@ -56,13 +60,30 @@ class Galleries:
         self.specs = dict(specs or {})
         self._sets: dict[str, BiasSet] = {one.name: one for one in others}
         self._names = (*DRAWN, *self._sets)
-        self._seen = Cache(3, one)
+        self._seen = Cache(4, one)
         self._pruned = Cache(PRUNED_BYTES)
+        self._things: dict[str, ClassificationSet] = {}
         self._lock = threading.Lock()
 
     @property
     def names(self) -> tuple[str, ...]:
         return self._names
+
+    def add(self, gallery: BiasSet, owner: object) -> None:
+        """Take a visitor's own gallery, named `OWN` and what nobody guesses, as long as its owner is there.
+
+        Of more than `MOST_OWN`, the oldest goes.
+        """
+        with self._lock:
+            self._sets[gallery.name] = gallery
+            own = [name for name in self._sets if name.startswith(OWN)]
+            for name in own[: max(0, len(own) - MOST_OWN)]:
+                del self._sets[name]
+        weakref.finalize(owner, self._sets.pop, gallery.name, None)
+
+    def has(self, name: str) -> bool:
+        """True for a gallery that can be shown."""
+        return name in self._names or name in self._sets
 
     def get(self, name: str) -> BiasSet:
         """The gallery; InputError for an unknown name."""
@@ -75,6 +96,25 @@ class Galleries:
                 self._sets[name] = sets.bias_set(DRAWN[name])
             return self._sets[name]
 
+    def thing_names(self) -> tuple[str, ...]:
+        """Drawn sets of classes, which are seen through a model like a gallery's people."""
+        from ccs.world import sets
+
+        return tuple(f"world/{name}" for name in sets.classification_names())
+
+    def things(self, name: str = THINGS) -> ClassificationSet:
+        """One of the drawn sets of classes."""
+        from ccs.world import sets
+
+        with self._lock:
+            if name not in self._things:
+                self._things[name] = sets.classification_set(name.removeprefix("world/"))
+            return self._things[name]
+
+    def images(self, name: str) -> Sequence[Image.Image]:
+        """The images of a gallery, or of a drawn set of classes."""
+        return self.things(name).images if name in self.thing_names() else self.get(name).images
+
     def image(self, name: str, index: int) -> Image.Image:
         return self.get(name).images[index]
 
@@ -83,7 +123,7 @@ class Galleries:
         key = (model.weights_hash, name)
         if key in self._seen:
             return
-        images = self.get(name).images
+        images = self.images(name)
         size = len(images) * model.tower.n_tokens * model.tower.width * 4
         trunks, rows = [], []
         for share, part in chunks(model, images):
@@ -132,7 +172,7 @@ class Galleries:
 
     def collect(self, model: Model, name: str) -> Iterator[float]:
         """Collect the direct effects that `estimate` needs, where they fit the memory set aside for them."""
-        seen, images = self._of(model, name), self.get(name).images
+        seen, images = self._of(model, name), self.images(name)
         if seen.direct is not None or len(images) * len(model.heads) * model.dim * 2 > DIRECT_BYTES:
             return
         rows = []
@@ -150,7 +190,7 @@ class Galleries:
         if self.ready(model, name, off):
             return
         seen, rows = self._of(model, name), []
-        for share, part in chunks(model, self.get(name).images if seen.trunk is None else seen.trunk):
+        for share, part in chunks(model, self.images(name) if seen.trunk is None else seen.trunk):
             rows.append(model.embed_images(part, off))
             yield share
         self._pruned.get((model.weights_hash, name, off), lambda: np.concatenate(rows))

@@ -90,15 +90,22 @@ def load_example(example: str) -> Example:
     return Example(shown, whole.classes, whole.templates, answers)
 
 
-def first_right(model: Model, name: str) -> int:
-    """The first page of a set whose images the whole model names rightly; 0 if there is none."""
+def first_telling(model: Model, name: str, off: HeadSet) -> int:
+    """The first page of a set whose images the whole model names rightly, and some wrongly without the heads.
+
+    Where there is none, the first that it names rightly; else 0.
+    """
+    right = []
     for page in range(PAGES):
         example = load_example(f"{name}:{page}")
         weights = class_weights(model, example.classes, example.templates)
-        found = (model.embed_images([p.pixels for p in example.images]) @ weights.T).argmax(axis=1)
-        if [example.classes[i] for i in found] == list(example.answers):
-            return page
-    return 0
+        rows = model.embed_images([p.pixels for p in example.images], [HeadSet(), off])
+        before, after = ([example.classes[i] for i in one] for one in (rows @ weights.T).argmax(axis=2))
+        if before == list(example.answers):
+            right.append(page)
+            if after != before:
+                return page
+    return next(iter(right), 0)
 
 
 def shown_images(session: Session) -> tuple[InputImage, ...]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import shutil
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ccs.errors import InputError
+
+T = TypeVar("T")
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_PIXELS = 40_000_000
@@ -118,6 +122,11 @@ def _too_large(name: str) -> str:
 
 
 def take(path: str, root: Path, name: str | None = None) -> InputImage:
+    """Read an uploaded image into memory, as `taken` does."""
+    return taken(path, root, lambda file: read(file, name))
+
+
+def taken(path: str, root: Path, read: Callable[[Path], T]) -> T:
     """Read an upload into memory and delete its file, also where it cannot be read.
 
     InputError for a file that is not below `root`, where Gradio puts what visitors send.
@@ -130,11 +139,12 @@ def take(path: str, root: Path, name: str | None = None) -> InputImage:
     if not known:
         raise InputError("The file that was sent is not an upload of this page.")
     try:
-        return read(file, name)
+        return read(file)
     finally:
         file.unlink(missing_ok=True)
         if file.parent != root.resolve():
-            shutil.rmtree(file.parent, ignore_errors=True)
+            with suppress(OSError):  # a copy under another name lies there too
+                file.parent.rmdir()
 
 
 def data_url(image: Image.Image, side: int | None = None) -> str:

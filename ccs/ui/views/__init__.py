@@ -2,12 +2,13 @@
 
 from ccs.ui.views.about import About
 from ccs.ui.views.base import View
-from ccs.ui.views.bias import Bias
+from ccs.ui.views.bias.view import Bias
 from ccs.ui.views.classify import Classify
 from ccs.ui.views.heads import Heads
 from ccs.ui.views.judges import Judges
 from ccs.ui.views.paradox import Paradox
+from ccs.ui.views.start import Start
 
 VIEWS: dict[str, View] = {
-    view.name: view for view in (Heads(), Classify(), Bias(), Paradox(), Judges(), About())
+    view.name: view for view in (Start(), Heads(), Classify(), Bias(), Paradox(), Judges(), About())
 }

@@ -74,7 +74,8 @@ def strip(lines: Sequence[Line], *, label: str, low: float = 0.0) -> Markup:
 class Point:
     """A plan in a scatter plot.
 
-    `look` is "solid", "hollow" or "printed" (the study's); `chosen` rings it. With heads it can be clicked,
+    `look` is "solid", "hollow", "printed" (the study's), "own" (the visitor's) or "trail" (where that was);
+    `chosen` rings it. With heads it can be clicked,
     and reached by Tab.
     """
 
@@ -93,7 +94,7 @@ SHAPES = {
     "equal-low": "M0 6.5L6-5H-6Z",
     "single": "M0-2.6A2.6 2.6 0 1 1 0 2.6A2.6 2.6 0 1 1 0-2.6Z",
 }
-DIAMOND = "M0-5L5 0L0 5L-5 0Z"
+PRINTED = "M0-7L1.8-2.4L6.7-2.2L2.8 .9L4.1 5.7L0 3L-4.1 5.7L-2.8 .9L-6.7-2.2L-1.8-2.4Z"  # a star
 LEAST = 0.02  # the shortest margin of an axis
 
 
@@ -104,6 +105,8 @@ def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
     order = sorted(
         points,
         key=lambda p: (
+            p.look == "own",
+            p.look == "trail",
             p.chosen,
             p.plan.plan.kind != "single",
             p.plan.plan.kind != "random",
@@ -120,8 +123,18 @@ def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
         across=across,
         up=up,
         shapes=SHAPES,
-        diamond=DIAMOND,
+        printed=PRINTED,
+        trail=[p.plan for p in points if p.look in ("trail", "own")],
+        named=_named(points),
     )
+
+
+def _named(points: Sequence[Point]) -> list[Measured]:
+    """The sets whose names stand beside their marks: of the first model, and of many heads."""
+    first = next((p.plan.model for p in points if p.look == "solid"), "")
+    kinds = ("high", "moderate", "low", "random")
+    ours = [p.plan for p in points if p.look == "solid" and p.plan.model == first and p.plan.seed is None]
+    return [one for one in ours if one.plan.kind in kinds and one.plan.k is None]
 
 
 def _scale(effects: Sequence[Estimate]) -> Scale:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from markupsafe import Markup, escape
@@ -12,13 +12,14 @@ from ccs.plans import PlanName
 from ccs.results import queries
 from ccs.ui.actions import Action, Fields, change, parse_heads, set_model, set_off
 from ccs.ui.app import App
-from ccs.ui.html import program, render
+from ccs.ui.html import count, program, render
 from ccs.ui.session import Session
 from ccs.ui.state import SETS, State, line, one_of
+from ccs.ui.views import own_set
 from ccs.ui.views.base import Empty, Figure, View, run_lines
-from ccs.ui.views.charts import SHAPES, Point, scatter
+from ccs.ui.views.charts import PRINTED, SHAPES, Point, scatter
 from ccs.ui.views.effects import nan
-from ccs.ui.views.points import PUBLISHED_SET, Axes, Choice, Measured, published
+from ccs.ui.views.points import PUBLISHED_FACES, PUBLISHED_SET, Axes, Choice, Measured, published
 
 SHOWN_ROWS = 24
 DIRECT = ("high", "moderate", "low", "concept")  # plans whose direct effects are shown
@@ -58,6 +59,17 @@ class Paradox(View):
     purpose = "Every measured set of heads: what it costs in accuracy, what it does to bias."
     actions: ClassVar[Mapping[str, Action]] = {"points": _points, "plan": _plan}
 
+    def models(self, state: State) -> tuple[str, ...]:
+        return (state.model,) if state.off else ()
+
+    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
+        state = session.state
+        x, y = Axes.of(app).chosen(state.quality, state.fairness)
+        if state.off and own_set.can_be_measured(app, x, y):
+            model = app.model_cache.get(state.model)
+            for share in own_set.measure(app, session, model, x, y):
+                yield share, f"Measuring {x.words} and MaxSkew with {count(len(state.off), 'head')} off"
+
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         state, axes = session.state, Axes.of(app)
         try:
@@ -74,7 +86,8 @@ class Paradox(View):
             axes=axes,
             any_k=any(one.plan.k for one in axes.measured(x, y)),
             printed=printed,
-            high=next((one for one in ours if one.plan == PlanName("high")), None),
+            now=next((one for one in ours if _is_off(one, state)), None),
+            own=next((one for one in own_set.points(app, session, x, y) if _is_off(one, state)), None),
             figures=self.figures(app, session),
         )
 
@@ -84,7 +97,8 @@ class Paradox(View):
         ours, printed = _measured(app, state, x, y)
         if state.published == "no":
             printed = []
-        found = [_plot(ours, printed, x, y, state), _table(ours, printed, state), _direct(app, state, y)]
+        own = own_set.points(app, session, x, y)
+        found = [_plot(ours, printed, own, x, y, state), _table(ours, printed, state), _direct(app, state, y)]
         return [figure for figure in found if figure is not None]
 
     def snippet(self, app: App, session: Session) -> str:
@@ -103,8 +117,10 @@ def _measured(app: App, state: State, x: Choice, y: Choice) -> tuple[list[Measur
     """The plans that are shown, and the study's points."""
     every = Axes.of(app).measured(x, y)
     ours = every if state.sets == "all" else [one for one in every if one.plan.k is None]
-    _, attribute, _, mode = y.columns
-    return ours, published(attribute) if mode == "correct" else []
+    dataset, attribute, _, mode = y.columns
+    # The study's sets lie on the study's axes, and on no others.
+    theirs = x.columns[0].startswith(PUBLISHED_SET) and dataset.startswith(PUBLISHED_FACES)
+    return ours, published(attribute) if theirs and mode == "correct" else []
 
 
 def _is_off(one: Measured, state: State) -> bool:
@@ -126,7 +142,12 @@ def _cells(ours: Sequence[Measured], printed: Sequence[Measured]) -> list[list[A
 
 
 def _plot(
-    ours: Sequence[Measured], printed: Sequence[Measured], x: Choice, y: Choice, state: State
+    ours: Sequence[Measured],
+    printed: Sequence[Measured],
+    own: Sequence[Measured],
+    x: Choice,
+    y: Choice,
+    state: State,
 ) -> Figure:
     models = list(dict.fromkeys(one.model for one in ours))
     points = [
@@ -137,13 +158,14 @@ def _plot(
         )
         for one in (*printed, *ours)
     ]
+    points += [Point(one, "own" if _is_off(one, state) else "trail", False) for one in own]
     kinds = {one.plan.kind for one in ours}
     return Figure(
         "paradox",
         "What switching off costs, and what it does to bias",
         "points; natural log",
         COLUMNS,
-        _cells(ours, printed),
+        _cells(ours, [*printed, *own]),
         {
             "chart": scatter(
                 points, across=f"change of {x.words}, points", up=f"change of mean MaxSkew, {y.words}"
@@ -151,6 +173,8 @@ def _plot(
             "kinds": [(kind, shape) for kind, shape in SHAPES.items() if kind in kinds],
             "models": models,
             "published": PUBLISHED_SET if printed else "",
+            "star": PRINTED,
+            "own": bool(own),
             "ring": any(point.chosen for point in points),
         },
     )

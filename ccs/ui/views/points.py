@@ -16,7 +16,7 @@ from ccs.results import queries
 from ccs.ui.app import App
 
 QUALITY_METRICS = {"top1": "accuracy", "R@1": "R@1"}
-PUBLISHED_SET = "cifar100"
+PUBLISHED_SET, PUBLISHED_FACES = "cifar100", "fairface"
 NONE = float("nan")
 
 

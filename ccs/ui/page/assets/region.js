@@ -56,8 +56,55 @@ const ui = window.ccsUI ||= (() => {
     clearTimeout(asking);
     show("");
     next();
+    // On a narrow screen the card of a head that was tapped comes into view.
+    if (ui.opened && innerWidth <= 1000) document.querySelector(".card-title")?.scrollIntoView({ block: "start" });
+    ui.opened = false;
+    for (const region of document.querySelectorAll("[id^=region-]")) ui.follow(region);
+    ui.refocus();
+  }
+  // What the server says that a control holds.
+  function said(control) {
+    if (control.tagName === "SELECT") return ([...control.options].find((one) => one.defaultSelected) ?? control.options[0])?.value;
+    return ["radio", "checkbox"].includes(control.type) ? control.defaultChecked : control.defaultValue;
   }
   return {
+    // Gradio changes a control's attributes, which one that has been used no longer follows. What was typed and
+    // not sent, or sent and refused, stays.
+    follow(node) {
+      if (sent) return;
+      for (const one of node.querySelectorAll("input:not([type=file]), textarea, select")) {
+        const key = `${one.form?.dataset.do} ${one.name} ${said(one)}`;
+        if (one.ccsEdited && one.ccsKey === key) continue;
+        one[["radio", "checkbox"].includes(one.type) ? "checked" : "value"] = said(one);
+        one.ccsKey = key;
+        one.ccsEdited = false;
+      }
+    },
+    edited(control) {
+      control.ccsEdited = Boolean(control.form && !control.form.dataset.live && !control.dataset.do && !control.dataset.add);
+    },
+    // What moves within a region goes there from where it was; what is new comes up. Nothing where motion is
+    // not wanted.
+    move(node) {
+      const before = node.ccsPlaces || new Map(), now = new Map(), origin = node.getBoundingClientRect();
+      for (const one of node.querySelectorAll("[data-move]")) {
+        const at = one.getBoundingClientRect();
+        now.set(one.dataset.move, { one, x: at.left - origin.left, y: at.top - origin.top });
+      }
+      node.ccsPlaces = now;
+      if (!before.size || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+      for (const [name, { one, x, y }] of now) {
+        const from = before.get(name);
+        if (!from) one.animate([{ opacity: 0, scale: .8 }, {}], { duration: 300, easing: "ease-out" });
+        else if (from.x !== x || from.y !== y) one.animate([{ translate: `${from.x - x}px ${from.y - y}px` }, {}], { duration: 300, easing: "ease-out" });
+      }
+    },
+    // The focus stays where it was, or goes to the view where that is gone.
+    refocus() {
+      if (document.activeElement !== document.body || !ui.focused || ui.focused.isConnected) return;
+      ui.focused = null;
+      document.getElementById("view")?.focus({ preventScroll: true });
+    },
     // What a visitor has unfolded stays so when the server sends the region anew.
     unfold(node, event) {
       if (event) event.target.open ? opened.add(name(event.target)) : opened.delete(name(event.target));
@@ -87,12 +134,26 @@ const ui = window.ccsUI ||= (() => {
       if (node.dataset.turn !== "0") {
         const url = new URL(location.href), kept = new URLSearchParams(query);
         for (const name of ["__theme", "__lang"]) if (url.searchParams.has(name)) kept.set(name, url.searchParams.get(name));
-        history.replaceState(null, "", url.pathname + (kept.size ? "?" + kept : "") + url.hash);
-        const tab = new URLSearchParams(query).get("tab") || "heads";
+        const address = url.pathname + (kept.size ? "?" + kept : "");
+        // Each screen is a step that Back takes back; the first one, and one that is under way, are none.
+        const step = node.dataset.state === "done" && !["0", "1"].includes(node.dataset.turn) && address !== url.pathname + url.search;
+        history[step ? "pushState" : "replaceState"](null, "", address);
+        const { tab = "heads", tour } = Object.fromEntries(new URLSearchParams(query));
+        // Steps of the tour that were taken are remembered.
+        const toured = new Set((localStorage.getItem("ccs-toured") || "").split(" ").concat(tour || []));
+        document.body.dataset.toured = [...toured].join(" ").trim();
+        localStorage.setItem("ccs-toured", document.body.dataset.toured);
         if (document.body.dataset.tab !== tab) ui.sheet(false);
         document.body.dataset.tab = tab;
       }
       document.body.dataset.turn = node.dataset.turn;
+      if (node.dataset.state === "done") {
+        // A page that was loaded again asks for the images that it had.
+        const key = sessionStorage.getItem("ccs-key");
+        if (node.dataset.turn === "1" && key && !node.dataset.key) setTimeout(() => act({ do: "resume", key }));
+        else if (node.dataset.key) sessionStorage.setItem("ccs-key", node.dataset.key);
+        else sessionStorage.removeItem("ccs-key");
+      }
       if (node.dataset.state === "done" && node.dataset.turn !== turn) {
         turn = node.dataset.turn;
         document.body.dataset.ready = turn;
@@ -153,6 +214,7 @@ function toggle(cell) {
 function open(cell) {
   for (const one of grid().querySelectorAll('[aria-selected="true"]')) one.setAttribute("aria-selected", "false");
   cell.parentElement.setAttribute("aria-selected", "true");
+  ui.opened = true;
   act({ do: "inspect", head: cell.dataset.head });
 }
 function press(cell, event) {
@@ -190,12 +252,20 @@ async function screenshot(section) {
     to[i].setAttribute("style", css);
   });
   copy.style.margin = "0";
-  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${box.width}" height="${box.height}"><foreignObject width="100%" height="100%">${
+  // Without what is left out the copy is lower than the figure on the page.
+  copy.style.height = "auto";
+  const stage = Object.assign(document.createElement("div"), { inert: true });
+  stage.style.cssText = `position:absolute;left:-9999px;top:0;width:${box.width}px`;
+  stage.append(copy);
+  document.body.append(stage);
+  const height = copy.offsetHeight;
+  stage.remove();
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${box.width}" height="${height}"><foreignObject width="100%" height="100%">${
     new XMLSerializer().serializeToString(copy)}</foreignObject></svg>`;
   const image = new Image();
   image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(svg);
   await image.decode();
-  const canvas = Object.assign(document.createElement("canvas"), { width: box.width * 2, height: box.height * 2 });
+  const canvas = Object.assign(document.createElement("canvas"), { width: box.width * 2, height: height * 2 });
   const pen = canvas.getContext("2d");
   pen.fillStyle = getComputedStyle(document.body).backgroundColor;
   pen.fillRect(0, 0, canvas.width, canvas.height);
@@ -216,12 +286,14 @@ async function copy(text, words) {
 }
 const model = () => document.querySelector('select[data-do="model"]')?.value || "clip";
 
-// -- images of one's own -------------------------------------------------------------------------------------
+// -- images of one's own; as many at once as service/uploads.py takes --------------------------------------------
+const MAX_IMAGES = 16;
 async function send(files) {
-  const list = [...files].slice(0, 16);
+  const list = [...files].slice(0, MAX_IMAGES);
   if (!list.length) return;
   const sent = [], refused = [];
   document.body.dataset.busy = "1";
+  if (files.length > list.length) refused.push(`${files.length} files: ${list.length} are taken at a time, the others were left out.`);
   for (const file of list) {
     if (file.size > 20 * 2 ** 20) { refused.push(`${file.name} has more than 20 MB.`); continue; }
     try {
@@ -232,6 +304,16 @@ async function send(files) {
   delete document.body.dataset.busy;
   if (refused.length) ui.say(refused.join(" "));
   if (sent.length) act({ do: "upload", files: sent });
+}
+async function take(file) {
+  if (!file) return;
+  if (file.size > 20 * 2 ** 20) return ui.say(`${file.name} has more than 20 MB.`);
+  document.body.dataset.busy = "1";
+  let path;
+  try { ({ path } = await upload(file)); }
+  catch { ui.say(`${file.name} could not be sent.`); }
+  delete document.body.dataset.busy;
+  if (path) act({ do: "gallery", path });
 }
 async function camera() {
   let stream;
@@ -256,16 +338,17 @@ async function camera() {
 
 // -- listeners; on the region, so that new HTML needs none of its own ----------------------------------------
 element.addEventListener("click", async (event) => {
+  if (event.target.closest("[data-skip]")) { event.preventDefault(); return document.getElementById("view")?.focus(); }
   const cell = event.target.closest(".grid .cell");
   if (cell) return press(cell, event);
   const node = event.target.closest("button, [data-plan]");
-  if (!node || node.disabled) return;
+  if (!node || node.disabled || node.getAttribute("aria-disabled") === "true") return;
   const data = node.dataset, figure = node.closest("[data-name]");
   if (data.do) { const { do: name, ...rest } = data; act({ ...rest, do: name }); }
   else if (data.save === "csv") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.csv`, new Blob([figure.dataset.csv], { type: "text/csv" }));
   else if (data.save === "png") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.png`, await screenshot(figure));
   else if (data.save === "zip") save(`${model().replaceAll("/", "-")}.zip`, new Blob([Uint8Array.from(atob(data.zip), (c) => c.charCodeAt(0))], { type: "application/zip" }));
-  else if (data.copy === "link") copy(location.href, "The link is copied; it opens this very screen.");
+  else if (data.copy === "link") copy(location.href, node.dataset.words);
   else if (data.copy === "code") copy(data.code, "The program is copied; it gives the same figures.");
   else if (data.sheet) {
     const open = document.body.dataset.sheet !== "open";
@@ -283,6 +366,7 @@ element.addEventListener("click", async (event) => {
 element.addEventListener("change", (event) => {
   const node = event.target;
   if (node.dataset.files) { send(node.files); node.value = ""; return; }
+  if (node.dataset.gallery) { take(node.files[0]); node.value = ""; return; }
   if (node.dataset.do) return act({ do: node.dataset.do, value: node.value });
   if (node.dataset.add && node.value) {
     const area = node.form.elements[node.dataset.add];
@@ -291,6 +375,8 @@ element.addEventListener("change", (event) => {
   }
   if (node.form?.dataset.live) submit(node.form);
 });
+element.addEventListener("input", (event) => ui.edited(event.target));
+element.addEventListener("focusin", (event) => { ui.focused = event.target; });
 element.addEventListener("toggle", (event) => ui.unfold(element, event), true);
 element.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -320,6 +406,7 @@ for (const name of ["dragover", "drop"]) element.addEventListener(name, (event) 
 if (!window.ccsOnce) {
   window.ccsOnce = true;
   const theme = localStorage.getItem("ccs-theme");
+  addEventListener("popstate", () => act({ do: "open", query: location.search }));
   if (theme && !new URLSearchParams(location.search).has("__theme")) document.body.classList.toggle("dark", theme === "dark");
 }
 if (element.closest("#region-left")) {
@@ -343,6 +430,8 @@ if (element.closest("#region-main")) {
 watch("value", () => {
   ui.status(element.querySelector(".status"), fire);
   ui.unfold(element);
+  ui.follow(element);
+  ui.move(element);
   const nav = element.querySelector("nav"), now = nav?.querySelector("[aria-current]");
   if (now && nav.scrollWidth > nav.clientWidth) nav.scrollLeft = now.offsetLeft - nav.clientWidth / 2 + now.offsetWidth / 2;
   ui.sheet();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -9,21 +10,27 @@ from typing import get_args
 
 import numpy as np
 
+from ccs.datasets.gallery import open_zip
 from ccs.datasets.sets import BiasSet
 from ccs.errors import InputError
 from ccs.measures import bias, faults, ranking
 from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult
+from ccs.measures.skew import Target
 from ccs.model.model import Model
 from ccs.paper import figures as paper
 from ccs.ui.actions import Fields, change
 from ccs.ui.app import App
+from ccs.ui.html import count
+from ccs.ui.service.uploads import taken
 from ccs.ui.session import Session
-from ccs.ui.state import FAULTS, ONE_POOL, POOLS, State, line, one_of, parse_int, template, texts
+from ccs.ui.state import FAULTS, ONE_POOL, OWN, POOLS, State, line, one_of, parse_int, template, texts
 
 OPENING = ("judge", "artist", "teacher")
 STUDY = "study"  # the study's four templates
 DRAWS = 400
+PERSON = "person"
+SAME = 1e-5  # in each number of two unit embeddings that are one
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class BiasQuery:
     occupations: tuple[str, ...]
     templates: tuple[str, ...]
     k: int
-    target: str
+    target: Target
     fault: faults.Fault | None
     one_pool: bool
     most_k: int
@@ -49,7 +56,8 @@ class BiasQuery:
     @classmethod
     def of(cls, app: App, state: State) -> BiasQuery:
         """The choices in force; what the visitor left open is the gallery's own."""
-        gallery = app.galleries.get(state.gallery or app.galleries.names[0])
+        gone = state.gallery.startswith(OWN) and not app.galleries.has(state.gallery)
+        gallery = app.galleries.get((not gone and state.gallery) or app.galleries.names[0])
         attribute = state.attribute if state.attribute in gallery.groups else next(iter(gallery.groups))
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
         occupations = state.occupations or opening
@@ -57,14 +65,14 @@ class BiasQuery:
         one_pool = gallery.pools is None or state.pool == ONE_POOL
         sizes = Counter() if one_pool else Counter(gallery.pools)
         most_k = min((sizes[name] for name in occupations if sizes[name]), default=len(gallery.images))
-        k = state.k or gallery.k.get(attribute, max(1, len(gallery.images) // 10))
+        k = gallery.k.get(attribute, max(1, len(gallery.images) // 10))
         return cls(
             gallery=gallery,
             attribute=attribute,
             occupations=occupations,
             templates=own.get(state.bias_template, (state.bias_template,)),
-            k=min(k, most_k),
-            target=state.target,
+            k=check_k(state.k, most_k) if state.k else min(k, most_k),
+            target="uniform" if state.target == "uniform" else "pool",
             fault=next((fault for fault in get_args(faults.Fault) if fault == state.fault), None),
             one_pool=one_pool,
             most_k=most_k,
@@ -81,6 +89,20 @@ class BiasQuery:
         key = ("occupations", model.weights_hash, self.occupations, self.templates)
         return session.memory.get(key, lambda: class_weights(model, self.occupations, self.templates))
 
+    def person(self, session: Session, model: Model) -> np.ndarray:
+        """The unit embedding [1, d] of a text that names no occupation, in the same templates."""
+        key = ("person", model.weights_hash, self.templates)
+        return session.memory.get(key, lambda: class_weights(model, [PERSON], self.templates))
+
+    def alike(self, session: Session, model: Model) -> list[tuple[str, ...]]:
+        """Groups of occupations that the model cannot tell apart, the largest first."""
+        rows = self.texts(session, model)
+        groups: dict[int, list[str]] = {}
+        for name, row in zip(self.occupations, rows, strict=True):
+            first = int(np.argmax(np.abs(rows - row).max(axis=1) < SAME))
+            groups.setdefault(first, []).append(name)
+        return sorted((tuple(group) for group in groups.values() if len(group) > 1), key=len, reverse=True)
+
     def measure(
         self, before: np.ndarray, after: np.ndarray, occupations: np.ndarray
     ) -> tuple[BiasResult, BiasResult]:
@@ -91,7 +113,7 @@ class BiasQuery:
                 occupations,
                 self.gallery.groups[self.attribute],
                 self.k,
-                target="uniform" if self.target == "uniform" else "pool",
+                target=self.target,
                 fault=self.fault,
                 pools=self.pools,
                 units=self.gallery.units,
@@ -99,6 +121,13 @@ class BiasQuery:
                 map=threads.map,
             )
         return first, second
+
+
+def check_k(k: int, most: int) -> int:
+    """The cut-off; InputError unless it is 1 to the number of images that every occupation ranks."""
+    if not 1 <= k <= most:
+        raise InputError(f"K must be 1 to {most}, not {k}.")
+    return k
 
 
 def top(embeddings: np.ndarray, occupation: np.ndarray, n: int) -> np.ndarray:
@@ -119,10 +148,9 @@ def ask(app: App, session: Session, fields: Fields) -> None:
     k = parse_int(fields.get("k"), "cut-off K")
     pool = one_of(fields.get("pool", ""), POOLS, "pool")
     occupations = texts(str(fields.get("occupations", "")))
-    asked = replace(session.state, gallery=gallery.name, occupations=occupations, pool=pool)
-    most = BiasQuery.of(app, asked).most_k
-    if not changed and not 1 <= k <= most:
-        raise InputError(f"K must be 1 to {most}, not {k}.")
+    asked = replace(session.state, gallery=gallery.name, occupations=occupations, pool=pool, k=0)
+    if not changed:
+        check_k(k, BiasQuery.of(app, asked).most_k)
     chosen = line(str(fields.get("template", "")))
     change(
         session,
@@ -138,10 +166,22 @@ def ask(app: App, session: Session, fields: Fields) -> None:
     )
 
 
+def take_gallery(app: App, session: Session, fields: Fields) -> None:
+    """Show a gallery of the visitor's own, from a zip file."""
+    name = f"{OWN}{secrets.token_urlsafe(12)}"
+    gallery = taken(str(fields.get("path", "")), app.uploads, lambda file: open_zip(file.read_bytes(), name))
+    app.galleries.add(gallery, session)
+    attribute = next(iter(gallery.groups))
+    change(session, tab="bias", gallery=name, attribute=attribute, k=0, row=0, pool="")
+    if gallery.skipped:
+        session.notices.append(f"{count(len(gallery.skipped), 'image')} left out: {gallery.skipped[0]} …")
+
+
 def all_occupations(app: App, session: Session, fields: Fields) -> None:
     """Ask of all occupations of the study, or of the gallery."""
     own = BiasQuery.of(app, session.state).gallery.occupations
     change(session, occupations=paper.occupations() if fields.get("value") == STUDY else own)
+    BiasQuery.of(app, session.state)  # K may be more than these have images
 
 
 def show_row(app: App, session: Session, fields: Fields) -> None:

@@ -1,0 +1,113 @@
+"""What is known of a model before it is asked: whom it was taught to prefer, and the heads to switch off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ccs.heads import HeadSet
+from ccs.model import difference
+from ccs.model.difference import Truth
+from ccs.results import queries
+from ccs.search import HeldOut
+from ccs.ui.records import ModelRecords
+from ccs.world import planted
+from ccs.world.vocabulary import SKIN_TONES
+
+FACES = "world/faces"
+SKEWED, CONTROL = "organism", "organism-control"
+ATTRIBUTES = ("gender", "skin tone")
+OCCUPATION = "judge"
+WORDS = {"woman": "women", "man": "men", **{tone: f"{tone}-skinned" for tone in SKIN_TONES}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A planted preference of a model, and heads without which it is weaker.
+
+    group: the one of the attribute that was taught most; `words` name the people taught most. off: the heads
+    that it was planted in, or that a search found; then `found` is the search's answer on the half of the
+    faces that it did not see, for `prompts` occupations.
+    """
+
+    occupation: str
+    attribute: str
+    group: str
+    words: str
+    off: HeadSet
+    found: HeldOut | None = None
+    prompts: int = 0
+
+
+def world(model: str) -> str:
+    """The world whose shares an embedded model was taught; "" for a model without such a preference."""
+    if model == SKEWED:
+        return "skewed"
+    known = truth(model)
+    return known.world if known and known.carries else ""
+
+
+@lru_cache(maxsize=64)
+def truth(model: str) -> Truth | None:
+    """What is planted in which heads of a model; None where nothing is known."""
+    return difference.truth(model) if model in difference.names() else None
+
+
+def taught(model: str, occupation: str, attribute: str) -> Mapping[str, float]:
+    """The share of each group in the images of an occupation that the model was trained on; {} if unknown."""
+    if occupation not in planted.LEANS or attribute not in ATTRIBUTES or not world(model):
+        return {}
+    return planted.shares(occupation, attribute, world(model))
+
+
+def of(records: ModelRecords) -> Claim | None:
+    """The claim that the page opens with; None where nothing was planted or no search found heads for it."""
+    model = records.model
+    tables = {name: taught(model, OCCUPATION, name) for name in ATTRIBUTES}
+    most = {
+        name: max(shares, key=shares.__getitem__)
+        for name, shares in tables.items()
+        if len(set(shares.values())) > 1  # equal shares are no preference
+    }
+    if not most:
+        return None
+    people = WORDS[most["gender"]] if "gender" in most else "people"
+    words = f"{WORDS[most['skin tone']]} {people}" if "skin tone" in most else people
+
+    def claim(attribute: str, off: HeadSet, found: HeldOut | None = None, prompts: int = 0) -> Claim:
+        return Claim(
+            occupation=OCCUPATION,
+            attribute=attribute,
+            group=most[attribute],
+            words=words,
+            off=off,
+            found=found,
+            prompts=prompts,
+        )
+
+    if known := truth(model):
+        carried = next(name for name in reversed(ATTRIBUTES) if name in most)
+        return claim(carried, known.heads)
+    good = [
+        (held, search)
+        for search in records.searches
+        for held in search.unseen
+        if search.people == FACES
+        and search.attribute in most
+        and held.plan == "searched"
+        and held.max_skew_change.high < 0
+    ]
+    if not good:
+        return None
+    found, search = min(good, key=lambda one: one[0].max_skew_change.value)
+    return claim(search.attribute, search.heads, found, len(search.prompts))
+
+
+def control_shares(records: ModelRecords, occupation: str, attribute: str, k: int) -> Mapping[str, float]:
+    """Each group's share of the top K by the control's tables, no head off; {} where they do not say."""
+    if records.results is None:
+        return {}
+    rows = queries.of_plan(queries.top_shares(records.results, FACES, attribute), "none")
+    rows = rows[(rows["occupation"] == occupation) & (rows["k"] == k)]
+    return dict(zip(rows["group"], rows["value"], strict=True))

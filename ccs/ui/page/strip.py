@@ -1,0 +1,56 @@
+"""The strip that stays in every view: which heads are off, and what that changes."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from ccs.errors import InputError
+from ccs.measures import bias
+from ccs.ui.app import App
+from ccs.ui.html import render as render_template
+from ccs.ui.session import Session
+from ccs.ui.views import classify
+from ccs.ui.views.bias.query import BiasQuery
+
+
+def render(app: App, session: Session) -> Markup:
+    """The strip as HTML; what is not known at once is left out."""
+    state = session.state
+    known = bool(state.off) and state.model in app.model_cache.loaded()
+    try:
+        answers, change = (_answers(app, session), skew(app, session)) if known else (None, None)
+    except InputError:
+        answers = change = None
+    return render_template(
+        "result.html",
+        state=state,
+        session=session,
+        heads=app.heads(state.model),
+        answers=answers,
+        skew=change,
+    )
+
+
+def _answers(app: App, session: Session) -> tuple[int, int]:
+    """How many of the pictures at hand are answered differently, and how many there are."""
+    _, found, _ = classify.measure(session, app.model_cache.get(session.state.model))
+    changed = found.before.argmax(axis=1) != found.after.argmax(axis=1)
+    return int(changed.sum()), len(changed)
+
+
+def skew(app: App, session: Session) -> tuple[float, float, bool, BiasQuery] | None:
+    """Mean MaxSkew before and after, whether that is exact, and what it is of; None where it is not known."""
+    model, query = app.model_cache.get(session.state.model), BiasQuery.of(app, session.state)
+    name, off, galleries = query.gallery.name, session.state.off, app.galleries
+    if query.fault or galleries.known(model, name) is None:
+        return None
+    exact = galleries.ready(model, name, off)
+    after = galleries.embeddings(model, name, off) if exact else galleries.estimate(model, name, off)
+    if after is None:
+        return None
+    texts, groups = query.texts(session, model), query.gallery.groups[query.attribute]
+    before, now = (
+        bias.mean_max_skew(rows, texts, groups, query.k, target=query.target, pools=query.pools)
+        for rows in (galleries.base(model, name), after)
+    )
+    return before, now, exact, query

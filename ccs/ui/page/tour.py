@@ -1,0 +1,85 @@
+"""The tour: four screens, each with a permalink, that show a head, a switch, a picture and a ranking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.ui import claims
+from ccs.ui.actions import Fields, change, set_off
+from ccs.ui.app import App
+from ccs.ui.html import render as render_template
+from ccs.ui.session import Session
+from ccs.ui.state import State, parse_int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One screen of the tour. words: what to look at."""
+
+    title: str
+    words: str
+    tab: str
+    off: HeadSet
+
+
+def steps(app: App, state: State) -> list[Step]:
+    """The four screens for the model that is shown."""
+    records = app.shown(state)
+    claim, head = claims.of(records), app.best_head(state.model)
+    off = HeadSet(claim.off if claim else records.level("high")) or HeadSet(filter(None, [head]))
+    one = HeadSet(filter(None, [max(off, key=lambda h: records.head(h).share or 0.0, default=head)]))
+    return [
+        Step(
+            "A head",
+            f"{one} is one of {len(app.heads(state.model))} heads. The texts say what it writes into the "
+            "picture’s embedding; the lit pictures show where it looks.",
+            "heads",
+            HeadSet(),
+        ),
+        Step(
+            "A switch",
+            f"{one} is off now: its output is zero. Below the pictures at hand stands what that does to "
+            "their answers. A click on any head switches it.",
+            "heads",
+            one,
+        ),
+        Step(
+            "A picture",
+            f"{len(off)} off. Each class has two bars, before and after. Use a picture of your own.",
+            "classify",
+            off,
+        ),
+        Step(
+            "A ranking",
+            "The same heads off, and people ranked for an occupation. The gray band is what rankings "
+            "that ignore the groups score.",
+            "bias",
+            off,
+        ),
+    ]
+
+
+def go(app: App, session: Session, fields: Fields) -> None:
+    """Show a step of the tour; 0 ends it."""
+    number, found = parse_int(fields.get("value"), "step of the tour"), steps(app, session.state)
+    if number > len(found):
+        raise InputError(f"The tour has {len(found)} steps, not {number}.")
+    change(session, tour=number)
+    if number:
+        step = found[number - 1]
+        set_off(session, step.off)
+        head = next(iter(found[1].off), session.state.head)
+        session.state = replace(session.state, tab=step.tab, head=head)
+        session.click = "switch" if number > 1 else "inspect"
+
+
+def render(app: App, state: State) -> Markup:
+    """What stands above the view while the tour is on."""
+    if not state.tour:
+        return Markup("")
+    found = steps(app, state)
+    return render_template("tour.html", n=state.tour, last=len(found), step=found[state.tour - 1])

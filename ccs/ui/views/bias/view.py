@@ -1,0 +1,167 @@
+"""The view Bias: who comes first when images of people are ranked for an occupation, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from markupsafe import Markup
+
+from ccs.errors import InputError
+from ccs.measures import bias
+from ccs.paper import figures as paper
+from ccs.ui.actions import Action
+from ccs.ui.app import App
+from ccs.ui.html import count, program, render
+from ccs.ui.service.galleries import DRAWN
+from ccs.ui.session import Session
+from ccs.ui.state import OWN, State
+from ccs.ui.views.base import Empty, Figure, View, waiting
+from ccs.ui.views.bias import fairer, figures
+from ccs.ui.views.bias.figures import Measurement
+from ccs.ui.views.bias.query import (
+    DRAWS,
+    BiasQuery,
+    all_occupations,
+    ask,
+    show_row,
+    take_gallery,
+)
+
+LARGE = 200  # images from which on an instant estimate is worth having
+DRAWN_WORDS = {
+    "world/faces": "drawn faces",
+    "world/counterfactuals": "drawn faces that differ in their groups alone",
+}
+
+
+class Bias(View):
+    """Rankings of a gallery for occupations."""
+
+    name = "bias"
+    title = "Bias"
+    purpose = "Whom the model puts first when it ranks people for an occupation."
+    actions: ClassVar[Mapping[str, Action]] = {
+        "bias": ask,
+        "occupations": all_occupations,
+        "row": show_row,
+        "fairer": fairer.ask,
+        "gallery": take_gallery,
+    }
+
+    def models(self, state: State) -> tuple[str, ...]:
+        return (state.model,)
+
+    def pending(self, app: App, session: Session) -> bool:
+        model, name = app.model_cache.get(session.state.model), BiasQuery.of(app, session.state).gallery.name
+        if app.galleries.ready(model, name, session.state.off):
+            return session.wanted is not None
+        seen = app.galleries.known(model, name)
+        # Where there is no estimate, the figures before stay until the new ones are there.
+        return (seen is not None and seen.direct is not None) or "view-bias" not in session.shown.get(
+            "main", ""
+        )
+
+    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
+        model, off = app.model_cache.get(session.state.model), session.state.off
+        gallery = BiasQuery.of(app, session.state).gallery
+        name, n = gallery.name, len(gallery.images)
+        for share in app.galleries.seen(model, name):
+            yield share, f"Looking at {n} images"
+        yield from fairer.run(app, session, model)
+        off = session.state.off
+        if n >= LARGE and off:
+            for share in app.galleries.collect(model, name):
+                yield share, "Collecting direct effects, for instant estimates from now on"
+        for share in app.galleries.pruned(model, name, off):
+            yield share, f"Computing the exact answer for {n} images with {count(len(off), 'head')} off"
+
+    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
+        query, state = BiasQuery.of(app, session.state), session.state
+        try:
+            found = measure(app, session, complete)
+        except InputError as error:
+            found = Empty("Nothing to measure", str(error))
+        shown: dict[str, Any] = (
+            {"missing": found} if isinstance(found, Empty) else _shown(app, found, state.model)
+        )
+        if isinstance(found, Measurement):
+            if session.found is not None and session.found.fits(app, session):
+                shown["figures"] = [fairer.figure(session.found), *shown["figures"]]
+            shown["alike"] = query.alike(session, app.model_cache.get(state.model))
+        own = set(query.gallery.occupations) != set(paper.occupations())
+        return render(
+            "views/bias.html",
+            query=query,
+            state=state,
+            attributes=[(a, a) for a in query.gallery.groups],
+            numbered=list(enumerate(query.occupations)),
+            listed=[(o, o) for o in sorted({*query.gallery.occupations, *paper.occupations()})],
+            galleries=[
+                (n, f"{_gallery_words(n)} ({len(app.galleries.get(n).images)})")
+                for n in dict.fromkeys((*app.galleries.names, query.gallery.name))
+            ],
+            n_study=len(paper.occupations()),
+            n_own=len(query.gallery.occupations) if own else 0,
+            **shown,
+        )
+
+    def figures(self, app: App, session: Session) -> list[Figure]:
+        found = measure(app, session)
+        assert isinstance(found, Measurement)
+        figures: list[Figure] = _shown(app, found, session.state.model)["figures"]
+        return figures
+
+    def snippet(self, app: App, session: Session) -> str:
+        query, state = BiasQuery.of(app, session.state), session.state
+        name = query.gallery.name
+        spec, drawn = app.galleries.specs.get(name), DRAWN.get(name)
+        rest = program("bias", query=query, spec=spec, drawn=drawn, draws=DRAWS)
+        return program("model", model=state.model, off=state.off) + rest
+
+
+def _gallery_words(name: str) -> str:
+    return "your own" if name.startswith(OWN) else DRAWN_WORDS.get(name, name)
+
+
+def measure(app: App, session: Session, complete: bool = True) -> Measurement | Empty:
+    """The answer to what is asked. With `complete` False an estimate from what is known, or nothing."""
+    query, off, galleries = BiasQuery.of(app, session.state), session.state.off, app.galleries
+    if not complete and session.state.model not in app.model_cache.loaded():
+        return waiting(session.state.model)
+    model, name = app.model_cache.get(session.state.model), query.gallery.name
+    if not complete and galleries.known(model, name) is None:
+        return Empty("The images are being looked at", "The measurement follows.")
+    exact = complete or galleries.ready(model, name, off)
+    before = galleries.base(model, name)
+    after = galleries.embeddings(model, name, off) if exact else galleries.estimate(model, name, off)
+    if after is None:
+        return Empty("The measurement is under way", "Its figures follow.")
+    texts = query.texts(session, model)
+    person = None
+    if query.pools is None and not query.fault:
+        plain, groups = query.person(session, model), query.gallery.groups[query.attribute]
+        old, new = (
+            bias.mean_max_skew(rows, plain, groups, query.k, target=query.target) for rows in (before, after)
+        )
+        person = old, new
+    both = query.measure(before, after, texts)
+    return Measurement(query, *both, before, after, texts, exact, person)
+
+
+def _shown(app: App, found: Measurement, model: str) -> dict[str, Any]:
+    """The values that the template prints of a measurement."""
+    one, two = found.first.max_skew, found.second.max_skew
+    return {
+        "one": one,
+        "two": two,
+        "inside": two.chance_mean.low <= two.mean.value <= two.chance_mean.high,
+        "change": bias.compare(found.second, found.first),
+        "exact": found.exact,
+        "figures": [
+            figures.skews(found),
+            figures.faces(app, found),
+            figures.groups(app, found, model),
+            figures.table(found),
+        ],
+    }

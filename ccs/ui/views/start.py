@@ -1,0 +1,181 @@
+"""The view Start: what is known of the model in one sentence, shown on faces or a picture, and one button."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from ccs.datasets.sets import BiasSet
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.measures import bias
+from ccs.measures.accuracy import class_weights
+from ccs.model.model import Model
+from ccs.ui import claims
+from ccs.ui.app import App
+from ccs.ui.claims import Claim
+from ccs.ui.html import program, render
+from ccs.ui.service.images import shown_images
+from ccs.ui.session import Session
+from ccs.ui.state import State
+from ccs.ui.views import classify
+from ccs.ui.views.base import Empty, Figure, View, waiting
+from ccs.ui.views.bias.query import top
+
+SHOWN = 12  # faces
+LISTED = 4  # classes
+
+
+class Start(View):
+    """A claim, its evidence, and a switch."""
+
+    name = "start"
+    title = "Start"
+    purpose = ""
+
+    def models(self, state: State) -> tuple[str, ...]:
+        return (state.model,)
+
+    def pending(self, app: App, session: Session) -> bool:
+        return "view-start" not in session.shown.get("main", "")
+
+    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
+        model, off = app.model_cache.get(session.state.model), session.state.off
+        if claims.of(app.records(session.state.model)) is None:
+            yield 0.0, "Looking for the head that matters most to a picture"
+            _telling(app, session, model)
+            return
+        n = len(app.galleries.get(claims.FACES).images)
+        for share in app.galleries.seen(model, claims.FACES):
+            yield share, f"Looking at {n} faces"
+        for share in app.galleries.pruned(model, claims.FACES, off):
+            yield share, f"Looking at {n} faces without the heads"
+
+    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
+        state, records = session.state, app.records(session.state.model)
+        claim = claims.of(records)
+        shown: Figure | Empty
+        try:
+            ready = complete or state.model in app.model_cache.loaded()
+            shown = self._shown(app, session, claim, complete) if ready else waiting(state.model)
+        except InputError as error:
+            shown = Empty("This model is not available", str(error))
+        small = state.model.startswith(claims.SKEWED)
+        return render("views/start.html", state=state, claim=claim, shown=shown, small=small)
+
+    def figures(self, app: App, session: Session) -> list[Figure]:
+        found = self._shown(app, session, claims.of(app.records(session.state.model)), True)
+        return [found] if isinstance(found, Figure) else []
+
+    def snippet(self, app: App, session: Session) -> str:
+        return program("model", model=session.state.model, off=session.state.off) + classify.lines(session)
+
+    def _shown(self, app: App, session: Session, claim: Claim | None, complete: bool) -> Figure | Empty:
+        model = app.model_cache.get(session.state.model)
+        if claim is None:
+            return _picture(app, session, model) if complete else waiting(session.state.model)
+        if not complete and not app.galleries.ready(model, claims.FACES, session.state.off):
+            return Empty("The faces are being looked at", "They follow in a moment.")
+        return _faces(app, session.state, model, claim)
+
+
+def _faces(app: App, state: State, model: Model, claim: Claim) -> Figure:
+    """The first faces for the claim's occupation, and the share of the top that its group has."""
+    gallery = app.galleries.get(claims.FACES)
+    k, labels = gallery.k[claim.attribute], gallery.groups[claim.attribute]
+    text = class_weights(model, [claim.occupation], gallery.templates)[0]
+    before, after = (
+        top(app.galleries.embeddings(model, claims.FACES, off), text, k) for off in (HeadSet(), state.off)
+    )
+    others = [gallery.groups[name] for name in gallery.groups]
+    rows = [
+        [rank, int(i), *(str(one[i]) for one in others), int(i not in before[:SHOWN])]
+        for rank, i in enumerate(after[:SHOWN], 1)
+    ]
+
+    def share(name: str, group: str, order: np.ndarray) -> float:
+        return float((gallery.groups[name][order] == group).mean())
+
+    shown: dict[str, Any] = {
+        "claim": claim,
+        "state": state,
+        "k": k,
+        "n": len(labels),
+        "shares": [share(claim.attribute, claim.group, order) for order in (before, after)],
+        "women": [share("gender", "woman", order) for order in (before, after)],
+        "fair": float((labels == claim.group).mean()),
+        "taught": claims.taught(state.model, claim.occupation, claim.attribute),
+        "taught_gender": claims.taught(state.model, claim.occupation, "gender"),
+        "control": claims.control_shares(
+            app.records(claims.CONTROL), claim.occupation, claim.attribute, k
+        ).get(claim.group),
+        "urls": [app.face(claims.FACES, int(i)) for i in after[:SHOWN]],
+        "n_occupations": len(gallery.occupations),
+        "skews": _skews(model, gallery, claim.attribute, [HeadSet(), state.off], app),
+        "word": claims.WORDS[claim.group],
+        "switched": state.off == claim.off,
+    }
+    return Figure(
+        "claim",
+        f"Its first faces for “{claim.occupation}”",
+        "rank",
+        ["rank", "image", *gallery.groups, "new"],
+        rows,
+        shown,
+    )
+
+
+def _skews(model: Model, gallery: BiasSet, attribute: str, sets: Sequence[HeadSet], app: App) -> list[float]:
+    """Mean MaxSkew over the gallery's occupations without each of these sets."""
+    texts = class_weights(model, gallery.occupations, gallery.templates)
+    return [
+        bias.mean_max_skew(
+            app.galleries.embeddings(model, gallery.name, off),
+            texts,
+            gallery.groups[attribute],
+            gallery.k[attribute],
+        )
+        for off in sets
+    ]
+
+
+def _telling(app: App, session: Session, model: Model) -> Head:
+    """The head without which the first picture's first answer loses most probability."""
+    image = shown_images(session)[0]
+    classes, weights = classify.class_matrix(session, model)
+
+    def find() -> Head:
+        heads = list(model.heads)
+        plans = [HeadSet(), *(HeadSet([head]) for head in heads)]
+        rows = model.embed_images(model.trunk([image.pixels]), plans)[:, 0]
+        found = classify.compare(rows, rows, weights, model.logit_scale).before
+        return heads[int(found[1:, found[0].argmax()].argmin())]
+
+    return app.derived.get(("telling", model.weights_hash, image.key, classes), find)
+
+
+def _picture(app: App, session: Session, model: Model) -> Figure:
+    """The first picture, its classes, and the head that matters most to it."""
+    head = _telling(app, session, model)
+    image, state = shown_images(session)[0], session.state
+    classes, found, _ = classify.measure(session, model)
+    before, after = found.before[0], found.after[0]
+    order = np.argsort(-np.maximum(before, after), kind="stable")[:LISTED]
+    return Figure(
+        "picture",
+        f"What it sees in “{image.name}”" if image.drawn else "What it sees in your picture",
+        "probability, %",
+        ["class", "before", "after"],
+        [[classes[i], float(before[i]), float(after[i])] for i in order],
+        {
+            "head": head,
+            "record": app.shown(state).head(head),
+            "image": image,
+            "answers": [classes[int(one.argmax())] for one in (before, after)],
+            "state": state,
+            "switched": head in state.off,
+        },
+    )
