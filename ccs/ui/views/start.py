@@ -151,7 +151,7 @@ def _telling(app: App, session: Session, model: Model) -> Head:
         heads = list(model.heads)
         plans = [HeadSet(), *(HeadSet([head]) for head in heads)]
         rows = model.embed_images(model.trunk([image.pixels]), plans)[:, 0]
-        found = classify.compare(rows, rows, weights, model.logit_scale).before
+        found = classify.compare(model, rows, rows, weights).before
         return heads[int(found[1:, found[0].argmax()].argmin())]
 
     return app.derived.get(("telling", model.weights_hash, image.key, classes), find)
