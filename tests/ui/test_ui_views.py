@@ -109,7 +109,7 @@ def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) 
     with pytest.raises(InputError, match="At most 16 pictures are taken, not 20"):
         ends.classify([str(file)] * 20)
     skew = ends.bias("judge, poet", off="L6.H1", gallery=SMALL)
-    assert {row["metric"] for row in skew["maxskew"]["rows"]} == {"MaxSkew", "MinSkew", "NDKL"}
+    assert {row["metric"] for row in skew["maxskew"]["rows"]} == {"MaxSkew", "MinSkew", "NDKL", "AUC"}
     for value in (card, answer, skew, ends.paradox(), ends.judges(), ends.about()):
         json.dumps(value, allow_nan=False)
     with pytest.raises(InputError):

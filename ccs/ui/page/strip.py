@@ -50,7 +50,7 @@ def skew(app: App, session: Session) -> tuple[float, float, bool, BiasQuery] | N
         return None
     texts, groups = query.texts(session, model), query.gallery.groups[query.attribute]
     before, now = (
-        bias.mean_max_skew(rows, texts, groups, query.k, target=query.target, pools=query.pools)
+        bias.means(rows, texts, groups, query.k, target=query.target, pools=query.pools)["MaxSkew"]
         for rows in (galleries.base(model, name), after)
     )
     return before, now, exact, query

@@ -58,13 +58,13 @@ def _point(app: App, session: Session, model: Model, off: HeadSet, x: Choice, y:
         for heads in (HeadSet(), off):
             rows, people = (app.galleries.embeddings(model, name, heads) for name in (things, faces))
             right = float(accuracy.correct(rows, weights, sets.labels).mean())
-            skew = bias.mean_max_skew(
+            skew = bias.means(
                 people,
                 texts,
                 gallery.groups[attribute],
                 gallery.k[attribute],
                 target="uniform" if target == "uniform" else "pool",
-            )
+            )["MaxSkew"]
             both.append((right, skew))
         (right, skew), (now, left) = both
         return now - right, left - skew

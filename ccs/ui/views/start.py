@@ -132,12 +132,12 @@ def _skews(model: Model, gallery: BiasSet, attribute: str, sets: Sequence[HeadSe
     """Mean MaxSkew over the gallery's occupations without each of these sets."""
     texts = class_weights(model, gallery.occupations, gallery.templates)
     return [
-        bias.mean_max_skew(
+        bias.means(
             app.galleries.embeddings(model, gallery.name, off),
             texts,
             gallery.groups[attribute],
             gallery.k[attribute],
-        )
+        )["MaxSkew"]
         for off in sets
     ]
 

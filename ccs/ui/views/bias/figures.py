@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ccs.measures import bias
 from ccs.measures.bias import BiasResult
 from ccs.measures.stats import Estimate
 from ccs.ui import claims
 from ccs.ui.app import App
 from ccs.ui.views.base import Figure
-from ccs.ui.views.bias.query import BiasQuery, top
+from ccs.ui.views.bias.query import SHOWN_METRICS, BiasQuery, top
 from ccs.ui.views.charts import Line, strip
 from ccs.ui.views.points import NONE
 
@@ -128,7 +127,7 @@ def groups(app: App, found: Measurement, model: str) -> Figure:
 def table(found: Measurement) -> Figure:
     """All metrics per occupation and over all, beside chance; a click on an occupation shows its images."""
     first, second = found.first, found.second
-    names = [name for name in bias.METRICS if name in first.metrics]
+    names = [name for name in SHOWN_METRICS if name in first.metrics]
     return Figure(
         "by-occupation",
         "By occupation",

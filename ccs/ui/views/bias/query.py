@@ -16,7 +16,7 @@ from ccs.errors import InputError
 from ccs.measures import bias, faults, ranking
 from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult
-from ccs.measures.skew import Target
+from ccs.measures.skew import MetricName, Target
 from ccs.model.model import Model
 from ccs.paper import figures as paper
 from ccs.ui.actions import Fields, change
@@ -29,8 +29,7 @@ from ccs.ui.state import FAULTS, ONE_POOL, OWN, POOLS, State, line, one_of, pars
 OPENING = ("judge", "artist", "teacher")
 STUDY = "study"  # the study's four templates
 DRAWS = 400
-PERSON = "person"
-SAME = 1e-5  # in each number of two unit embeddings that are one
+SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "MinSkew")
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,13 @@ class BiasQuery:
     def person(self, session: Session, model: Model) -> np.ndarray:
         """The unit embedding [1, d] of a text that names no occupation, in the same templates."""
         key = ("person", model.weights_hash, self.templates)
-        return session.memory.get(key, lambda: class_weights(model, [PERSON], self.templates))
+        return session.memory.get(key, lambda: class_weights(model, [bias.PERSON], self.templates))
 
     def alike(self, session: Session, model: Model) -> list[tuple[str, ...]]:
         """Groups of occupations that the model cannot tell apart, the largest first."""
         rows = self.texts(session, model)
         groups: dict[int, list[str]] = {}
-        for name, row in zip(self.occupations, rows, strict=True):
-            first = int(np.argmax(np.abs(rows - row).max(axis=1) < SAME))
+        for name, first in zip(self.occupations, ranking.first_alike(rows).tolist(), strict=True):
             groups.setdefault(first, []).append(name)
         return sorted((tuple(group) for group in groups.values() if len(group) > 1), key=len, reverse=True)
 
@@ -115,6 +113,7 @@ class BiasQuery:
                 self.k,
                 target=self.target,
                 fault=self.fault,
+                metrics=SHOWN_METRICS,
                 pools=self.pools,
                 units=self.gallery.units,
                 draws=DRAWS,

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from ccs.errors import InputError
 from ccs.measures import bias
+from ccs.measures.skew import ceiling
 from ccs.paper import figures as paper
 from ccs.ui.actions import Action
 from ccs.ui.app import App
@@ -142,7 +143,8 @@ def measure(app: App, session: Session, complete: bool = True) -> Measurement | 
     if query.pools is None and not query.fault:
         plain, groups = query.person(session, model), query.gallery.groups[query.attribute]
         old, new = (
-            bias.mean_max_skew(rows, plain, groups, query.k, target=query.target) for rows in (before, after)
+            bias.means(rows, plain, groups, query.k, target=query.target)["MaxSkew"]
+            for rows in (before, after)
         )
         person = old, new
     both = query.measure(before, after, texts)
@@ -158,6 +160,7 @@ def _shown(app: App, found: Measurement, model: str) -> dict[str, Any]:
         "inside": two.chance_mean.low <= two.mean.value <= two.chance_mean.high,
         "change": bias.compare(found.second, found.first),
         "exact": found.exact,
+        "most": float(ceiling(found.first.pool, found.first.k, found.first.target)),
         "figures": [
             figures.skews(found),
             figures.faces(app, found),
