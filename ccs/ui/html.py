@@ -51,8 +51,8 @@ def metric(name: str) -> str:
 
 
 def written(found: Sequence[str], between: str = "\n") -> str:
-    """Texts as `state.texts` reads them: between `between` where none holds a comma or a quotation mark, else one
-    per line; a single text that holds one is quoted.
+    """Texts as `state.texts` reads them: between `between` where none holds a comma or a quotation mark, else
+    one per line; a single text that holds one is quoted.
     """
     if any("," in text or '"' in text for text in found):
         if len(found) > 1:
