@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.ui import claims
 from ccs.ui.app import App
@@ -108,7 +109,10 @@ def _effects(app: App, session: Session) -> list[tuple[str, str, float, float]]:
     where the model is not in memory."""
     if session.state.model not in app.model_cache.loaded():
         return []
-    classes, found, _ = classify.measure(session, app.model_cache.get(session.state.model))
+    try:
+        classes, found, _ = classify.measure(session, app.model_cache.get(session.state.model))
+    except InputError:  # the view says it
+        return []
     return [
         (classes[int(b.argmax())], classes[int(a.argmax())], float(b.max()), float(a[b.argmax()]))
         for b, a in zip(found.before, found.after, strict=True)

@@ -133,12 +133,12 @@ def run(app: App, session: Session, model: Model) -> Iterator[tuple[float, str]]
                     found.result(timeout=0.3)
                 except NotYet:
                     continue
+            result = found.result()
         except InputError as error:
             session.notices.append(str(error))
             return
         finally:
             model_seen.stop.set()
-    result = found.result()
     session.found = Fairer(session.state.model, query, limits.max_loss, result)
     if result.off:
         set_off(session, result.off)

@@ -77,7 +77,7 @@ def faces(app: App, found: Measurement) -> Figure:
     n = min(FACES, len(own))
     old, new = (own[top(images[own], occupation, n)] for images in (found.before, found.after))
     strips = [
-        (title, [(app.face(name, int(i)), labels[i], i not in others) for i in order])
+        (title, [(int(i), app.face(name, int(i)), labels[i], i not in others) for i in order])
         for title, order, others in (("before", old, new), ("after", new, old))
     ]
     rows = [
