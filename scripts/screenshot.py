@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Start the app, open a screen, save what is seen; 2 if there is no browser or no results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", help="a folder of tables; default: precomputed/")
-    parser.add_argument("--query", default="tab=classify", help="the screen, as in the page's address")
+    parser.add_argument("--query", default="model=organism", help="the screen, as in the page’s address")
     parser.add_argument("--out", type=Path, default=Path("docs/app.png"))
     parser.add_argument("--width", type=int, default=WIDTH)
     parser.add_argument("--height", type=int, default=HEIGHT)
