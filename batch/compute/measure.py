@@ -288,7 +288,7 @@ class _Figures:
         own = data.own_pools(data.occupations)
         variants = {data.name: own}
         if own is not None and not as_published and not self.few:
-            variants[f"{data.name} (one-pool)"] = None
+            variants[f"{data.name}{schema.ONE_POOL}"] = None
         for (name, pools), attribute in product(variants.items(), data.groups):
             fault = fault_of(data.name, attribute) if as_published else None
             if not as_published or fault is not None:

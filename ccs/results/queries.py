@@ -14,7 +14,7 @@ import pandas as pd
 from ccs.heads import Head, HeadSet
 from ccs.measures.stats import Effect, Estimate
 from ccs.plans import Alike, PlanName
-from ccs.results.schema import TOP_SHARE
+from ccs.results.schema import ONE_POOL, TOP_SHARE
 from ccs.results.store import Results
 from ccs.texts.score import HeadScore
 
@@ -102,26 +102,33 @@ def max_skew(
 ) -> pd.DataFrame:
     """MaxSkew of every plan: its mean or sum over occupations, or a row per occupation.
 
-    By default as measured correctly and against the pool, of every set and attribute; None means all.
+    By default as measured correctly and against the pool, of every set and attribute; None means all. A set's
+    images in one pool are another view of the set: they come only where `dataset` names them.
     """
     metric = "MaxSkew" if over == "occupation" else f"MaxSkew {over}"
     chosen = {"metric": metric, "mode": mode, "target": target, "dataset": dataset, "attribute": attribute}
-    return _where(results.table("bias"), **chosen)
+    rows = _where(results.table("bias"), **chosen)
+    return rows if dataset is not None else _once(rows)
+
+
+def _once(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows without those of a set's images in one pool, which are in its own pools too."""
+    return rows[~rows["dataset"].str.endswith(ONE_POOL)]
 
 
 def preferences(results: Results, metric: str = "logit gap") -> pd.DataFrame:
     """A measure of whole rankings, without a ceiling, of every plan: its mean over occupations."""
-    return _where(results.table("bias"), metric=f"{metric} mean", mode="correct")
+    return _once(_where(results.table("bias"), metric=f"{metric} mean", mode="correct"))
 
 
 def of_a_person(results: Results) -> pd.DataFrame:
     """MaxSkew of every plan's ranking for a plain person, whatever the occupations."""
-    return _where(results.table("bias"), metric="MaxSkew person")
+    return _once(_where(results.table("bias"), metric="MaxSkew person"))
 
 
 def skew_over_k(results: Results) -> pd.DataFrame:
     """The mean MaxSkew of every plan at each K it was measured at, K by K, but for the main one."""
-    rows = results.table("bias")
+    rows = _once(results.table("bias"))
     return rows[rows["metric"].str.fullmatch(r"MaxSkew@\d+ mean")].sort_values("k", kind="stable")
 
 
@@ -144,7 +151,9 @@ def is_main_figure(row: Any) -> bool:
     """
     if row["metric"] == "top1":
         return not row.get("subset")
-    return bool(row["metric"] == "MaxSkew mean" and row["mode"] == "correct")
+    if row["metric"] != "MaxSkew mean" or row["dataset"].endswith(ONE_POOL):
+        return False
+    return bool(row["mode"] == "correct")
 
 
 # Single heads -------------------------------------------------------------------------------------------

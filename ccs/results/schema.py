@@ -29,6 +29,8 @@ PLAN_KEY = ("model", "weights", "plan", "seed")
 """Key columns that say whose figure a row holds, and not which figure it is."""
 TOP_SHARE = "top share: "
 """Begins the bias metric that is a group's share of an occupation's top K; the group's name follows."""
+ONE_POOL = " (one-pool)"
+"""Ends the name of a set whose images show occupations where every occupation ranks all of them."""
 
 _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 

@@ -75,6 +75,14 @@ def test_max_skew_is_the_correct_one_unless_asked() -> None:
     assert len(queries.max_skew(found, mode=None)) == 2
     assert set(queries.max_skew(found, "occupation")["metric"]) == {"MaxSkew"}
     assert queries.max_skew(found, attribute="race").empty
+    whole = results(
+        bias=[
+            {"metric": "MaxSkew mean", "mode": "correct", "target": "pool", "dataset": name, "attribute": "a"}
+            for name in ("d", "d (one-pool)")
+        ]
+    )
+    assert list(queries.max_skew(whole)["dataset"]) == ["d"]
+    assert list(queries.max_skew(whole, dataset="d (one-pool)")["dataset"]) == ["d (one-pool)"]
     assert list(queries.top_shares(found, "d", "gender")["group"]) == ["woman"]
 
 
@@ -103,8 +111,9 @@ def test_rows_of_the_same_heads_under_any_name() -> None:
     [
         ({"metric": "top1", "subset": ""}, True),
         ({"metric": "top1", "subset": "objects"}, False),
-        ({"metric": "MaxSkew mean", "mode": "correct"}, True),
-        ({"metric": "MaxSkew mean", "mode": "as-published"}, False),
+        ({"metric": "MaxSkew mean", "mode": "correct", "dataset": "d"}, True),
+        ({"metric": "MaxSkew mean", "mode": "correct", "dataset": "d (one-pool)"}, False),
+        ({"metric": "MaxSkew mean", "mode": "as-published", "dataset": "d"}, False),
         ({"metric": "NDKL mean", "mode": "correct"}, False),
     ],
 )
