@@ -1,12 +1,12 @@
 """The study from one command to the published data set and the app that loads it, on this machine alone.
 
-    python scripts/rehearse.py [--small] [--plan-cost] [--folder DIR]
+    python scripts/rehearse.py [--narrow | --small] [--plan-cost] [--folder DIR]
 
 A local server stands for the Hub: it has every data set in its real schema with a few rows (videos too) and
 the six models under their names with random weights. Three more stand for the judges. `--model paper --suite
-paper` runs, then the report, then publishing, then the app on what was published. `--small` takes two models,
-and narrow ones; `--plan-cost` says what the real thing needs instead. At the end: time, disk, memory, and
-every hole that was found; the exit status is 1 if there is one.
+paper` runs, then the report, then publishing, then the app on what was published. `--narrow` takes models of
+eight numbers per head, `--small` two of these; `--plan-cost` says what the real thing needs instead. At the
+end: time, disk, memory, and every hole that was found; the exit status is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ SMALL = ("ViT-B-32/openai", "ViT-L-14/laion2b_s32b_b82k")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python scripts/rehearse.py")
-    parser.add_argument("--small", action="store_true", help="two models, and narrow ones")
+    parser.add_argument("--narrow", action="store_true", help="models of eight numbers per head")
+    parser.add_argument("--small", action="store_true", help="two of these")
     parser.add_argument(
         "--plan-cost", action="store_true", help="say what the real thing needs (minutes per model), and stop"
     )
@@ -46,10 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        return _rehearse(stack, folder.resolve(), args.small, args.plan_cost)
+        return _rehearse(stack, folder.resolve(), args)
 
 
-def _rehearse(stack: ExitStack, folder: Path, small: bool, plan_cost: bool) -> int:
+def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
     from tests.support.hub_server import TOKEN, serve
 
     hub = stack.enter_context(serve())
@@ -77,17 +78,18 @@ def _rehearse(stack: ExitStack, folder: Path, small: bool, plan_cost: bool) -> i
         os.environ[f"{name.removeprefix('GOOGLE_')}_API_KEY"] = "sk-test-0123456789abcdef"
     from ccs.paper import figures
 
+    small, narrow = args.small, args.narrow or args.small
     steps, out = _Steps(), folder / "results"
     models = SMALL if small else tuple(model.name for model in figures.models())
     with steps("serve"):
         study.serve_sets(hub, folder / "sets", folder / "data")
-        study.serve_models(hub, folder / "models", models, small=small)
+        study.serve_models(hub, folder / "models", models, narrow=narrow)
     asked = [word for model in models for word in ("--model", model)] if small else ["--model", "paper"]
     compute = [*asked, "--suite", "paper", "--images", "imagenet-val", "--as-published", "--out", str(out)]
-    compute += ["--texts", str(study.pool(folder / "pool.csv", 40 if small else 200))]
+    compute += ["--texts", str(study.pool(folder / "pool.csv", 40 if narrow else 200))]
     compute += ["--labeler", "openai", "--judges", "default", "--budget", "20", "--random-sets", "2"]
-    compute += ["--workers", "0"] if small else []
-    if plan_cost:
+    compute += ["--workers", "0"] if narrow else []
+    if args.plan_cost:
         _plan_cost(compute, models)
         return 0
     study.less(40, small=small)

@@ -169,7 +169,7 @@ def head_effects(
 ) -> pd.DataFrame:
     """Effects of switching single heads off, `total effect`, `direct effect` or (None) both."""
     rows = _where(results.table("heads"), metric=metric, measure=measure, dataset=dataset, factor=factor)
-    return rows[rows["measure"] != "selectivity"]
+    return _once(rows[rows["measure"] != "selectivity"])
 
 
 def selectivity(results: Results) -> pd.DataFrame:

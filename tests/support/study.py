@@ -1,7 +1,7 @@
 """The whole study on a local Hub: every set in its real schema with a few rows, six models by their names.
 
 The models have the architectures' real layers and heads with random weights, and 4 x 4 patches instead of 49
-to 256. With `small` they are narrower too: eight numbers per head, and hardly any text tower.
+to 256. With `narrow` they are narrower too: eight numbers per head, and hardly any text tower.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 # Models -------------------------------------------------------------------------------------------------
 
 
-def serve_models(hub: Hub, folder: Path, names: Sequence[str], *, small: bool) -> None:
+def serve_models(hub: Hub, folder: Path, names: Sequence[str], *, narrow: bool) -> None:
     """Put the architectures' small forms into open_clip's registry, and random weights on the Hub.
 
     Weights are of half precision and stay on disk.
@@ -128,7 +128,7 @@ def serve_models(hub: Hub, folder: Path, names: Sequence[str], *, small: bool) -
     configs = folder / "architectures"
     configs.mkdir(parents=True, exist_ok=True)
     for architecture in {name.partition("/")[0] for name in names}:
-        config = _smaller(open_clip.get_model_config(architecture), small)
+        config = _smaller(open_clip.get_model_config(architecture), narrow)
         (configs / f"{architecture}.json").write_text(json.dumps(config))
     open_clip.add_model_config(configs)
     for seed, name in enumerate(names):
@@ -163,10 +163,10 @@ def real_operations(name: str) -> float:
     return float(counts[0] / counts[1])
 
 
-def _smaller(config: Mapping[str, Any], small: bool) -> dict[str, Any]:
+def _smaller(config: Mapping[str, Any], narrow: bool) -> dict[str, Any]:
     vision, text = dict(config["vision_cfg"]), dict(config["text_cfg"])
     vision["image_size"] = _PATCHES * vision["patch_size"]
-    if not small:
+    if not narrow:
         return {**config, "vision_cfg": vision}
     vision |= {"width": vision["width"] // 8, "head_width": vision.get("head_width", 64) // 8}
     text |= {"width": 32, "heads": 2, "layers": 2}
