@@ -82,7 +82,7 @@ class Bench:
         tree, labels = concepts.tree(), label_by_tags(spans, pool)
         return {
             head: HeadScore(
-                sum(tree.is_under(pool.concept_of(span.text), labels[head].concept) for span in chosen),
+                sum(tree.is_under(pool.concept_of(span.text), labels[head].concept or "") for span in chosen),
                 labels[head].concept,
             )
             for head, chosen in spans.items()
@@ -96,12 +96,12 @@ class Bench:
         factors = sets.factors(sets.image_set(SCENES))
         values = [" ".join(row) for row in zip(*(factors[one] for own in taught for one in own), strict=True)]
         direct = model.contributions(self._spans[0], known.heads).direct
-        found = selectivity.measure(direct, list(known.heads), {"taught": values}, draws=20)["taught"]
+        found = selectivity.measure(direct, list(known.heads), {"taught": values}, draws=40)["taught"]
         return dict(zip(found.heads, found.values.tolist(), strict=True))
 
     def _skew(self, units: np.ndarray, name: str) -> float:
         faces = self._faces
-        return bias.mean_max_skew(units, self._prompts, faces.groups[name], faces.k[name])
+        return bias.means(units, self._prompts, faces.groups[name], faces.k[name])["MaxSkew"]
 
     def _gaps(self, units: np.ndarray) -> dict[str, float]:
         logits = self._base.logit_scale * units @ self._prompts.T
@@ -134,8 +134,8 @@ def measured(
         about | {"plan": kind, "off": str(off)} | found
         for (kind, off), found in zip(plans, shown, strict=True)
     ]
-    for row, share in zip(rows, kept, strict=False):
-        row["accuracy"] = share
+    for row, right in zip(rows, kept, strict=False):
+        row["accuracy"] = right
     pure = bench.purity(model, known)
     heads = [
         about

@@ -101,7 +101,7 @@ def _left(models: Mapping[str, Any], base: Row) -> list[str]:
     return lines
 
 
-def _case(row: Mapping[str, Any]) -> dict[str, str]:
+def _case(row: Mapping[Any, Any]) -> dict[str, str]:
     return {
         "model": row["model"],
         "attribute": row["attribute"],

@@ -42,7 +42,7 @@ def train(model: Model, images: Images, heads: HeadSet, lesson: Lesson, pictures
         if not torch.isfinite(loss):
             raise InputError(f"Training of {heads} diverged (the loss is not finite).")
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         for name, values in learned.items():
             assert values.grad is not None
             values.grad *= masks[name]
@@ -76,8 +76,8 @@ def plant(one: Planted, images: Images, bench: Bench, pictures: int = PICTURES) 
         for name, own in difference.slices(planted.clip, one.heads).items():
             if name.endswith("out_proj.weight"):
                 difference.by_head(name, planted.clip.get_parameter(name).detach())[own] = 0
-        lesson = Concepts(images, one.concepts, one.number)
-        train(planted, images, one.heads, lesson, 2 * pictures, RATE / 2)
+        taught = Concepts(images, one.concepts, one.number)
+        train(planted, images, one.heads, taught, 2 * pictures, RATE / 2)
     return planted
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,14 @@ import torch
 
 import ccs
 from batch.planted import __main__ as command
-from batch.planted import lessons, study, training
+from batch.planted import lessons, measure, study, training
 from batch.planted.family import ABLE, BASE, HIGH, LOW, family
 from batch.planted.images import GROUPS, Images
 from batch.planted.measure import Row
 from ccs import Head, HeadSet
 from ccs.model import difference
 from ccs.model.model import Model
-from ccs.world import draw, planted
+from ccs.world import draw, planted, sets
 from ccs.world.vocabulary import OCCUPATIONS
 
 
@@ -144,6 +145,46 @@ def test_what_is_there_is_kept(
     names = [one.name for one in some]
     assert trained == [*names[:2], "killed", names[2]]
     assert difference.truth(str(tmp_path / f"{names[0]}.safetensors")).carries == some[0].carries
+
+
+def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bench of 40 faces, 30 things and 60 scenes."""
+    faces, things = sets.bias_set("faces"), sets.classification_set("subjects", 30)
+    groups = {name: own[:40] for name, own in faces.groups.items()}
+    few = replace(faces, images=faces.images[:40], groups=groups, k=dict.fromkeys(groups, 8))
+    monkeypatch.setattr(sets, "bias_set", lambda name: few)
+    monkeypatch.setattr(sets, "classification_set", lambda name: things)
+    monkeypatch.setattr(measure, "SCENES", 60)
+
+
+def test_without_its_planted_heads_an_organism_is_the_base_without_them(
+    base: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few_images(monkeypatch)
+    bench = measure.Bench(base)
+    known = difference.truth("organism-planted-02")
+    model = ccs.load("organism-planted-02")
+    rows, heads = measure.measured(model, known, bench, bench.consistency(base))
+    by_plan = {row["plan"]: row for row in rows}
+    (theirs,) = bench.show(base, [known.heads])
+    assert {name: by_plan["planted"][name] for name in theirs} == theirs
+    assert by_plan["planted"]["accuracy"] == bench.accuracy(base, [known.heads])[0]
+    assert by_plan["none"]["gap gender"] == pytest.approx(bench.gaps(model)["gender"])
+    assert by_plan["none"]["gap gender"] > 2 * theirs["gap gender"]
+    random = [HeadSet.parse(row["off"]) for row in rows if row["plan"] == "random for planted"]
+    assert len(random) == measure.RANDOM
+    assert not any(one & known.heads for one in random)
+    assert {row["head"] for row in heads if row["learned"]} == set(map(str, known.heads))
+    assert all(row["pure"] is None for row in heads)
+
+
+def test_a_head_that_knows_nothing_else_is_pure(base: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    few_images(monkeypatch)
+    bench, known = measure.Bench(base), difference.truth("organism-concept-02")
+    pure, before = (bench.purity(model, known) for model in (ccs.load("organism-concept-02"), base))
+    assert set(pure) == set(known.heads)
+    assert sum(pure.values()) > sum(before.values())
+    assert bench.purity(base, difference.truth("organism-planted-02")) == {}
 
 
 def rows_of(model: str, gap: dict[str, float], attribute: str = "gender") -> list[Row]:
