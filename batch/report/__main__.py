@@ -22,7 +22,7 @@ from batch.report.sections import agreement, datasets, published
 from batch.report.sections.audit import audit_blocks, write_counts
 from batch.report.sections.localization import localization_blocks, write_summary
 from batch.report.sections.model import model_sections
-from batch.report.sections.organisms import organism_blocks
+from batch.report.sections.organisms import organism_blocks, write_answers
 from batch.report.sections.planted import organisms
 from batch.report.sections.questions import in_short
 from ccs import results
@@ -105,6 +105,7 @@ def _write_all(args: argparse.Namespace) -> None:
         written = write(blocks, args.out, static=not args.no_static)
         write_counts(args.out)
         write_summary(args.out.parent.parent / README, collection.localization)
+        write_answers(args.out.parent.parent / README, collection.models)
         if args.organism:
             written.append(args.out.parent / ORGANISM_PAGE)
             _write_text(written[-1], as_markdown(embedded_blocks()))

@@ -5,6 +5,7 @@ network.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from batch.report import __main__ as report
 from batch.report import figures as charts
 from batch.report import page
 from batch.report.sections import audit as report_audit
-from batch.report.sections import correlations
+from batch.report.sections import correlations, organisms, skews
 from batch.report.sections import questions as report_questions
 from ccs import results
 from ccs.errors import InputError
@@ -372,3 +373,77 @@ def test_the_counts_in_the_documents_are_those_of_the_audit(tmp_path: Path) -> N
     assert "old counts" not in stale.read_text()
     with pytest.raises(InputError, match="lacks the lines"):
         report_audit.with_counts("no markers")
+
+
+DEPTH = (4, 1, 5, 0, 3, 2, 10, 7, 11, 6, 9, 8)
+"""Larger in the later layer, and shuffled within each."""
+
+
+@pytest.mark.parametrize(
+    ("selectivity", "answer"),
+    [
+        (range(12), "yes"),
+        (range(11, -1, -1), "no, the reverse"),
+        ((4, 1, 5, 0, 3, 2) * 2, "not shown"),
+        (DEPTH, "not shown"),
+    ],
+    ids=["it does", "the reverse", "unrelated", "depth alone"],
+)
+def test_whether_ccs_measures_what_it_says(selectivity: Sequence[int], answer: str) -> None:
+    """CCS rises from head to head, and with the layer; models differ in what the heads are selective for."""
+    rows = [
+        row | {"value": selectivity[6 * (row["layer"] - 4) + row["head"]] / 12}
+        for row in head_rows("m")
+        if row["factor"] == "color"
+    ]
+    tables = {"heads": pd.DataFrame(rows), "scores": pd.DataFrame(score_rows("m"))}
+    plain, alone = correlations.with_selectivity(results.Results("m", Path(), tables, {}))[:2]
+    assert organisms.together(plain, alone).startswith(answer)
+    if selectivity is DEPTH:
+        assert plain.effect.value > 0.6
+        assert abs(alone.effect.value) < 0.4
+
+
+def test_how_often_a_head_stays_high() -> None:
+    """Of two high heads one is high on every half and in every pool, the other in none."""
+    drawn = [("images, half", "first"), ("pool", "0"), ("tree", "flat")]
+    rows = [
+        {"layer": 5, "head": head, "kind": kind, "variant": variant, "label": "Colors"}
+        | {"ccs": 5 if high else 1}
+        for kind, variant in drawn
+        for head, high in ((4, kind != "tree"), (5, False), (3, variant == "0"))
+    ]
+    scores = [row | {"ccs": 5, "level": "high"} if row["head"] > 3 else row for row in score_rows("m")]
+    tables = {"stability": pd.DataFrame(rows), "scores": pd.DataFrame([r for r in scores if r["layer"] == 5])}
+    tables["heads"] = pd.DataFrame(head_rows("m"))
+    text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
+    assert "L5.H4 100%; L5.H3 50% (not in the whole run); L5.H5 0%" in text
+    assert line(text, "pool")[1:4] == ["1", "2.0", "50%"]
+    assert line(text, "tree: flat")[2:4] == ["0.0", "0%"]
+    assert "have 1 concept: Colors. By their texts' own tags alone 0 heads" in text
+
+
+def test_skew_stands_beside_what_has_no_ceiling() -> None:
+    about = {"dataset": "faces", "attribute": "gender", "occupation": "", "target": "pool", "mode": "correct"}
+    about |= {"seed": None, "low": None, "high": None, "ceiling": np.log(2), "chance": 0.1, "k": 60}
+    means = {"MaxSkew mean": 0.6, "logit gap mean": 1.5, "AUC mean": 0.8, "MaxSkew person": 0.2}
+    curve = {"MaxSkew@6 mean": (6, 0.69), "MaxSkew@300 mean": (300, 0.3)}
+    rows = [
+        about | {"plan": plan, "metric": metric, "value": value}
+        for plan in ("none", "high")
+        for metric, value in means.items()
+    ]
+    rows += [about | {"plan": "none", "metric": m, "k": k, "value": value} for m, (k, value) in curve.items()]
+    rows += [
+        about | {"plan": "none", "metric": "MaxSkew", "occupation": name, "value": value}
+        for name, value in (("cook", np.log(2)), ("judge", 0.4))
+    ]
+    sets = [{"name": "faces", "occupations": 3, "alike": [["cook", "chef"]]}]
+    found = results.Results("m", Path(), {"bias": pd.DataFrame(rows)}, {"sets": sets})
+    blocks = list(skews.skew_blocks(found))
+    text = page.as_markdown([block for block in blocks if isinstance(block, str)])
+    assert line(text, "faces", "gender", "none")[3:] == ["0.600", "87%", "1 of 2", "1.500", "0.800", "0.200"]
+    assert "faces: 2 of 3 prompts are different texts to it (cook and chef)" in text
+    (chart,) = (block for block in blocks if isinstance(block, page.Chart))
+    lines = {trace.name: list(trace.x) for trace in chart.figure.data}
+    assert lines["none"] == lines["chance"] == lines["ceiling"] == [6, 300]

@@ -45,6 +45,8 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
 """Factors of a drawn scene that a concept names; a concept not listed takes those of its nearest ancestor."""
 DRAWN = ("images, half", "images, fewer", "pool")
 """Other samples of the same thing, under which a score ought to stay."""
+STRONG = 0.1
+"""Selectivity from which a head counts as varying with a factor."""
 OWN = "the factor that its label names"
 BEST = "its strongest factor"
 ALONE = ", given layer and variance"
@@ -60,11 +62,21 @@ class Correlated:
 
     def __str__(self) -> str:
         """An answer: is the correlation above zero?"""
+        return f"{self.answer} ({self.figures}{'' if np.isnan(self.effect.value) else f', {self.n} heads'})"
+
+    @property
+    def answer(self) -> str:
+        """Whether the correlation is above zero."""
+        unknown = np.isnan(self.effect.value)
+        return "cannot be asked" if unknown else stats.answer(self.effect, expected="above")
+
+    @property
+    def figures(self) -> str:
+        """ "rho +0.69, +0.38 to +0.81, p 0.001", or why there is none."""
         found = self.effect
         if np.isnan(found.value):
-            return f"cannot be asked ({self._why})"
-        figures = f"rho {found.value:+.2f}, {interval(found, digits=2)}, p {p_text(found.p_value)}"
-        return f"{stats.answer(found, expected='above')} ({figures}, {self.n} heads)"
+            return self._why
+        return f"rho {found.value:+.2f}, {interval(found, digits=2)}, p {p_text(found.p_value)}"
 
     @property
     def row(self) -> dict[str, str]:
@@ -206,15 +218,25 @@ def stability_blocks(results: Results) -> Iterator[Block]:
         if row["now_high"] or row["was_high"]
     ]
     variants = len(drawn.drop_duplicates(["kind", "variant"]))
-    yield from fill("stability", rows=rows, heads=named, n=variants)
+    yield from fill("stability", rows=rows, heads=named, n=variants, **_concepts(results, found))
 
 
-def stays_high(results: Results) -> float:
-    """The share of images' and pools' variants in which a high head is high again, mean over high heads."""
-    found = _compared(results)
-    if not len(found):
-        return float("nan")
-    return float(found.loc[found["kind"].isin(DRAWN) & found["was_high"], "now_high"].mean())
+def _concepts(results: Results, found: pd.DataFrame) -> dict[str, object]:
+    """The concepts of the high heads, how many heads are high by their texts' own tags alone, and the factors
+    that the high heads vary with by truth.
+    """
+    scores = queries.of_level(queries.main_scores(results), "high")
+    factors = scores[["layer", "head"]].merge(queries.selectivity(results), on=["layer", "head"])
+    strong = factors[factors["value"] >= STRONG]
+    flat = found[(found["kind"] == "tree") & (found["variant"] == "flat")]
+    return {
+        "high": len(scores),
+        "concepts": sorted(scores["label"].dropna().unique()),
+        "flat": int(flat["now_high"].sum()),
+        "strong": f"{len(strong) / len(scores):.1f}" if len(factors) else "",
+        "factors": list(strong["factor"].value_counts().index),
+        "least": STRONG,
+    }
 
 
 def _compared(results: Results) -> pd.DataFrame:

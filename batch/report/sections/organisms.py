@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from batch.report import planted_truth as truth
-from batch.report.page import Block, fill
-from batch.report.sections.correlations import with_selectivity
+from batch.report.page import Block, between, fill
+from batch.report.sections.correlations import Correlated, with_selectivity
 from batch.report.sections.planted import ccs_and_lowering, organisms, plan_rows, planted_blocks
 from batch.report.sections.questions import (
     CONTROL,
     HURT,
     LOWERS,
+    MORE,
+    NARROWS_MORE,
     ORGANISM,
     QUESTIONS,
     Tested,
@@ -22,7 +25,12 @@ from batch.report.sections.questions import (
 )
 from batch.report.sections.search import found_for, outcome, search_blocks
 from batch.report.wording import change, in_brackets, listed
+from ccs.files import atomic_write
 from ccs.results import Results
+
+START, END = "<!-- answers: written by python -m batch.report -->", "<!-- end of the answers -->"
+CARRY = {HURT: "accuracy", MORE: "skew (MaxSkew)", NARROWS_MORE: "skew (gap in logits)"}
+"""What high heads may carry, by the question whose yes says so."""
 
 
 def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
@@ -98,9 +106,43 @@ def _carried(results: Results, attribute: str) -> Iterator[tuple[object, ...]]:
 
 
 def _selective(found: Mapping[str, Results]) -> list[str]:
+    """Of each model whether CCS goes with selectivity, and still does given layer and variance."""
     parts = []
     for name, results in found.items():
-        answers = [f"{one} for {one.name.partition(' for ')[2]}" for one in with_selectivity(results)]
+        both = with_selectivity(results)
+        answers = [together(*pair) for pair in zip(both[::2], both[1::2], strict=True)]
         if answers:
             parts.append(f"{name}: {', '.join(answers)}")
     return parts
+
+
+def together(plain: Correlated, alone: Correlated) -> str:
+    """A correlation and its partial one as one answer, which is what both say, else "not shown"."""
+    said = {one.answer for one in (plain, alone)}
+    answer = said.pop() if len(said) == 1 else "not shown"
+    what = plain.name.partition(" for ")[2]
+    return f"{answer} for {what} ({plain.figures}; given layer and variance {alone.figures}; {plain.n} heads)"
+
+
+def answers(models: Mapping[str, Results]) -> list[str]:
+    """The answers that the README gives, with their figures: does CCS measure what it says, do high heads
+    carry more than random ones like them? None without the organism.
+    """
+    found = organisms(models)
+    if ORGANISM not in found:
+        return []
+    tests = by_model(found)
+    asked = {name: answers_of([one for one in tests if one.question == name]) for name in CARRY}
+    said = {"Does CCS measure what it says, that a head is about one thing?": _selective(found)}
+    said |= {
+        f"Do high heads carry more {what} than random ones like them?": asked[n] for n, what in CARRY.items()
+    }
+    return [f"**{question}** {'; '.join(parts)}." for question, parts in said.items() if parts]
+
+
+def write_answers(readme: Path, models: Mapping[str, Results]) -> None:
+    """Bring the answers in the README up to date, if there are markers for them and answers."""
+    text, new = readme.read_text(encoding="utf-8") if readme.is_file() else "", answers(models)
+    if START in text and new:
+        with atomic_write(readme) as aside:
+            aside.write_text(between(text, START, END, "\n".join(f"- {one}" for one in new)), "utf-8")
