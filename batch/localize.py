@@ -66,9 +66,9 @@ def _localize(args: Settings) -> None:
         if method not in METHODS:
             raise InputError(f"There is no way of looking {method!r}; there are {', '.join(METHODS)}.")
     people, things = open_sets(args, args.attribute)
-    names = args.model or difference.names()
+    names = args.model or [name for name in difference.names() if planted_heads(name, people.groups)]
     if not names:
-        raise InputError("No model with planted heads comes with this program; name one with --model.")
+        raise InputError("No model with planted skew comes with this program; name one with --model.")
     for name in names:
         _one(args, name, people, things, args.method or tuple(METHODS))
 

@@ -20,6 +20,7 @@ from ccs.ui.state import OWN, State
 from ccs.ui.views.base import Empty, Figure, View, waiting
 from ccs.ui.views.bias import fairer, figures
 from ccs.ui.views.bias.figures import Measurement
+from ccs.ui.views.bias.located import located
 from ccs.ui.views.bias.query import (
     DRAWS,
     BiasQuery,
@@ -83,9 +84,7 @@ class Bias(View):
             found = measure(app, session, complete)
         except InputError as error:
             found = Empty("Nothing to measure", str(error))
-        shown: dict[str, Any] = (
-            {"missing": found} if isinstance(found, Empty) else _shown(app, found, state.model)
-        )
+        shown: dict[str, Any] = {"missing": found} if isinstance(found, Empty) else _shown(app, found, state)
         if isinstance(found, Measurement):
             if session.found is not None and session.found.fits(app, session):
                 shown["figures"] = [fairer.figure(session.found), *shown["figures"]]
@@ -110,7 +109,7 @@ class Bias(View):
     def figures(self, app: App, session: Session) -> list[Figure]:
         found = measure(app, session)
         assert isinstance(found, Measurement)
-        figures: list[Figure] = _shown(app, found, session.state.model)["figures"]
+        figures: list[Figure] = _shown(app, found, session.state)["figures"]
         return figures
 
     def snippet(self, app: App, session: Session) -> str:
@@ -151,7 +150,7 @@ def measure(app: App, session: Session, complete: bool = True) -> Measurement | 
     return Measurement(query, *both, before, after, texts, exact, person)
 
 
-def _shown(app: App, found: Measurement, model: str) -> dict[str, Any]:
+def _shown(app: App, found: Measurement, state: State) -> dict[str, Any]:
     """The values that the template prints of a measurement."""
     one, two = found.first.max_skew, found.second.max_skew
     return {
@@ -164,7 +163,8 @@ def _shown(app: App, found: Measurement, model: str) -> dict[str, Any]:
         "figures": [
             figures.skews(found),
             figures.faces(app, found),
-            figures.groups(app, found, model),
+            figures.groups(app, found, state.model),
             figures.table(found),
+            *located(app, found.query, app.model_cache.get(state.model), state.off),
         ],
     }
