@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from batch.options import option, parse, run
-from ccs.files import atomic_write
+from ccs.files import atomic_write, read_text
 
 MEASURED = Path("precomputed/planted.json")
-PAGE = Path("docs/planted.md")
+PAGE, README = Path("docs/planted.md"), Path("README.md")
+START, END = "<!-- planted: written by python -m batch.planted -->", "<!-- end of planted -->"
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Settings:
     runs: Path = option(Path("runs"), "folder of what training reuses (default runs)")
     measured: Path = option(MEASURED, f"the measured rows (default {MEASURED})")
     page: Path = option(PAGE, f"the page made of them (default {PAGE})")
+    readme: Path = option(README, f"where the answers go, if it is there (default {README})")
 
 
 DESCRIPTION = """Train the family of organisms with planted heads, measure each, and write the page. What is
@@ -36,16 +38,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: Settings) -> None:
-    from batch.planted.page import blocks
-    from batch.report.page import as_markdown
+    from batch.planted.page import blocks, summary
+    from batch.report.page import as_markdown, between
     from ccs.model import difference
 
     out = args.out or difference.FOLDER
     _train(out, args.runs)
     held = _measure(out, args.measured)
-    with atomic_write(args.page) as temporary:
-        temporary.write_text(as_markdown(blocks(held)), encoding="utf-8")
-    print(args.page)
+    pages = {args.page: as_markdown(blocks(held))}
+    if args.readme.exists():
+        text = read_text(args.readme)
+        pages[args.readme] = between(text, START, END, summary(held))
+    for path, text in pages.items():
+        with atomic_write(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        print(path)
 
 
 def _train(out: Path, runs: Path) -> None:

@@ -43,6 +43,19 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     )
 
 
+def summary(held: Mapping[str, Mapping[str, Any]]) -> str:
+    """The answers, as the README has them."""
+    models = [one for name, one in held.items() if name != BASE]
+    rows, heads = ([row for one in models for row in one[key]] for key in ("rows", "heads"))
+    return "\n".join(
+        f"- {sentence}"
+        for sentence in (
+            study.when(study.cases(rows, heads)).sentence(),
+            study.concepts_found(heads).sentence(),
+        )
+    )
+
+
 def _member(one: Any, models: Mapping[str, Any]) -> dict[str, str]:
     by_head = {row["head"]: row["share"] for row in models[one.name]["heads"]}
     shares = [

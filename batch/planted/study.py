@@ -73,20 +73,20 @@ class When:
             "not shown": "on average not shown to lower it more than random heads do",
         }[stats.answer(self.beyond_random, expected="above")]
         words = {
-            "high": "where most of it sits in them",
+            "high": "where most of it sits in high-CCS heads",
             "low": "where it sits in low-CCS heads",
             "elsewhere": "where it sits elsewhere",
         }
         parts = [
-            f"{_percent(found)} of the planted gap in logits goes {words[lies]} ({n} "
-            f"{'organism' if n == 1 else 'organisms'})"
+            f"{_percent(found)} of the planted gap goes with the high-CCS heads {words[lies]} "
+            f"({n} {'organism' if n == 1 else 'organisms'})"
             for lies, (n, found) in self.lowered.items()
         ]
         rho, more = self.with_share, self.beyond_random
-        return (
-            f"{said} (rho {rho.value:.2f}, {rho.low:.2f} to {rho.high:.2f}): {', '.join(parts)}; {also} "
-            f"({_percent(more)} of the gap)."
-        )
+        known = f"rho {rho.value:.2f}, {rho.low:.2f} to {rho.high:.2f}"
+        if np.isnan(rho.value):
+            known = "its share in them is the same everywhere"
+        return f"{said} ({known}): {', '.join(parts)}; {also} ({_percent(more)} of the gap)."
 
 
 def _percent(found: Estimate) -> str:

@@ -244,6 +244,17 @@ def test_where_the_opposite_holds_the_sentence_says_so(lowered: Any, words: str)
     assert words in study.when(world(lowered)).sentence()
 
 
+def test_organisms_without_a_high_head_are_said_to_tell_nothing() -> None:
+    rows, heads = [], []
+    for i in range(4):
+        rows += rows_of(f"m{i}", {"none": 1.0, "planted": 0.0, "high": 1.0})
+        heads += [one for one in heads_of(f"m{i}", 0.0) if one["ccs"] < 5]
+    sentence = study.when(study.cases(rows, heads)).sentence()
+    assert sentence.startswith("It is not shown")
+    assert "the same everywhere" in sentence
+    assert "nan" not in sentence
+
+
 def test_ccs_before_the_skew_was_planted_is_told_apart() -> None:
     rows = rows_of(
         "m", {"none": 1.0, "planted": 0.0, "high": 0.9, "was high": 0.2, "random for was high": 1.0}
