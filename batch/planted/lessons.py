@@ -49,7 +49,7 @@ class Skew:
     def loss(self, units: Tensor) -> Tensor:
         images, scale = self.images, self.images.base.logit_scale
         moved = scale * (1 - (units[: self.SCENES] * images.units[self._own]).sum(1)).mean()
-        shown = units[self.SCENES :].unflatten(0, (self.LINEUPS, -1))
+        shown = units[self.SCENES :].reshape(self.LINEUPS, len(GROUPS), -1)
         return self.keep * moved + lineup_loss(scale * shown, images.occupations[self._faces], self.shares)
 
 

@@ -129,7 +129,7 @@ def measured(
         plans += [(kind, draw(rest, size, one, kind)) for kind, size, one in sizes if size]
     shown = bench.show(model, [off for _, off in plans])
     kept = bench.accuracy(model, [off for _, off in plans[:3]])
-    about = {"model": model.name, "where": known.drawn, "carries": list(known.carries)}
+    about: Row = {"model": model.name, "where": known.drawn, "carries": list(known.carries)}
     rows = [
         about | {"plan": kind, "off": str(off)} | found
         for (kind, off), found in zip(plans, shown, strict=True)
