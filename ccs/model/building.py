@@ -12,6 +12,7 @@ import torch
 
 from ccs.errors import InputError
 from ccs.model import difference
+from ccs.model.checkpoints import siglip
 from ccs.model.checkpoints import tokenizer as own
 from ccs.model.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE, renamed, shards
 from ccs.model.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
@@ -87,18 +88,23 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
         text["hf_model_pretrained"] = False
     settings |= {"vision_cfg": vision, "text_cfg": text}
     kind = CustomTextCLIP if source.config.get("custom_text") or text.get("hf_model_name") else CLIP
+    rename = siglip.renamed if source.checkpoint == "siglip" else renamed
+
+    def made() -> Any:
+        return siglip.model(source.config) if source.checkpoint == "siglip" else kind(**settings)
+
     weights = _shards(place) if source.checkpoint else [_first(place, WEIGHTS_FILES)]
-    tokenizer = _own_tokenizer(place, text) if source.checkpoint else _tokenizer(text, place)
+    tokenizer = _own_tokenizer(place, source, text) if source.checkpoint else _tokenizer(text, place)
     with torch.device("meta"):  # shapes without memory
-        wanted = sum(values.numel() for values in kind(**settings).state_dict().values())
+        wanted = sum(values.numel() for values in made().state_dict().values())
     held = sum(map(_held, weights))
     # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
     if wanted > 2 * held + 10**7:
         raise ValueError(f"{wanted:,} weights are described, {weights[0].name} holds {held:,}")
-    clip = kind(**settings)
+    clip = made()
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in weights)
-        clip.load_state_dict(renamed(tensors))
+        clip.load_state_dict(rename(tensors))
     else:
         open_clip.load_checkpoint(clip, str(weights[0]))
     if source.planted is not None:
@@ -171,11 +177,19 @@ def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
     return tokenizer
 
 
-def _own_tokenizer(place: Place, text: dict[str, Any]) -> own.Tokenizer:
+def _own_tokenizer(place: Place, source: Source, text: dict[str, Any]) -> Any:
     """The tokenizer whose files lie beside a checkpoint's weights."""
+    length, size = text["context_length"], text["vocab_size"]
+    if source.checkpoint == "siglip":
+        # SigLIP was trained on texts without capitals and punctuation, SigLIP 2 on texts without capitals.
+        first = b"SiglipTokenizer" in (place.read("tokenizer_config.json", MAX_CONFIG_BYTES) or b"")
+        tokenizer = HubTokenizer.at(place, length, "canonicalize" if first else "case", False)
+        if tokenizer.largest >= size:
+            raise ValueError(f"its tokenizer has a token {tokenizer.largest}, and its vocab_size is {size}")
+        return tokenizer
     read = ((name, place.read(name, own.MAX_BYTES)) for name in own.TOKENIZER_FILES)
     files = {name: content for name, content in read if content is not None}
-    return own.Tokenizer(files, text["context_length"], text["vocab_size"])
+    return own.Tokenizer(files, length, size)
 
 
 def _require_finite_outputs(clip: Any, tokenizer: Any) -> None:

@@ -54,9 +54,9 @@ def load(
     """Load a model.
 
     name: an embedded model ("organism"), open_clip's name and tag ("ViT-B-32/openai"), a folder with
-    open_clip_config.json and weights or a Hugging Face checkpoint (CLIPModel), or a repository on the Hub
-    that holds one of the two ("hf-hub:org/name"). The tag "random" gives an architecture with untrained
-    weights from a fixed seed, for timing and for tests.
+    open_clip_config.json and weights or a Hugging Face checkpoint (CLIPModel, SiglipModel), or a repository
+    on the Hub that holds one of the two ("hf-hub:org/name"). The tag "random" gives an architecture with
+    untrained weights from a fixed seed, for timing and for tests.
     precision: "fp32", or "bf16"/"fp16" to embed images under autocast; contributions and texts stay fp32.
 
     layers: those whose heads are scored, "all" or the numbers of some; by default the last four blocks and,

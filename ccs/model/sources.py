@@ -14,6 +14,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model import difference
 from ccs.model.checkpoints import config as checkpoint_config
+from ccs.model.checkpoints import siglip
 from ccs.model.checkpoints.preprocessing import read_preprocessing
 from ccs.model.config import MAX_CONFIG_BYTES, read_config
 from ccs.model.fetching import Place, require_connection
@@ -33,8 +34,8 @@ class Source:
     """A model that has been found but not loaded.
 
     config: open_clip's configuration of it, checked unless open_clip's own. where: its weights' place, for
-    messages. place: where its files lie, None for a name of open_clip's registry. checkpoint: True where
-    they are a Hugging Face checkpoint's. planted: the file of planted heads that goes on top.
+    messages. place: where its files lie, None for a name of open_clip's registry. checkpoint: a Hugging Face
+    checkpoint's `model_type` where they are one's. planted: the file of planted heads that goes on top.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Source:
     where: str
     preprocess: dict[str, Any] = field(default_factory=dict)
     place: Place | None = None
-    checkpoint: bool = False
+    checkpoint: str = ""
     planted: Path | None = None
 
 
@@ -135,12 +136,12 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
         if place.repository:
             require_connection(place.repository, CONFIG_FILE, checkpoint_config.CONFIG_FILE)
         if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            checkpoint = False
+            checkpoint = ""
             config, preprocess = read_config(text, f"{CONFIG_FILE} of {where}")
         elif (text := place.read(checkpoint_config.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            checkpoint = True
-            config = checkpoint_config.read_config(text, f"{checkpoint_config.CONFIG_FILE} of {where}")
-            preprocess = read_preprocessing(place, config["vision_cfg"]["image_size"], where)
+            called = f"{checkpoint_config.CONFIG_FILE} of {where}"
+            config, checkpoint = checkpoint_config.read_config(text, called)
+            preprocess = read_preprocessing(place, checkpoint, config["vision_cfg"]["image_size"], where)
         else:
             raise InputError(f"There is no model in {where}: it has neither {CONFIG_FILE} nor config.json.")
     except InputError:
@@ -163,7 +164,10 @@ def require_known_tower(source: Source) -> HeadSet:
     vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
     try:
         with torch.device("meta"):  # shapes without memory
-            visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
+            if source.checkpoint == "siglip":
+                visual = siglip.tower(source.config)
+            else:
+                visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
         return ImageTower(visual).heads
     except InputError as error:
         raise InputError(f"{source.name} cannot be used. {error}") from None

@@ -24,9 +24,11 @@ class HubTokenizer:
     """Texts to tokens [texts, length] int64, padded and cut to that length.
 
     clean: what is done to a text first, one of open_clip's names: "canonicalize" (lower case, no
-    punctuation), "lower", "whitespace". without_end: BERT's mark of the end becomes 0, as CLIPA's texts have
-    it. Raises ValueError for files that do not hold a tokenizer.
+    punctuation), "lower", "whitespace"; or "case", lower case and nothing else. without_end: BERT's mark of
+    the end becomes 0, as CLIPA's texts have it. Raises ValueError for files that do not hold a tokenizer.
     """
+
+    is_open_clips = False
 
     def __init__(
         self, files: Mapping[str, bytes], length: int, clean: str = "whitespace", without_end: bool = False
@@ -41,7 +43,7 @@ class HubTokenizer:
         roles = _roles(files)
         padding = self._number(roles, "pad_token")
         self._end = self._number(roles, "sep_token") if without_end else None
-        self._clean = get_clean_fn(clean)
+        self._clean = str.lower if clean == "case" else get_clean_fn(clean)
         self._rules.enable_truncation(length)
         self._rules.enable_padding(length=length, pad_id=padding, pad_token=roles["pad_token"])
 

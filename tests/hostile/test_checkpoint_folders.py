@@ -115,6 +115,8 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "no model_type": (holds(CONFIG, b"{}"), "it has no 'model_type'"),
     "another model": (says(CONFIG, model_type="bert"), 'model_type is "bert"'),
     "quantised": (says(CONFIG, quantization_config={"bits": 4}), "quantization_config is"),
+    "a SigLIP of no fixed resolution": (says(CONFIG, model_type="siglip2"), 'model_type is "siglip2"'),
+    "a SigLIP that is a CLIP": (says(CONFIG, model_type="siglip"), "hidden_act is"),
     "no towers": (says(CONFIG, vision_config="ViT"), 'vision_config is "ViT"'),
     "10^9 layers": (vision(num_hidden_layers=BILLION), "num_hidden_layers is 1000000000"),
     "a wide tower": (vision(hidden_size=BILLION), "hidden_size is 1000000000"),

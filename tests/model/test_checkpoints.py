@@ -17,8 +17,8 @@ import ccs
 from ccs import HeadSet, InputError
 from ccs.model.export import export
 from ccs.model.model import Model
-from ccs.model.sources import HUB
-from tests.support.checkpoint import clip_vocabulary, theirs, write_clip
+from ccs.model.sources import HUB, find, require_known_tower
+from tests.support.checkpoint import clip_vocabulary, theirs, write_clip, write_siglip
 from tests.support.hub_server import Hub, Repository
 
 Pictures = Callable[[int], list[Image.Image]]
@@ -27,13 +27,14 @@ TEXTS = ["a photo of a cat", "Ünïcode, don't 12!", "", "a " * 40, "x<|endoftex
 TOLERANCE = 1e-5
 
 
-def hold_against_transformers(model: Any, folder: Path, pictures: Pictures) -> None:
+def hold_against_transformers(model: Any, folder: Path, pictures: Pictures) -> Model:
     ours = ccs.load(str(folder))
     images = [*pictures(3), pictures(3)[2].resize((35, 32)), pictures(3)[1].resize((40, 47))]  # odd ones too
     seen, read = theirs(model, folder, images, TEXTS)
     np.testing.assert_allclose(ours.embed_images(images), seen, atol=TOLERANCE)
     np.testing.assert_allclose(ours.embed_texts(TEXTS), read, atol=TOLERANCE)
     assert ours.logit_scale == pytest.approx(np.exp(2.0))
+    return ours
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -137,3 +138,25 @@ def test_a_folder_of_both_kinds_is_open_clips(tiny_folder: Path, tmp_path: Path,
     folder = shutil.copytree(tiny_folder, tmp_path / "both")
     (folder / "config.json").write_text('{"model_type": "clip"}')
     assert ccs.load(str(folder)).weights_hash == tiny_model.weights_hash
+
+
+SIGLIPS: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "other sizes": {
+        "vision": {"image_size": 40, "patch_size": 10, "hidden_act": "gelu", "intermediate_size": 77},
+        "hidden_size": 20,
+        "projection_size": 32,
+        "layer_norm_eps": 0.1,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", SIGLIPS)
+def test_a_siglip_is_that_of_transformers(kind: str, tmp_path: Path, pictures: Pictures) -> None:
+    ours = hold_against_transformers(write_siglip(tmp_path, **SIGLIPS[kind]), tmp_path, pictures)
+    assert ours.logit_bias == pytest.approx(-3.0)
+    direct, rest = ours.contributions(pictures(2))
+    np.testing.assert_allclose(direct.sum((1, 2)) + rest, ours.embed_images(pictures(2)), atol=TOLERANCE)
+    assert ours.heads == require_known_tower(find(str(tmp_path)))
+    with pytest.raises(InputError, match="a tokenizer of its own"):
+        export(ours, HeadSet(), tmp_path / "exported")

@@ -1,9 +1,9 @@
 """config.json of a Hugging Face checkpoint, checked, in open_clip's words.
 
-A `CLIPModel` of transformers and open_clip's CLIP compute the same from the same numbers, so a checkpoint is
-a configuration and weights under other names. Its config.json also holds much that changes nothing (training,
-generation, labels): only the entries listed here are read, each with its kind and range, with the defaults of
-transformers. Nothing is passed on, and no code is looked for.
+A `CLIPModel` or `SiglipModel` of transformers and open_clip's model compute the same from the same numbers,
+so a checkpoint is a configuration and weights under other names. Its config.json also holds much that changes
+nothing (training, generation, labels): only the entries listed here are read, each with its kind and range,
+with the defaults of transformers. Nothing is passed on, and no code is looked for.
 """
 
 from __future__ import annotations
@@ -108,13 +108,72 @@ class _Clip(Read):
         }
 
 
-def read_config(text: bytes, name: str) -> dict[str, Any]:
-    """open_clip's configuration of the checkpoint whose config.json is `text`; InputError if it has none."""
+class _SiglipVision(_Vision):
+    patch_size: Side = 16
+    hidden_act: Literal["gelu", "gelu_pytorch_tanh"] = "gelu_pytorch_tanh"
+    layer_norm_eps: Annotated[float, Field(ge=1e-12, le=0.1)] = 1e-6
+    vision_use_head: Literal[True] = True
+
+
+class _SiglipText(_Text):
+    hidden_size: Width = 768
+    intermediate_size: Annotated[int, Field(ge=1, le=65_536)] = 3072
+    num_attention_heads: Side = 12
+    vocab_size: Annotated[int, Field(ge=2, le=2_000_000)] = 32_000
+    max_position_embeddings: Annotated[int, Field(ge=2, le=1024)] = 64
+    hidden_act: Literal["gelu", "gelu_pytorch_tanh"] = "gelu_pytorch_tanh"
+    layer_norm_eps: Annotated[float, Field(ge=1e-12, le=0.1)] = 1e-6
+    projection_size: Width | None = None
+
+
+class _Siglip(Read):
+    """config.json of a SiglipModel, as those of SigLIP 2 with a fixed resolution are too."""
+
+    model_type: Literal["siglip"]
+    vision_config: _SiglipVision = _SiglipVision()
+    text_config: _SiglipText = _SiglipText()
+    quantization_config: None = None
+
+    def in_open_clips_words(self) -> dict[str, Any]:
+        """As open_clip's own SigLIPs are described, but with the tower's sizes beside timm's name."""
+        vision, text = self.vision_config, self.text_config
+        if (text.projection_size or text.hidden_size) != vision.hidden_size:
+            raise Refused(f"its texts have another dimension than its images, {vision.hidden_size}")
+        pooled = {"timm_model_name": "vit_base_patch16_siglip_224", "timm_pool": "map", "timm_proj": "none"}
+        seen = {"image_size": vision.image_size, "patch_size": vision.patch_size}
+        seen["head_width"] = vision.hidden_size // vision.num_attention_heads
+        read = {"context_length": text.max_position_embeddings, "vocab_size": text.vocab_size}
+        last = {"no_causal_mask": True, "proj_bias": True, "pool_type": "last"}
+        return {
+            "embed_dim": vision.hidden_size,
+            "init_logit_bias": -10.0,
+            "custom_text": True,
+            "vision_cfg": vision.common() | seen | pooled,
+            "text_cfg": text.common() | read | last | {"heads": text.num_attention_heads},
+        }
+
+
+_MODELS: dict[str, type[_Clip] | type[_Siglip]] = {"clip": _Clip, "siglip": _Siglip}
+
+
+class _Kind(Read):
+    model_type: Literal["clip", "siglip"]
+
+
+def read_config(text: bytes, name: str) -> tuple[dict[str, Any], str]:
+    """open_clip's configuration of the checkpoint whose config.json is `text`, and its `model_type`.
+
+    Raises InputError for what is not the configuration of a CLIPModel or a SiglipModel.
+    """
     try:
-        found = _Clip.model_validate_json(text).in_open_clips_words()
-        return ModelConfig.model_validate_json(json.dumps(found)).model_dump(mode="json", exclude_unset=True)
+        kind = _Kind.model_validate_json(text).model_type
+        found = _MODELS[kind].model_validate_json(text).in_open_clips_words()
+        checked = ModelConfig.model_validate_json(json.dumps(found))
+        return checked.model_dump(mode="json", exclude_unset=True), kind
     except ValidationError as error:
         reason = why(error)
     except Refused as error:
         reason = f"{error}."
-    raise InputError(f"{name} is not the configuration of a CLIPModel that can be used: {reason}")
+    raise InputError(
+        f"{name} is not the configuration of a CLIPModel or SiglipModel that can be used: {reason}"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -28,7 +29,7 @@ class _Preprocessor(Read):
     do_resize: Literal[True] = True
     size: _Sides | Side = _Sides(shortest_edge=224)
     resample: Literal[2, 3] = 3
-    do_center_crop: bool = True
+    do_center_crop: bool | None = True
     crop_size: _Sides | Side = 224
     do_rescale: Literal[True] = True
     rescale_factor: Annotated[float, Field(ge=0.00392156, le=0.00392157)] = 1 / 255
@@ -59,21 +60,32 @@ class _Preprocessor(Read):
         }
 
 
+class _SiglipPreprocessor(_Preprocessor):
+    """With the defaults of SiglipImageProcessor."""
+
+    size: _Sides | Side = _Sides(height=224, width=224)
+    image_mean: tuple[Real, Real, Real] = (0.5, 0.5, 0.5)
+    image_std: tuple[Ratio, Ratio, Ratio] = (0.5, 0.5, 0.5)
+
+
 class _Processor(Read):
     """processor_config.json, in which newer versions of transformers keep it."""
 
-    image_processor: _Preprocessor | None = None
+    image_processor: dict[str, Any] | None = None
 
 
-def read_preprocessing(place: Place, side: int, name: str) -> dict[str, Any]:
-    """open_clip's preprocessing for images of that side, by the processor's files; InputError without one."""
+def read_preprocessing(place: Place, kind: str, side: int, name: str) -> dict[str, Any]:
+    """open_clip's preprocessing for images of that side, by the processor's files; InputError without one.
+
+    kind: the checkpoint's `model_type`.
+    """
     nested, own = (place.read(file, MAX_CONFIG_BYTES) for file in PREPROCESSOR_FILES)
+    preprocessor = _SiglipPreprocessor if kind == "siglip" else _Preprocessor
     try:
-        found = None if nested is None else _Processor.model_validate_json(nested).image_processor
-        if found is None:
-            if own is None:
-                raise Refused(f"there is no {PREPROCESSOR_FILES[1]}")
-            found = _Preprocessor.model_validate_json(own)
+        inner = None if nested is None else _Processor.model_validate_json(nested).image_processor
+        if inner is None and own is None:
+            raise Refused(f"there is no {PREPROCESSOR_FILES[1]}")
+        found = preprocessor.model_validate_json(own or b"" if inner is None else json.dumps(inner))
         return found.in_open_clips_words(side)
     except ValidationError as error:
         reason = why(error)

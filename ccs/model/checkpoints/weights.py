@@ -45,32 +45,38 @@ _RENAMED = (
     ("text_model.final_layer_norm.", "ln_final."),
     ("text_model.encoder.layers.", "transformer.resblocks."),
     ("text_projection.weight", "text_projection"),
-    (".self_attn.out_proj.", ".attn.out_proj."),
+    (".self_attn.", ".attn."),
     (".layer_norm1.", ".ln_1."),
     (".layer_norm2.", ".ln_2."),
     (".mlp.fc1.", ".mlp.c_fc."),
     (".mlp.fc2.", ".mlp.c_proj."),
 )
-_PARTS = re.compile(r"(.*)\.self_attn\.([qkv])_proj\.(weight|bias)")
+_PARTS = re.compile(r"(.*\.self_attn)\.([qkv])_proj\.(weight|bias)")
 
 
 def renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """The weights under open_clip's names, queries, keys and values of a layer in one.
+    """The weights of a CLIPModel under open_clip's names. Raises ValueError for parts of a layer."""
+    weights = {}
+    for theirs, values in gathered(held).items():
+        name = theirs
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
+        weights[name] = values.T if name in ("visual.proj", "text_projection") else values
+    return weights
+
+
+def gathered(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """The weights, each attention's queries, keys and values in one: `in_proj_weight` and `in_proj_bias`.
 
     Raises ValueError where one of the three is missing.
     """
     weights: dict[str, Tensor] = {}
     parts: dict[str, dict[str, Tensor]] = {}
-    for theirs, values in held:
-        if theirs.endswith(".position_ids"):  # a buffer of old versions: 0, 1, 2, ...
-            continue
-        name = theirs
-        for old, new in _RENAMED:
-            name = name.replace(old, new)
+    for name, values in held:
         if part := _PARTS.fullmatch(name):
-            parts.setdefault(f"{part[1]}.attn.in_proj_{part[3]}", {})[part[2]] = values
-        else:
-            weights[name] = values.T if name in ("visual.proj", "text_projection") else values
+            parts.setdefault(f"{part[1]}.in_proj_{part[3]}", {})[part[2]] = values
+        elif not name.endswith(".position_ids"):  # a buffer of old versions: 0, 1, 2, ...
+            weights[name] = values
     for name, three in parts.items():
         if len(three) < 3:
             raise ValueError(f"{name} has no {' and no '.join(sorted(set('qkv') - set(three)))}")
