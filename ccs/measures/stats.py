@@ -182,20 +182,25 @@ def over_seeds(values: ArrayLike) -> Estimate:
 def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 1) -> list[Ranked]:
     """The values [tests] of a chosen set of heads against those of random sets [sets, tests].
 
-    If the chosen set were one more random set, each of the sets + 1 would be as likely to lie furthest from
-    the mean of all: p is the share of sets, the chosen one counted, that lie at least as far from it, and is
-    exact. Adjusted p (Westfall and Young's single step): the share of sets whose furthest value, in standard
-    deviations of each test, is at least as far as this one. `tests`: adjusts for as many such families
+    If the chosen set were one more random set, each of the sets + 1 would be as likely to lie furthest out: p
+    is the share of sets, the chosen one counted, that lie at least as far from the median of all, and is
+    exact. Distances below and above are in units of that side's own spread, so that the long tail of one side
+    does not hide the end of the other. Adjusted p (Westfall and Young's single step): the share of sets whose
+    furthest value of all tests is at least as far as this one. `tests`: adjusts for as many such families
     (Bonferroni). A test whose values are all equal has no p (NaN) and is left out of the family.
     """
     chosen, drawn = vector(values, "values"), np.asarray(random_values, dtype=np.float64)
     if drawn.ndim != 2 or drawn.shape[1:] != chosen.shape or not len(drawn):
         raise InputError(f"Random sets' values of shape {drawn.shape} do not go with {len(chosen)} values.")
     every = np.vstack([chosen, drawn])
-    n, spread = len(every), every.std(axis=0)
-    varies = spread > 1e-12 * np.abs(every).max(axis=0)
-    far = np.zeros_like(every)
-    np.divide(np.abs(every - every.mean(axis=0)), spread, out=far, where=varies)
+    n, middle = len(every), np.median(every, axis=0)
+    varies = every.std(axis=0) > 1e-12 * np.abs(every).max(axis=0)
+    off = every - middle
+    down, up = (
+        np.sqrt((off**2 * side).sum(axis=0) / np.maximum(side.sum(axis=0), 1)) for side in (off < 0, off > 0)
+    )
+    far, spread = np.zeros_like(every), np.where(off < 0, down, up)
+    np.divide(np.abs(off), spread, out=far, where=varies & (spread > 0))
     far = far.round(9)  # rounding must not tell equal values apart
     furthest = far.max(axis=1)
     # A p of 5% lets so many sets lie further; the next one is the distance to pass.
@@ -205,7 +210,8 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
     for test, value in enumerate(chosen):
         column = drawn[:, test]
         mean, (low, high) = float(column.mean()), np.quantile(column, [(1 + LEVEL) / 2, (1 - LEVEL) / 2])
-        fifth, rest = np.quantile(column - mean, [1 - POWER, POWER])
+        fifth, rest = np.quantile(column - middle[test], [1 - POWER, POWER])
+        needed = max(passed * down[test] + rest, passed * up[test] - fifth)
         p_value = float((far[:, test] >= far[0, test]).mean()) if varies[test] else float("nan")
         adjusted = min(1.0, tests * float((furthest >= far[0, test]).mean()))
         found.append(
@@ -217,7 +223,7 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
                 adjusted=adjusted if varies[test] else float("nan"),
                 rank=1 + int((column < value).sum()),
                 of=n,
-                detectable=float(passed * spread[test] + max(rest, -fifth)),
+                detectable=float(needed),
             )
         )
     return found

@@ -107,6 +107,16 @@ def test_what_is_detectable_is_shown_in_four_cases_of_five():
     assert shown[1] / 400 == pytest.approx(0.8, abs=0.06)
 
 
+def test_the_long_tail_of_one_side_does_not_hide_the_end_of_the_other():
+    rng = np.random.default_rng(0)
+    drawn = -rng.exponential(size=(200, 1))
+    (above,) = stats.against_random([0.4], drawn)
+    assert (above.rank, above.of) == (201, 201)
+    assert above.p_value < 0.03
+    (below,) = stats.against_random([-3.0], drawn)  # 5% of them lie lower
+    assert below.p_value > 0.03
+
+
 def test_a_place_among_random_sets():
     (found,) = stats.against_random([0.4], np.linspace(0.5, 0.7, 99)[:, None])
     assert (found.rank, found.of) == (1, 100)
