@@ -114,9 +114,9 @@ def when(found: pd.DataFrame) -> When:
 class Found:
     """How far a high CCS finds the heads that learned one concept.
 
-    recall: of the heads that learned one concept, those with a high CCS and that concept's label. precision:
-    of the heads that learned one or two concepts and have a high CCS, those that learned one. Each as
-    (found, of).
+    Heads count to which what they were taught gave half of their variance or more. recall: of those taught
+    one concept, those with a high CCS and that concept's label. precision: of those with a high CCS, those
+    taught one. Each as (found, of).
     """
 
     recall: tuple[int, int]
@@ -125,15 +125,16 @@ class Found:
     def sentence(self) -> str:
         recall, precision = (f"{n} of {of}" for n, of in (self.recall, self.precision))
         return (
-            f"Of heads taught one concept alone, {recall} have a high CCS under its name (recall); of heads "
-            f"taught one concept or two that have a high CCS, {precision} were taught one (precision)."
+            f"Of heads taught one concept, which explains half of their variance or more, {recall} have a "
+            f"high CCS under its name (recall); of such heads, taught one concept or two, that have a high CCS, "
+            f"{precision} were taught one (precision)."
         )
 
 
 def concepts_found(heads: Sequence[Row]) -> Found:
-    """See `Found`; rows of models in which no concept was planted do not count."""
+    """See `Found`."""
     tree = concepts.tree()
-    taught = [row for row in heads if row["learned"] and set(row["planted"]) - set(ATTRIBUTES)]
+    taught = [row for row in heads if (row["pure"] or 0) >= 0.5]
     high = [row for row in taught if level(row["ccs"], K) == "high"]
     one = [row for row in taught if len(row["planted"]) == 1]
     named = [row for row in one if row in high and tree.is_under(row["label"], row["planted"][0])]

@@ -268,8 +268,8 @@ def test_ccs_before_the_skew_was_planted_is_told_apart() -> None:
     assert study.carriers(heads_of("m", 0.5)) == (2, 1, 1)
 
 
-def taught(concepts: list[str], ccs: int, label: str, learned: bool = True) -> Row:
-    return {"planted": concepts, "ccs": ccs, "label": label, "learned": learned}
+def taught(concepts: list[str], ccs: int, label: str, pure: float | None = 0.6) -> Row:
+    return {"planted": concepts, "ccs": ccs, "label": label, "pure": pure}
 
 
 def test_precision_and_recall_of_high_ccs() -> None:
@@ -280,8 +280,8 @@ def test_precision_and_recall_of_high_ccs() -> None:
         taught(["People"], 4, "People"),
         taught(["Colors", "People"], 5, "Colors"),  # high, but of two concepts
         taught(["Colors", "People"], 2, "Colors"),
-        taught([], 5, "Colors", learned=False),
-        taught(["gender"], 5, "Men"),  # no concept
+        taught(["Colors"], 5, "Colors", 0.1),  # it has not learned it
+        taught(["gender"], 5, "Men", None),  # no concept
     ]
     found = study.concepts_found(heads)
     assert (found.recall, found.precision) == ((2, 4), (3, 4))
