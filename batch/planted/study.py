@@ -125,9 +125,9 @@ class Found:
     def sentence(self) -> str:
         recall, precision = (f"{n} of {of}" for n, of in (self.recall, self.precision))
         return (
-            f"Of heads taught one concept, which explains half of their variance or more, {recall} have a "
-            f"high CCS under its name (recall); of such heads, taught one concept or two, that have a high CCS, "
-            f"{precision} were taught one (precision)."
+            f"Of heads taught one concept, which explains half of their variance or more, {recall} have "
+            "a high CCS under its name (recall); of such heads, taught one concept or two, that have a high "
+            f"CCS, {precision} were taught one (precision)."
         )
 
 
