@@ -99,6 +99,9 @@ class Model:
         self.clip = clip
         self.tower = ImageTower(clip.visual, autocast, layers)
         self.preprocess_config: dict[str, Any] = dict(clip.visual.preprocess_cfg)
+        size = self.preprocess_config["size"]
+        if tuple(size if isinstance(size, tuple | list) else (size, size)) != self.tower.image_size:
+            self.preprocess_config["size"] = self.tower.image_size  # open_clip's is wrong for ViTamin-XL-384
         self._tokenizer = tokenizer
         self._transform: Callable[[Image.Image], Tensor] = image_transform_v2(
             PreprocessCfg(**self.preprocess_config), is_train=False
