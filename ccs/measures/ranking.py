@@ -1,9 +1,8 @@
 """Rankings by cosine that come out the same on every machine and in every batch size; and how far they lean.
 
 The lean of a prompt's ranking is the variance between groups of the mean cosine of their images with the
-prompt, among the images that it ranks; over that within groups, where scale must not count. A search and a
-gradient need such a figure beside MaxSkew: a small change of a model changes it a little, and every image
-counts, not only those at the top.
+prompt, among the images that it ranks. A search and a gradient need such a figure beside MaxSkew: a small
+change of a model changes it a little, and every image counts, not only those at the top.
 """
 
 from __future__ import annotations
@@ -114,35 +113,32 @@ def positions(scores: NDArray[np.float32], relevant: NDArray[np.intp]) -> NDArra
 def lean(
     images: ArrayLike, prompts: ArrayLike, groups: ArrayLike, pools: NDArray[np.bool_] | None = None
 ) -> float:
-    """The root of the prompts' mean lean, each in units of the variance of its cosines within the groups.
+    """The root of the prompts' mean lean, in units of cosines.
 
-    A ranking has no scale: what shrinks all differences alike makes it no fairer. images [n, d], prompts
-    [prompts, d], groups [n]; pools: bool [prompts, n], the images that each prompt ranks, by default all.
+    images [n, d], prompts [prompts, d], groups [n]; pools: bool [prompts, n], the images that each prompt
+    ranks, by default all.
     """
-    away, within, _ = _lean(images, prompts, groups, pools)
-    between = np.square(away).mean(axis=1)
-    return float(np.sqrt((between / np.maximum(within, np.finfo(np.float32).tiny)).mean()))
+    return float(np.sqrt(np.square(_lean(images, prompts, groups, pools)[0]).mean()))
 
 
 def toward(
     images: ArrayLike, prompts: ArrayLike, groups: ArrayLike, pools: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float32]:
-    """Vectors [n, d] whose products with these unit embeddings, summed, are the prompts' mean lean, in units
-    of cosines squared.
+    """Vectors [n, d] whose products with these unit embeddings, summed, are the prompts' mean lean.
 
     For other embeddings of the same images the sum is linear in them: the groups' differences count in the
     directions in which these lean, and against them where they lean the other way.
     """
-    away, _, shares = _lean(images, prompts, groups, pools)
+    away, shares = _lean(images, prompts, groups, pools)
     weights = np.einsum("pg,pgn->np", away / away.size, shares)
     return np.asarray(weights @ unit(prompts, "prompts"), np.float32)
 
 
 def _lean(
     images: ArrayLike, prompts: ArrayLike, groups: ArrayLike, pools: NDArray[np.bool_] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Mean cosine of each group less the mean over groups [prompts, groups], variance within the groups
-    [prompts], and each image's share of its group's mean [prompts, groups, n].
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean cosine of each group less the mean over groups [prompts, groups], and each image's share of its
+    group's mean [prompts, groups, n].
     """
     scores = cosines(prompts, images).astype(np.float64)
     names, codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)
@@ -150,5 +146,4 @@ def _lean(
     shares = (codes == np.arange(len(names))[:, None]) * ranked[:, None]
     shares /= np.maximum(shares.sum(axis=2, keepdims=True), 1)
     means = np.einsum("pgn,pn->pg", shares, scores)
-    squares = np.einsum("pgn,pgn->pg", shares, np.square(scores[:, None] - means[..., None]))
-    return means - means.mean(axis=1, keepdims=True), squares.mean(axis=1), shares
+    return means - means.mean(axis=1, keepdims=True), shares
