@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import operator
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,8 @@ from ccs.model.moments import Moments, collect_moments
 from ccs.texts.pools import Pool
 
 _TEXTS = 1024
+PROGRESS = "CCS_PROGRESS"
+"""Environment variable with which bars are shown where there is no terminal: the app reads them."""
 
 
 @dataclass
@@ -168,7 +171,7 @@ class Embedder:
     @property
     def _quiet(self) -> bool | None:
         # The first process speaks for all: shards are dealt out evenly.
-        return not self.store.processes.first or None
+        return not self.store.processes.first or (False if PROGRESS in os.environ else None)
 
     def _over_images(
         self,

@@ -285,7 +285,7 @@ def _compute(run: Run, arguments: Sequence[str], folder: Path) -> None:
     """
     environment = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
     path = os.pathsep.join(filter(None, (str(_HOME), os.environ.get("PYTHONPATH"))))
-    environment |= {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
+    environment |= {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "CCS_PROGRESS": "1", "PYTHONPATH": path}
     said: list[str] = []
     with subprocess.Popen(
         [sys.executable, "-m", "batch.compute", *arguments],
