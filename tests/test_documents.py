@@ -83,9 +83,8 @@ def of(*start: str) -> list[Command]:
 COMPUTE = of("python", "-m", "batch.compute")
 REPORT = of("python", "-m", "batch.report")
 SEARCH = of("python", "-m", "batch.search")
-OTHER_MODULES = [
-    one for name in ("annotate", "export", "publish") for one in of("python", "-m", f"batch.{name}")
-]
+OTHERS_HERE = ("annotate", "export", "localize", "publish")
+OTHER_MODULES = [one for name in OTHERS_HERE for one in of("python", "-m", f"batch.{name}")]
 APP = [*of("python", "app.py"), *of("./run", "app")]
 DEMO, TEST = of("./run", "demo"), of("./run", "test")
 
