@@ -60,10 +60,13 @@ def test_figures_of_a_way_are_those_of_its_ranking():
 def test_the_sentence_turns_round_with_the_truth():
     for search, other, best in ((GOOD, BAD, "search"), (BAD, GOOD, "total effect")):
         cases = scored(table(search, other))
-        assert f"**{best}** finds them best: average precision 1.00" in sentence(cases)
+        assert f"**{best}** comes first: average precision 1.00" in sentence(cases)
         difference = against(cases, "search", "total effect")
         assert (difference.value > 0.5) == (best == "search")
         assert f"{difference.value:+.2f}" in sentence(cases)
+        assert "not shown to be a difference" not in sentence(cases)
+    alike = sentence(scored(table(GOOD, GOOD)))
+    assert "not shown to be a difference" in alike
 
 
 def test_attributes_of_a_model_are_one_vote():
@@ -95,7 +98,7 @@ def test_the_readme_is_written_between_its_markers(tmp_path):
     text = readme.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert "**search** finds them best" in text
+    assert "**search** comes first" in text
     assert "old" not in text
     write_summary(readme, table(GOOD, BAD).iloc[:0])
     assert readme.read_text() == text

@@ -110,7 +110,7 @@ def sentence(cases: pd.DataFrame) -> str:
     looked = [way for way in ways(cases) if way.method != PLANTED]
     best, by_name = looked[0], {way.method: way for way in looked}
     text = f"Of {len(looked)} ways of looking, over {cases['model'].nunique()} models with planted heads, "
-    text += f"**{best.method}** finds them best: average precision {in_brackets(best.found, 2)}"
+    text += f"**{best.method}** comes first: average precision {in_brackets(best.found, 2)}"
     text += "".join(
         f", {name} {in_brackets(by_name[name].found, 2)}"
         for name in (SEARCH, "CCS high first", "random")
@@ -121,6 +121,7 @@ def sentence(cases: pd.DataFrame) -> str:
         difference = against(cases, SEARCH, rival.method)
         text += f". The search less {'the next best' if best.method == SEARCH else 'the best'} "
         text += f"({rival.method}): {change(difference, digits=2)}"
+        text += ", which is not shown to be a difference" if difference.low <= 0 <= difference.high else ""
         taken = against(cases, SEARCH, rival.method, "taken")
         text += f"; of MaxSkew taken away: {change(taken)}"
     return text + "."
