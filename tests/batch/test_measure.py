@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,7 @@ from batch.compute.settings import Settings
 from ccs import Head, HeadSet, max_skew
 from ccs.datasets import open_set
 from ccs.paper import comparison
-from ccs.plans import Plan
+from ccs.plans import Plan, of_studies
 from ccs.results import Results
 from ccs.texts.score import HeadScore
 
@@ -187,9 +186,9 @@ def named(row):
 
 
 def test_a_model_of_the_study_has_the_heads_that_it_lists_and_those_that_its_code_draws():
-    found = {plan.name: plan for plan in measure._published(SimpleNamespace(name="ViT-B-32/openai"))}
+    found = {plan.name: plan for plan in of_studies("ViT-B-32/openai")}
     assert {"published-high", "published-random", "published-equal-low"} < set(found)
     assert str(found["published-concept:Colors"].off) == "L11.H5"
     assert min(head.layer for head in found["published-random"].off) == 0
     assert all(plan.seed is None for plan in found.values())
-    assert measure._published(SimpleNamespace(name="organism")) == []
+    assert of_studies("organism") == []

@@ -69,6 +69,7 @@ def test_the_tour_and_motion(visit: Callable[..., Page]) -> None:
         requestAnimationFrame(look);
     })"""
     assert page.evaluate(moving) > 0
+    page.wait_for_function("!document.getAnimations().some(one => one.effect.target.dataset?.move)")
     page.emulate_media(reduced_motion="reduce")
     assert page.evaluate(moving) == 0
     for step, (tab, words) in enumerate(

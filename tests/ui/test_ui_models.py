@@ -61,7 +61,7 @@ def test_the_list_has_what_is_computed_and_what_is_live(own: Own) -> None:
     assert found.groups["computed"] == ["organism", "organism-control"]
     assert found.groups["live"] == [one.name for one in live()]
     shown = regions(found, open_link(found, {"model": "ViT-L-14/openai"}), complete=False)
-    assert shown["top"].count("<optgroup") == 2
+    assert shown["top"].count("<optgroup") == 3  # and those with planted heads
     assert "ViT-L-14/openai · 1.7 GB" in shown["top"]
     assert shown["left"].count('class="cell') == 64  # known before anything is fetched
     assert "is being loaded" in shown["main"]

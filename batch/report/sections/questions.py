@@ -231,7 +231,7 @@ def said(found: Sequence[Tested]) -> str:
 
 
 def overall(found: Sequence[Tested]) -> list[Tested]:
-    """Each question over all models, if these are two or more.
+    """Each question over all models in which it could be tested, if these are two or more.
 
     Models that were trained together are no independent witnesses: then there is the mean effect alone,
     without an interval and without a p.
@@ -239,6 +239,7 @@ def overall(found: Sequence[Tested]) -> list[Tested]:
     wholes = []
     for question in QUESTIONS:
         mine = [one for one in strictest(found) if one.question == question]
+        mine = [one for one in mine if np.isfinite(one.effect.p_value)]
         if len(mine) < 2:
             continue
         effect = stats.overall([one.effect for one in mine])
