@@ -26,6 +26,8 @@ from ccs.model.towers.families import take_apart
 from ccs.model.towers.parts import Layer, Route, Way
 from ccs.model.towers.standins import STAND_INS, StandIns, Trunk, marks
 
+__all__ = ["ImageTower", "Trunk"]
+
 NOTHING_OFF = HeadSet()
 ChosenLayers = Collection[int] | Literal["all"]
 

@@ -45,7 +45,7 @@ def _rows(results: Results) -> Iterator[dict[str, str]]:
                 "attribute": attribute,
                 "heads off": plan,
                 "mean MaxSkew": in_brackets(queries.estimate(row)),
-                "of its ceiling": "–" if pd.isna(row["ceiling"]) else f"{row['value'] / row['ceiling']:.0%}",
+                "of its ceiling": "–" if not row["ceiling"] > 0 else f"{row['value'] / row['ceiling']:.0%}",
                 "at the ceiling": f"{int(full.sum())} of {len(full)}" if len(full) else "–",
                 **{name: _cell(here[name]) for name in PREFERENCES},
                 "MaxSkew of a person": _cell(here["person"]),
