@@ -21,7 +21,7 @@ from ccs.ui.page.opening import open_link
 from ccs.ui.page.page import act, cancel, regions
 from ccs.ui.presets import presets
 from ccs.ui.service.classes import named, set_names
-from ccs.ui.service.images import shown_images
+from ccs.ui.service.images import first_example, shown_images
 from ccs.ui.service.models import live
 from ccs.ui.session import Session
 from ccs.ui.views import classify
@@ -247,3 +247,8 @@ def test_a_model_of_the_study_shows_what_was_published_of_it(own: Own) -> None:
     done(found, session, "preset", value="high")
     assert session.state.off == high
     assert found.best_head("ViT-B-32/openai") in high
+
+
+def test_a_model_of_the_drawn_world_opens_on_drawings() -> None:
+    assert first_example("organism-planted-07") == first_example("organism") == ""
+    assert first_example("ViT-B-32/openai") != ""

@@ -18,7 +18,7 @@ from ccs.ui.actions import Action, Fields, change
 from ccs.ui.app import App
 from ccs.ui.html import render as render_template
 from ccs.ui.service.apart import FEWEST, MOST, UPLOADS, Request
-from ccs.ui.service.models import shipped
+from ccs.ui.service.models import saw_drawings_only
 from ccs.ui.session import Session
 from ccs.ui.state import line, one_of, parse_int
 
@@ -30,7 +30,7 @@ def render(app: App, session: Session) -> Markup:
     """The form, or how a run can be stopped, or what came of it."""
     state, key = session.state, session.state.apart
     shown = bool(key) and app.shown(state) is not app.records(state.model)
-    drawn = state.model in shipped()
+    drawn = saw_drawings_only(state.model)
     sets = sorted(app.photographs, key=lambda name: (app.photographs[name] == "world") != drawn)
     images = [(name, name) for name in sets]
     if len(session.uploads) >= FEWEST:

@@ -16,7 +16,7 @@ from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.ui.service import attention
-from ccs.ui.service.models import shipped
+from ccs.ui.service.models import saw_drawings_only
 from ccs.ui.service.uploads import InputImage, read
 from ccs.ui.session import Session
 from ccs.ui.state import parse_int
@@ -55,7 +55,7 @@ def example_pages(name: str) -> int:
 
 def first_example(model: str) -> str:
     """What a model is shown first: drawings where it has seen nothing else, else photographs."""
-    return "" if model in shipped() else f"{PHOTOGRAPHS}:0"
+    return "" if saw_drawings_only(model) else f"{PHOTOGRAPHS}:0"
 
 
 def parse_example(example: str) -> tuple[str, int]:

@@ -18,6 +18,7 @@ from cachetools import LRUCache, TTLCache
 import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet
+from ccs.model import difference
 from ccs.model.model import Images, Model, embedded
 from ccs.model.offer import Offer, last_layers, look
 from ccs.model.sources import FOLDER, HUB, find, is_public, require_known_tower
@@ -252,6 +253,11 @@ def shown_name(place: str) -> str:
     """What a model that the owner names is called: as in tables, a folder by its last part."""
     path = Path(place.removeprefix(FOLDER)).expanduser()
     return path.resolve().name if not place.startswith(HUB) and path.is_dir() else place
+
+
+def saw_drawings_only(name: str) -> bool:
+    """Whether a model was trained on the drawn world: an embedded one, or one with planted heads."""
+    return name in (*embedded(), *difference.names())
 
 
 def shipped() -> tuple[str, ...]:
