@@ -96,33 +96,38 @@ def estimate(run: Run) -> Cost:
     blank = model.preprocess([Image.new("RGB", (256, 256))]).repeat(min(batch, n), 1, 1, 1)
     collect_moments(model, [blank])
     opening = Part("opening", n + sum(len(items(data)) for data in whole), 0.0, run.opening)
-    moments = _images(run, "moments", run.images, lambda pixels: collect_moments(model, [pixels]), whole=n)
+    work = partial(_per_image, batch, blank[:1])
+    images = partial(_images, run)
+    moments = images("moments", run.images, work(lambda pixels: collect_moments(model, [pixels])), whole=n)
     some = run.pool.texts[:_TEXTS]
     per_text = _seconds(lambda: model.embed_texts(some)) / len(some)
     reading = operations(lambda: model.embed_texts(some)) / len(some)
     texts = len(run.pool.texts)
     parts = [opening, moments, Part("texts", texts, reading * texts, per_text * texts / processes)]
     embedded, kept_bytes = 0, 0.0
+    known: dict[Any, tuple[float, float]] = {}  # sets under the same plans cost the same per image
     if wanted & {"evaluation", "heads"}:
         plans = _likely_plans(run)
         for data in whole:
             mine, kept = plans.on(data, settings), plans.kept(data, settings)
             offs, _ = distinct([plan.off for plan in mine])
-            work = partial(run.embedder.embed, data, offs, kept)
+            kind = (*map(str, offs), str(kept), run.embedder.scaled_as_published(data))
+            if kind not in known:
+                known[kind] = work(partial(run.embedder.embed, data, offs, kept))
             names, templates = measure.texts_of(data)
             asked = len(names) * len(templates)
             part = repeated(data, min(len(items(data)), _FIGURES))
             figures = sum(_figures(run, part, mine, few=few) for few in ([False, True] if kept else [False]))
             figures *= len(items(data)) / len(items(part))
-            parts.append(_images(run, f"embed {data.name}", data, work))
+            parts.append(images(f"embed {data.name}", data, known[kind]))
             parts.append(Part(f"measure {data.name}", 0, reading * asked, per_text * asked + figures))
             shard = min(Shards.of(len(items(data)), settings.shard).size, len(items(data)))
             row = 4 * (len(offs) + len(kept)) * model.dim
             embedded = max(embedded, row * shard)
             kept_bytes += size if (size := row * len(items(data))) <= settings.keep else 0
     if "heads" in wanted and isinstance(run.images.images, Drawn):
-        work = partial(run.embedder.embed, run.images, [], model.heads)
-        parts.append(_images(run, "embed world/factors", run.images, work, most=effects.SCENES))
+        each = work(partial(run.embedder.embed, run.images, [], model.heads))
+        parts.append(images("embed world/factors", run.images, each, most=effects.SCENES))
     # What is decoded ahead, two batches per worker, and the one in work.
     ahead = (1 + 2 * decoders(n, model.tower.device.type, settings.workers)) * blank.nbytes
     weights = sum(values.numel() * 4 for values in model.clip.parameters())
@@ -146,32 +151,25 @@ def _images(
     run: Run,
     name: str,
     data: ImageSet | RetrievalSet,
-    work: Callable[[Tensor], Any],
+    each: tuple[float, float],
     most: int | None = None,
     whole: int | None = None,
 ) -> Part:
-    """The part that decodes all images of the set (or `most`) and does `work` on their pixels.
+    """The part that decodes all images of the set (or `most`) and does work on their pixels.
 
-    whole: how many there would be, where only some are here.
+    each: operations and seconds of the work per image. whole: how many images there would be, where only
+    some are here.
     """
     model = run.model
     frames = len(data.clips[0]) if isinstance(data, RetrievalSet) else 1
     count = min((whole or len(items(data))) * frames, most or sys.maxsize)
-    limit = min(run.embedder.backoff.largest, len(items(data)) * frames, count)
 
     def read(n: int) -> Tensor:
         clips = data.clips if isinstance(data, RetrievalSet) else ([image] for image in data.images)
         return model.preprocess(list(itertools.islice(itertools.chain.from_iterable(clips), n)))
 
-    def per_image(work: Callable[[int], Any]) -> float:
-        n = min(_FEWEST, limit)
-        while (seconds := _seconds(partial(work, n))) < _LONG_ENOUGH and n < limit:
-            n = min(limit, 4 * n)
-        return seconds / n
-
-    pixels = read(limit)
-    counted = operations(lambda: work(pixels[:1])) * count
-    reading, computing = per_image(read), per_image(lambda n: work(pixels[:n]))
+    limit = min(run.embedder.backoff.largest, len(items(data)) * frames, count)
+    reading, (counted, computing) = _long_enough(read, limit), each
     working = decoders(count, model.tower.device.type, run.settings.workers)
     if not working:
         seconds = reading + computing
@@ -179,7 +177,21 @@ def _images(
         seconds = reading / cores_per_process() + computing
     else:
         seconds = max(reading / working, computing)
-    return Part(name, count, counted, seconds * count / run.processes.size)
+    return Part(name, count, counted * count, seconds * count / run.processes.size)
+
+
+def _per_image(batch: int, pixels: Tensor, work: Callable[[Tensor], Any]) -> tuple[float, float]:
+    """Operations and seconds of the work per image, whatever the image; `pixels` [1, 3, s, s]."""
+    counted = operations(lambda: work(pixels))
+    return counted, _long_enough(lambda n: work(pixels.expand(n, -1, -1, -1)), batch)
+
+
+def _long_enough(work: Callable[[int], Any], limit: int) -> float:
+    """Seconds per image, timed on as many as take long enough, or on `limit`."""
+    n = min(_FEWEST, limit)
+    while (seconds := _seconds(partial(work, n))) < _LONG_ENOUGH and n < limit:
+        n = min(limit, 4 * n)
+    return seconds / n
 
 
 def _seconds(work: Callable[[], Any]) -> float:
