@@ -1,12 +1,14 @@
 """Every family of image towers, one architecture of each at full size: largest errors, and costs.
 
-    python -m benchmarks.towers [--families SigLIP CoCa] [--repeats 2]
+    python -m benchmarks.towers [--families SigLIP CoCa] [--against ViT-B-32] [--repeats 2]
 
-Random weights. Errors are the largest difference of a coordinate of the unit embedding: of plans against a
-deep copy with zeroed columns of the output projections, and of the sum of all contributions, both also with
-the in-projections three times as large (sharp attention); there also how far ours and open_clip's own
-embeddings are from those of the same weights in float64. Costs are in units of open_clip's own forward pass,
-in turns within one run on one thread. Writes benchmarks/results/towers.json and the table in docs/towers.md.
+Random weights. Errors are the largest difference of a coordinate of the unit embedding: of plans against
+open_clip's own forward pass of a deep copy with zeroed columns of the output projections, and of the sum of
+all contributions, both also with the in-projections three times as large (sharp attention); there also how
+far ours and open_clip's own embeddings are from those of the same weights in float64. Costs are in units of
+open_clip's own forward pass, in turns within one run on one thread. ViTs read at the CLS token stand beside
+the TEXTSPAN authors' fastest mode (`benchmarks.no_spatial`) as well: time, and each head's own contribution
+against float64. Writes benchmarks/results/towers.json and the tables in docs/towers.md.
 """
 
 from __future__ import annotations
@@ -16,16 +18,25 @@ import copy
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import no_spatial
 from benchmarks.tower import smallest
+from ccs import Head, HeadSet
 
 ROOT = Path(__file__).parents[1]
 RESULTS, DOCUMENT = ROOT / "benchmarks" / "results" / "towers.json", ROOT / "docs" / "towers.md"
 BEGIN, END = "<!-- made by python -m benchmarks.towers -->\n", "<!-- end -->\n"
+BETWEEN = """
+All contributions beside those of the TEXTSPAN authors' fastest mode, ours / theirs: time, and the largest
+error of a coordinate, of each head's contribution to float64 and of all parts' sum to open_clip's embedding.
+
+"""
+PROJECTIONS = r"(attn|attn_pool|attnpool)\.(out_proj|proj|c_proj)$"
+"""Names of the output projections, in the order of the layers; the pool's is last."""
 
 
 @dataclass(frozen=True)
@@ -58,38 +69,65 @@ def family_of(architecture: str) -> str | None:
     return next((name for name in ordered if re.match(FAMILIES[name].named, architecture)), None)
 
 
+def built(architecture: str) -> Any:
+    """open_clip's image tower with random weights; one thread from here on."""
+    import open_clip
+    import torch
+    from open_clip.model import _build_vision_tower
+
+    torch.set_num_threads(1)
+    config = open_clip.get_model_config(architecture)
+    torch.manual_seed(0)
+    return _build_vision_tower(config["embed_dim"], config["vision_cfg"], False).eval()
+
+
+def plain(visual: Any, x: Any) -> Any:
+    """open_clip's own forward pass: unit embeddings [n, D]."""
+    import torch
+
+    with torch.no_grad():
+        out = visual(x)
+    return torch.nn.functional.normalize(out[0] if isinstance(out, tuple) else out, dim=-1)
+
+
+def zeroed(visual: Any, off: Iterable[Head]) -> Any:
+    """A deep copy with the heads' columns of the output projections at zero, found by the modules' names."""
+    copied = copy.deepcopy(visual)
+    names = [name for name, _ in copied.named_modules() if re.search(PROJECTIONS, name)]
+    for head in off:
+        projection = copied.get_submodule(names[head.layer])
+        d = projection.in_features // copied.get_submodule(names[head.layer].rpartition(".")[0]).num_heads
+        projection.weight.data[:, head.head * d : (head.head + 1) * d] = 0
+    return copied
+
+
+def sharpen(visual: Any) -> None:
+    """In-projections times three, in place: scores times nine."""
+    for label, values in visual.named_parameters():
+        if re.search(r"in_proj_weight|qkv\.weight|[qk]_proj\.weight|kv\.weight|attn\.[qkv]_proj", label):
+            values.data *= 3
+
+
 def measure(name: str, repeats: int) -> dict[str, Any]:
     """One family's row."""
     import open_clip
     import torch
-    from open_clip.model import _build_vision_tower
-    from torch.nn import functional as F
 
-    from ccs import Head, HeadSet
     from ccs.model.tower import ImageTower
 
-    torch.set_num_threads(1)
     family = FAMILIES[name]
-    config = open_clip.get_model_config(family.measured)
-    torch.manual_seed(0)
-    visual = _build_vision_tower(config["embed_dim"], config["vision_cfg"], False).eval()
+    visual = built(family.measured)
     tower = ImageTower(visual)
     x = torch.randn(family.images, 3, *tower.image_size)
 
-    def plain(module: Any = visual) -> torch.Tensor:
-        with torch.no_grad():
-            out = module(x)
-            return F.normalize(out[0] if isinstance(out, tuple) else out, dim=-1)
-
     def errors() -> tuple[float, float]:
         off = HeadSet(list(tower.heads)[::3])
-        copied = copy.deepcopy(visual)
-        for head in off:
-            layer = ImageTower(copied).layers[head.layer]
-            layer.projection.weight.data[:, head.head * layer.head_dim : (head.head + 1) * layer.head_dim] = 0
+        before, after = plain(visual, x), plain(zeroed(visual, off), x)
+        if float((before - after).abs().max()) < 1e-3:
+            raise RuntimeError(f"{name}: the plan changes nothing, so nothing is compared.")
         direct, rest = tower.contributions(tower.embed_and_read(x)[1])
-        plans = (tower.embed(x, [off])[0] - plain(copied)).abs().max()
-        return float(plans), float((direct.sum(1) + rest - plain()).abs().max())
+        plans = (tower.embed(x, [off])[0] - after).abs().max()
+        return float(plans), float((direct.sum(1) + rest - before).abs().max())
 
     as_made = errors()
     first = tower.first_prunable_layer
@@ -100,7 +138,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     trunk = tower.trunk(x)
     seconds = smallest(
         {
-            "plain": plain,
+            "plain": lambda: plain(visual, x),
             "contributions": lambda: tower.contributions(tower.embed_and_read(x)[1]),
             "contributions of scored heads": lambda: tower.contributions(
                 tower.embed_and_read(x, heads=tower.heads)[1], tower.heads
@@ -110,13 +148,9 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
         },
         repeats,
     )
-    for label, values in visual.named_parameters():
-        if re.search(r"in_proj_weight|qkv\.weight|[qk]_proj\.weight|kv\.weight|attn\.[qkv]_proj", label):
-            values.data *= 3
+    sharpen(visual)
     sharp = errors()
-    with torch.no_grad():
-        exact = copy.deepcopy(visual).double()(x.double())
-    exact = F.normalize(exact[0] if isinstance(exact, tuple) else exact, dim=-1)
+    exact = plain(copy.deepcopy(visual).double(), x.double())
     accepted = [one for one in open_clip.list_models() if family_of(one) == name]
     rank = max(tower.rank(head) for head in tower.heads)
     return {
@@ -128,7 +162,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
         "contributions_error": as_made[1],
         "sharp_plans_error": sharp[0],
         "sharp_ours_to_exact_error": float((tower.embed(x)[0] - exact).abs().max()),
-        "sharp_open_clips_to_exact_error": float((plain() - exact).abs().max()),
+        "sharp_open_clips_to_exact_error": float((plain(visual, x) - exact).abs().max()),
         "plan": seconds["1 plan"] / seconds["plain"],
         "plan_of_4": seconds["4 plans"] / 4 / seconds["plain"],
         "contributions": seconds["contributions"] / seconds["plain"],
@@ -137,8 +171,52 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     }
 
 
+def against(architecture: str, repeats: int) -> dict[str, Any]:
+    """Ours beside the TEXTSPAN authors' fastest mode, for a ViT that is read at the CLS token."""
+    import torch
+
+    from ccs.model.tower import ImageTower
+
+    visual = built(architecture)
+    tower = ImageTower(visual)
+    x = torch.randn(8, 3, *tower.image_size)
+
+    def ours() -> tuple[Any, Any]:
+        return tower.contributions(tower.embed_and_read(x)[1])
+
+    def errors() -> dict[str, float]:
+        """Of each head's contribution to float64's, and of the sum of all parts to open_clip's embedding."""
+        exact = no_spatial.contributions(copy.deepcopy(visual).double(), x.double())[0].flatten(1, 2)
+        found, their = ours(), no_spatial.contributions(visual, x)
+        embedding = plain(visual, x)
+        sums = {"ours": found[0].sum(1) + found[1], "theirs": their[0].sum((1, 2)) + their[1].sum(1)}
+        return {
+            "ours_heads": float((found[0] - exact).abs().max()),
+            "theirs_heads": float((their[0].flatten(1, 2) - exact).abs().max()),
+            **{f"{name}_sum": float((total - embedding).abs().max()) for name, total in sums.items()},
+        }
+
+    as_made = errors()
+    seconds = smallest(
+        {
+            "plain": lambda: plain(visual, x),
+            "ours": ours,
+            "theirs": lambda: no_spatial.contributions(visual, x),
+        },
+        repeats,
+    )
+    sharpen(visual)
+    return {
+        "architecture": architecture,
+        "ours": seconds["ours"] / seconds["plain"],
+        "theirs": seconds["theirs"] / seconds["plain"],
+        "as made": as_made,
+        "sharp": errors(),
+    }
+
+
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as Markdown."""
+    """The families' rows as Markdown."""
     heading = (
         "family, architectures, tags, measured, plans, contributions, sharp: plans, sharp: ours to float64, "
         "sharp: open_clip's to float64, a plan, one of 4 plans, all contributions, scored heads', directions"
@@ -154,21 +232,40 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def table_against(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows beside the TEXTSPAN authors' mode as Markdown: ours / theirs in each cell."""
+    heading = "time of a plain pass, heads, sum, sharp: heads, sharp: sum"
+    lines = [f"| ours / `head_no_spatial` | {heading.replace(', ', ' | ')} |", "|---|" + "---:|" * 5]
+    for row in rows:
+        cells = [f"{row['ours']:.2f} / {row['theirs']:.2f}"]
+        for errors in (row["as made"], row["sharp"]):
+            cells += [
+                f"{errors[f'ours_{what}']:.0e} / {errors[f'theirs_{what}']:.0e}" for what in ("heads", "sum")
+            ]
+        lines.append(f"| {' | '.join([row['architecture'], *cells])} |")
+    return "\n".join(lines) + "\n"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=list(FAMILIES))
+    parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
+    parser.add_argument("--against", nargs="*", default=["ViT-B-32", "ViT-B-16"])
     parser.add_argument("--repeats", type=int, default=2)
     arguments = parser.parse_args(argv)
-    known = {row["family"]: row for row in json.loads(RESULTS.read_text())} if RESULTS.exists() else {}
+    known = json.loads(RESULTS.read_text("utf-8"))
     for name in arguments.families:
-        known[name] = measure(name, arguments.repeats)
-        print(table([known[name]]).splitlines()[-1], flush=True)
-    rows = [known[name] for name in FAMILIES if name in known]
-    RESULTS.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+        known["families"][name] = measure(name, arguments.repeats)
+        print(table([known["families"][name]]).splitlines()[-1], flush=True)
+    for name in arguments.against:
+        known["against"][name] = against(name, arguments.repeats)
+        print(table_against([known["against"][name]]).splitlines()[-1], flush=True)
+    RESULTS.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
+    families = table([known["families"][name] for name in FAMILIES])
+    made = families + BETWEEN + table_against(list(known["against"].values()))
     before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
-    DOCUMENT.write_text(before + BEGIN + table(rows) + END + rest.partition(END)[2], "utf-8")
+    DOCUMENT.write_text(before + BEGIN + made + END + rest.partition(END)[2], "utf-8")
     return 0
 
 

@@ -112,6 +112,10 @@ class PlanName:
         """The plan of the same kind by another number of texts per head."""
         return replace(self, k=k)
 
+    def ablated(self, ablation: str) -> PlanName:
+        """The plan of the same heads with something else in their place."""
+        return replace(self, ablation=ablation)
+
     def words(self, seed: int | None = None) -> str:
         """In words: "high-CCS heads", "concept Colors, high CCS", "random heads, mean over seeds"."""
         kind = self.base_kind
@@ -160,7 +164,7 @@ class Plan:
 
     def ablated(self, ablation: str) -> Plan:
         """The plan that puts something else in the heads' place."""
-        name = replace(PlanName.parse(self.name), ablation=ablation)
+        name = PlanName.parse(self.name).ablated(ablation)
         source = f"{self.source}; {_IN_THEIR_PLACE[ablation]}"
         return Plan(str(name), self.seed, self.off.ablated(ablation), source)
 

@@ -57,13 +57,15 @@ class Run:
         self.images = inputs.open_moment_images(settings)
         for name in self.images.skipped:
             tell(f"Left out: {name}")
-        if settings.ablations:
-            shown = self.images.images
-            self.model.prepare([shown[i] for i in range(min(len(shown), _STAND_INS))])
+        shown = range(min(len(self.images.images), _STAND_INS)) if settings.ablations else ()
+        if shown:
+            self.model.prepare([self.images.images[i] for i in shown])
         self.sets, self.absent = inputs.open_sets(settings, tell)
         self.folder = settings.out / results.folder_name(self.model.name)
         self.store = Store(settings.out / results.STAGES / self.folder.name, processes, tell)
-        self.embedder = Embedder(self.model, self.store, settings)
+        self.embedder = Embedder(
+            self.model, self.store, settings, in_place=f"{len(shown)} of {self.images.fingerprint}"
+        )
         # Opened before anything is computed: a mistake in a judge's name is told at once.
         self.judging = Judging(settings, self.store, self.pool)
         self.tables: dict[str, list[Row]] = {}
@@ -183,7 +185,6 @@ class Run:
             "schema": schema.VERSION,
             "embeddings": digest(self.embedder.plans_inputs(data, offs, kept)),
             "plans": [[plan.name, plan.seed, str(plan.off)] for plan in plans],
-            **({"in their place": self.images.fingerprint} if settings.ablations else {}),
             "question": inputs.question(data),
             "seed": settings.seed,
             "as_published": settings.as_published,

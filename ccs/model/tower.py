@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.towers.families import take_apart
-from ccs.model.towers.parts import Layer, Route, Way
+from ccs.model.towers.parts import Layer, Route, Way, by_head
 from ccs.model.towers.standins import STAND_INS, StandIns, Trunk, marks
 
 __all__ = ["ImageTower", "Trunk"]
@@ -357,31 +357,30 @@ class ImageTower:
             own, extra = self.layers[layer].directions()
             n_heads, d, width = own.shape
             vectors = torch.cat([own.reshape(-1, width), extra]).expand(way.channels, -1, -1)
-            written = way.through(vectors)  # [P, H d + e, D]
+            written = way.last(way.each(vectors))  # [P, H d + e, D]
             split = written[:, : n_heads * d].reshape(-1, n_heads, d, self.dim).transpose(0, 1)
             others = written[:, n_heads * d :].expand(n_heads, -1, -1, -1)
             basis = torch.cat([split, others], 2).flatten(1, 2)
             if way.shared is not None:
                 basis = torch.cat([basis, (way.shared() / n_heads).expand(n_heads, -1, -1)], 1)
-        if way.channels == 1 or layer in self._chosen:  # with many channels they are large
-            self._bases[layer] = basis
+        self._bases[layer] = basis
         return basis
 
     @torch.no_grad()
     def coordinates(self, readout: Readout, head: Head) -> Tensor:
         """Coordinates [n, r] of what the head contributes, in its `basis`."""
-        basis = self._basis(head.layer)[head.head]
-        found = self._coordinates(readout, head)
-        return found if len(basis) < self.dim else found @ basis
-
-    def _coordinates(self, readout: Readout, head: Head) -> Tensor:
         layer = self.layers[head.layer]
         d, end = layer.head_dim, layer.head_dim * layer.n_heads
-        route = readout.route if head.layer < self._n_blocks else readout.pool_route
-        assert route is not None
-        values = readout.values[head.layer]
+        route, values = self._route(readout, head.layer), readout.values[head.layer]
         own = torch.cat([values[..., head.head * d : (head.head + 1) * d], values[..., end:]], -1)
-        return torch.cat([(route.weights @ own).flatten(1), route.shared], -1) / readout.norm[:, None]
+        found = torch.cat([(route.weights @ own).flatten(1), route.shared], -1) / readout.norm[:, None]
+        basis = self._basis(head.layer)[head.head]
+        return found if len(basis) < self.dim else found @ basis
+
+    def _route(self, readout: Readout, layer: int) -> Route:
+        route = readout.route if layer < self._n_blocks else readout.pool_route
+        assert route is not None
+        return route
 
     @torch.no_grad()
     def contributions(self, readout: Readout, heads: HeadSet | None = None) -> tuple[Tensor, Tensor]:
@@ -392,20 +391,35 @@ class ImageTower:
         """
         chosen = self.all_heads if heads is None else heads
         direct = readout.unit.new_empty(len(readout.unit), len(chosen), self.dim)
-        for row, head in enumerate(chosen):
-            direct[:, row] = self._coordinates(readout, head) @ self._basis(head.layer)[head.head]
+        route, norm = readout.route, readout.norm[:, None]
+        others = None if route is None else (route.weights @ readout.tokens).transpose(0, 1)
+        for layer in sorted({head.layer for head in chosen}):
+            rows = [row for row, head in enumerate(chosen) if head.layer == layer]
+            written = self._written(readout, layer, chosen.in_layer(layer))
+            direct[:, rows] = self._way(layer).through(written)
+            if (shared := self._way(layer).shared) is not None:
+                common = self._route(readout, layer).shared @ shared() / self.layers[layer].n_heads
+                direct[:, rows] += common[:, None]
+            if layer < self._n_blocks and others is not None:
+                others = others - written.sum(2)
+        direct /= norm[..., None]
         if heads is not None:
             return direct, readout.unit - direct.sum(1)
-        if readout.route is None:
+        if route is None or others is None:
             assert readout.pool_route is not None
-            return direct, readout.pool_route.constant / readout.norm[:, None]
+            return direct, readout.pool_route.constant / norm
         # Not the difference from the embedding: so that the sum of all parts can be checked against it.
-        tokens = readout.tokens
-        for number in range(self._n_blocks):
-            own, extra = self.layers[number].directions()
-            vectors = torch.cat([own.flatten(0, 1), extra * len(own)])
-            tokens = tokens - readout.values[number] @ vectors
-        passed = self._readout.way.through((readout.route.weights @ tokens).transpose(0, 1)).sum(0)
-        rest = (passed + readout.route.constant) / readout.norm[:, None]
+        rest = (self._readout.way.through(others) + route.constant) / norm
         in_pool = [row for row, head in enumerate(chosen) if head.layer == self._n_blocks]
         return direct, rest - direct[:, in_pool].sum(1)
+
+    def _written(self, readout: Readout, layer: int, heads: Sequence[int]) -> Tensor:
+        """What some heads of a layer write to each channel's sum of tokens: [P, n, heads, W].
+
+        Tokens are summed first, so that what follows is paid for once a channel and not once a token.
+        """
+        own, extra = self.layers[layer].directions()
+        summed = (self._route(readout, layer).weights @ readout.values[layer]).transpose(0, 1)
+        apart, further = summed.tensor_split([own[..., 0].numel()], -1)
+        apart = by_head(apart, len(own))[:, :, list(heads)]
+        return torch.einsum("pnhd,hdw->pnhw", apart, own[list(heads)]) + (further @ extra)[:, :, None]

@@ -196,9 +196,9 @@ def of_plan(rows: pd.DataFrame, plan: str, dataset: str | None = None) -> pd.Dat
 
 
 def of_kinds(rows: pd.DataFrame, kinds: Iterable[str], *, at: int | None = None) -> pd.DataFrame:
-    """The rows of plans of these kinds, at the main K or at another."""
+    """The rows of plans of these kinds, at the main K or at another, with zero in the heads' place."""
     wanted = set(kinds)
-    return rows[_plans(rows, lambda plan: plan.kind in wanted and plan.k == at)]
+    return rows[_plans(rows, lambda p: p.kind in wanted and p.k == at and p.ablation == "zero")]
 
 
 def of_attribute(rows: pd.DataFrame, attribute: str) -> pd.DataFrame:
@@ -212,8 +212,9 @@ def of_own_pools(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_heads(rows: pd.DataFrame, off: HeadSet) -> pd.DataFrame:
-    """The rows of plans that switch exactly these heads off, whatever their names."""
-    return _where(rows, heads=str(off), n_heads=len(off))
+    """The rows of plans that put the same in the place of exactly these heads, whatever their names."""
+    rows = _where(rows, heads=str(off), n_heads=len(off))
+    return rows[_plans(rows, lambda plan: plan.ablation == off.ablation)]
 
 
 def without_seeds(rows: pd.DataFrame) -> pd.DataFrame:
@@ -248,6 +249,13 @@ def further_plans(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of plans at further K, without single seeds, with the columns of `with_plan`."""
     rows = with_plan(without_seeds(rows))
     return rows[rows["plan_k"].notna()]
+
+
+def in_place(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of plans that put more than zero in the heads' place, all named alike: column `ablation`."""
+    plans = [PlanName.parse(name) for name in rows["plan"]]
+    rows = rows.assign(plan=[str(p.ablated("zero")) for p in plans], ablation=[p.ablation for p in plans])
+    return rows[rows["plan"].isin(rows["plan"][rows["ablation"] != "zero"])]
 
 
 def with_plan(rows: pd.DataFrame) -> pd.DataFrame:

@@ -16,6 +16,8 @@ from PIL import Image
 
 import ccs
 from batch.compute import __main__ as compute
+from batch.compute.inputs import open_moment_images
+from batch.compute.settings import parse
 from ccs import results
 from ccs.datasets import open_set
 from ccs.errors import InputError
@@ -104,6 +106,28 @@ def test_pruned_accuracy_is_that_of_a_copy_with_zeroed_columns(done: Path, tiny_
         expected = (np.argmax(embedded @ weights.T, axis=1) == data.labels).mean()
         assert row["value"] == pytest.approx(expected, abs=1e-9)
     assert rows.loc["none"]["difference"] == 0
+
+
+def test_other_layers_and_means_in_the_heads_place(tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
+    """Against a copy of the weights with the mean in the projection's bias, run by open_clip."""
+    chosen = ("--layers", "1,4", "--ablation", "mean", "--ablation", "resample", "--stages", "evaluation")
+    args = [*arguments(tiny_folder, texts, tmp_path, *chosen), "--random-sets", "1", "--k", "1"]
+    assert run(args) == 0
+    found = results.read(tmp_path / "tiny")
+    assert found.manifest["settings"]["ablations"] == ["mean", "resample"]
+    assert set(found.table("scores")["layer"]) == {1, 4}
+    rows = found.table("pruning").query("metric == 'top1'").set_index("plan")
+    off = ccs.HeadSet.parse(rows.loc["high"]["heads"])
+    assert {head.layer for head in off} <= {1, 4}
+    assert len({rows.loc[plan]["heads"] for plan in ("high", "high~mean", "high~resample")}) == 1
+    model, data = ccs.load(str(tiny_folder), layers="all"), open_set("world/digits", max_images=40)
+    seen = open_moment_images(parse(args)).images
+    model.prepare([seen[i] for i in range(len(seen))])
+    weights = zeroshot.class_weights(model, data.classes, data.templates)
+    model.clip.load_state_dict(zeroed(model, off.ablated("mean")))
+    embedded = model.clip.encode_image(model.preprocess(data.images), normalize=True).detach().numpy()
+    expected = (np.argmax(embedded @ weights.T, axis=1) == data.labels).mean()
+    assert rows.loc["high~mean"]["value"] == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_random_plan_has_a_mean_over_its_seeds(done: Path) -> None:

@@ -17,7 +17,7 @@ from batch.report import __main__ as report
 from batch.report import figures as charts
 from batch.report import page
 from batch.report.sections import audit as report_audit
-from batch.report.sections import correlations, organisms, skews
+from batch.report.sections import correlations, model, organisms, skews
 from batch.report.sections import questions as report_questions
 from ccs import results
 from ccs.errors import InputError
@@ -109,8 +109,10 @@ def write(folder: Path, model: str, tables: dict[str, list[dict[str, Any]]]) -> 
 def write_results(folder: Path) -> Path:
     """Results of an organism and of one of the study's models, whose numbers agree in part."""
     random = {f"random@{seed}": 0.8 + 0.0001 * seed for seed in range(60)}
-    organism = pruning_rows("organism", "world/subjects", {"none": 0.9, "high": 0.5, "low": 0.88, **random})
-    skew = {"none": 0.6, "high": 0.3, **{name: 0.6 + value / 100 for name, value in random.items()}}
+    accuracy = {"none": 0.9, "high": 0.5, "low": 0.88, "high~mean": 0.7, **random}
+    organism = pruning_rows("organism", "world/subjects", accuracy)
+    skew = {"none": 0.6, "high": 0.3, "high~mean": 0.4}
+    skew |= {name: 0.6 + value / 100 for name, value in random.items()}
     write(
         folder,
         "organism",
@@ -223,6 +225,25 @@ def test_an_organism_has_its_own_section(measured: tuple[str, str]) -> None:
     assert listed == ["L5.H5", "L5.H4", "L5.H3", "L5.H2", "L5.H1"]
     assert carriers.count("✓") == 2  # one head, and the sentence that explains the mark
     assert page.count("<figure") == 4 + 4 + 3  # figures, organism, study's model
+
+
+def test_zero_stands_beside_the_mean_in_the_heads_place(measured: tuple[str, str]) -> None:
+    own = section(measured[0], "### What takes the heads' place")
+    assert line(own, "dataset", "plan (heads off)")[2:] == ["zero", "mean"]
+    accuracy = ["50.0 (-40.0: -41.0 to -39.0)", "70.0 (-20.0: -21.0 to -19.0)"]
+    assert line(own, "world/subjects", "high (8)")[2:] == accuracy
+    skew = line(own, "world/faces", "race", "high (8)")[3:]
+    assert [cell.split(" ")[0] for cell in skew] == ["0.300", "0.400"]
+    assert "low (8)" not in own
+
+
+def test_a_plan_of_another_k_stands_beside_that_of_the_main_k_alone() -> None:
+    values = {"none": 0.9, "high": 0.5, "high~mean": 0.7, "random": 0.8, "random:variance": 0.6}
+    rows = pruning_rows("m", "d", values)
+    rows.append(rows[1] | {"plan": "high@7", "value": 0.4})
+    found = results.Results("m", Path(), {"pruning": pd.DataFrame(rows)}, {})
+    shown = [(row["K"], row["plan (heads off)"], row["d"].split(" ")[0]) for row in model._further_k(found)]
+    assert shown == [("0", "high (8)", "50.0"), ("0", "random (8)", "80.0"), ("7", "high (8)", "40.0")]
 
 
 def test_direct_stands_beside_total(measured: tuple[str, str]) -> None:

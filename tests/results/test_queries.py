@@ -101,9 +101,21 @@ def test_heads_by_what_was_measured() -> None:
 
 
 def test_rows_of_the_same_heads_under_any_name() -> None:
-    frame = pd.DataFrame({"heads": ["L6.H1", "L6.H1", "", ""], "n_heads": [1, 1, 0, 5]})
-    assert len(queries.of_heads(frame, HeadSet.parse("L6.H1"))) == 2
-    assert len(queries.of_heads(frame, HeadSet())) == 1
+    plans = ["high", "concept:Colors", "high~mean", "none", "random"]
+    heads = ["L6.H1", "L6.H1", "L6.H1", "", ""]
+    frame = pd.DataFrame({"plan": plans, "heads": heads, "n_heads": [1, 1, 1, 0, 5]})
+    off = HeadSet.parse("L6.H1")
+    assert list(queries.of_heads(frame, off)["plan"]) == ["high", "concept:Colors"]
+    assert list(queries.of_heads(frame, off.ablated("mean"))["plan"]) == ["high~mean"]
+    assert list(queries.of_heads(frame, HeadSet())["plan"]) == ["none"]
+
+
+def test_plans_that_put_something_else_in_the_heads_place() -> None:
+    frame = pd.DataFrame({"plan": ["none", "high", "low", "high~mean", "high~resample"]})
+    found = queries.in_place(frame)
+    assert list(found["plan"]) == ["high"] * 3
+    assert list(found["ablation"]) == ["zero", "mean", "resample"]
+    assert list(queries.of_kinds(frame, ["high", "none"])["plan"]) == ["none", "high"]
 
 
 @pytest.mark.parametrize(

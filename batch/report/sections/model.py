@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from batch.report.sections.questions import tests_of
 from batch.report.sections.search import search_blocks
 from batch.report.sections.skews import skew_blocks
 from batch.report.wording import in_brackets, interval, p_text, signed
-from ccs.heads import Head
+from ccs.heads import Head, HeadSet
 from ccs.plans import PlanName
 from ccs.results import Results, queries
 
@@ -39,6 +40,7 @@ def model_sections(results: Results, *, with_searches: bool = True) -> Iterator[
         name=results.model,
         weights=str(manifest["model"].get("weights_hash", "")),
         images=manifest["images"],
+        layers=_layers(manifest["model"]),
         texts=manifest["texts"],
         created=str(manifest.get("created", "")),
         stand_ins=sorted(
@@ -51,6 +53,8 @@ def model_sections(results: Results, *, with_searches: bool = True) -> Iterator[
         accuracy=_by_plan(accuracy, ["dataset", "subset"], _changed(100, 1)),
         accuracy_chart=_accuracy_chart(results) if len(accuracy) else None,
         further=_further_k(results),
+        in_place_accuracy=_in_place(queries.top1(results), ["dataset"], 100, 1),
+        in_place_skew=_in_place(queries.max_skew(results), ["dataset", "attribute"], 1, 3),
         retrieval=_by_plan(recall, ["dataset", "direction", "metric"], _changed(100, 1)),
         skew=_by_plan(skew, ["dataset", "attribute"], _changed(1, 3)),
         chance_levels=_chance_levels(skew),
@@ -65,6 +69,12 @@ def model_sections(results: Results, *, with_searches: bool = True) -> Iterator[
     yield from stability_blocks(results)
     if with_searches:
         yield from search_blocks(results)
+
+
+def _layers(model: Mapping[str, Any]) -> str:
+    """Which layers' heads were scored, in words."""
+    scored = sorted({head.layer for head in HeadSet.parse(str(model.get("heads", "")))})
+    return f"{', '.join(f'L{layer}' for layer in scored)} of {model.get('layers')} layers"
 
 
 def _levels(scores: pd.DataFrame) -> Rows:
@@ -133,11 +143,16 @@ def _both_effects(row: pd.Series) -> str:
 def _further_k(results: Results) -> Rows:
     top1 = queries.top1(results)
     further = queries.further_plans(top1)
-    main = queries.with_plan(queries.group_plans(top1))
+    main = queries.with_plan(pd.concat([queries.of_plan(top1, plan) for plan in ("high", "low", "random")]))
     every = pd.concat([main[main["dataset"].isin(further["dataset"])], further])
-    every = every[every["kind"].isin(("high", "low", "random"))]
     every = every.assign(plan=every["kind"], K=every["plan_k"].fillna(queries.main_k(results) or 0))
     return _by_plan(every.sort_values("K", kind="stable"), ["dataset"], _changed(100, 1), ["K"])
+
+
+def _in_place(rows: pd.DataFrame, first: Sequence[str], scale: float, digits: int) -> Rows:
+    """What plans change with zero, and with something else, in the heads' place."""
+    found = queries.in_place(queries.group_plans(rows))
+    return _by_plan(found, ["ablation"], _changed(scale, digits), first)
 
 
 def _points(rows: pd.DataFrame, where: pd.Series, scale: float = 1.0) -> pd.DataFrame:

@@ -53,13 +53,19 @@ class Layer(Protocol):
 class Way:
     """A linear way from tokens to the embedding: `channels` sums of them, each through a map of its own.
 
-    through: the maps, [P, k, W] -> [P, k, D]. shared: directions [s, D] that every head has an equal part in
-    (see ImageTower.basis).
+    last: the map that all channels end in, [..., W'] -> [..., D]. each: those before it, [P, k, W] ->
+    [P, k, W']. shared: directions [s, D] that every head has an equal part in (see ImageTower.basis).
     """
 
     channels: int
-    through: Map
+    last: Map
+    each: Map = lambda vectors: vectors
     shared: Callable[[], Tensor] | None = None
+
+    def through(self, vectors: Tensor) -> Tensor:
+        """What the channels' vectors [P, ..., W] come to together: [..., D]."""
+        summed = self.each(vectors.flatten(1, -2)).sum(0)
+        return self.last(summed).reshape(*vectors.shape[1:-1], -1)
 
 
 @dataclass(frozen=True)

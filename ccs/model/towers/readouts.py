@@ -83,7 +83,7 @@ class OneNorm:
 
     @property
     def way(self) -> Way:
-        return Way(1, self._through, lambda: self._directions() / (2 * self.layers + 1))
+        return Way(1, self._last, shared=lambda: self._directions() / (2 * self.layers + 1))
 
     def route(self, x: Tensor) -> Route:
         mean, std = spread(self.gather(x)[:, 0], self.norm)
@@ -91,7 +91,7 @@ class OneNorm:
         rest = (self.layers + 1) / (2 * self.layers + 1) * shared @ self._directions()
         return Route(1 / std[:, None], shared, rest + self.linear.constant(x[:, 0]))
 
-    def _through(self, vectors: Tensor) -> Tensor:
+    def _last(self, vectors: Tensor) -> Tensor:
         return self.linear.through(vectors * self.norm.weight)
 
     def _directions(self) -> Tensor:
@@ -190,7 +190,7 @@ class AttentionPool:
 
     @property
     def way(self) -> Way:
-        return Way(self.pool.n_heads, self._through)
+        return Way(self.pool.n_heads, self._after, self._each)
 
     @property
     def pool_way(self) -> Way:
@@ -220,12 +220,13 @@ class AttentionPool:
         """The linear part of what follows the pool, without biases and without `_scale`."""
         return self.linear.through(state if self.after is None else centered(state) * self.after.weight)
 
-    def _through(self, vectors: Tensor) -> Tensor:
+    def _each(self, vectors: Tensor) -> Tensor:
         assert self.before is not None
         pool, normed = self.pool, centered(vectors) * self.before.weight
         weight = rows_by_head(pool.value()[0], pool.n_heads)
         own = rows_by_head(pool.projection.weight.T, pool.n_heads)
-        return self._after(normed @ weight.transpose(1, 2) @ own)
+        passed: Tensor = normed @ weight.transpose(1, 2) @ own
+        return passed
 
     def _constant(self, state: Tensor) -> Tensor:
         """What follows the pool adds this, whatever the pool's heads wrote: the MLP, and biases."""

@@ -1,0 +1,116 @@
+"""Moments of photographs, from files to sums, beside a plain loop that only loads and encodes them.
+
+    python -m benchmarks.moments --photographs ../shared/data/imagenet-sample [--count 500] [--repeats 2]
+
+ViT-B-32 with random weights. The plain loop is torch's DataLoader with open_clip's own preprocessing and
+`encode_image`; both have the same files, batches, decoding processes and threads, and take turns within one
+run. What counts is their ratio, at least 1: moments should cost nothing on top of looking at the images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results" / "moments.json"
+MODEL, ALLOWED = "ViT-B-32/random", 1.0
+
+
+class Files:
+    """Pixels of picture files by open_clip's own preprocessing, as a DataLoader takes them."""
+
+    def __init__(self, paths: Sequence[Path], preprocess: Any) -> None:
+        self.paths, self.preprocess = paths, preprocess
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        from PIL import Image
+
+        with Image.open(self.paths[index]) as image:
+            return self.preprocess(image.convert("RGB"))
+
+
+def measure(photographs: Path, repeats: int) -> dict[str, Any]:
+    """Images a second of both over all files of the folder, best of the repeats, and their ratio."""
+    import torch
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+
+    import ccs
+    from batch.compute.embed import Embedder
+    from batch.compute.inputs import decoders, open_moment_images
+    from batch.compute.processes import Processes
+    from batch.compute.settings import Settings
+    from batch.compute.stages import Store
+
+    model = ccs.load(MODEL)
+    settings = Settings(images=str(photographs))
+    images = open_moment_images(settings)
+    paths = sorted(photographs.iterdir())
+    transform = image_transform_v2(PreprocessCfg(**model.preprocess_config), is_train=False)
+    size, workers = 0, decoders(len(paths), "cpu")
+
+    def ours() -> int:
+        nonlocal size
+        with tempfile.TemporaryDirectory() as folder:
+            embedder = Embedder(model, Store(Path(folder), Processes(), lambda _: None), settings)
+            size = embedder.backoff.largest
+            return embedder.read_moments(embedder.moments(images)).count
+
+    def plain() -> int:
+        loader: Any = torch.utils.data.DataLoader(
+            Files(paths, transform),  # type: ignore[arg-type]
+            batch_size=size,
+            num_workers=workers,
+            prefetch_factor=2 if workers else None,
+            multiprocessing_context="fork" if workers else None,
+        )
+        with torch.no_grad():
+            return sum(len(model.clip.encode_image(pixels)) for pixels in loader)
+
+    best = {"ours": float("inf"), "plain": float("inf")}
+    load = os.getloadavg()[0]
+    for turn in range(repeats + 1):  # the first warms up: files, threads
+        for name, run in (("ours", ours), ("plain", plain)):
+            start = time.perf_counter()
+            if run() != len(paths):
+                raise SystemExit(f"{name} did not see all of the {len(paths)} photographs.")
+            if turn:
+                best[name] = min(best[name], time.perf_counter() - start)
+    rates = {f"{name} images a second": len(paths) / seconds for name, seconds in best.items()}
+    about = {
+        "photographs": len(paths),
+        "batch": size,
+        "decoders": workers,
+        "threads": torch.get_num_threads(),
+    }
+    return about | rates | {"ratio": best["plain"] / best["ours"], "load before": load, "allowed": ALLOWED}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, and keep as JSON; 1 where ours is slower than the plain loop."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--photographs", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--repeats", type=int, default=2)
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        for path in sorted(arguments.photographs.glob("*.jpg"))[: arguments.count]:
+            shutil.copy(path, folder)
+        found = measure(Path(folder), arguments.repeats)
+    print(json.dumps(found, indent=1))
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    return int(found["ratio"] < ALLOWED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
