@@ -200,22 +200,26 @@ class Trainer:
             f"{self.seen}: loss {loss:.3f}, subjects {accuracy:.1%}, {speed:.0f} pictures/s", file=sys.stderr
         )
 
-    def export(self, folder: Path, notes: dict[str, Any]) -> None:
-        """Write float16 safetensors in open_clip's format of a folder. Words never read embed as zero."""
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
-        state["token_embedding.weight"][~self.words_seen] = 0.0
-        half = {
-            k: v.half().contiguous() if v.is_floating_point() else v
-            for k, v in state.items()
-            if k != "attn_mask"
-        }
-        with atomic_write(folder / "open_clip_model.safetensors") as temporary:
-            save_file(half, temporary)
-            temporary.chmod(0o644)
-        config = {"model_cfg": MODEL_CFG, "preprocess_cfg": PREPROCESS_CFG}
-        (folder / "open_clip_config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
-        (folder / "training.json").write_text(json.dumps(notes, indent=2) + "\n", "utf-8")
+
+def write_model(
+    folder: Path,
+    model: open_clip.CLIP,
+    words_seen: torch.Tensor,
+    config: dict[str, Any],
+    preprocess: dict[str, Any],
+    notes: dict[str, Any],
+) -> None:
+    """Write float16 safetensors in open_clip's format of a folder. Words never read embed as zero."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items() if k != "attn_mask"}
+    state["token_embedding.weight"][~words_seen] = 0.0
+    half = {k: (v.half() if v.is_floating_point() else v).contiguous() for k, v in state.items()}
+    with atomic_write(folder / "open_clip_model.safetensors") as temporary:
+        save_file(half, temporary)
+        temporary.chmod(0o644)
+    described = {"model_cfg": config, "preprocess_cfg": preprocess}
+    (folder / "open_clip_config.json").write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+    (folder / "training.json").write_text(json.dumps(notes, indent=2) + "\n", "utf-8")
 
 
 @torch.no_grad()
@@ -290,7 +294,7 @@ def train(args: argparse.Namespace) -> None:
         if p.exists()
     ]
     out = args.out or Path(__file__).parents[1] / "ccs" / "world" / "models" / name
-    trainer.export(out, notes)
+    write_model(out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
     if logs:
         (out / "training_log.csv").write_text(
             "\n".join(logs[0] + [row for log in logs[1:] for row in log[1:]]) + "\n", "utf-8"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ccs.errors import InputError
+from ccs.model.towers import convolutional
 
 MAX_CONFIG_BYTES = 2**20
 OPEN_CLIP_TOKENS = 49_408
@@ -29,10 +30,12 @@ def _used_by_open_clip(tower: str, key: str) -> frozenset[str]:
 
 
 def _known(tower: str, key: str) -> AfterValidator:
-    """A name that one of open_clip's architectures has in that field; never a path or a repository."""
+    """A name that one of open_clip's architectures has in that field, or ours; never a path or repository."""
 
     def check(name: str) -> str:
-        if name not in _used_by_open_clip(tower, key):
+        if name == convolutional.NAME:
+            convolutional.register()
+        elif name not in _used_by_open_clip(tower, key):
             raise ValueError(f"no architecture of open_clip uses this {key}")
         return name
 

@@ -1,0 +1,63 @@
+"""An architecture of our own for few photographs: convolutions, then layers of heads, read at a CLS token.
+
+It is a VisionTransformer of timm, so it is taken apart as one. timm learns of it by `register`.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+from torch import Tensor, nn
+
+NAME = "conv_stem_vit_64"
+IMAGE_SIZE, WIDTH, LAYERS, HEADS = 64, 192, 4, 6
+
+
+class Residual(nn.Module):
+    """Two convolutions that change what passes them."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = convolution(width, width), convolution(width, width)
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        changed: Tensor = self.act(x + self.second(self.act(self.first(x))))
+        return changed
+
+
+def convolution(width_in: int, width_out: int, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(width_in, width_out, 3, stride, 1, bias=False), nn.BatchNorm2d(width_out))
+
+
+def stem() -> nn.Sequential:
+    """Pixels [n, 3, s, s] -> features [n, 128, s / 8, s / 8]."""
+    relu = partial(nn.ReLU, inplace=True)
+    return nn.Sequential(
+        convolution(3, 32, 2), relu(), convolution(32, 64, 2), relu(), Residual(64),
+        convolution(64, 128, 2), relu(), Residual(128), Residual(128),
+    )  # fmt: skip
+
+
+@cache
+def register() -> None:
+    """Let timm, and with it open_clip, make this architecture by its name."""
+    from timm.layers import HybridEmbed
+    from timm.models import register_model
+    from timm.models.vision_transformer import VisionTransformer
+
+    def conv_stem_vit_64(pretrained: bool = False, num_classes: int = 0, **_: Any) -> nn.Module:
+        return VisionTransformer(
+            img_size=IMAGE_SIZE,
+            patch_size=1,
+            embed_layer=partial(HybridEmbed, backbone=stem()),
+            embed_dim=WIDTH,
+            depth=LAYERS,
+            num_heads=HEADS,
+            mlp_ratio=2,
+            num_classes=num_classes,
+            dynamic_img_size=True,
+        )
+
+    register_model(conv_stem_vit_64)
