@@ -155,7 +155,8 @@ class Trainer:
 
     def _texts(self, texts: list[str]) -> Tensor:
         tokens = torch.stack([tokenized(text) for text in texts])
-        self.words_seen[tokens.unique()] = True
+        if self.model.training:
+            self.words_seen[tokens.unique()] = True
         return reading.embed(self.model, tokens, int(reading.lengths(self.model, tokens).max()))
 
     def train(self, checkpoint: Path, every: int = 50) -> None:
@@ -194,16 +195,8 @@ class Trainer:
             out = csv.writer(f)
             if fresh:
                 out.writerow(["photographs", "pixels", "loss", "top1_of_1000", "per_second", "core_seconds"])
-            out.writerow(
-                [
-                    self.seen,
-                    self.phase()[0],
-                    f"{loss:.4f}",
-                    f"{accuracy:.4f}",
-                    f"{speed:.1f}",
-                    f"{seconds:.0f}",
-                ]
-            )
+            row = (f"{loss:.4f}", f"{accuracy:.4f}", f"{speed:.1f}", f"{seconds:.0f}")
+            out.writerow([self.seen, self.phase()[0], *row])
         tqdm.write(f"{self.seen}: loss {loss:.3f}, top-1 {accuracy:.1%}, {speed:.0f}/s", file=sys.stderr)
 
     def accuracy(self, rows: np.ndarray, size: int = SIDE) -> float:
@@ -225,13 +218,12 @@ class Trainer:
         """Which name fits each photograph best: [n]."""
         self.model.eval()
         text = self._texts([TEMPLATES[0].format(name) for name in names])
-        found = [
-            self.model.encode_image(normalized(resized(self.data.pixels[part], size)), normalize=True)
-            @ text.T
-            for part in np.array_split(rows, -(-len(rows) // 250))
-        ]
+        found = []
+        for part in np.array_split(rows, -(-len(rows) // 250)):
+            x = normalized(resized(self.data.pixels[part], size))
+            found.append((self.model.encode_image(x, normalize=True) @ text.T).argmax(1))
         self.model.train()
-        return torch.cat(found).argmax(1).numpy()
+        return torch.cat(found).numpy()
 
 
 def _inner(name: str) -> bool:
