@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where checkpoints and logs are kept")
     parser.add_argument("--out", type=Path, help="where the model goes (default: ccs/world/models/photo)")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args(argv)
     return run(lambda: train(args), "Stopped; the same command resumes from the last checkpoint.")
 
@@ -40,7 +41,7 @@ def train(args: argparse.Namespace) -> None:
     folder = args.runs / f"photo-{args.seed}"
     data = read(args.photographs, args.runs / "photographs")
     settings = Settings(args.images, args.seed, args.batch_size, args.rate, held_out=args.held_out)
-    trainer = Trainer(settings, folder, data)
+    trainer = Trainer(settings, folder, data, args.device)
     folder.mkdir(parents=True, exist_ok=True)
     last = folder / "last.pt"
     if last.exists():

@@ -17,7 +17,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:
@@ -42,4 +42,5 @@ def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
     for _ in range(steps):
         square = x @ x.mT
         x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
-    return x.mT if tall else x
+    found: Tensor = x.mT if tall else x
+    return found

@@ -40,7 +40,7 @@ MODEL_CFG: dict[str, Any] = {
     "text_cfg": {"context_length": CONTEXT, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2},
 }
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
-PHASES = ((0.45, 32, 40, 0.0), (1.0, 48, 46, 0.3))
+PHASES = ((0.55, 32, 40, 0.0), (1.0, 48, 46, 0.3))
 """Until which share of training: pixels a side, the smallest crop of 64, and the share of patches dropped."""
 
 
@@ -65,11 +65,11 @@ class Settings:
 class Trainer:
     """A model, its optimizers and the number of photographs it has seen."""
 
-    def __init__(self, settings: Settings, folder: Path, data: Photographs) -> None:
+    def __init__(self, settings: Settings, folder: Path, data: Photographs, device: str = "cpu") -> None:
         torch.manual_seed(settings.seed)
         convolutional.register()
-        self.settings, self.folder, self.data = settings, folder, data
-        self.model = open_clip.CLIP(**MODEL_CFG).train().to(memory_format=torch.channels_last)
+        self.settings, self.folder, self.data, self.device = settings, folder, data, device
+        self.model = open_clip.CLIP(**MODEL_CFG).to(device, memory_format=torch.channels_last).train()
         named = dict(self.model.named_parameters())
         matrices = [
             p for n, p in named.items() if p.ndim >= 2 and n.startswith("visual.trunk.") and _inner(n)
@@ -117,16 +117,18 @@ class Trainer:
         )
         prompts = [prompt(kind, draw) for kind in classes()]
         told = [caption(classes()[k], self.data.looks[r], draw) for k, r in zip(labels, rows, strict=True)]
-        image = self.model.encode_image(x, normalize=True)
+        image = self.model.encode_image(x.to(self.device), normalize=True)
         text = self._texts([*prompts, *(words for words, _ in told)])
         scale = self.model.logit_scale.exp()
         of_classes, of_captions = text[: len(prompts)], text[len(prompts) :]
         loss = F.cross_entropy(
-            scale * image @ of_classes.T, torch.from_numpy(labels), label_smoothing=s.smoothing
+            scale * image @ of_classes.T,
+            torch.from_numpy(labels).to(self.device),
+            label_smoothing=s.smoothing,
         )
         logits = scale * image @ of_captions.T
         logits = logits.masked_fill(self._also_true(rows, labels, [facts for _, facts in told]), -torch.inf)
-        own = torch.arange(len(rows))
+        own = torch.arange(len(rows), device=self.device)
         pairs = (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
         total = loss + s.caption_weight * pairs
         self.muon.zero_grad()
@@ -151,13 +153,14 @@ class Trainer:
             held[i, [self.facts[f] for f in (*kind.words, *kind.kinds, *self.data.looks[row])]] = 1
             said[i, [self.facts[f] for f in facts]] = 1
         true = held @ said.T >= said.sum(1) - 0.5
-        return true.fill_diagonal_(False)
+        return true.fill_diagonal_(False).to(self.device)
 
     def _texts(self, texts: list[str]) -> Tensor:
         tokens = torch.stack([tokenized(text) for text in texts])
         if self.model.training:
             self.words_seen[tokens.unique()] = True
-        return reading.embed(self.model, tokens, int(reading.lengths(self.model, tokens).max()))
+        length = int(reading.lengths(self.model, tokens).max())
+        return reading.embed(self.model, tokens.to(self.device), length)
 
     def train(self, checkpoint: Path, every: int = 50) -> None:
         """Train to the end, with a checkpoint and a log line every so many steps."""
@@ -182,11 +185,11 @@ class Trainer:
             torch.save(state, temporary)
 
     def load(self, path: Path) -> None:
-        state = torch.load(path, weights_only=True)
+        state = torch.load(path, map_location=self.device, weights_only=True)
         self.model.load_state_dict(state["model"])
         self.muon.load_state_dict(state["muon"])
         self.adam.load_state_dict(state["adam"])
-        self.seen, self.words_seen = state["seen"], state["words_seen"]
+        self.seen, self.words_seen = state["seen"], state["words_seen"].cpu()
 
     def _log(self, loss: float, speed: float, seconds: float) -> None:
         path, fresh = self.folder / "log.csv", not (self.folder / "log.csv").exists()
@@ -220,8 +223,8 @@ class Trainer:
         text = self._texts([TEMPLATES[0].format(name) for name in names])
         found = []
         for part in np.array_split(rows, -(-len(rows) // 250)):
-            x = normalized(resized(self.data.pixels[part], size))
-            found.append((self.model.encode_image(x, normalize=True) @ text.T).argmax(1))
+            x = normalized(resized(self.data.pixels[part], size)).to(self.device)
+            found.append((self.model.encode_image(x, normalize=True) @ text.T).argmax(1).cpu())
         self.model.train()
         return torch.cat(found).numpy()
 
