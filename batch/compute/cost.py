@@ -38,7 +38,7 @@ _FEWEST, _LONG_ENOUGH = 8, 1.0
 """Images that are timed first, and seconds after which no more need be."""
 _TEXTS = 128
 """Texts that are timed."""
-_FIGURES = 20_000
+_FIGURES = 4_000
 """Items that a set's figures are timed on; those of more take as much longer."""
 _GPU = 10e12
 """Operations per second that a data center's GPU sustains in single precision, about half of what is printed
