@@ -183,7 +183,7 @@ def _own_tokenizer(place: Place, source: Source, text: dict[str, Any]) -> Any:
     if source.checkpoint == "siglip":
         # SigLIP was trained on texts without capitals and punctuation, SigLIP 2 on texts without capitals.
         first = b"SiglipTokenizer" in (place.read("tokenizer_config.json", MAX_CONFIG_BYTES) or b"")
-        tokenizer = HubTokenizer.at(place, length, "canonicalize" if first else "case", False)
+        tokenizer = HubTokenizer.at(place, length, "letters" if first else "case", False)
         if tokenizer.largest >= size:
             raise ValueError(f"its tokenizer has a token {tokenizer.largest}, and its vocab_size is {size}")
         return tokenizer

@@ -1,13 +1,20 @@
 """Tokenizers that open_clip takes from the Hub (SigLIP's, BERT's), made of their files alone.
 
 As open_clip's HFTokenizer gives them, but without transformers: the file that says how a text is split is
-read by the `tokenizers` library, which runs no code of the file's.
+read by the `tokenizers` library, which runs no code of the file's. But it would search a text for a pattern
+that takes forever, or replace each letter by a book; such a file is refused.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping, Sequence
+import re
+import string
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,14 +25,27 @@ RULES = "tokenizer.json"
 _ROLES = ("special_tokens_map.json", "tokenizer_config.json")  # the second counts where both say something
 MAX_RULES = 64 * 2**20
 """Bytes of one of the files; SigLIP 2's largest has 34 MB."""
+_STEPS = ("normalizer", "pre_tokenizer", "post_processor")
+_MOST, _LONGEST, _LETTERS = 64, 64, 1000
+"""Parts of all steps; bytes that a map makes of one letter (NFKC's longest has 33); letters of a pattern, and
+of a word that is cut into pieces."""
+_ATOM = r"(?:\\[pP]\{\w+\}|\\[sSdDwWnrt]|\\[^\w]|\[\^?(?:\\.|[^\\\[\]])+\]|[^\\()\[\]{}^$|*+?])"
+_PIECES = re.compile(
+    rf"(?P<one>{_ATOM}(?![*+?{{]))|(?P<some>{_ATOM}(?:\+|\{{[1-9]\d{{0,2}},?\d{{0,3}}\}}))|(?P<any>{_ATOM}\*)"
+    rf"|(?P<perhaps>{_ATOM}\?)|(?P<before>\(\?!\\S\))|(?P<other>\|)",
+    re.DOTALL,
+)
+"""What a pattern may be made of, and what each piece is: a letter or a set of them, alone or repeated."""
 
 
 class HubTokenizer:
     """Texts to tokens [texts, length] int64, padded and cut to that length.
 
     clean: what is done to a text first, one of open_clip's names: "canonicalize" (lower case, no
-    punctuation), "lower", "whitespace"; or "case", lower case and nothing else. without_end: BERT's mark of
-    the end becomes 0, as CLIPA's texts have it. Raises ValueError for files that do not hold a tokenizer.
+    punctuation), "lower", "whitespace"; or as transformers does it: "case", lower case and nothing else, and
+    "letters", which is "canonicalize" but that an underscore leaves no space behind. without_end: BERT's
+    mark of the end becomes 0, as CLIPA's texts have it. Raises ValueError for files that do not hold a
+    tokenizer, or one under which a short text could take long.
     """
 
     is_open_clips = False
@@ -36,14 +56,15 @@ class HubTokenizer:
         from open_clip.tokenizer import get_clean_fn
         from tokenizers import Tokenizer
 
-        try:
-            self._rules = Tokenizer.from_str(files[RULES].decode("utf-8"))
-        except Exception as error:  # the library raises bare exceptions
-            raise ValueError(f"{RULES} does not hold a tokenizer: {str(error)[:100]}") from None
+        with _told():
+            text = files[RULES].decode("utf-8")
+            rules = json.loads(text)
+            self._rules = Tokenizer.from_str(text)
+        _require_bounded(rules)
         roles = _roles(files)
         padding = self._number(roles, "pad_token")
         self._end = self._number(roles, "sep_token") if without_end else None
-        self._clean = str.lower if clean == "case" else get_clean_fn(clean)
+        self._clean = {"case": str.lower, "letters": _letters}.get(clean) or get_clean_fn(clean)
         self._rules.enable_truncation(length)
         self._rules.enable_padding(length=length, pad_id=padding, pad_token=roles["pad_token"])
 
@@ -62,7 +83,8 @@ class HubTokenizer:
         return max(self._rules.get_vocab().values(), default=0)
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
-        found = self._rules.encode_batch([self._clean(text) for text in texts])
+        with _told():
+            found = self._rules.encode_batch([self._clean(text) for text in texts])
         tokens = torch.tensor([encoding.ids for encoding in found], dtype=torch.long)
         return tokens if self._end is None else tokens.masked_fill(tokens == self._end, 0)
 
@@ -84,3 +106,70 @@ def _roles(files: Mapping[str, bytes]) -> dict[str, str]:
             if isinstance(token, str):
                 roles[role] = token
     return roles
+
+
+def _letters(text: str) -> str:
+    return " ".join(text.lower().translate(dict.fromkeys(map(ord, string.punctuation))).split())
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the library makes of a broken file is a ValueError: it raises bare exceptions, and panics."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{RULES} does not hold a tokenizer: {str(error)[:100]}") from None
+
+
+def _require_bounded(rules: Mapping[str, Any]) -> None:
+    """Raise ValueError for rules under which a short text could take long, or become a long one."""
+    parts = [part for step in _STEPS for part in _inside(rules.get(step))]
+    maps = [part["precompiled_charsmap"] for part in parts if part.get("precompiled_charsmap")]
+    word = rules["model"].get("max_input_chars_per_word", 0)
+    if len(parts) > _MOST or len(maps) > 1 or word > _LETTERS:
+        raise ValueError(
+            f"{RULES} has {len(parts)} parts, {len(maps)} maps of letters and words of {word}; "
+            f"{_MOST}, 1 and {_LETTERS} are the most"
+        )
+    for part in parts:
+        pattern = part.get("Regex", part.get("String", " "))
+        if not pattern or ("Regex" in part and not _is_quick(pattern)):
+            raise ValueError(
+                f"{RULES} looks for {pattern[:40]!r}, which could take long; a pattern may have no groups, "
+                "and one repeat in each alternative"
+            )
+        longest = 1 if part.get("type") == "Replace" else 8
+        for name in ("content", "prepend", "replacement"):
+            if len(part.get(name, "")) > longest:
+                raise ValueError(f"{RULES} puts {part[name][:40]!r} into texts; {longest} is the most")
+    for letters in maps:
+        found = base64.b64decode(letters)
+        if max(map(len, found[4 + int.from_bytes(found[:4], "little") :].split(b"\0"))) > _LONGEST:
+            raise ValueError(f"{RULES} makes more than {_LONGEST} bytes of a letter")
+
+
+def _inside(value: object) -> Iterator[dict[str, Any]]:
+    """All mappings in a JSON value."""
+    if isinstance(value, dict):
+        yield value
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _inside(one)
+
+
+def _is_quick(pattern: str) -> bool:
+    """Whether a pattern finds something, and in time: no groups, in each alternative one repeat at most."""
+    place, alternatives = 0, [Counter[str]()]
+    while place < len(pattern):
+        if len(pattern) > _LETTERS or (piece := _PIECES.match(pattern, place)) is None:
+            return False
+        if piece.lastgroup == "other":
+            alternatives.append(Counter())
+        else:
+            alternatives[-1][str(piece.lastgroup)] += 1
+        place = piece.end()
+    return all(
+        one["one"] + one["some"] > 0 and one["some"] + one["any"] <= 1 and one["perhaps"] <= 1
+        for one in alternatives
+    )
