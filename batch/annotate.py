@@ -17,7 +17,7 @@ from batch.options import run
 from ccs import annotation, results
 from ccs.annotation import Pair
 from ccs.errors import InputError
-from ccs.files import atomic_write, read_text
+from ccs.files import atomic_write, read_text, write_text
 from ccs.paper import figures
 from ccs.results import queries
 
@@ -81,8 +81,7 @@ def _export(options: argparse.Namespace) -> None:
             f"{options.out} is there already and may hold answers: name another --out, or --force."
         )
     chosen = annotation.sample(pairs, options.n, options.seed)
-    with atomic_write(options.out) as temporary:
-        temporary.write_text(annotation.sheet(chosen), "utf-8")
+    write_text(options.out, annotation.sheet(chosen))
     models = len({pair.model for pair in chosen})
     print(f"{len(chosen)} pairs over {models} models are in {options.out}.")
     print("For each row: does the text belong to the concept? Write yes or no into the column answer, or")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from batch.options import option, parse, run
 from ccs import results
 from ccs.errors import InputError
-from ccs.files import atomic_write
+from ccs.files import write_text
 
 if TYPE_CHECKING:
     from ccs.datasets import BiasSet, ClassificationSet
@@ -102,8 +102,7 @@ def _search(args: Settings) -> None:
         **about,
     )
     if args.out is not None:
-        with atomic_write(args.out) as temporary:
-            temporary.write_text(json.dumps(searches.as_data(answer), indent=1) + "\n", "utf-8")
+        write_text(args.out, json.dumps(searches.as_data(answer), indent=1) + "\n")
     if args.keep:
         print(f"Kept in {searches.keep(args.results, answer)}.")
 

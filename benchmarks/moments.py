@@ -43,12 +43,12 @@ class Files:
 def measure(photographs: Path, repeats: int) -> dict[str, Any]:
     """Images a second of both over all files of the folder, best of the repeats, and their ratio."""
     import torch
+    from batch.compute.processes import Processes
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
     import ccs
     from batch.compute.embed import Embedder
     from batch.compute.inputs import decoders, open_moment_images
-    from batch.compute.processes import Processes
     from batch.compute.settings import Settings
     from batch.compute.stages import Store
 

@@ -122,7 +122,7 @@ def cost(photographs: Path) -> list[dict[str, Any]]:
 def _predicted(arguments: Sequence[str]) -> dict[str, Any]:
     """The estimate, made in a process of its own as the user's is."""
     code = (
-        "import json, sys; from batch.compute import cost, processes, run, settings\n"
+        "import json, sys; from batch import processes; from batch.compute import cost, run, settings\n"
         "chosen = settings.parse(sys.argv[1:])\n"
         "made = run.Run(chosen.for_model(chosen.models[0]), processes.start(), lambda text: None)\n"
         "found = cost.estimate(made)\n"

@@ -51,6 +51,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in UTF-8, whole or not at all; InputError as in `atomic_write`."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def escape_output() -> None:
     """Print what a terminal cannot show, such as letters where it knows no UTF-8, as escapes."""
     for stream in (sys.stdout, sys.stderr):

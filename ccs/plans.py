@@ -17,7 +17,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, get_args
@@ -187,7 +187,6 @@ def plans(
     n_random: int,
     *,
     kinds: Collection[str] = KINDS,
-    concepts: Sequence[str] | None = None,
     random_from: HeadSet | None = None,
     variance: Mapping[Head, float] | None = None,
     at_k: int | None = None,
@@ -200,7 +199,6 @@ def plans(
         heads: the heads that can be switched off (the last four layers); `single` takes each of them.
         seed: random plans have the seeds seed, seed + 1, ..., n_random of each kind (see `matched`).
         kinds: the kinds to make, from KINDS.
-        concepts: the labels for `concept`; by default every label of a high head.
         random_from: the heads that random plans draw from, if not `heads` (for one model the study drew from
             all layers).
         variance: of each head's contribution; with it there are random plans like the high heads in layers
@@ -247,8 +245,7 @@ def plans(
                 reason = f"no other set is like {named('high')}" if high else f"{named('high')} has no heads"
                 notice(f"The plans {drawn_as} are left out: {reason}.")
     if "concept" in kinds:
-        labels = sorted({label for head in high if (label := scores[head].label)})
-        for concept in labels if concepts is None else concepts:
+        for concept in sorted({label for head in high if (label := scores[head].label)}):
             members = HeadSet(head for head in high if scores[head].label == concept)
             made.append(Plan(named("concept", concept), None, members, f"high heads labeled {concept}"))
     if "single" in kinds:

@@ -113,8 +113,8 @@ def _plan_cost(argv: list[str], models: Sequence[str]) -> None:
     from dataclasses import replace
 
     from batch.compute import cost, settings
-    from batch.compute.processes import start
     from batch.compute.run import Run
+    from batch.processes import start
     from tests.support import study
 
     asked, found, absent = settings.parse(argv), [], set[str]()

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from batch import options
-from batch.compute.processes import Processes, start, stop
 from batch.compute.settings import Settings, parse
 from batch.compute.stages import locked
+from batch.processes import Processes, start, stop
 from ccs.errors import InputError
 
 

@@ -22,6 +22,7 @@ from batch.compute import effects, measure
 from batch.compute.embed import distinct
 from batch.compute.inputs import EvaluationSet, Shards, cores_per_process, decoders, items, repeated
 from batch.compute.manifest import peak_memory
+from batch.compute.plans import Plans, make_plans
 from batch.compute.run import Run
 from batch.compute.settings import Settings
 from ccs.datasets.registry import ALIASES, SOURCES
@@ -220,7 +221,7 @@ def _figures(run: Run, data: EvaluationSet, plans: Sequence[Plan], *, few: bool)
     return max(one - each, 0.0) + each * len({plan.off for plan in plans if plan.kind != "random"})
 
 
-def _likely_plans(run: Run) -> measure.Plans:
+def _likely_plans(run: Run) -> Plans:
     """Plans such as the run will have: a quarter of the heads high, a quarter low, four concepts.
 
     At further K there are fewer high heads, as whoever is high at 7 is high at 5.
@@ -232,7 +233,7 @@ def _likely_plans(run: Run) -> measure.Plans:
         for step, k in enumerate(ks):
             value = {0: k if place >= step else 0, 1: 0, 2: k // 2 + 1}.get(quarter, min(2, k))
             scores[k][heads[index]] = HeadScore(value, f"concept {place % 4}")
-    return measure.make_plans(run.model, run.settings, scores, dict.fromkeys(heads, 1.0), lambda _: None)
+    return make_plans(run.model, run.settings, scores, dict.fromkeys(heads, 1.0), lambda _: None)
 
 
 def page(run: Run, cost: Cost) -> str:

@@ -1,13 +1,14 @@
 """Rows of the tables effects, correlations and heads: direct beside total effects, and selectivity.
 
-Direct: the contributions of a plan's heads are subtracted from the finished embeddings. Total: the heads'
-outputs are zero in the forward pass, and later layers react (see `ccs.measures.effects`).
+Total effect: a head's output is zero in the forward pass (soft-pruning), and later layers see it and react.
+Direct effect: its contribution is subtracted from the finished image embedding, which is then made unit
+again; later layers do not react (Gandelsman et al. 2024). Every figure says which of the two it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,8 @@ from batch.compute.embed import Embedder, read_plan
 from batch.compute.stages import Stage, Store, digest
 from ccs.datasets.sets import ImageSet
 from ccs.heads import Head, HeadSet
-from ccs.measures import effects, stats
+from ccs.measures import ranking, stats
 from ccs.measures.selectivity import measure
-from ccs.measures.stats import Effect
 from ccs.plans import Plan, PlanName
 from ccs.results import queries
 from ccs.world.sets import Drawn, factors
@@ -45,7 +45,7 @@ def direct_embeddings(
     """
     place = {head: index for index, head in enumerate(kept)}
     whole = read_plan(stage, base)
-    return lambda index: effects.subtracted(
+    return lambda index: ranking.subtracted(
         whole, (read_plan(stage, place[head], "direct") for head in plans[index].off)
     )
 
@@ -96,20 +96,20 @@ def head_effects(rows: Iterable[Row], kind: str) -> list[Row]:
 
 def correlations(rows: Iterable[Row], seed: int) -> list[Row]:
     """Of direct with total effects over single heads, from rows of the table heads; four heads at least."""
-    sides: dict[tuple[str, str, str], dict[str, dict[Head, Effect]]] = {}
+    sides: dict[tuple[str, str, str], dict[str, dict[Head, float]]] = {}
     for row in rows:
         here = sides.setdefault((row["dataset"], row["metric"], row["factor"]), {})
-        effect = Effect(row["value"], row["low"], row["high"], row["p_value"])
-        here.setdefault(row["measure"], {})[Head(row["layer"], row["head"])] = effect
+        here.setdefault(row["measure"], {})[Head(row["layer"], row["head"])] = row["value"]
     found = []
     for (dataset, metric, factor), both in sides.items():
         direct, total = both.get("direct effect", {}), both.get("total effect", {})
         if direct.keys() != total.keys() or len(direct) < 4:
             continue
         about = {"between": "direct and total effect", "dataset": dataset, "metric": metric, "factor": factor}
-        for method, one in effects.agreement(direct, total, seed=seed).items():
-            figures = {"value": one.value, "low": one.low, "high": one.high, "p_value": one.p_value}
-            found.append(about | {"method": method, "n": len(direct)} | figures)
+        x, y = ([effects[head] for head in sorted(direct)] for effects in (direct, total))
+        for method in ("spearman", "pearson"):
+            one = stats.correlation(x, y, method=method, seed=seed)  # resamples heads: of heads such as these
+            found.append(about | {"method": method, "n": len(direct)} | asdict(one))
     return found
 
 

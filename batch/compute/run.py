@@ -13,9 +13,10 @@ from batch.compute import effects, inputs, measure
 from batch.compute.embed import Embedder, distinct, largest_errors, read_plan
 from batch.compute.inputs import EvaluationSet
 from batch.compute.judge import Judging, score_heads
-from batch.compute.processes import Processes
+from batch.compute.plans import Plans, make_plans
 from batch.compute.settings import Settings
 from batch.compute.stages import Stage, Store, digest
+from batch.processes import Processes
 from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
@@ -104,7 +105,7 @@ class Run:
         if self.judging.by_tags:
             self.tables["stability"] = self._stability(moments)
         if wanted & {"evaluation", "heads"}:
-            plans = measure.make_plans(self.model, self.settings, scores, variance, self.notices.append)
+            plans = make_plans(self.model, self.settings, scores, variance, self.notices.append)
             direct = [row for data in self.sets for row in self._measure(data, plans)]
             if "heads" in wanted:
                 self._heads(direct)
@@ -176,7 +177,7 @@ class Run:
         rows: list[Row] = self.store.json("stability", about, vary)
         return rows
 
-    def _measure(self, data: EvaluationSet, all_plans: measure.Plans) -> list[Row]:
+    def _measure(self, data: EvaluationSet, all_plans: Plans) -> list[Row]:
         """Add a set's figures to the tables; returned are those with contributions subtracted."""
         settings = self.settings
         plans, kept = all_plans.on(data, settings), all_plans.kept(data, settings)

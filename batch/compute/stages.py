@@ -26,9 +26,9 @@ import numpy as np
 from safetensors.numpy import load_file
 from safetensors.numpy import save as save_arrays
 
-from batch.compute.processes import Processes
+from batch.processes import Processes
 from ccs.errors import InputError
-from ccs.files import atomic_write, disk_errors, sha256
+from ccs.files import atomic_write, disk_errors, sha256, write_text
 from ccs.results import STAGES
 
 _SHARD = re.compile(r"(\d{5,})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\w+)")
@@ -177,7 +177,7 @@ class Stage:
     def _write(self, index: int, data: bytes) -> None:
         checksum = hashlib.sha256(data).hexdigest()[:16]
         path = self.folder / f"{index:05d}.{self.key}.{checksum}.{self.suffix}"
-        with disk_errors(self.folder), atomic_write(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_bytes(data)
         if (old := self.paths.get(index, path)) != path:  # an answer that was not final
             old.unlink()
@@ -191,8 +191,7 @@ class Stage:
         return record if isinstance(record, dict) else {}
 
     def _write_record(self, record: Mapping[str, Any]) -> None:
-        with disk_errors(self.folder), atomic_write(self.folder / _RECORD) as temporary:
-            temporary.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
+        write_text(self.folder / _RECORD, json.dumps(record, ensure_ascii=False))
 
 
 class Store:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from batch.options import option, parse, run
-from ccs.files import atomic_write, read_text
+from ccs.files import write_text
 
 MEASURED = Path("precomputed/planted.json")
 PAGE, README = Path("docs/planted.md"), Path("README.md")
-START, END = "<!-- planted: written by python -m batch.planted -->", "<!-- end of planted -->"
 
 
 @dataclass(frozen=True)
@@ -39,20 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: Settings) -> None:
     from batch.planted.page import blocks, summary
-    from batch.report.page import as_markdown, between
+    from batch.report.page import as_markdown, bring_up_to_date
     from ccs.model import difference
 
     out = args.out or difference.FOLDER
     _train(out, args.runs)
     held = _measure(out, args.measured)
-    pages = {args.page: as_markdown(blocks(held))}
-    if args.readme.exists():
-        text = read_text(args.readme)
-        pages[args.readme] = between(text, START, END, summary(held))
-    for path, text in pages.items():
-        with atomic_write(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-        print(path)
+    write_text(args.page, as_markdown(blocks(held)))
+    bring_up_to_date(args.readme, "planted", summary(held), "batch.planted")
+    print(args.page)
 
 
 def _train(out: Path, runs: Path) -> None:
@@ -101,8 +95,7 @@ def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
             continue
         rows, heads = measured(model, nothing if name == BASE else difference.truth(place), bench, before)
         held[name] = {"weights": model.weights_hash, "rows": rows, "heads": heads}
-        with atomic_write(file) as temporary:
-            temporary.write_text(json.dumps(held, indent=0) + "\n", encoding="utf-8")
+        write_text(file, json.dumps(held, indent=0) + "\n")
         print(name, file=sys.stderr)
     return dict(held)
 

@@ -14,8 +14,7 @@ from ccs.model.difference import Truth
 from ccs.model.model import Model
 from ccs.model.moments import collect_moments
 from ccs.plans import draw, level_heads
-from ccs.texts import concepts
-from ccs.texts.labels import label_by_tags
+from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import load_pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import textspan
@@ -78,15 +77,7 @@ class Bench:
     def consistency(self, model: Model) -> dict[Head, HeadScore]:
         """CCS and label of each head, by tags."""
         trunk, pool, texts = self._spans
-        spans = textspan(collect_moments(model, [trunk]), pool.texts, texts, K)
-        tree, labels = concepts.tree(), label_by_tags(spans, pool)
-        return {
-            head: HeadScore(
-                sum(tree.is_under(pool.concept_of(span.text), labels[head].concept or "") for span in chosen),
-                labels[head].concept,
-            )
-            for head, chosen in spans.items()
-        }
+        return score_by_tags(textspan(collect_moments(model, [trunk]), pool.texts, texts, K), pool)
 
     def purity(self, model: Model, known: Truth) -> dict[Head, float]:
         """Of heads that were taught concepts: the share of their variance that what was taught explains."""

@@ -61,32 +61,30 @@ class When:
     beyond_random: Effect
 
     def sentence(self) -> str:
-        """One sentence; which one depends on `with_share` and `beyond_random` alone."""
+        """The answer, which depends on `with_share` and `beyond_random` alone."""
         said = {
             "yes": "Pruning the most informative heads lowers bias as far as the bias sits in them",
             "no, the reverse": "Pruning the most informative heads lowers bias the less of it sits in them",
             "not shown": "It is not shown that pruning informative heads lowers bias where it sits in them",
         }[stats.answer(self.with_share, expected="above")]
         also = {
-            "yes": "on average more than random heads do",
-            "no, the reverse": "on average less than random heads do",
-            "not shown": "on average not shown to lower it more than random heads do",
+            "yes": "they lower it more than random heads do",
+            "no, the reverse": "they lower it less than random heads do",
+            "not shown": "they are not shown to lower it more than random heads do",
         }[stats.answer(self.beyond_random, expected="above")]
-        words = {
-            "high": "where most of it sits in high-CCS heads",
-            "low": "where it sits in low-CCS heads",
-            "elsewhere": "where it sits elsewhere",
-        }
-        parts = [
-            f"{_percent(found)} of the planted gap goes with the high-CCS heads {words[lies]} "
-            f"({n} {'organism' if n == 1 else 'organisms'})"
-            for lies, (n, found) in self.lowered.items()
-        ]
         rho, more = self.with_share, self.beyond_random
         known = f"rho {rho.value:.2f}, {rho.low:.2f} to {rho.high:.2f}"
         if np.isnan(rho.value):
             known = "its share in them is the same everywhere"
-        return f"{said} ({known}): {', '.join(parts)}; {also} ({_percent(more)} of the gap)."
+        return f"{said} ({known}); on average {also} ({_percent(more)} of the gap)."
+
+    def by_place(self) -> str:
+        """The part of the gap that goes with the high-CCS heads, by where the bias sits."""
+        words = {"high": "most of it in high-CCS heads", "low": "low-CCS heads", "elsewhere": "elsewhere"}
+        parts = [
+            f"{words[lies]} {_percent(found)} (organisms: {n})" for lies, (n, found) in self.lowered.items()
+        ]
+        return "Of the planted gap goes with them, by where it sits: " + ", ".join(parts) + "."
 
 
 def _percent(found: Estimate) -> str:
@@ -125,9 +123,8 @@ class Found:
     def sentence(self) -> str:
         recall, precision = (f"{n} of {of}" for n, of in (self.recall, self.precision))
         return (
-            f"Of heads taught one concept, which explains half of their variance or more, {recall} have "
-            "a high CCS under its name (recall); of such heads, taught one concept or two, that have a high "
-            f"CCS, {precision} were taught one (precision)."
+            f"Of heads that learned one concept {recall} have a high CCS under its name; "
+            f"of taught heads with a high CCS {precision} learned one concept alone."
         )
 
 

@@ -17,22 +17,21 @@ import pandas as pd
 from batch.options import run
 from batch.report.embedded import embedded_blocks
 from batch.report.figures import write_static
-from batch.report.page import Block, Chart, as_html, as_markdown, fill
+from batch.report.page import Block, Chart, as_html, as_markdown, bring_up_to_date, fill
 from batch.report.sections import agreement, datasets, published
-from batch.report.sections.audit import audit_blocks, write_counts
-from batch.report.sections.localization import localization_blocks, write_summary
+from batch.report.sections.audit import audit_blocks, counts
+from batch.report.sections.localization import localization_blocks, summary
 from batch.report.sections.model import model_sections
-from batch.report.sections.organisms import organism_blocks, write_answers
+from batch.report.sections.organisms import answers, organism_blocks
 from batch.report.sections.planted import organisms
 from batch.report.sections.questions import in_short
 from ccs import results
 from ccs.errors import InputError
-from ccs.files import atomic_write
+from ccs.files import write_text
 from ccs.paper import figures as paper
 
 OUT = Path("docs/report")
 ORGANISM_PAGE = "organism.md"
-README = "README.md"
 
 
 def build(collection: results.Collection, people: pd.DataFrame | None = None) -> list[Block]:
@@ -67,13 +66,8 @@ def write(blocks: Sequence[Block], folder: Path, *, static: bool = True) -> list
     images = write_static(charts, folder) if static else frozenset()
     pages = {folder / "report.md": as_markdown(blocks, images), folder / "report.html": as_html(blocks)}
     for path, text in pages.items():
-        _write_text(path, text)
+        write_text(path, text)
     return [*pages, *(folder / f"{key}.svg" for key in sorted(images))]
-
-
-def _write_text(path: Path, text: str) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,12 +97,13 @@ def _write_all(args: argparse.Namespace) -> None:
     blocks = build(collection, agreement.read(args.agreement))
     try:
         written = write(blocks, args.out, static=not args.no_static)
-        write_counts(args.out)
-        write_summary(args.out.parent.parent / README, collection.localization)
-        write_answers(args.out.parent.parent / README, collection.models)
+        docs, readme = args.out.parent, args.out.parent.parent / "README.md"
+        bring_up_to_date(docs / "reproduction.md", "audit", counts())
+        bring_up_to_date(readme, "localization", summary(collection.localization))
+        bring_up_to_date(readme, "answers", answers(collection.models))
         if args.organism:
-            written.append(args.out.parent / ORGANISM_PAGE)
-            _write_text(written[-1], as_markdown(embedded_blocks()))
+            written.append(docs / ORGANISM_PAGE)
+            write_text(written[-1], as_markdown(embedded_blocks()))
     except OSError as error:
         raise InputError(f"The report cannot be written to {args.out} ({error.strerror or error}).") from None
     print("\n".join(str(path) for path in written))

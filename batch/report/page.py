@@ -18,7 +18,7 @@ import plotly.offline
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from ccs.errors import InputError
+from ccs.files import read_text, write_text
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ def _is_words(column: int, rows: Sequence[Sequence[str]]) -> bool:
     return column == 0 or 2 * words > len(rows)
 
 
-def between(document: str, start: str, end: str, text: str) -> str:
-    """A document with this text in place of what stands between two markers; InputError if it lacks them."""
-    before, found, rest = document.partition(start)
+def bring_up_to_date(document: Path, name: str, text: str, command: str = "batch.report") -> None:
+    """Put the text between the two markers of that name, where there are text, document and markers."""
+    start, end = f"<!-- {name}: written by python -m {command} -->", f"<!-- end of {name} -->"
+    before, found, rest = (read_text(document) if document.is_file() else "").partition(start)
     _, closed, after = rest.partition(end)
-    if not found or not closed:
-        raise InputError(f"The document lacks the lines {start!r} and {end!r}, between which text goes.")
-    return f"{before}{start}\n{text}\n{end}{after}"
+    if text and found and closed:
+        write_text(document, f"{before}{start}\n{text}\n{end}{after}")
 
 
 def slug(name: str) -> str:

@@ -13,10 +13,9 @@ import numpy as np
 
 from ccs.datasets import folder, hub, video
 from ccs.datasets.images import Scan, scan, spread, with_labels
-from ccs.datasets.registry import DatasetRecord
+from ccs.datasets.registry import DatasetRecord, templates
 from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.datasets.table import ImageTable, open_parquet
-from ccs.datasets.templates import templates
 from ccs.errors import InputError
 from ccs.paper import figures as paper
 

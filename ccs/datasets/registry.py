@@ -1,4 +1,9 @@
-"""The evaluation sets known by name (sets.toml): where each comes from and how its columns are read."""
+"""The evaluation sets known by name (sets.toml): where each comes from and how its columns are read.
+
+Prompt templates of zero-shot classification are those published with CLIP; `{}` is the class. Source:
+data/prompts.md of openai/CLIP for CIFAR, Food-101, Country-211 and Oxford-Pets; the 80 of ImageNet are those
+open_clip ships. The study uses these, but CIFAR's for Oxford-Pets (`oxford-pets-first-word`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ class DatasetRecord:
     image, label: its columns. names: where class names come from: "column" (the table's own), "wordnet", or
     a file of the repository with one name per line. first_word: classes are the first words of these names.
     joined: the words of a class are joined by underscores.
-    renames: class or group -> its name here. templates: a name that `ccs.datasets.templates` knows.
+    renames: class or group -> its name here. templates: the name of some templates.
     captions: columns of captions. annotations, frames: the file with captions of videos, frames per video.
     groups: attribute -> column. k: attribute -> cut-off. rows: how many there should be. gigabytes: what is
     downloaded, about, for the split alone where it has files of its own.
@@ -75,6 +80,40 @@ def source(name: str) -> DatasetRecord:
             f"There is no set {name!r}; there are {', '.join(SOURCES)} and the drawn world/... ones."
         )
     return SOURCES[ALIASES.get(name, name)]
+
+
+_KINDS = ("", "blurry ", "black and white ", "low contrast ", "high contrast ", "bad ", "good ")
+
+_CIFAR: tuple[str, ...] = tuple(
+    template
+    for article, sizes in (("a", ("a small", "a big")), ("the", ("the small", "the big")))
+    for template in (
+        *(f"a {kind}photo of {article} {{}}." for kind in _KINDS),
+        *(f"a photo of {size} {{}}." for size in sizes),
+    )
+)
+_NAMED: dict[str, tuple[str, ...]] = {
+    "plain": ("a photo of a {}.",),
+    "cifar": _CIFAR,
+    "food": ("a photo of {}, a type of food.",),
+    "pets": ("a photo of a {}, a type of pet.",),
+    "country": (
+        "a photo i took in {}.",
+        "a photo i took while visiting {}.",
+        "a photo from my home country of {}.",
+        "a photo from my visit to {}.",
+        "a photo showing the country of {}.",
+    ),
+}
+
+
+def templates(name: str) -> tuple[str, ...]:
+    """The templates of that name in sets.toml."""
+    if name == "imagenet":
+        import open_clip
+
+        return tuple(template("{}") for template in open_clip.OPENAI_IMAGENET_TEMPLATES)
+    return _NAMED[name]
 
 
 def as_markdown() -> str:

@@ -50,10 +50,7 @@ class Cache(contextlib.AbstractContextManager["Cache"]):
         self._opened.close()
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return the answer stored under a key, None where it is not there or not whole.
-
-        One of an older version may still stand in its fence.
-        """
+        """Return the answer stored under a key, None where it is not there or not whole."""
         row = self._execute("SELECT answer FROM answers WHERE key = ?", (key,))
         try:
             return None if row is None else parse_object(str(row[0]))

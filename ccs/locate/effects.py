@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 
 from ccs.locate.base import Evidence, Scores, by_head
 from ccs.measures import bias
-from ccs.measures.effects import subtracted
+from ccs.measures.ranking import subtracted
 
 
 def total(evidence: Evidence) -> Scores:

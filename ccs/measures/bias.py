@@ -19,29 +19,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.measures import faults, ranking, resampling, stats
-from ccs.measures.chance import CHANCE_DRAWS, chance_levels, chance_shares, chance_values
+from ccs.measures.chance import chance_levels, chance_shares
 from ccs.measures.skew import METRICS as METRICS
 from ccs.measures.skew import PREFERENCE_OF as PREFERENCE_OF
 from ccs.measures.skew import PREFERENCES as PREFERENCES
-from ccs.measures.skew import (
-    Empty,
-    Floats,
-    Target,
-    ceiling,
-    check_choice,
-    check_k,
-    halves,
-    max_skew_of,
-    min_skew_of,
-    ndkl_of,
-    target_shares,
-)
+from ccs.measures.skew import Floats, Target, ceiling, check_choice, check_k, halves, max_skew_of
 from ccs.measures.skew import MetricName as MetricName
 from ccs.measures.stats import Effect, Estimate
+from ccs.measures.values import HALVES, Question, values_of
+from ccs.measures.values import curve as curve
+from ccs.measures.values import curve_by_chance as curve_by_chance
+from ccs.measures.values import means as means
 
 PERSON = "person"
 """The prompt that every other stands beside: what the model ranks first where no occupation is named."""
-_HALVES = 3  # in the seed of the halves of the images
 SOME = 16  # rankings that are worked on together: few enough for the processor's cache
 
 
@@ -49,9 +40,9 @@ SOME = 16  # rankings that are worked on together: few enough for the processor'
 class Metric:
     """One metric over all occupations, in their order.
 
-    `values`, `low`, `high`: float64 [occupations], the interval by resampling images alone. `mean`, `sum`:
-    over the occupations, by resampling images and (unless asked not to) occupations. `chance`: one random
-    ranking; `chance_mean`, `chance_sum`: as many independent random rankings as there are occupations.
+    `values`, `low`, `high`: float64 [occupations], the interval by resampling images alone. `mean`: over the
+    occupations, by resampling images and (unless asked not to) occupations. `chance`: one random ranking;
+    `chance_mean`: as many independent random rankings as there are occupations.
     `draws`: float64 [draws, occupations], the resampled values; `mean_draws`: float64 [draws], their
     resampled mean.
     """
@@ -60,10 +51,8 @@ class Metric:
     low: Floats
     high: Floats
     mean: Estimate
-    sum: Estimate
     chance: Estimate
     chance_mean: Estimate
-    chance_sum: Estimate
     draws: Floats
     mean_draws: Floats
 
@@ -87,7 +76,6 @@ class BiasResult:
     k: int
     n: int
     target: Target
-    empty: Empty
     fault: faults.Fault | None
     seed: int
 
@@ -120,8 +108,7 @@ def compare(
     """The metric's mean over the occupations (or one occupation's value) less the baseline's, paired.
 
     Both results must come from the same images, occupations, seed and number of draws, so that draw i drew
-    the same images for both; otherwise InputError. For the sum multiply by the number of occupations. Where a
-    draw is infinite (an empty group, if it counts so) there is no difference: NaN.
+    the same images for both; otherwise InputError. For the sum multiply by the number of occupations.
     """
     ours, theirs = result.metrics[metric], baseline.metrics[metric]
     settings = [(one.seed, one.n, one.k, one.groups) for one in (result, baseline)]
@@ -134,81 +121,7 @@ def compare(
     else:
         value = float(ours.values[occupation] - theirs.values[occupation])
         drawn, before = ours.draws[:, occupation], theirs.draws[:, occupation]
-    if np.isinf(drawn).any() or np.isinf(before).any():
-        return Effect(*[float("nan")] * 4)
     return stats.effect(value, drawn - before)
-
-
-def means(
-    image_embeddings: ArrayLike,
-    occupation_embeddings: ArrayLike,
-    groups: ArrayLike,
-    k: int,
-    metrics: Sequence[MetricName] = ("MaxSkew",),
-    *,
-    target: Target = "pool",
-    pools: NDArray[np.bool_] | None = None,
-    units: ArrayLike | None = None,
-    logit_scale: float = 1.0,
-    seed: int | Sequence[int] = 0,
-) -> dict[MetricName, float]:
-    """Means over the occupations and nothing else, for many sets of heads: "MaxSkew" and PREFERENCES.
-
-    They are the values of `measure` for the same pools, units and seed.
-    """
-    if pools is not None:
-        images, texts, labels = map(np.asarray, (image_embeddings, occupation_embeddings, groups))
-        marks = None if units is None else np.asarray(units)
-        own = [
-            means(
-                images[pool], texts[o : o + 1], labels[pool], k, metrics, target=target,
-                units=None if marks is None else marks[pool], logit_scale=logit_scale,
-                seed=[*np.atleast_1d(seed).tolist(), 4, o],
-            )
-            for o, pool in enumerate(pools)
-        ]  # fmt: skip
-        return {name: float(np.mean([one[name] for one in own])) for name in metrics}
-    scores = ranking.cosines(occupation_embeddings, image_embeddings)
-    codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
-    pool, once = np.bincount(codes), np.ones((len(codes), 1))
-    found: dict[MetricName, float] = {}
-    for name in metrics:
-        if name == "MaxSkew":
-            top = _counts(codes[ranking.top(scores, check_k(k, len(codes)))], len(pool))
-            values = max_skew_of(top, target_shares(pool, target))
-        else:
-            half = halves(codes, [*np.atleast_1d(seed).tolist(), _HALVES], units)
-            values = PREFERENCE_OF[name](scores, codes, len(pool), half, once)
-            values = values * (logit_scale if name == "logit gap" else 1)
-        found[name] = float(values.mean())
-    return found
-
-
-def curve(
-    image_embeddings: ArrayLike,
-    occupation_embeddings: ArrayLike,
-    groups: ArrayLike,
-    ks: Sequence[int],
-    target: Target = "pool",
-) -> Floats:
-    """The mean MaxSkew over the occupations at each of several K: [ks]."""
-    scores = ranking.cosines(occupation_embeddings, image_embeddings)
-    codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
-    pool = np.bincount(codes)
-    ranked = codes[ranking.top(scores, check_k(max(ks), len(codes)))]
-    shares = target_shares(pool, target)
-    return np.array([max_skew_of(_counts(ranked[:, :k], len(pool)), shares).mean() for k in ks])
-
-
-def curve_by_chance(
-    groups: ArrayLike, ks: Sequence[int], n_occupations: int, target: Target = "pool", seed: int = 0
-) -> list[Estimate]:
-    """The mean MaxSkew of as many random rankings, with its 95% range, at each of several K."""
-    pool = np.unique(np.asarray(groups, dtype=np.str_), return_counts=True)[1]
-    rng, shares = np.random.default_rng([seed, 5]), target_shares(pool, target)
-    size = CHANCE_DRAWS, n_occupations
-    drawn = [max_skew_of(rng.multivariate_hypergeometric(pool, k, size=size), shares).mean(1) for k in ks]
-    return [stats.interval(float(means.mean()), means) for means in drawn]
 
 
 def measure(
@@ -232,7 +145,6 @@ def measure_plans(
     k: int,
     *,
     target: Target = "pool",
-    empty: Empty = "smoothed",
     metrics: tuple[MetricName, ...] = METRICS,
     fault: faults.Fault | None = None,
     pools: ArrayLike | None = None,
@@ -252,7 +164,6 @@ def measure_plans(
         groups: [n] strings, one per image.
         k: cut-off of the ranking.
         target: "pool" or "uniform", the share that counts as fair.
-        empty: what an empty group counts as in MinSkew, see `skew`.
         fault: reproduces a fault of the released code (`faults`), for MaxSkew alone.
         pools: bool [o, n], the images that each occupation ranks, each pool resampled by itself; by default
             every occupation ranks all images.
@@ -268,8 +179,7 @@ def measure_plans(
     InputError: k below 1 or above the images of a pool, fewer than two groups; embeddings, pools or units
     that do not fit.
     """
-    for name, value, allowed in (("target", target, Target), ("policy for empty groups", empty, Empty)):
-        check_choice(value, allowed, name)
+    check_choice(target, Target, "target")
     texts = ranking.finite_rows(occupation_embeddings, "occupation embeddings")
     labels = np.asarray(groups, dtype=np.str_)
     names, inverse = np.unique(labels, return_inverse=True)
@@ -293,7 +203,7 @@ def measure_plans(
         drawn = np.random.default_rng([seed, 1]).multinomial(len(texts), weights[0], size=draws)
         weights = drawn / len(texts)
     questions = [
-        _Question(
+        Question(
             names=tuple(str(name) for name in names),
             occupations=occupations,
             images=images,
@@ -301,11 +211,10 @@ def measure_plans(
             pool=np.bincount(codes[images], minlength=len(names)),
             k=check_k(k, len(images)),
             target=target,
-            empty=empty,
             fault=fault,
             metrics=("MaxSkew",) if fault else metrics,
             draws=resampling.draw_images(codes[images], len(names), draws, own_seed, marks[images]),
-            half=halves(codes[images], [*own_seed, _HALVES], None if units is None else marks[images]),
+            half=halves(codes[images], [*own_seed, HALVES], None if units is None else marks[images]),
             logit_scale=logit_scale,
             seed=own_seed,
         )
@@ -318,51 +227,8 @@ def measure_plans(
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Question:
-    """All that is the same for every plan, of occupations that rank the same images."""
-
-    names: tuple[str, ...]
-    occupations: NDArray[np.intp]
-    images: NDArray[np.intp]
-    codes: NDArray[np.uint8]
-    pool: NDArray[np.int64]
-    k: int
-    target: Target
-    empty: Empty
-    fault: faults.Fault | None
-    metrics: tuple[MetricName, ...]
-    draws: resampling.Draws
-    half: NDArray[np.bool_]
-    logit_scale: float
-    seed: list[int]
-
-    def random(self) -> Mapping[MetricName, Floats]:
-        """The metrics of random rankings [draws, occupations]."""
-        return chance_values(
-            self.codes,
-            self.shares(self.pool),
-            self.k,
-            len(self.occupations),
-            self.metrics,
-            half=self.half,
-            empty=self.empty,
-            fault=self.fault,
-            seed=[*self.seed, 2],
-        )
-
-    def shares(self, pool: ArrayLike) -> Floats:
-        """Target shares [..., groups] for the pool's counts, faults included."""
-        counts = np.asarray(pool, dtype=np.float64)
-        if self.fault == "order":
-            counts = counts[..., faults.first_appearance(self.codes)]
-        if self.fault == "aliased":
-            counts = np.ones_like(counts)
-        return target_shares(counts, self.target)
-
-
 def _measure(
-    questions: Sequence[_Question],
+    questions: Sequence[Question],
     levels: Mapping[MetricName, tuple[Estimate, Estimate]],
     weights: Floats,
     pool: NDArray[np.int64],
@@ -378,7 +244,7 @@ def _measure(
     for one in questions:
         own = scores[np.ix_(one.occupations, one.images)]
         parts += [(one, own[i : i + SOME]) for i in range(0, len(own), SOME)]
-    found = list(map(lambda part: _rankings(*part), parts))
+    found = list(map(lambda part: values_of(*part), parts))
     top, ties = (np.concatenate([one[key] for one in found]) for key in ("top", "ties"))
     values = {
         name: tuple(np.concatenate([one[name][i] for one in found]) for i in (0, 1))
@@ -408,49 +274,9 @@ def _measure(
         k=asked.k,
         n=scores.shape[1],
         target=asked.target,
-        empty=asked.empty,
         fault=asked.fault,
         seed=seed,
     )
-
-
-def _rankings(asked: _Question, scores: NDArray[np.float32]) -> dict[str, Any]:
-    """Some rankings' `top` [rankings, groups] and `ties` [rankings], and for each metric its values
-    [rankings] with the resampled ones [rankings, draws].
-    """
-    k, images, groups = asked.k, asked.draws, len(asked.names)
-    order = ranking.top(scores, resampling.window(scores.shape[1], k)[1])
-    inside = np.take_along_axis(scores, order[:, :k], axis=1)
-    last = inside[:, -1:]
-    top = _counts(asked.codes[order[:, :k]], groups)
-    found: dict[str, Any] = {"top": top, "ties": (scores == last).sum(axis=1) - (inside == last).sum(axis=1)}
-    if asked.fault == "aliased":
-        return found
-    shares, drawn_shares = asked.shares(asked.pool), asked.shares(images.pool)
-    if {"MaxSkew", "MinSkew"} & set(asked.metrics):
-        drawn = resampling.top_counts(images, scores, order, k)
-        found["MaxSkew"] = max_skew_of(top, shares), max_skew_of(drawn, drawn_shares)
-        if "MinSkew" in asked.metrics:
-            least = min_skew_of(drawn, drawn_shares, asked.empty)
-            found["MinSkew"] = min_skew_of(top, shares, asked.empty), least
-    if "NDKL" in asked.metrics:
-        tops = resampling.first_tops(images, scores, order, k)
-        rankings, few, _ = tops.shape
-        redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
-        found["NDKL"] = ndkl_of(asked.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
-    for name in PREFERENCES:
-        if name in asked.metrics:
-            some = images.weights[:, : resampling.FEW if name == "AUC" else None]
-            weights = np.concatenate([np.ones((len(some), 1)), some], axis=1)
-            both = PREFERENCE_OF[name](scores, asked.codes, groups, asked.half, weights)
-            both *= asked.logit_scale if name == "logit gap" else 1
-            found[name] = both[:, 0], both[:, 1:]
-    return found
-
-
-def _counts(ranked: NDArray[np.integer], n_groups: int) -> NDArray[np.int64]:
-    """Images of each group [rankings, groups] among ranked codes [rankings, k]."""
-    return np.stack([(ranked == g).sum(axis=1) for g in range(n_groups)], axis=1)
 
 
 def _metric(
@@ -458,17 +284,15 @@ def _metric(
 ) -> Metric:
     low, high = stats.intervals(values, draws, center=True)
     weights = occupations[: len(draws)]
-    mean_draws = (np.where(weights > 0, draws, 0.0) * weights).sum(axis=1)  # one not drawn may be infinite
+    mean_draws = (draws * weights).sum(axis=1)
     mean = stats.interval(float(values.mean()), mean_draws, center=True)
     return Metric(
         values=values,
         low=low,
         high=high,
         mean=mean,
-        sum=mean.times(len(values)),
         chance=chance,
         chance_mean=chance_mean,
-        chance_sum=chance_mean.times(len(values)),
         draws=draws,
         mean_draws=mean_draws,
     )

@@ -13,7 +13,6 @@ from ccs.measures import stats
 from ccs.measures.faults import Fault
 from ccs.measures.skew import (
     NO_PREFERENCE,
-    Empty,
     Floats,
     MetricName,
     auc_of,
@@ -51,7 +50,6 @@ def chance_values(
     metrics: Sequence[MetricName],
     *,
     half: NDArray[np.bool_],
-    empty: Empty = "smoothed",
     fault: Fault | None = None,
     seed: Sequence[int] = (0, 2),
 ) -> Mapping[MetricName, Floats]:
@@ -80,7 +78,7 @@ def chance_values(
             found[name] = rng.choice(ndkl_of(ranked, shares), size=size)
         else:
             top = rng.multivariate_hypergeometric(pool, k, size=size)
-            found[name] = max_skew_of(top, shares) if name == "MaxSkew" else min_skew_of(top, shares, empty)
+            found[name] = max_skew_of(top, shares) if name == "MaxSkew" else min_skew_of(top, shares)
     return found
 
 

@@ -42,6 +42,17 @@ def unit(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
     return np.asarray(array / np.linalg.norm(array, axis=1, keepdims=True), dtype=np.float64)
 
 
+def subtracted(embeddings: ArrayLike, contributions: Iterable[ArrayLike]) -> NDArray[np.float32]:
+    """Unit embeddings [n, d] less contributions [n, d], made unit again: what a direct effect is measured on.
+
+    Contributions may come one at a time, from a disk.
+    """
+    whole = finite_rows(embeddings, "embeddings")
+    for part in contributions:
+        whole = whole - np.asarray(part)
+    return unit(whole, "embeddings without these heads").astype(np.float32)
+
+
 def first_alike(texts: ArrayLike) -> NDArray[np.intp]:
     """For each prompt's embedding [n, d] the place [n] of the first that is the same (to a cosine of 1e-6).
 

@@ -5,10 +5,8 @@ For a group g, skew(g) = ln(share of g in the top K / target share of g), natura
 share of the pool ("pool") or the same for every group of the pool ("uniform").
 
 Empty groups. A group that the pool lacks has no target and is left out everywhere. A group of the pool that
-the top K lacks has skew -inf: MaxSkew is never it, so there is nothing to choose; MinSkew takes a policy,
-`empty`: "smoothed" (default) adds one image to the top K, spread over the groups as the target is, so that a
-lost group counts, and the more the larger K is; "excluded" leaves it out, which makes a ranking that lost a
-group look fairer; "infinite" gives -inf.
+the top K lacks has skew -inf: MaxSkew is never it; MinSkew adds one image to the top K, spread over the
+groups as the target is, so that a lost group counts, and the more the larger K is.
 
 A MaxSkew has a ceiling (`ceiling`: two equal groups cannot pass ln 2), where more skew no longer shows. Two
 measures of the whole ranking have none: `logit_gap_of` (how far the groups' mean logits lie apart) and
@@ -32,7 +30,6 @@ from ccs.errors import InputError
 
 Floats = NDArray[np.float64]
 Target = Literal["pool", "uniform"]
-Empty = Literal["smoothed", "excluded", "infinite"]
 MetricName = Literal["MaxSkew", "MinSkew", "NDKL", "logit gap", "AUC"]
 METRICS: tuple[MetricName, ...] = ("MaxSkew", "MinSkew", "NDKL")
 PREFERENCES: tuple[MetricName, ...] = ("logit gap", "AUC")
@@ -129,12 +126,16 @@ def logit_gap_of(
             sums, counts = scores[:, rows] @ weights[rows], weights[rows].sum(axis=0)
             by_group.append(np.where(counts > 0, sums / np.maximum(counts, 1), middle))
         means.append(np.stack(by_group, axis=1))
-    gaps = []
-    for chosen, measured in (means, means[::-1]):
-        ends = (chosen.argmax(axis=1)[:, None], chosen.argmin(axis=1)[:, None])
-        most, least = (np.take_along_axis(measured, end, axis=1)[:, 0] for end in ends)
-        gaps.append(most - least)
-    return np.asarray((gaps[0] + gaps[1]) / 2, dtype=np.float64)
+
+    def gap(chosen: Floats, measured: Floats) -> Floats:
+        return _at(measured, chosen.argmax(axis=1)) - _at(measured, chosen.argmin(axis=1))
+
+    return (gap(*means) + gap(*means[::-1])) / 2
+
+
+def _at(values: Floats, groups: NDArray[np.intp]) -> Floats:
+    """The values [rankings, groups, draws] of one group each: groups [rankings, draws]."""
+    return np.take_along_axis(values, groups[:, None], axis=1)[:, 0]
 
 
 def auc_of(
@@ -166,27 +167,22 @@ def auc_of(
             wins = member[:, order] @ (drawn * below) - size**2 / 2
             np.divide(wins, pairs, out=found[row], where=pairs > 0)
         sides.append(found - 0.5)
-    leans = []
-    for chosen, measured in (sides, sides[::-1]):
-        group = np.abs(chosen).argmax(axis=1)[:, None]
-        sign, there = (np.take_along_axis(side, group, axis=1)[:, 0] for side in (chosen, measured))
-        leans.append(np.sign(sign) * there)
-    return np.asarray(0.5 + (leans[0] + leans[1]) / 2, dtype=np.float64)
+
+    def lean(chosen: Floats, measured: Floats) -> Floats:
+        group = np.abs(chosen).argmax(axis=1)
+        return np.sign(_at(chosen, group)) * _at(measured, group)
+
+    return 0.5 + (lean(*sides) + lean(*sides[::-1])) / 2
 
 
 PREFERENCE_OF: Mapping[MetricName, Callable[..., Floats]] = {"logit gap": logit_gap_of, "AUC": auc_of}
 
 
-def min_skew_of(top: ArrayLike, shares: Floats, empty: Empty = "smoothed") -> Floats:
+def min_skew_of(top: ArrayLike, shares: Floats) -> Floats:
     """MinSkew [...] from counts in the top K [..., groups] and target shares [..., groups]."""
-    check_choice(empty, Empty, "policy for empty groups")
-    counts = np.asarray(top, dtype=np.float64)
-    if empty == "smoothed":
-        counts = counts + shares
-    counted = (shares > 0) & ((counts > 0) | (empty == "infinite"))
-    ratio = np.divide(counts, shares, out=np.full(counted.shape, np.inf), where=counted)
-    with np.errstate(divide="ignore"):  # "infinite" asks for ln 0
-        result: Floats = np.log(ratio.min(axis=-1) / counts.sum(axis=-1))
+    counts = np.asarray(top, dtype=np.float64) + shares
+    ratio = np.divide(counts, shares, out=np.full(counts.shape, np.inf), where=shares > 0)
+    result: Floats = np.log(ratio.min(axis=-1) / counts.sum(axis=-1))
     return result
 
 

@@ -21,7 +21,8 @@ Floats = NDArray[np.float64]
 LEVEL = 0.95
 POWER = 0.8
 DEVIATIONS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard deviations to each end of a normal interval
-FEW = 200
+FEW = 200  # draws, below which an interval is the normal one
+CORRELATED = 4000  # draws of a correlation
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,8 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
     itself raises the statistic: a largest skew grows with noise, and a resampled ranking holds images twice,
     so that plain percentiles can lie wholly above the value they belong to. The shift keeps the spread.
     Fewer than 200 draws are too few for percentiles; the interval is then the value -+ 1.96 of their standard
-    deviations. With an infinite draw there is no mean to center on and no deviation: the ends are draws.
-    Shifted draws that are nearly all one number (a MinSkew at its floor) can leave the value outside their
-    percentiles; the interval then ends at the value.
+    deviations. Shifted draws that are nearly all one number (a MinSkew at its floor) can leave the value
+    outside their percentiles; the interval then ends at the value.
     """
     low, high = intervals(np.array([value]), draws[:, None], center=center)
     return Estimate(float(value), float(low[0]), float(high[0]))
@@ -105,20 +105,14 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
 
 def intervals(values: Floats, draws: Floats, *, center: bool = False) -> tuple[Floats, Floats]:
     """Both ends [n] of the `interval` of each of the values [n] from its column of the draws [draws, n]."""
-    infinite = np.isinf(draws).any(axis=0)
-    finite = np.where(infinite, 0.0, draws)
-    tails = (1 - LEVEL) / 2, (1 + LEVEL) / 2
     if len(draws) < FEW:
-        half = DEVIATIONS * finite.std(axis=0, ddof=1)
-        low, high = values - half, values + half
-    else:
-        low, high = np.quantile(finite, tails, axis=0) + (values - finite.mean(axis=0) if center else 0.0)
-        if center:
-            low, high = np.minimum(low, values), np.maximum(high, values)
-    if infinite.any():
-        ordered = np.sort(draws[:, infinite], axis=0)
-        low[infinite], high[infinite] = (ordered[round(tail * (len(draws) - 1))] for tail in tails)
-    return low, high
+        half = DEVIATIONS * draws.std(axis=0, ddof=1)
+        return values - half, values + half
+    low, high = np.quantile(draws, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
+    if not center:
+        return low, high
+    shift = values - draws.mean(axis=0)
+    return np.minimum(low + shift, values), np.maximum(high + shift, values)
 
 
 def effect(value: float, draws: Floats) -> Effect:
@@ -264,12 +258,12 @@ def of_one_sample(effects: Sequence[Effect]) -> Effect:
     return Effect(value, value - half, value + half, p_value)
 
 
-def answer(found: Effect, *, expected: Literal["above", "below"], alpha: float = 0.05) -> Answer:
+def answer(found: Effect, *, expected: Literal["above", "below"]) -> Answer:
     """Says whether an effect is what was expected: "yes" if it is on the expected side of zero.
 
-    "not shown" if p is above alpha, or if there is an interval and it holds zero.
+    "not shown" if p is above 5%, or if there is an interval and it holds zero.
     """
-    if not found.p_value <= alpha or found.low <= 0 <= found.high:
+    if not found.p_value <= 0.05 or found.low <= 0 <= found.high:
         return "not shown"
     return "yes" if (found.value > 0) == (expected == "above") else "no, the reverse"
 
@@ -305,10 +299,8 @@ def _correlations(x: Floats, y: Floats) -> Floats:
     """Pearson's correlation of each row of x with the same row of y, [rows]; 0 where a row does not vary."""
     x = x - x.mean(axis=-1, keepdims=True)
     y = y - y.mean(axis=-1, keepdims=True)
-    scale = np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
-    product = (x * y).sum(axis=-1)
-    result: Floats = np.divide(product, scale, out=np.zeros_like(product), where=scale > 0)
-    return result
+    product, scale = (x * y).sum(axis=-1), np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
+    return np.asarray(np.divide(product, scale, out=np.zeros_like(product), where=scale > 0))
 
 
 def correlation(
@@ -318,7 +310,6 @@ def correlation(
     method: Literal["spearman", "pearson"] = "spearman",
     given: ArrayLike | None = None,
     blocks: ArrayLike | None = None,
-    draws: int = 4000,
     seed: int = 0,
 ) -> Effect:
     """Correlation of x [n] with y [n], n >= 4: percentile bootstrap over the pairs, p by permuting x.
@@ -328,7 +319,6 @@ def correlation(
     of) these leaves of both, the partial one. blocks: [n]; x is permuted among pairs of the same block only,
     so that nothing that is the same throughout a block can be the cause.
     """
-    check_draws(draws)
     left, right = vector(x, "x values", least=4), vector(y, "y values", least=4)
     if len(left) != len(right):
         raise InputError(f"A correlation needs as many x as y values, not {len(left)} and {len(right)}.")
@@ -349,13 +339,13 @@ def correlation(
         return _correlations(a, b)
 
     value = float(measured(left[None], right[None], others[None])[0])
-    picked = rng.integers(0, n, size=(draws, n))
+    picked = rng.integers(0, n, size=(CORRELATED, n))
     drawn = measured(left[picked], right[picked], others[picked])
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    permuted = np.tile(left, (draws, 1))
+    permuted = np.tile(left, (CORRELATED, 1))
     block = np.zeros(n) if blocks is None else np.asarray(blocks)
     for one in np.unique(block):
         permuted[:, block == one] = rng.permuted(permuted[:, block == one], axis=1)
     null = measured(permuted, np.broadcast_to(right, permuted.shape), others[None])
     reached = int((np.abs(null) >= abs(value) - 1e-12).sum())
-    return Effect(value, float(low), float(high), (1 + reached) / (1 + draws))
+    return Effect(value, float(low), float(high), (1 + reached) / (1 + CORRELATED))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from ccs.measures.faults import fault_of
+from ccs.measures.stats import Estimate
 from ccs.paper import figures
 from ccs.plans import PlanName
 from ccs.results import Results, queries
@@ -61,21 +62,19 @@ class Claim:
     k: int = 5
 
 
+NOTHING = Estimate(math.nan, math.nan, math.nan)
+
+
 @dataclass(frozen=True)
-class Measured:
-    """What the tables say. `plan` and `dataset` are those found, which may be stand-ins for those asked
-    for.
+class Measured(Estimate):
+    """What the tables say, NaN where there is no interval. `plan` and `dataset` are those found, which may be
+    stand-ins for those asked for. `chance`: of bias alone.
     """
 
-    value: float
-    low: float | None
-    high: float | None
     plan: str = ""
     dataset: str = ""
     mode: str = ""
-    chance: float | None = None
-    chance_low: float | None = None
-    chance_high: float | None = None
+    chance: Estimate = NOTHING
 
 
 @dataclass(frozen=True)
@@ -106,9 +105,8 @@ class Compared:
         """
         if self.measured is None:
             return None
-        slack = 0.5001 * 10.0**-self.claim.digits
-        low = self.measured.value if self.measured.low is None else self.measured.low
-        high = self.measured.value if self.measured.high is None else self.measured.high
+        slack, one = 0.5001 * 10.0**-self.claim.digits, self.measured
+        low, high = (one.value, one.value) if math.isnan(one.low) else (one.low, one.high)
         return low - slack <= self.claim.published <= high + slack
 
 
@@ -247,27 +245,11 @@ def _look_up(
         rows = queries.of_plan(chosen, plan, dataset)
         if not len(rows):
             continue
-        found = queries.estimate(rows.iloc[0])
-        if claim.measure != "bias":
-            value, low, high = (100 * part for part in (found.value, found.low, found.high))
-            return Measured(value, _known(low), _known(high), plan, dataset)
-        chance = queries.chance(rows.iloc[0])
-        return Measured(
-            found.value,
-            _known(found.low),
-            _known(found.high),
-            plan,
-            dataset,
-            mode,
-            chance=_known(chance.value),
-            chance_low=_known(chance.low),
-            chance_high=_known(chance.high),
-        )
+        bias, row = claim.measure == "bias", rows.iloc[0]
+        found = queries.estimate(row).times(1 if bias else 100)
+        about = (mode, queries.chance(row)) if bias else ()
+        return Measured(found.value, found.low, found.high, plan, dataset, *about)
     return None
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def _from_scores(claim: Claim, results: Results) -> Measured | None:
@@ -283,4 +265,4 @@ def _from_scores(claim: Claim, results: Results) -> Measured | None:
         labels = queries.of_level(scores, "high")["label"]
         ratio = score.ccr(None if pd.isna(label) else str(label) for label in labels)
         value = math.nan if ratio is None else ratio
-    return Measured(value, None, None)
+    return Measured(value, math.nan, math.nan)

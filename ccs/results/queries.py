@@ -6,7 +6,7 @@ of a row turn it into figures. A table that was not computed gives a frame witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 import pandas as pd
@@ -195,20 +195,14 @@ def of_plan(rows: pd.DataFrame, plan: str, dataset: str | None = None) -> pd.Dat
     return without_seeds(_where(rows, plan=plan, dataset=dataset))
 
 
-def of_kinds(rows: pd.DataFrame, kinds: Iterable[str], *, at: int | None = None) -> pd.DataFrame:
-    """The rows of plans of these kinds, at the main K or at another, with zero in the heads' place."""
-    wanted = set(kinds)
-    return rows[_plans(rows, lambda p: p.kind in wanted and p.k == at and p.ablation == "zero")]
+def of_kinds(rows: pd.DataFrame, kinds: Collection[str]) -> pd.DataFrame:
+    """The rows of plans of these kinds at the main K, with zero in the heads' place."""
+    return rows[_plans(rows, lambda p: p.kind in kinds and p.k is None and p.ablation == "zero")]
 
 
 def of_attribute(rows: pd.DataFrame, attribute: str) -> pd.DataFrame:
     """The rows of bias of one attribute."""
     return _where(rows, attribute=attribute)
-
-
-def of_own_pools(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows without those of sets that every occupation ranks whole though it has images of its own."""
-    return rows[~rows["dataset"].str.endswith(" (one-pool)")]
 
 
 def of_heads(rows: pd.DataFrame, off: HeadSet) -> pd.DataFrame:
@@ -222,9 +216,9 @@ def without_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["seed"].isna() | _plans(rows, lambda plan: plan.kind != "random")]
 
 
-def few_sets(rows: pd.DataFrame, most: int = 5) -> pd.DataFrame:
-    """The rows without random sets but the first few, alike in number; the mean over all of them stays."""
-    few = rows["seed"].isna() | ((rows["plan"] == "random") & (rows["seed"] < most))
+def few_sets(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows without random sets but the first five, alike in number; the mean over all of them stays."""
+    few = rows["seed"].isna() | ((rows["plan"] == "random") & (rows["seed"] < 5))
     return rows[few | _plans(rows, lambda plan: plan.kind != "random")]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.files import atomic_write
+from ccs.files import write_text
 from ccs.heads import HeadSet
 from ccs.measures.stats import Effect, Estimate
 from ccs.results import folder_name
@@ -87,8 +87,7 @@ def keep(folder: Path, search: Search) -> Path:
     kept = [one for one in earlier if one.asked != search.asked and one.weights_hash == search.weights_hash]
     every = sorted([*kept, search], key=lambda one: one.asked)
     text = json.dumps({"version": VERSION, "searches": [as_data(one) for one in every]}, indent=1)
-    with atomic_write(path) as temporary:
-        temporary.write_text(text + "\n", "utf-8")
+    write_text(path, text + "\n")
     return path
 
 

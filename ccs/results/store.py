@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from ccs.errors import InputError
-from ccs.files import atomic_write, sha256
+from ccs.files import sha256, write_text
 from ccs.results import localization, schema
 from ccs.results import manifest as manifests
 from ccs.results.table import read_table, to_arrow, to_pandas
@@ -66,8 +66,7 @@ class Results:
 
 def write_place(folder: Path, place: str) -> None:
     """Note, on this machine alone, what finds the model whose tables are in the folder."""
-    with atomic_write(_place_file(folder)) as temporary:
-        temporary.write_text(f"{place}\n", encoding="utf-8")
+    write_text(_place_file(folder), f"{place}\n")
 
 
 def _place_file(folder: Path) -> Path:
@@ -100,8 +99,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest, last of all: it makes the tables that it names a whole."""
     if missing := [key for key in schema.MANIFEST if key not in manifest]:
         raise InputError(f"The manifest of {folder} lacks {', '.join(missing)}.")
-    with atomic_write(folder / MANIFEST_FILE) as temporary:
-        temporary.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(folder / MANIFEST_FILE, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -78,27 +78,24 @@ def cover(tags: Sequence[str | None], shares: Sequence[float], tree: Paths) -> s
     return max(covered, key=merit, default=None)
 
 
+def score_by_tags(
+    spans: Mapping[Head, Sequence[Span]], pool: Pool, tree: Paths | None = None
+) -> dict[Head, HeadScore]:
+    """Label and CCS of every head by its texts' tags, labeler and judge alike: the texts under the label."""
+    known, found = tree or concepts.tree(), {}
+    for head, chosen in spans.items():
+        tags = [pool.concept_of(span.text) for span in chosen]
+        label = cover(tags, [span.share for span in chosen], known)
+        under = sum(tag is not None and label in known.path(tag) for tag in tags)
+        found[head] = HeadScore(None if label is None else under, label)
+    return found
+
+
 def label_by_tags(
     spans: Mapping[Head, Sequence[Span]], pool: Pool, tree: ConceptTree | None = None
 ) -> dict[Head, Label]:
     """Label every head by the tags of its texts: the stand-in labeler. See `cover` for the rule."""
-    known = tree or concepts.tree()
-    found = {}
-    for head, chosen in spans.items():
-        tags = [pool.concept_of(span.text) for span in chosen]
-        found[head] = Label(cover(tags, [span.share for span in chosen], known), TAGS)
-    return found
-
-
-def score_by_tags(
-    spans: Mapping[Head, Sequence[Span]], pool: Pool, tree: ConceptTree | None = None
-) -> dict[Head, HeadScore]:
-    """Label and CCS of every head by tags, labeler and judge alike: the texts that lie under the label."""
-    known, found = tree or concepts.tree(), {}
-    for head, label in label_by_tags(spans, pool, known).items():
-        paths = [known.path(tag) for span in spans[head] if (tag := pool.concept_of(span.text)) is not None]
-        found[head] = HeadScore(sum(label.concept in path for path in paths), label.concept)
-    return found
+    return {head: Label(score.label, TAGS) for head, score in score_by_tags(spans, pool, tree).items()}
 
 
 def chance_by_tags(

@@ -16,7 +16,7 @@ import numpy as np
 from ccs.heads import Head
 from ccs.texts import concepts
 from ccs.texts.concepts import ConceptTree
-from ccs.texts.labels import Paths, cover
+from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
@@ -54,45 +54,32 @@ class Cut:
         return self.tree.depth(concept)
 
 
-def score_by_tags(spans: Spans, pool: Pool, tree: Paths) -> dict[Head, HeadScore]:
-    """Label every head by its texts' tags and count the texts that lie under the label."""
-    found = {}
-    for head, chosen in spans.items():
-        tags = [pool.concept_of(span.text) for span in chosen]
-        label = cover(tags, [span.share for span in chosen], tree)
-        under = sum(tag is not None and label in tree.path(tag) for tag in tags)
-        found[head] = HeadScore(None if label is None else under, label)
-    return found
-
-
-def variants(
-    choose: Choose, shards: int, pool: Pool, k: int, seed: int, tree: ConceptTree | None = None
-) -> Iterator[Variant]:
+def variants(choose: Choose, shards: int, pool: Pool, k: int, seed: int) -> Iterator[Variant]:
     """All variants, from k texts per head. shards: in how many parts the images come, in random order.
 
     Too few parts leave variants of the images out, a pool too small resampled ones.
     """
-    known, every = tree or concepts.tree(), list(range(len(pool)))
+    known, every = concepts.tree(), list(range(len(pool)))
     rng = np.random.default_rng([seed, *b"stability"])
     if shards > 1:
         halves = {"first": slice(None, shards // 2), "second": slice(shards // 2, None)}
         halves |= {"even": slice(None, None, 2), "odd": slice(1, None, 2)}
         for name, half in halves.items():
             spans = choose(range(shards)[half], every)
-            yield Variant(KINDS[0], name, score_by_tags(spans, pool, known))
+            yield Variant(KINDS[0], name, score_by_tags(spans, pool))
     for part in (8, 4):
         if shards >= part:
             spans = choose(range(shards // part), every)
-            yield Variant(KINDS[1], f"1/{part}", score_by_tags(spans, pool, known))
+            yield Variant(KINDS[1], f"1/{part}", score_by_tags(spans, pool))
     for draw in range(POOLS):
         texts = sorted(set(rng.integers(0, len(pool), len(pool)).tolist()))
         if len(texts) < k:
             continue
         spans = choose(range(shards), texts)
-        yield Variant(KINDS[2], str(draw), score_by_tags(spans, pool, known))
+        yield Variant(KINDS[2], str(draw), score_by_tags(spans, pool))
     spans = choose(range(shards), every)
     for levels, name in enumerate(_LEVELS):
         yield Variant(KINDS[3], name, score_by_tags(spans, pool, Cut(known, levels)))
     for draw in range(TAGS):
         dealt = tuple(pool.concepts[i] for i in rng.permutation(len(pool)))
-        yield Variant(KINDS[4], str(draw), score_by_tags(spans, replace(pool, concepts=dealt), known))
+        yield Variant(KINDS[4], str(draw), score_by_tags(spans, replace(pool, concepts=dealt)))

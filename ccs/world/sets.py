@@ -48,9 +48,9 @@ def _fingerprint(scenes: Sequence[Scene], extra: str = "") -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _scenes(start: int, seed: int) -> Iterator[Scene]:
-    """Yield the balanced world's scenes from `start` on; `seed`, 0 to 4, gives others."""
-    return map(scene, count(start + 10_000 * (seed % 5)))
+def _scenes(start: int) -> Iterator[Scene]:
+    """Yield the balanced world's scenes from `start` on."""
+    return map(scene, count(start))
 
 
 @lru_cache(maxsize=1)
@@ -118,16 +118,15 @@ def classification_names() -> tuple[str, ...]:
     return tuple(_classifications())
 
 
-def classification_set(name: str, n: int | None = None, seed: int = 0) -> ClassificationSet:
-    """Return `n` images (default: ten per class, at least 300), the classes in turn.
-
-    `seed`, 0 to 4, gives other scenes. Raises InputError for an unknown name.
+def classification_set(name: str, n: int | None = None) -> ClassificationSet:
+    """Return `n` images (default: ten per class, at least 300), the classes in turn; InputError for an
+    unknown name.
     """
     if name not in _classifications():
         raise InputError(f"The drawn world has no set {name!r}; it has: {', '.join(_classifications())}.")
     classes, templates, start, show = _classifications()[name]
     n = max(300, 10 * len(classes)) if n is None else n
-    scenes = [show(s, i % len(classes)) for i, s in enumerate(islice(_scenes(start, seed), n))]
+    scenes = [show(s, i % len(classes)) for i, s in enumerate(islice(_scenes(start), n))]
     return ClassificationSet(
         name=f"world/{name}",
         images=Drawn(scenes),
@@ -139,7 +138,7 @@ def classification_set(name: str, n: int | None = None, seed: int = 0) -> Classi
     )
 
 
-def retrieval_set(name: str = "clips", n: int = 300, seed: int = 0) -> RetrievalSet:
+def retrieval_set(name: str = "clips", n: int = 300) -> RetrievalSet:
     """Return "clips", 8 frames and one caption each, or "captions", one image and two captions each.
 
     Captions name every factor that shows, and no two images share theirs. Raises InputError for another name.
@@ -148,7 +147,7 @@ def retrieval_set(name: str = "clips", n: int = 300, seed: int = 0) -> Retrieval
         raise InputError(f"The drawn world has no retrieval set {name!r}; it has: clips, captions.")
     clips = name == "clips"
     scenes: dict[str, Scene] = {}
-    for s in _scenes(600_000 if clips else 650_000, seed):
+    for s in _scenes(600_000 if clips else 650_000):
         if len(scenes) == n:
             break
         if s.style == "drawn":
@@ -175,7 +174,7 @@ def full_caption(s: Scene) -> str:
     return f"{subject} {where}{weather}"
 
 
-def bias_set(name: str = "faces", seed: int = 0) -> BiasSet:
+def bias_set(name: str = "faces") -> BiasSet:
     """Return people balanced over gender presentation and skin tone.
 
     "faces": 600 plain faces, no occupational cue, 60 per cell, K = 60. "counterfactuals": 20 occupations with
@@ -186,7 +185,7 @@ def bias_set(name: str = "faces", seed: int = 0) -> BiasSet:
         raise InputError(f"The drawn world has no bias set {name!r}; it has: faces, counterfactuals.")
     faces, occupations = name == "faces", tuple(words.OCCUPATIONS)
     cells, hairs = list(product(words.GENDERS, words.SKIN_TONES)), words.HAIRS[:-1]
-    source = _scenes(700_000 if faces else 750_000, seed)
+    source = _scenes(700_000 if faces else 750_000)
     plain = (s for s in source if s.style == "drawn" and s.weather == "clear")
     scenes = []
     for cell in range(60 if faces else 4 * len(occupations)):
@@ -218,12 +217,11 @@ def bias_set(name: str = "faces", seed: int = 0) -> BiasSet:
     )
 
 
-def image_set(n: int = 2000, seed: int = 0, world: str = "balanced") -> ImageSet:
+def image_set(n: int = 2000, seed: int = 0) -> ImageSet:
     """Return `n` scenes as the world draws them, for the moments."""
-    scenes = [scene(i, world) for i in range(20_000 * (seed % 5), 20_000 * (seed % 5) + n)]
-    return ImageSet(
-        name="world/images", images=Drawn(scenes), fingerprint=_fingerprint(scenes, world), source=SOURCE
-    )
+    scenes = [scene(i) for i in range(20_000 * (seed % 5), 20_000 * (seed % 5) + n)]
+    known = _fingerprint(scenes, "balanced")
+    return ImageSet(name="world/images", images=Drawn(scenes), fingerprint=known, source=SOURCE)
 
 
 def factors(images: ImageSet) -> dict[str, np.ndarray]:

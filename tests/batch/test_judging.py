@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from batch.compute.judge import Judging, score_heads
-from batch.compute.processes import Processes
 from batch.compute.settings import parse
 from batch.compute.stages import Store
+from batch.processes import Processes
 from ccs.heads import Head
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span

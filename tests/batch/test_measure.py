@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from batch.compute import measure
+from batch.compute import measure, plans
 from batch.compute.embed import Embedder
 from batch.compute.settings import Settings
 from ccs import Head, HeadSet, max_skew
@@ -35,7 +35,7 @@ def scores(model):
 def made(model, notices=None, **settings):
     about = Settings(ks=KS, random_sets=2, **settings).for_model("organism")
     variance = {head: 1.0 + head.head for head in model.heads}
-    return measure.make_plans(model, about, scores(model), variance, (notices or []).append), about
+    return plans.make_plans(model, about, scores(model), variance, (notices or []).append), about
 
 
 def test_further_k_have_high_low_and_random_plans(tiny_model):
@@ -69,14 +69,14 @@ def test_contributions_are_kept_of_every_head_that_a_plan_has(tiny_model):
     assert not found.kept(digits, about)
     assert not found.kept(clips, about)
     assert not found.kept(faces, replace(about, stages=("evaluation",)))
-    early = measure.Plans((), (Plan("random", 0, HeadSet.parse("L0.H1"), ""),), (), found.singles)
+    early = plans.Plans((), (Plan("random", 0, HeadSet.parse("L0.H1"), ""),), (), found.singles)
     assert found.kept(faces, about) | HeadSet.parse("L0.H1") == early.kept(faces, about)
 
 
 def test_a_plan_left_out_says_at_which_k(tiny_model):
     none = {k: {head: HeadScore(1, "Colors") for head in tiny_model.heads} for k in KS}
     notices: list[str] = []
-    measure.make_plans(tiny_model, Settings(ks=KS), none, {}, notices.append)
+    plans.make_plans(tiny_model, Settings(ks=KS), none, {}, notices.append)
     assert any(notice.startswith("The plan high@9 has no heads") for notice in notices)
     assert any(notice.startswith("The plans random@7 are left out") for notice in notices)
 
@@ -93,7 +93,7 @@ def test_table_3_is_answered_by_the_plan_of_its_k(main):
     tables = {"pruning": pd.DataFrame(rows), "scores": pd.DataFrame({"k": sorted(plans_of)[main == 7 :]})}
     for claim in comparison.claims("table3"):
         found = comparison.compare(claim, Results("m", Path(), tables, {})).measured
-        assert set(comparison.dataset_names(claim)) <= measure.FURTHER_K_SETS
+        assert set(comparison.dataset_names(claim)) <= plans.FURTHER_K_SETS
         if claim.plan != "none":
             assert found.value == pytest.approx(claim.k + (claim.dataset == "cifar100"))
 

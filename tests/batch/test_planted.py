@@ -228,7 +228,7 @@ def test_pruning_lowers_bias_where_it_sits() -> None:
     assert found.sentence().startswith("Pruning the most informative heads lowers bias as far as")
     assert found.lowered["high"][0] == found.lowered["low"][0] == 6
     assert found.lowered["high"][1].low > found.lowered["low"][1].high
-    assert "on average more than random heads do" in found.sentence()
+    assert "they lower it more than random heads do" in found.sentence()
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_pruning_lowers_bias_where_it_sits() -> None:
     [
         (lambda high: 0.5, "It is not shown that"),
         (lambda high: 1 - high, "lowers bias the less of it sits in them"),
-        (lambda high: -high, "on average less than random heads do"),
+        (lambda high: -high, "they lower it less than random heads do"),
         (lambda high: 0.1, "not shown to lower it more than random heads do"),
     ],
 )
@@ -285,7 +285,6 @@ def test_precision_and_recall_of_high_ccs() -> None:
     ]
     found = study.concepts_found(heads)
     assert (found.recall, found.precision) == ((2, 4), (3, 4))
-    assert "2 of 4 have a high CCS" in found.sentence()
 
 
 def test_shares_are_what_undoing_a_head_takes(base: Model) -> None:

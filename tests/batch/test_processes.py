@@ -13,7 +13,7 @@ from PIL import Image
 
 from batch.compute.embed import Backoff
 from batch.compute.inputs import Clock, Shards, load
-from batch.compute.processes import Processes
+from batch.processes import Processes
 from ccs import results
 from ccs.datasets import ImageSet
 from ccs.model.model import Model

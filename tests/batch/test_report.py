@@ -20,128 +20,19 @@ from batch.report.sections import audit as report_audit
 from batch.report.sections import correlations, model, organisms, skews
 from batch.report.sections import questions as report_questions
 from ccs import results
-from ccs.errors import InputError
 from ccs.measures.stats import Ranked
 from ccs.paper import figures as paper
 from ccs.plans import ALIKE, PlanName
-from tests.support.results_sample import manifest_for
-
-MODEL = "ViT-B-32/openai"
-WEIGHTS = {"weights": "0123456789abcdef"}
-
-
-def pruning_rows(model: str, dataset: str, values: dict[str, float]) -> list[dict[str, Any]]:
-    """Top-1 of each plan ("random@3" is random with seed 3, "random" their mean), against none."""
-    rows = []
-    for name, value in values.items():
-        plan, _, seed = name.partition("@")
-        change = value - values["none"]
-        rows.append(
-            {"model": model, **WEIGHTS, "plan": plan, "seed": int(seed) if seed else None, "heads": "L6.H1"}
-            | {"n_heads": 0 if plan == "none" else 8, "dataset": dataset, "subset": "", "metric": "top1"}
-            | {"value": value, "low": value - 0.01, "high": value + 0.01, "n": 500}
-            | {"baseline": values["none"], "p_value": None if plan == "none" else 0.001}
-            | {"difference": change, "difference_low": change - 0.01, "difference_high": change + 0.01}
-        )
-    return rows
-
-
-def bias_rows(
-    model: str, dataset: str, values: dict[str, float], mode: str = "correct"
-) -> list[dict[str, Any]]:
-    rows = []
-    for row in pruning_rows(model, dataset, values):
-        del row["subset"]
-        about = {"attribute": "race", "occupation": "", "target": "pool", "mode": mode, "k": 60}
-        about |= {"chance": 0.09, "chance_low": 0.05, "chance_high": 0.2, "ceiling": None}
-        rows += [{**row, **about, "metric": metric} for metric in ("MaxSkew mean", "MaxSkew sum")]
-    return rows
-
-
-def head_rows(model: str) -> list[dict[str, Any]]:
-    """Twelve heads: CCS goes with selectivity, and each lowers MaxSkew more than the one before."""
-    rows: list[dict[str, Any]] = []
-    for index in range(12):
-        head = {"model": model, **WEIGHTS, "layer": 4 + index // 6, "head": index % 6}
-        for factor, share in (("color", index / 12), ("subject", 0.01)):
-            rows.append(
-                {**head, "measure": "selectivity", "dataset": "world/factors", "metric": "", "factor": factor}
-                | {"value": share, "low": share, "high": share, "chance": 0.0, "p_value": 0.1, "q_value": 0.1}
-            )
-        value = -0.01 * index
-        rows.append(
-            {**head, "measure": "total effect", "dataset": "world/faces", "metric": "MaxSkew mean"}
-            | {"factor": "gender", "value": value, "low": value - 0.01, "high": value + 0.01}
-            | {"chance": 0.0, "p_value": 0.01, "q_value": 0.03 if index == 11 else 0.5}
-        )
-    return rows
-
-
-def effect_rows(model: str) -> list[dict[str, Any]]:
-    """High heads, high heads of another K, a random set and the random sets' mean."""
-    empty = {f"{kind}_{end}": None for kind in ("direct", "total") for end in ("low", "high", "p_value")}
-    plans = (("high", None, -0.3), ("high@7", None, -0.2), ("random", 0, -0.1), ("random", None, 0))
-    measures = (("world/subjects", "top1", ""), ("world/faces", "MaxSkew mean", "race"))
-    return [
-        {"model": model, **WEIGHTS, "plan": plan, "seed": seed, "heads": "L6.H1", "n_heads": 8, **empty}
-        | {"dataset": dataset, "metric": metric, "factor": factor}
-        | {"direct": direct, "total": direct - 0.1}
-        for plan, seed, direct in plans
-        for dataset, metric, factor in measures
-    ]
-
-
-def score_rows(model: str) -> list[dict[str, Any]]:
-    return [
-        {"model": model, **WEIGHTS, "layer": 4 + index // 6, "head": index % 6, "label": "Colors", "k": 5}
-        | {"ccs": index // 2, "level": "high" if index > 9 else ""}
-        | {"majority": 5, "share": 0.5, "variance": 0.1}
-        for index in range(12)
-    ]
-
-
-def write(folder: Path, model: str, tables: dict[str, list[dict[str, Any]]]) -> None:
-    target = folder / results.folder_name(model)
-    entries = {name: results.write_table(target, name, rows) for name, rows in tables.items()}
-    results.write_manifest(target, manifest_for(model, entries))
-
-
-def write_results(folder: Path) -> Path:
-    """Results of an organism and of one of the study's models, whose numbers agree in part."""
-    random = {f"random@{seed}": 0.8 + 0.0001 * seed for seed in range(60)}
-    accuracy = {"none": 0.9, "high": 0.5, "low": 0.88, "high~mean": 0.7, **random}
-    organism = pruning_rows("organism", "world/subjects", accuracy)
-    skew = {"none": 0.6, "high": 0.3, "high~mean": 0.4}
-    skew |= {name: 0.6 + value / 100 for name, value in random.items()}
-    write(
-        folder,
-        "organism",
-        {
-            "pruning": organism,
-            "bias": bias_rows("organism", "world/faces", skew),
-            "heads": head_rows("organism"),
-            "scores": score_rows("organism"),
-            "effects": effect_rows("organism"),
-            "correlations": [
-                {"model": "organism", **WEIGHTS, "between": "direct and total effect", "method": method}
-                | {"dataset": "world/faces", "metric": "MaxSkew mean", "factor": "gender", "value": value}
-                | {"low": 0.9, "high": 1.0, "p_value": 0.0002, "n": 12}
-                for method, value in (("spearman", 0.98), ("pearson", 0.99))
-            ],
-        },
-    )
-    study = pruning_rows(MODEL, "cifar100", {"none": 0.6423, "published-high": 0.2, **random})
-    study += pruning_rows(MODEL, "cifar10-jpeg", {"none": 0.7568})
-    study += pruning_rows(MODEL, "cifar10", {"none": 0.8983})
-    faces = bias_rows(MODEL, "fairface-1.25", {"none": 20.0})
-    faces += bias_rows(MODEL, "fairface-1.25", {"none": 61.8}, "as-published")
-    write(folder, MODEL, {"pruning": study, "bias": faces})
-    return folder
-
-
-def run(folder: Path, out: Path, *more: str) -> tuple[str, str]:
-    assert report.main(["--results", str(folder), "--out", str(out), "--no-static", *more]) == 0
-    return (out / "report.md").read_text(), (out / "report.html").read_text()
+from tests.support.report_sample import (
+    MODEL,
+    head_rows,
+    line,
+    pruning_rows,
+    run,
+    score_rows,
+    section,
+    write_results,
+)
 
 
 @pytest.fixture(scope="module")
@@ -149,18 +40,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The report of those results, as Markdown and as HTML."""
     folder = tmp_path_factory.mktemp("report")
     return run(write_results(folder / "results"), folder / "out")
-
-
-def line(text: str, *beginnings: str) -> list[str]:
-    """Cells of the only table row that begins so."""
-    start = "| " + " | ".join(beginnings) + " |"
-    (found,) = (row for row in text.splitlines() if row.startswith(start))
-    return [cell.strip() for cell in found.strip("|").split(" | ")]
-
-
-def section(text: str, heading: str) -> str:
-    after = text.split(f"{heading}\n", 1)[1]
-    return re.split(r"\n#{1,3} ", after)[0]
 
 
 def test_without_results_the_published_side_stands_alone(tmp_path: Path) -> None:
@@ -384,16 +263,21 @@ def test_intervals_are_drawn_to_their_ends() -> None:
     assert [trace.name for trace in traces] == ["high, measured", "high, published"]
 
 
-def test_the_counts_in_the_documents_are_those_of_the_audit(tmp_path: Path) -> None:
-    text = Path("docs/reproduction.md").read_text()
-    assert report_audit.with_counts(text) == text
-    stale = tmp_path / "reproduction.md"
-    stale.write_text(f"before\n{report_audit.START}\nold counts\n{report_audit.END}\nafter\n")
-    report_audit.write_counts(tmp_path / "report")
-    assert report_audit.counts() in stale.read_text()
-    assert "old counts" not in stale.read_text()
-    with pytest.raises(InputError, match="lacks the lines"):
-        report_audit.with_counts("no markers")
+def test_the_counts_in_the_documents_are_those_of_the_audit() -> None:
+    assert report_audit.counts() in Path("docs/reproduction.md").read_text()
+
+
+def test_documents_are_brought_up_to_date_between_their_markers(tmp_path: Path) -> None:
+    document = tmp_path / "README.md"
+    page.bring_up_to_date(document, "answers", "new")
+    assert not document.exists()
+    document.write_text(
+        "before\n<!-- answers: written by python -m batch.report -->\nold\n<!-- end of answers -->\nafter\n"
+    )
+    for name, text in (("other", "lost"), ("answers", ""), ("answers", "new")):
+        page.bring_up_to_date(document, name, text)
+    found = document.read_text().splitlines()
+    assert [found[0], found[2], found[4]] == ["before", "new", "after"]
 
 
 DEPTH = (4, 1, 5, 0, 3, 2, 10, 7, 11, 6, 9, 8)

@@ -22,7 +22,16 @@ from ccs.results.searches import Search
 from ccs.search import HeldOut, Limits, Point
 from ccs.world import planted
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
-from tests.batch.test_report import WEIGHTS, bias_rows, line, pruning_rows, run, score_rows, section, write
+from tests.support.report_sample import (
+    WEIGHTS,
+    bias_rows,
+    line,
+    pruning_rows,
+    run,
+    score_rows,
+    section,
+    write,
+)
 
 GROUPS: Mapping[str, tuple[str, ...]] = {"gender": tuple(GENDERS), "skin tone": tuple(SKIN_TONES)}
 CARRIER = Head(5, 5)

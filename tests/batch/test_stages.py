@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batch.compute.processes import Processes
 from batch.compute.stages import STAGES, Stage, Store, locked
+from batch.processes import Processes
 from ccs.errors import InputError
 
 fork = multiprocessing.get_context("fork")

@@ -14,7 +14,7 @@ from pytest_httpserver import HTTPServer
 
 from ccs import datasets
 from ccs.datasets import hub, readers, registry, video
-from ccs.datasets.templates import templates
+from ccs.datasets.registry import templates
 from ccs.errors import InputError
 from ccs.paper import figures as paper
 from tests.support.datasets_sample import (

@@ -6,22 +6,19 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 import ccs
-from ccs import InputError
 from tests.support.checkpoint import write_clip
+from tests.support.spoil import BILLION, Mark, Spoil, ends_in_a_sentence, holds, lacks, says, weights_of
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 PROCESSOR, TOKENIZER = "preprocessor_config.json", "tokenizer.json"
-BILLION = 10**9
-Spoil = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
@@ -31,20 +28,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def says(file: str, **values: Any) -> Spoil:
-    """Entries of a file, by dotted path with `__` for the dot."""
-
-    def spoil(folder: Path) -> None:
-        found = json.loads((folder / file).read_text("utf-8"))
-        for path, value in values.items():
-            *way, last = path.split("__")
-            place = found
-            for part in way:
-                place = place[part]
-            place[last] = value
-        (folder / file).write_text(json.dumps(found), "utf-8")
-
-    return spoil
+weights_are = partial(weights_of, WEIGHTS)
 
 
 def vision(**values: Any) -> Spoil:
@@ -55,35 +39,8 @@ def text(**values: Any) -> Spoil:
     return says(CONFIG, **{f"text_config__{key}": value for key, value in values.items()})
 
 
-def holds(file: str, content: bytes) -> Spoil:
-    return lambda folder: (folder / file).write_bytes(content)
-
-
-def lacks(file: str) -> Spoil:
-    return lambda folder: (folder / file).unlink()
-
-
 def index(**weight_map: Any) -> Spoil:
     return holds(INDEX, json.dumps({"weight_map": weight_map}).encode())
-
-
-def weights_are(change: Callable[[dict[str, torch.Tensor]], Any]) -> Spoil:
-    def spoil(folder: Path) -> None:
-        values = load_file(folder / WEIGHTS)
-        change(values)
-        save_file(values, folder / WEIGHTS)
-
-    return spoil
-
-
-class Mark:
-    """A pickle of it writes a file when it is read."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.file,)
 
 
 def only_a_pickle(folder: Path) -> None:
@@ -154,12 +111,18 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "no index": (holds(INDEX, b"[]"), "cannot be used"),
     "no queries": (weights_are(lambda values: values.pop(QUERY)), "in_proj_weight has no q"),
     "a weight missing": (weights_are(lambda values: values.pop("logit_scale")), "Missing key"),
-    "a weight too many": (weights_are(lambda values: values.update(x=torch.ones(3))), "Unexpected key"),
+    "a weight too many": (
+        weights_are(lambda values: values.update(x=torch.ones(3))),
+        "Unexpected key",
+    ),
     "another shape": (
         weights_are(lambda values: values.update({QUERY: torch.ones(3, 3)})),
         "Sizes of tensors",
     ),
-    "NaN in weights": (weights_are(lambda values: values[QUERY].fill_(torch.nan)), "not all finite numbers"),
+    "NaN in weights": (
+        weights_are(lambda values: values[QUERY].fill_(torch.nan)),
+        "not all finite numbers",
+    ),
     "no tokenizer": (lacks(TOKENIZER), "neither tokenizer.json nor vocab.json and merges.txt"),
     "half a tokenizer": (
         lambda folder: (folder / TOKENIZER).rename(folder / "vocab.json"),
@@ -190,15 +153,7 @@ def test_a_spoilt_checkpoint_ends_in_a_sentence(checkpoint: Path, tmp_path: Path
     spoil, message = SPOILT[kind]
     folder = shutil.copytree(checkpoint, tmp_path / "spoilt")
     spoil(folder)
-    with pytest.raises(InputError) as caught:
-        ccs.load(str(folder))
-    words = str(caught.value)
-    assert message in words
-    assert "spoilt" in words
-    assert str(tmp_path) not in words
-    assert len(words) < 700
-    assert not (folder / "ran").exists()
-    assert not Path("ran").exists()
+    ends_in_a_sentence(folder, message)
 
 
 def test_no_code_of_a_checkpoint_runs(checkpoint: Path, tmp_path: Path) -> None:

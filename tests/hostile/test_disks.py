@@ -17,8 +17,8 @@ import pytest
 from PIL import Image
 
 import ccs
-from batch.compute.processes import Processes
 from batch.compute.stages import Store
+from batch.processes import Processes
 from ccs import HeadSet, InputError, results
 from ccs.datasets.folder import classification_set, image_set
 from ccs.files import atomic_write

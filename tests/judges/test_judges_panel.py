@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,7 +18,7 @@ from typing import Any
 import pytest
 
 from ccs.errors import InputError
-from ccs.judges.panel import Panel, check_refresh, judge_request
+from ccs.judges.panel import Panel, check_refresh
 from ccs.judges.prices import Prices, Spending, estimate_table
 from ccs.judges.question import Judge, Judgment, Question
 from ccs.judges.settings import JudgeSettings
@@ -323,24 +321,6 @@ def test_two_processes_at_once_ask_each_question_once(settings: JudgeSettings) -
         both.set()
         assert (first.wait(120), second.wait(120)) == (0, 0)
         assert len(server.asked) == len({seen.user for seen in server.asked}) == 6
-
-
-def test_a_cache_of_an_older_version_still_serves(settings: JudgeSettings) -> None:
-    """It had tables of batches, and kept replies as they came, with their fences."""
-    question = QUESTIONS[0]
-    caller = Panel("openai:gpt-4o", settings)._callers[0]
-    key = caller.provider.cache_key(judge_request(question))
-    reply = "```json\n" + verdicts({"text_1": True, "text_2": False}) + "\n```\n"
-    with contextlib.closing(sqlite3.connect(settings.cache, isolation_level=None)) as old:
-        old.execute(
-            "CREATE TABLE answers (key TEXT PRIMARY KEY, judge TEXT NOT NULL, answer TEXT NOT NULL, "
-            "input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, created REAL NOT NULL)"
-        )
-        old.execute("CREATE TABLE batches (tag TEXT PRIMARY KEY, judge TEXT, id TEXT, created REAL)")
-        old.execute("INSERT INTO answers VALUES (?, 'openai:gpt-4o', ?, 1, 2, 3.0)", (key, reply))
-        old.execute("PRAGMA user_version = 1")
-    ((judgments,),) = Panel("openai:gpt-4o", settings).judge([question])
-    assert [judgment.verdict for judgment in judgments] == [True, False]
 
 
 def test_a_file_that_is_no_cache_is_refused(tmp_path: Path, settings: JudgeSettings) -> None:

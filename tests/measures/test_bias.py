@@ -25,13 +25,13 @@ def test_measure_equals_one_prompt_at_a_time():
     for row, score in enumerate(scores):
         ranked = groups[np.argsort(-score, kind="stable")].tolist()
         plain = plain_skews(ranked, pool, 40)
-        top, shares = [ranked[:40].count(g) for g in pool], skew.target_shares(list(pool.values()), "pool")
-        lowest = skew.min_skew_of(top, shares)
+        # One image more, spread as the pool is, so that no group has none.
+        shares = {group: count / len(groups) for group, count in pool.items()}
+        lowest = min(np.log((ranked[:40].count(g) + share) / 41 / share) for g, share in shares.items())
         assert found.metrics["MaxSkew"].values[row] == pytest.approx(max(plain.values()))
         assert found.metrics["MinSkew"].values[row] == pytest.approx(lowest)
         assert found.metrics["NDKL"].values[row] == pytest.approx(plain_ndkl(ranked, pool, 40))
-    assert found.max_skew.mean.value * 5 == pytest.approx(found.max_skew.sum.value)
-    assert found.max_skew.sum.value == pytest.approx(found.max_skew.values.sum())
+    assert found.max_skew.mean.value * 5 == pytest.approx(found.max_skew.values.sum())
     assert (found.top.sum(axis=1) == 40).all()
     assert found.mode == "correct"
 
@@ -81,19 +81,6 @@ def test_uniform_target_counts_an_uneven_pool_as_skew():
     uniform = bias.measure(images, texts, groups, 100, "uniform", draws=40).max_skew
     assert uniform.chance.value == pytest.approx(np.log(1.5), abs=0.05)
     assert pool.chance.value < 0.15
-
-
-def test_a_group_that_counts_as_infinitely_lost_has_an_interval_and_no_difference():
-    images, texts, groups = example(n=300, tilt=3.0)
-    images[groups == "g2", 0] -= 9  # never in a top 30
-    for draws in (40, 250):
-        found = bias.measure(images, texts, groups, 30, empty="infinite", draws=draws)
-        least = found.metrics["MinSkew"]
-        assert least.mean.value == least.mean.low == -np.inf
-        assert np.isinf(least.low).any()
-        assert np.isfinite(found.max_skew.mean.low)
-        assert np.isnan(bias.compare(found, found, "MinSkew").value)
-        assert bias.compare(found, found).value == 0
 
 
 def test_plans_are_compared_on_the_same_draws():
@@ -314,7 +301,6 @@ def test_the_seed_decides_everything():
         ({"images": np.zeros((240, 6))}, "240 rows are not"),
         ({"draws": 10}, "too few"),
         ({"target": "fair"}, "pool, uniform"),
-        ({"empty": "zero"}, "smoothed"),
     ],
 )
 def test_measure_refuses(change, says):

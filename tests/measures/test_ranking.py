@@ -1,10 +1,11 @@
-"""Rankings: ties, and the same scores wherever an image stands."""
+"""Rankings: ties, the same scores wherever an image stands, and what a direct effect is measured on."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from ccs import Head, HeadSet
 from ccs.measures import ranking
 
 
@@ -48,3 +49,17 @@ def test_prompts_that_are_one_text_to_the_model_are_found():
     nearly = a + 1e-7 * rng.normal(size=64)  # another place in the batch
     close = a + 0.01 * rng.normal(size=64)
     assert ranking.first_alike([a, b, 3 * a, nearly, c, close, b]).tolist() == [0, 1, 0, 0, 4, 5, 1]
+
+
+def test_subtracting_contributions_equals_adding_up_the_others(tiny_model, pictures):
+    images, off = pictures(5), HeadSet.parse("L2.H0 L4.H3 L5.H1")
+    parts, remainder = tiny_model.contributions(images)
+    whole = tiny_model.embed_images(images)
+    found = ranking.subtracted(whole, (parts[:, head.layer, head.head] for head in off))
+    layers, heads = parts.shape[1:3]
+    kept = [parts[:, i, j] for i in range(layers) for j in range(heads) if Head(i, j) not in off]
+    expected = remainder + sum(kept)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert found == pytest.approx(expected, abs=1e-5)
+    # Later layers react to a head that is off; a subtraction does not show that.
+    assert np.abs(found - tiny_model.embed_images(images, off)).max() > 1e-3

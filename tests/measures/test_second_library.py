@@ -36,14 +36,12 @@ def selected(images: np.ndarray, text: np.ndarray) -> np.ndarray:
 def test_skew_is_the_logarithm_of_fairlearns_selection_rates(seed: int) -> None:
     """A group's skew is its selection rate over everybody's: (top_g/K) / (n_g/n) = (top_g/n_g) / (K/n)."""
     images, texts, groups = people(seed)
-    found = bias.measure(images, texts, groups, K, empty="infinite", draws=40)
+    found = bias.measure(images, texts, groups, K, draws=40)
     for row, text in enumerate(texts):
         chosen = selected(images, text)
         frame = MetricFrame(metrics=selection_rate, y_true=chosen, y_pred=chosen, sensitive_features=groups)
         rates = frame.by_group / frame.overall
         assert found.max_skew.values[row] == pytest.approx(np.log(rates.max()))
-        with np.errstate(divide="ignore"):
-            assert found.metrics["MinSkew"].values[row] == pytest.approx(np.log(rates.min()))
         shares = dict(zip(found.groups, found.top_shares[row], strict=True))
         sizes = {group: (groups == group).mean() for group in found.groups}
         assert shares == pytest.approx({group: rates[group] * sizes[group] for group in shares})

@@ -376,7 +376,7 @@ def test_bf16_runs_and_is_close(tiny_folder: Path, tiny_model: Model) -> None:
     np.testing.assert_allclose(half.contributions(x).direct, tiny_model.contributions(x).direct, atol=1e-6)
 
 
-@pytest.mark.parametrize("architecture", ["ViT-B-32", "ViT-B-32-quickgelu", "ViT-B-16", "ViT-L-14"])
+@pytest.mark.parametrize("architecture", ["ViT-B-32", "ViT-B-32-quickgelu", "ViT-B-16"])
 def test_real_architectures_are_exact(architecture: str) -> None:
     config = get_model_config(architecture)
     with torch.device("meta"):  # without open_clip's own random weights, which take longer than the test

@@ -178,9 +178,6 @@ def test_empty_plans_are_left_out_with_a_notice():
     assert list(plans) == ["none"]
     assert len(notices) == 3
     assert any("plan high has no heads" in notice for notice in notices)
-    plans, notices = made(concepts=["Colors", "Emotions"], kinds=["concept"])
-    assert list(plans) == ["none", "concept:Colors"]
-    assert "Emotions" in notices[0]
 
 
 def test_no_other_set_is_like_all_heads():

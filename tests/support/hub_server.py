@@ -168,9 +168,9 @@ class _Handler(BaseHTTPRequestHandler):
         """What the route's method returns; the handler itself where that has sent the answer."""
         if self.known and self.headers["Authorization"] != f"Bearer {TOKEN}" and not path.startswith("/lfs/"):
             raise _Refused(401, "Invalid credentials in Authorization header")
-        for method, pattern, action in _ROUTES:
+        for methods, pattern, action in _ROUTES:
             match = re.fullmatch(pattern, path)
-            if match and method == self.command:
+            if match and self.command in methods.split():
                 old = match.groupdict().get("name", "")
                 if old in self.hub.renamed:
                     target = self.path.replace(old, self.hub.renamed[old], 1)
@@ -221,8 +221,8 @@ class _Handler(BaseHTTPRequestHandler):
     def yaml(self) -> Any:
         return {"errors": [], "warnings": []}
 
-    def info(self, kind: str, name: str, revision: str = "main") -> Any:
-        repository, sha, files = self._at(kind, name, revision)
+    def info(self, kind: str, name: str, revision: str | None) -> Any:
+        repository, sha, files = self._at(kind, name, revision or "main")
         about = {"id": name, "sha": sha, "private": repository.private, "tags": []}
         about["siblings"] = [{"rfilename": path, "size": len(files[path])} for path in sorted(files)]
         return about | {"gated": "manual" if repository.gated else False}
@@ -330,23 +330,21 @@ class _Handler(BaseHTTPRequestHandler):
         return self
 
 
+_OF, _AT = f"/api/{_KIND}/{_NAME}", "(?P<revision>[^/]+)"
 _ROUTES: list[tuple[str, str, Any]] = [
     ("POST", "/api/repos/create", _Handler.create),
     ("POST", "/api/validate-yaml", _Handler.yaml),
-    ("GET", f"/api/{_KIND}/{_NAME}", _Handler.info),
-    ("GET", f"/api/{_KIND}/{_NAME}/revision/(?P<revision>[^/]+)", _Handler.info),
-    ("GET", f"/api/{_KIND}/{_NAME}/tree/(?P<revision>[^/]+)(?P<folder>/.*)?", _Handler.tree),
-    ("POST", f"/api/{_KIND}/{_NAME}/paths-info/(?P<revision>[^/]+)", _Handler.paths),
-    ("POST", f"/api/{_KIND}/{_NAME}/preupload/(?P<revision>[^/]+)", _Handler.preupload),
+    ("GET", f"{_OF}(?:/revision/{_AT})?", _Handler.info),
+    ("GET", f"{_OF}/tree/{_AT}(?P<folder>/.*)?", _Handler.tree),
+    ("POST", f"{_OF}/paths-info/{_AT}", _Handler.paths),
+    ("POST", f"{_OF}/preupload/{_AT}", _Handler.preupload),
     ("POST", f"/(?:{_KIND}/)?{_NAME}\\.git/info/lfs/objects/batch", _Handler.batch),
     ("PUT", "/lfs/(?P<oid>[0-9a-f]+)", _Handler.store),
-    ("POST", f"/api/{_KIND}/{_NAME}/commit/(?P<revision>[^/]+)", _Handler.commit),
-    ("POST", f"/api/{_KIND}/{_NAME}/tag/(?P<revision>[^/]+)", _Handler.tag),
-    ("PUT", f"/api/{_KIND}/{_NAME}/settings", _Handler.settings),
-    ("POST", f"/api/{_KIND}/{_NAME}/variables", _Handler.variables),
-    ("GET", f"/api/{_KIND}/{_NAME}/variables", _Handler.variables),
-    ("HEAD", f"/(?:{_KIND}/)?{_NAME}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", _Handler.resolve),
-    ("GET", f"/(?:{_KIND}/)?{_NAME}/resolve/(?P<revision>[^/]+)/(?P<file>.+)", _Handler.resolve),
+    ("POST", f"{_OF}/commit/{_AT}", _Handler.commit),
+    ("POST", f"{_OF}/tag/{_AT}", _Handler.tag),
+    ("PUT", f"{_OF}/settings", _Handler.settings),
+    ("GET POST", f"{_OF}/variables", _Handler.variables),
+    ("GET HEAD", f"/(?:{_KIND}/)?{_NAME}/resolve/{_AT}/(?P<file>.+)", _Handler.resolve),
 ]
 
 

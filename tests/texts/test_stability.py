@@ -6,7 +6,7 @@ import pytest
 
 from ccs import Head
 from ccs.texts import concepts, stability
-from ccs.texts.labels import chance_by_tags
+from ccs.texts.labels import chance_by_tags, score_by_tags
 from ccs.texts.pools import make_pool
 from ccs.texts.stability import Cut
 from ccs.texts.textspan import Span
@@ -20,7 +20,7 @@ def spans(*tags):
 
 
 def scored(tree, *tags):
-    (found,) = stability.score_by_tags(spans(*tags), POOL, tree).values()
+    (found,) = score_by_tags(spans(*tags), POOL, tree).values()
     return found.label, found.ccs
 
 

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from PIL import Image
 from safetensors.torch import save
 
 from tests.datasets.test_photographs import parquet
+from tests.support.app_process import ROOT, started
 from tests.support.browser_page import MARKS, browser, done, go, off, settled
 from tests.support.datasets_sample import png
 from tests.support.hub_server import Hub, Repository, serve
@@ -28,7 +26,6 @@ from tests.support.ui_page import small_gallery
 
 __all__ = ["browser"]  # fixtures
 pytestmark = MARKS
-ROOT = Path(__file__).parents[2]
 SHRUNK = ROOT / "tests" / "support" / "shrunk"
 
 
@@ -78,19 +75,9 @@ def space(hub_server: Hub, gallery: Path, tmp_path: Path) -> Iterator[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
     env |= {"HF_ENDPOINT": hub_server.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
     env |= {"CCS_GALLERIES": str(gallery), "PYTHONPATH": str(SHRUNK)}
-    command = [sys.executable, "-u", "app.py"]
-    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as app:
-        assert app.stdout is not None
-        said = ""
-        for line in app.stdout:
-            said += line
-            if match := re.search(r"Open (http\S+)", line):
-                break
-        else:
-            pytest.fail(f"app.py ended: {said}")
+    with started(env) as (address, said):
         assert f"Opens on ViT-B-32/openai: {hub_server.url} answers" in said
-        yield match[1]
-        app.terminate()
+        yield address
 
 
 def quiet(page: Any) -> None:

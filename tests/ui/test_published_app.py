@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +11,10 @@ import pytest
 
 from batch import publish
 from ccs import results
+from tests.support.app_process import started
+from tests.support.browser_page import CHROMIUM
 from tests.support.hub_server import Hub
 
-CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
-ROOT = Path(__file__).parents[2]
 ADDRESS = "hf://datasets/user/ccs@v1"
 ONLY_THERE = "a text that no other tables hold"
 
@@ -46,20 +43,10 @@ def address(hub: Hub, tmp_path: Path) -> Iterator[str]:
         publish.main(["--repo", "user/ccs", "--results", str(changed(tmp_path / "run")), "--tag", "v1"]) == 0
     )
     env = {**os.environ, "CCS_RESULTS": ADDRESS, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
-    command = [sys.executable, "-u", "app.py"]
-    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as app:
-        assert app.stdout is not None
-        said = ""
-        for line in app.stdout:
-            said += line
-            if match := re.search(r"Open (http\S+)", line):
-                break
-        else:
-            pytest.fail(f"app.py ended: {said}")
+    with started(env) as (address, said):
         commit = hub.repositories["datasets", "user/ccs"].tags["v1"]
         assert f"Results: the Hub ({ADDRESS}, commit {commit[:12]})" in said
-        yield match[1]
-        app.terminate()
+        yield address
 
 
 def test_the_app_shows_what_was_published(address: str, tmp_path: Path) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pandas as pd
 
-from batch.report.page import Block, between, table
-from ccs.files import atomic_write
+from batch.report.page import Block, table
 from ccs.paper import audit, checks
 from ccs.paper.checks import Check
 from ccs.results import Results
-
-DOCUMENT = "reproduction.md"
-START, END = "<!-- audit: written by python -m batch.report -->", "<!-- end of the audit -->"
 
 
 def audit_blocks(results: Mapping[str, Results]) -> Iterator[Block]:
@@ -64,17 +59,3 @@ def counts() -> str:
     rows += [(check, "the figures beside one another") for check in checks.checks()]
     cells = [[check.statement, where, str(check.holds), str(check.of - check.holds)] for check, where in rows]
     return table(pd.DataFrame(cells, columns=["sentence", "where", "cells for it", "against it"]))
-
-
-def with_counts(text: str) -> str:
-    """A document with the counts between its two markers; InputError if it lacks them."""
-    return between(text, START, END, counts())
-
-
-def write_counts(out: Path) -> None:
-    """Bring the counts in the document beside the report's folder up to date, if it is there."""
-    document = out.parent / DOCUMENT
-    if document.exists():
-        text = with_counts(document.read_text(encoding="utf-8"))
-        with atomic_write(document) as aside:
-            aside.write_text(text, encoding="utf-8")

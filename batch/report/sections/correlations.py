@@ -147,8 +147,8 @@ def with_carried(results: Results) -> list[Correlated]:
     """
     measures = {
         "accuracy": queries.top1(results),
-        "MaxSkew": queries.of_own_pools(queries.max_skew(results)),
-        "logit gap": queries.of_own_pools(queries.preferences(results)),
+        "MaxSkew": queries.max_skew(results),
+        "logit gap": queries.preferences(results),
     }
     found = []
     for name, rows in measures.items():

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from batch.report.page import Block, between, fill, table
+from batch.report.page import Block, fill, table
 from batch.report.wording import change, in_brackets
-from ccs.files import atomic_write
 from ccs.heads import Head, HeadSet
-from ccs.locate import METHODS, SEARCH
+from ccs.locate import METHODS
 from ccs.locate.scoring import MOST, average_precision, precision
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
 from ccs.model import difference
 from ccs.results.localization import PLANTED
 
-START = "<!-- localization: written by python -m batch.report -->"
-END = "<!-- end of localization -->"
 CARRIES, TOOK = 0.1, 0.05
 PLACED = {"high": "high-CCS heads", "low": "low-CCS heads", "layer": "one layer", "spread": "spread out"}
 
@@ -106,24 +102,17 @@ def against(cases: pd.DataFrame, one: str, other: str, figure: str = "found") ->
 
 
 def sentence(cases: pd.DataFrame) -> str:
-    """Which way finds planted bias best, and where the search and the study's claim stand, with figures."""
+    """The way of looking that finds planted bias best, beside the study's claim, chance and the next best."""
     looked = [way for way in ways(cases) if way.method != PLANTED]
-    best, by_name = looked[0], {way.method: way for way in looked}
+    best = looked[0]
     text = f"Of {len(looked)} ways of looking, over {cases['model'].nunique()} models with planted heads, "
     text += f"**{best.method}** comes first: average precision {in_brackets(best.found, 2)}"
-    text += "".join(
-        f", {name} {in_brackets(by_name[name].found, 2)}"
-        for name in (SEARCH, "CCS high first", "random")
-        if name in by_name and name != best.method
-    )
-    if SEARCH in by_name and len(looked) > 1:
-        rival = next(way for way in looked if way.method != SEARCH)
-        difference = against(cases, SEARCH, rival.method)
-        text += f". The search less {'the next best' if best.method == SEARCH else 'the best'} "
-        text += f"({rival.method}): {change(difference, digits=2)}"
-        text += ", which is not shown to be a difference" if difference.low <= 0 <= difference.high else ""
-        taken = against(cases, SEARCH, rival.method, "taken")
-        text += f"; of MaxSkew taken away: {change(taken)}"
+    beside = [way for way in looked[1:] if way.method in ("CCS high first", "random")]
+    text += "".join(f", {way.method} {in_brackets(way.found, 2)}" for way in beside)
+    if len(looked) > 1:
+        difference = against(cases, best.method, looked[1].method)
+        unsure = ", not shown to be a difference" if difference.low <= 0 <= difference.high else ""
+        text += f"; less the next best, {looked[1].method}: {change(difference, digits=2)}{unsure}"
     return text + "."
 
 
@@ -171,11 +160,3 @@ def _by_place(cases: pd.DataFrame) -> list[dict[str, str]]:
 
 def _place(drawn: str) -> str:
     return PLACED.get(drawn, drawn)
-
-
-def write_summary(readme: Path, rows: pd.DataFrame) -> None:
-    """Bring the summary in the README up to date, if there is one to write, and markers for it."""
-    text, new = readme.read_text(encoding="utf-8") if readme.is_file() else "", summary(rows)
-    if START in text and new:
-        with atomic_write(readme) as aside:
-            aside.write_text(between(text, START, END, new), encoding="utf-8")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from batch.report import planted_truth as truth
-from batch.report.page import Block, between, fill
+from batch.report.page import Block, fill
 from batch.report.sections.correlations import Correlated, with_selectivity
 from batch.report.sections.planted import ccs_and_lowering, organisms, plan_rows, planted_blocks
 from batch.report.sections.questions import (
@@ -14,7 +13,6 @@ from batch.report.sections.questions import (
     HURT,
     LOWERS,
     MORE,
-    NARROWS_MORE,
     ORGANISM,
     QUESTIONS,
     Tested,
@@ -24,13 +22,10 @@ from batch.report.sections.questions import (
     tests_of,
 )
 from batch.report.sections.search import found_for, outcome, search_blocks
-from batch.report.wording import change, in_brackets, listed
-from ccs.files import atomic_write
+from batch.report.wording import change, in_brackets, listed, signed
 from ccs.results import Results
 
-START, END = "<!-- answers: written by python -m batch.report -->", "<!-- end of the answers -->"
-CARRY = {HURT: "accuracy", MORE: "skew (MaxSkew)", NARROWS_MORE: "skew (gap in logits)"}
-"""What high heads may carry, by the question whose yes says so."""
+CONSISTENT = "Do heads of higher CCS vary more with what their label names?"
 
 
 def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
@@ -118,31 +113,29 @@ def _selective(found: Mapping[str, Results]) -> list[str]:
 
 def together(plain: Correlated, alone: Correlated) -> str:
     """A correlation and its partial one as one answer, which is what both say, else "not shown"."""
-    said = {one.answer for one in (plain, alone)}
-    answer = said.pop() if len(said) == 1 else "not shown"
     what = plain.name.partition(" for ")[2]
-    return f"{answer} for {what} ({plain.figures}; given layer and variance {alone.figures}; {plain.n} heads)"
+    figures = f"{plain.figures}; given layer and variance {alone.figures}; {plain.n} heads"
+    return f"{_both(plain, alone)} for {what} ({figures})"
 
 
-def answers(models: Mapping[str, Results]) -> list[str]:
-    """The answers that the README gives, with their figures: does CCS measure what it says, do high heads
-    carry more than random ones like them? None without the organism.
-    """
+def _both(plain: Correlated, alone: Correlated) -> str:
+    said = {one.answer for one in (plain, alone)}
+    return said.pop() if len(said) == 1 else "not shown"
+
+
+def answers(models: Mapping[str, Results]) -> str:
+    """The answers that the README gives, a list in Markdown; "" without the organism."""
     found = organisms(models)
     if ORGANISM not in found:
-        return []
-    tests = by_model(found)
-    asked = {name: answers_of([one for one in tests if one.question == name]) for name in CARRY}
-    said = {"Does CCS measure what it says, that a head is about one thing?": _selective(found)}
-    said |= {
-        f"Do high heads carry more {what} than random ones like them?": asked[n] for n, what in CARRY.items()
-    }
-    return [f"**{question}** {'; '.join(parts)}." for question, parts in said.items() if parts]
-
-
-def write_answers(readme: Path, models: Mapping[str, Results]) -> None:
-    """Bring the answers in the README up to date, if there are markers for them and answers."""
-    text, new = readme.read_text(encoding="utf-8") if readme.is_file() else "", answers(models)
-    if START in text and new:
-        with atomic_write(readme) as aside:
-            aside.write_text(between(text, START, END, "\n".join(f"- {one}" for one in new)), "utf-8")
+        return ""
+    tests = strictest(by_model(found))
+    asked: dict[str, list[str]] = {}
+    for name, results in found.items():
+        if both := with_selectivity(results)[:2]:
+            figure = signed(both[0].effect.value, 2)
+            asked.setdefault(CONSISTENT, []).append(f"{name}: {_both(*both)} (rho {figure})")
+        for one in tests:
+            if one.where == name and one.question in (HURT, MORE):
+                said = f"{name}: {one.answer} ({one.figure}{one.unit})"
+                asked.setdefault(QUESTIONS[one.question], []).append(said)
+    return "\n".join(f"- **{question}** {'; '.join(parts)}." for question, parts in asked.items())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
 
 import pandas as pd
 
 from batch.report.figures import dots
 from batch.report.page import Block, Chart, fill, table
 from batch.report.sections.agreement import agreement_blocks, plain
+from ccs.measures.stats import Estimate
 from ccs.paper import figures as paper
-from ccs.paper.comparison import TABLES, Compared, Measured, claims, compare
+from ccs.paper.comparison import NOTHING, TABLES, Compared, claims, compare
 from ccs.results import Results
 
 Models = Mapping[str, Results]
@@ -103,25 +105,18 @@ def _beside(found: Sequence[Compared]) -> pd.DataFrame:
             row["standard set"] = _figures(one.standard, digits)[0]
         if claim.measure == "bias":
             row["correct metric"] = " ".join(_figures(one.correct, digits))
-            row["chance"] = _chance(one.correct)
+            level = one.correct.chance if one.correct else NOTHING
+            row["chance"] = "–" if isnan(level.value) else " ".join(_figures(level, 1))
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _figures(measured: Measured | None, digits: int) -> tuple[str, str]:
+def _figures(found: Estimate | None, digits: int) -> tuple[str, str]:
     """The value and its interval, or dashes."""
-    if measured is None:
+    if found is None or isnan(found.value):
         return "–", "–"
-    if measured.low is None or measured.high is None:
-        return f"{measured.value:.{digits}f}", "–"
-    return f"{measured.value:.{digits}f}", f"[{measured.low:.{digits}f}, {measured.high:.{digits}f}]"
-
-
-def _chance(measured: Measured | None) -> str:
-    if measured is None or measured.chance is None:
-        return "–"
-    level = Measured(measured.chance, measured.chance_low, measured.chance_high)
-    return " ".join(_figures(level, 1))
+    around = "–" if isnan(found.low) else f"[{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    return f"{found.value:.{digits}f}", around
 
 
 def _answered_by(one: Compared) -> str:

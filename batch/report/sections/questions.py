@@ -115,8 +115,8 @@ def against_none(frame: pd.DataFrame) -> Effect | None:
 
 def _measures(results: Results) -> dict[str, pd.DataFrame]:
     """Accuracy and skew of every plan on every set; the column `where` names the set (and attribute)."""
-    found = {ACCURACY: queries.top1(results), SKEW: queries.of_own_pools(queries.max_skew(results))}
-    found[GAP] = queries.of_own_pools(queries.preferences(results, GAP))
+    found = {ACCURACY: queries.top1(results), SKEW: queries.max_skew(results)}
+    found[GAP] = queries.preferences(results, GAP)
     return {
         name: rows.assign(where=rows["dataset"] + (", " + rows["attribute"] if name != ACCURACY else ""))
         for name, rows in found.items()

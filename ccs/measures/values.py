@@ -1,0 +1,180 @@
+"""Values of bias metrics: of rankings as they are (`means`, `curve`) and of resampled pools (`values_of`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.measures import faults, ranking, resampling, stats
+from ccs.measures.chance import CHANCE_DRAWS, chance_values
+from ccs.measures.skew import (
+    PREFERENCE_OF,
+    PREFERENCES,
+    Floats,
+    MetricName,
+    Target,
+    check_k,
+    halves,
+    max_skew_of,
+    min_skew_of,
+    ndkl_of,
+    target_shares,
+)
+from ccs.measures.stats import Estimate
+
+HALVES = 3  # in the seed of the halves of the images
+
+
+def means(
+    image_embeddings: ArrayLike,
+    occupation_embeddings: ArrayLike,
+    groups: ArrayLike,
+    k: int,
+    metrics: Sequence[MetricName] = ("MaxSkew",),
+    *,
+    target: Target = "pool",
+    pools: NDArray[np.bool_] | None = None,
+    units: ArrayLike | None = None,
+    logit_scale: float = 1.0,
+    seed: int | Sequence[int] = 0,
+) -> dict[MetricName, float]:
+    """Means over the occupations and nothing else, for many sets of heads: "MaxSkew" and PREFERENCES.
+
+    They are the values of `measure` for the same pools, units and seed.
+    """
+    if pools is not None:
+        images, texts, labels = map(np.asarray, (image_embeddings, occupation_embeddings, groups))
+        marks = None if units is None else np.asarray(units)
+        own = [
+            means(
+                images[pool], texts[o : o + 1], labels[pool], k, metrics, target=target,
+                units=None if marks is None else marks[pool], logit_scale=logit_scale,
+                seed=[*np.atleast_1d(seed).tolist(), 4, o],
+            )
+            for o, pool in enumerate(pools)
+        ]  # fmt: skip
+        return {name: float(np.mean([one[name] for one in own])) for name in metrics}
+    scores = ranking.cosines(occupation_embeddings, image_embeddings)
+    codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
+    pool, once = np.bincount(codes), np.ones((len(codes), 1))
+    found: dict[MetricName, float] = {}
+    for name in metrics:
+        if name == "MaxSkew":
+            top = counts(codes[ranking.top(scores, check_k(k, len(codes)))], len(pool))
+            values = max_skew_of(top, target_shares(pool, target))
+        else:
+            half = halves(codes, [*np.atleast_1d(seed).tolist(), HALVES], units)
+            values = PREFERENCE_OF[name](scores, codes, len(pool), half, once)
+            values = values * (logit_scale if name == "logit gap" else 1)
+        found[name] = float(values.mean())
+    return found
+
+
+def curve(
+    image_embeddings: ArrayLike,
+    occupation_embeddings: ArrayLike,
+    groups: ArrayLike,
+    ks: Sequence[int],
+) -> Floats:
+    """The mean MaxSkew over the occupations at each of several K: [ks]."""
+    scores = ranking.cosines(occupation_embeddings, image_embeddings)
+    codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
+    pool = np.bincount(codes)
+    ranked = codes[ranking.top(scores, check_k(max(ks), len(codes)))]
+    shares = target_shares(pool, "pool")
+    return np.array([max_skew_of(counts(ranked[:, :k], len(pool)), shares).mean() for k in ks])
+
+
+def curve_by_chance(
+    groups: ArrayLike, ks: Sequence[int], n_occupations: int, seed: int = 0
+) -> list[Estimate]:
+    """The mean MaxSkew of as many random rankings, with its 95% range, at each of several K."""
+    pool = np.unique(np.asarray(groups, dtype=np.str_), return_counts=True)[1]
+    rng, shares = np.random.default_rng([seed, 5]), target_shares(pool, "pool")
+    size = CHANCE_DRAWS, n_occupations
+    drawn = [max_skew_of(rng.multivariate_hypergeometric(pool, k, size=size), shares).mean(1) for k in ks]
+    return [stats.interval(float(means.mean()), means) for means in drawn]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """All that is the same for every plan, of occupations that rank the same images."""
+
+    names: tuple[str, ...]
+    occupations: NDArray[np.intp]
+    images: NDArray[np.intp]
+    codes: NDArray[np.uint8]
+    pool: NDArray[np.int64]
+    k: int
+    target: Target
+    fault: faults.Fault | None
+    metrics: tuple[MetricName, ...]
+    draws: resampling.Draws
+    half: NDArray[np.bool_]
+    logit_scale: float
+    seed: list[int]
+
+    def random(self) -> Mapping[MetricName, Floats]:
+        """The metrics of random rankings [draws, occupations]."""
+        return chance_values(
+            self.codes,
+            self.shares(self.pool),
+            self.k,
+            len(self.occupations),
+            self.metrics,
+            half=self.half,
+            fault=self.fault,
+            seed=[*self.seed, 2],
+        )
+
+    def shares(self, pool: ArrayLike) -> Floats:
+        """Target shares [..., groups] for the pool's counts, faults included."""
+        counts = np.asarray(pool, dtype=np.float64)
+        if self.fault == "order":
+            counts = counts[..., faults.first_appearance(self.codes)]
+        if self.fault == "aliased":
+            counts = np.ones_like(counts)
+        return target_shares(counts, self.target)
+
+
+def values_of(asked: Question, scores: NDArray[np.float32]) -> dict[str, Any]:
+    """Some rankings' `top` [rankings, groups] and `ties` [rankings], and for each metric its values
+    [rankings] with the resampled ones [rankings, draws].
+    """
+    k, images, groups = asked.k, asked.draws, len(asked.names)
+    order = ranking.top(scores, resampling.window(scores.shape[1], k)[1])
+    inside = np.take_along_axis(scores, order[:, :k], axis=1)
+    last = inside[:, -1:]
+    top = counts(asked.codes[order[:, :k]], groups)
+    found: dict[str, Any] = {"top": top, "ties": (scores == last).sum(axis=1) - (inside == last).sum(axis=1)}
+    if asked.fault == "aliased":
+        return found
+    shares, drawn_shares = asked.shares(asked.pool), asked.shares(images.pool)
+    if {"MaxSkew", "MinSkew"} & set(asked.metrics):
+        drawn = resampling.top_counts(images, scores, order, k)
+        found["MaxSkew"] = max_skew_of(top, shares), max_skew_of(drawn, drawn_shares)
+        if "MinSkew" in asked.metrics:
+            least = min_skew_of(drawn, drawn_shares)
+            found["MinSkew"] = min_skew_of(top, shares), least
+    if "NDKL" in asked.metrics:
+        tops = resampling.first_tops(images, scores, order, k)
+        rankings, few, _ = tops.shape
+        redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
+        found["NDKL"] = ndkl_of(asked.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
+    for name in PREFERENCES:
+        if name in asked.metrics:
+            some = images.weights[:, : resampling.FEW if name == "AUC" else None]
+            weights = np.concatenate([np.ones((len(some), 1)), some], axis=1)
+            both = PREFERENCE_OF[name](scores, asked.codes, groups, asked.half, weights)
+            both *= asked.logit_scale if name == "logit gap" else 1
+            found[name] = both[:, 0], both[:, 1:]
+    return found
+
+
+def counts(ranked: NDArray[np.integer], n_groups: int) -> NDArray[np.int64]:
+    """Images of each group [rankings, groups] among ranked codes [rankings, k]."""
+    return np.stack([(ranked == g).sum(axis=1) for g in range(n_groups)], axis=1)

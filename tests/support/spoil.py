@@ -1,0 +1,77 @@
+"""Ways to spoil a folder with a model, for the tests of strangers' models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import ccs
+from ccs import InputError
+
+BILLION = 10**9
+Spoil = Callable[[Path], object]
+
+
+def says(file: str, **values: Any) -> Spoil:
+    """Entries of a JSON file, by dotted path with `__` for the dot; None deletes."""
+
+    def spoil(folder: Path) -> None:
+        found = json.loads((folder / file).read_text("utf-8"))
+        for path, value in values.items():
+            *way, last = path.split("__")
+            place = found
+            for part in way:
+                place = place[part]
+            if value is None:
+                del place[last]
+            else:
+                place[last] = value
+        (folder / file).write_text(json.dumps(found), "utf-8")
+
+    return spoil
+
+
+def holds(file: str, content: bytes) -> Spoil:
+    return lambda folder: (folder / file).write_bytes(content)
+
+
+def lacks(file: str) -> Spoil:
+    return lambda folder: (folder / file).unlink()
+
+
+def weights_of(file: str, change: Callable[[dict[str, torch.Tensor]], Any]) -> Spoil:
+    def spoil(folder: Path) -> None:
+        values = load_file(folder / file)
+        change(values)
+        save_file(values, folder / file)
+
+    return spoil
+
+
+class Mark:
+    """A pickle of it writes a file when it is read."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.file,)
+
+
+def ends_in_a_sentence(folder: Path, message: str) -> None:
+    """The model in the folder is refused with this message and no more, and nothing of it ran."""
+    with pytest.raises(InputError) as caught:
+        ccs.load(str(folder))
+    words = str(caught.value)
+    assert message in words
+    assert folder.name in words
+    assert str(folder.parent) not in words
+    assert len(words) < 700
+    assert not (folder / "ran").exists()
+    assert not Path("ran").exists()
