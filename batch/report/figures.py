@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import plotly.express as px
@@ -56,19 +57,10 @@ def dots(points: pd.DataFrame, unit: str) -> go.Figure:
     for name, series, filled in zip(frame["name"], points["series"], measured, strict=True):
         color, symbol = SERIES.get(series, _OTHER)
         styles[name] = color, symbol if filled else f"{symbol}-open"
-    figure = px.scatter(
-        frame,
-        x="value",
-        y="row",
-        color="name",
-        symbol="name",
-        error_x="above",
-        error_x_minus="below",
-        color_discrete_map={name: color for name, (color, _) in styles.items()},
-        symbol_map={name: symbol for name, (_, symbol) in styles.items()},
-        category_orders={"row": list(dict.fromkeys(points["row"]))},
-        labels={"value": unit, "row": "", "name": ""},
-    )
+    bars = {"error_x": "above", "error_x_minus": "below"}
+    rows = {"category_orders": {"row": list(dict.fromkeys(points["row"]))}}
+    labels = {"value": unit, "row": "", "name": ""}
+    figure = px.scatter(frame, x="value", y="row", labels=labels, **_styles("name", styles), **bars, **rows)
     figure.update_traces(error_x_width=0, marker_line_width=2)
     figure.for_each_trace(lambda trace: trace.update(marker_line_color=trace.marker.color))
     figure.update_yaxes(automargin=True)
@@ -87,18 +79,8 @@ def plane(
 
     Columns: name, x, y, series.
     """
-    styles = {series: SERIES.get(series, _OTHER) for series in points["series"]}
-    figure = px.scatter(
-        points,
-        x="x",
-        y="y",
-        color="series",
-        symbol="series",
-        hover_name="name",
-        color_discrete_map={series: color for series, (color, _) in styles.items()},
-        symbol_map={series: symbol for series, (_, symbol) in styles.items()},
-        labels={"x": x, "y": y, "series": ""},
-    )
+    labels = {"x": x, "y": y, "series": ""}
+    figure = px.scatter(points, x="x", y="y", hover_name="name", labels=labels, **_by_series(points))
     if front:
         across, up = zip(*front, strict=True)
         line = {"color": _OTHER[0], "width": 1.5}
@@ -111,19 +93,19 @@ def plane(
 
 def lines(points: pd.DataFrame, x: str, y: str) -> go.Figure:
     """A line for each series over a logarithmic x. Columns: x, y, series."""
-    styles = {series: SERIES.get(series, _OTHER) for series in points["series"]}
-    figure = px.line(
-        points,
-        x="x",
-        y="y",
-        color="series",
-        symbol="series",
-        log_x=True,
-        color_discrete_map={series: color for series, (color, _) in styles.items()},
-        symbol_map={series: symbol for series, (_, symbol) in styles.items()},
-        labels={"x": x, "y": y, "series": ""},
-    )
-    return _styled(figure, 380)
+    labels = {"x": x, "y": y, "series": ""}
+    return _styled(px.line(points, x="x", y="y", log_x=True, labels=labels, **_by_series(points)), 380)
+
+
+def _by_series(points: pd.DataFrame) -> dict[str, Any]:
+    return _styles("series", {series: SERIES.get(series, _OTHER) for series in points["series"]})
+
+
+def _styles(column: str, styles: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Plotly's arguments for a color and a symbol per value of the column."""
+    colors = {name: color for name, (color, _) in styles.items()}
+    symbols = {name: symbol for name, (_, symbol) in styles.items()}
+    return {"color": column, "symbol": column, "color_discrete_map": colors, "symbol_map": symbols}
 
 
 def _styled(figure: go.Figure, height: int) -> go.Figure:

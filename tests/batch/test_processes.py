@@ -20,9 +20,9 @@ from ccs.model.model import Model
 from tests.support.compute_sample import arguments, run, run_in_processes, same_tables, small_pool
 
 
-@pytest.mark.timeout(900)  # six processes in turn: minutes on a busy machine
-def test_two_and_three_processes_give_what_one_gives(tiny_folder: Path, tmp_path: Path) -> None:
-    """60 images in shards of 16 are four uneven shards; texts and clips have fewer shards than processes."""
+@pytest.mark.timeout(900)  # minutes on a busy machine
+def test_two_processes_give_what_one_gives(tiny_folder: Path, tmp_path: Path) -> None:
+    """60 images in shards of 16 are four uneven shards; texts and clips have fewer."""
     texts = small_pool(tmp_path)
     assert run(arguments(tiny_folder, texts, tmp_path / "1")) == 0
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
@@ -30,10 +30,8 @@ def test_two_and_three_processes_give_what_one_gives(tiny_folder: Path, tmp_path
     root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert run_in_processes(3, arguments(tiny_folder, texts, tmp_path / "3")) == [0, 0, 0]
-    for size in (2, 3):
-        same_tables(tmp_path / "1" / "tiny", tmp_path / str(size) / "tiny")
-        assert results.read(tmp_path / str(size) / "tiny").manifest["measured"]["processes"] == size
+    same_tables(tmp_path / "1" / "tiny", tmp_path / "2" / "tiny")
+    assert results.read(tmp_path / "2" / "tiny").manifest["measured"]["processes"] == 2
 
 
 def test_more_processes_than_images(tiny_folder: Path, tmp_path: Path) -> None:

@@ -73,12 +73,6 @@ def test_other_versions_are_refused_in_a_sentence(tmp_path: Path) -> None:
         results.read_table(path)
     pq.write_table(table.replace_schema_metadata({"ccs_table": "spans", "ccs_schema": "1"}), path)
     assert len(results.read_table(path)) == 2  # the first version had fewer tables
-    pq.write_table(table.replace_schema_metadata(None), path)
-    with pytest.raises(InputError, match="not a table of results"):
-        results.read_table(path)
-    path.write_bytes(b"PAR1 no longer")
-    with pytest.raises(InputError, match="not a readable parquet file"):
-        results.read_table(path)
 
 
 def test_a_column_that_came_later_is_empty(tmp_path: Path) -> None:
@@ -97,20 +91,13 @@ def test_a_column_that_came_later_is_empty(tmp_path: Path) -> None:
                 results.read_table(path)
 
 
-def test_a_model_is_read_whole_or_refused(tmp_path: Path) -> None:
+def test_a_model_is_read_whole(tmp_path: Path) -> None:
     folder = write_model(tmp_path, "ViT-B-32/openai")
     read = results.read(folder)
     assert folder.name == "ViT-B-32--openai"
     assert read.model == "ViT-B-32/openai"
     assert set(read.tables) == set(schema.TABLES)
     assert read.table("judgments")["verdict"].isna().sum() == 1
-
-    (folder / "bias.parquet").unlink()
-    with pytest.raises(InputError, match="names the table bias, which is not there"):
-        results.read(folder)
-    results.write_table(folder, "bias", sample_rows("another")["bias"])
-    with pytest.raises(InputError, match="not the file that its manifest describes"):
-        results.read(folder)
 
 
 def test_a_table_not_computed_is_empty_with_its_columns(tmp_path: Path) -> None:
@@ -130,21 +117,9 @@ def test_manifest_must_be_complete(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(InputError, match="lacks seeds"):
         results.read_manifest(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"schema_version": 99}')
-    with pytest.raises(InputError, match="schema version 99"):
-        results.read_manifest(tmp_path)
-    (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match="not readable JSON"):
-        results.read_manifest(tmp_path)
 
 
-def test_load_leaves_out_what_is_broken_and_says_so(tmp_path: Path) -> None:
-    write_model(tmp_path, "organism")
-    (write_model(tmp_path, "half") / "manifest.json").unlink()
-    found = results.load(tmp_path)
-    assert list(found.models) == ["organism"]
-    assert len(found.notices) == 1
-    assert "holds no manifest.json" in found.notices[0]
+def test_what_is_loaded_by_default_and_what_is_not_there(tmp_path: Path) -> None:
     assert results.load(precomputed=tmp_path).source.startswith("the results shipped")
     with pytest.raises(InputError, match="no folder"):
         results.load(tmp_path / "nowhere")

@@ -122,7 +122,7 @@ def schemas() -> dict[str, tuple[dict[str, Any], dict[str, list[Any]]]]:
         "cifar100": (
             {
                 "img": image,
-                "fine_label": names("apple, aquarium_fish, cra, lawn_mower"),
+                "fine_label": names("apple, aquarium_fish, crab, lawn_mower"),
                 "coarse_label": names("a, b"),
             },
             {"fine_label": [2, 3, 1], "coarse_label": [0, 1, 0]},
