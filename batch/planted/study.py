@@ -80,11 +80,12 @@ class When:
 
     def by_place(self) -> str:
         """The part of the gap that goes with the high-CCS heads, by where the bias sits."""
-        words = {"high": "most of it in high-CCS heads", "low": "low-CCS heads", "elsewhere": "elsewhere"}
+        words = {"high": "in high-CCS heads", "low": "in low-CCS heads", "elsewhere": "elsewhere"}
         parts = [
-            f"{words[lies]} {_percent(found)} (organisms: {n})" for lies, (n, found) in self.lowered.items()
+            f"{_percent(part)} where most of the bias sits {words[lies]} (organisms: {n})"
+            for lies, (n, part) in self.lowered.items()
         ]
-        return "Of the planted gap goes with them, by where it sits: " + ", ".join(parts) + "."
+        return f"With the high-CCS heads off the planted gap falls by {', '.join(parts)}."
 
 
 def _percent(found: Estimate) -> str:
