@@ -43,7 +43,6 @@ class Files:
 def measure(photographs: Path, repeats: int) -> dict[str, Any]:
     """Images a second of both over all files of the folder, best of the repeats, and their ratio."""
     import torch
-    from batch.compute.processes import Processes
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
     import ccs
@@ -51,6 +50,7 @@ def measure(photographs: Path, repeats: int) -> dict[str, Any]:
     from batch.compute.inputs import decoders, open_moment_images
     from batch.compute.settings import Settings
     from batch.compute.stages import Store
+    from batch.processes import Processes
 
     model = ccs.load(MODEL)
     settings = Settings(images=str(photographs))
