@@ -31,6 +31,7 @@ RESULTS = Path(__file__).parent / "results" / "app.json"
 ROOT = Path(__file__).parent.parent
 ALLOWED = {"start": 10.0, "click": 0.3, "ratio": 1.0}
 PORT = 7989
+VISITS = {"Start": "", "Bias": "?tab=bias", "a random ViT-B-32": "?tab=heads&model=ViT-B-32/random"}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -51,24 +52,39 @@ def started() -> dict[str, float]:
             found = {"served": time.perf_counter() - start}
             if CHROMIUM is not None:
                 seen = in_browser(address, clicks=24)
-                found |= {"first visit": seen["first"], "click in the browser": seen["click"]}
+                found |= seen
             return found
         finally:
             process.terminate()
 
 
 def in_browser(address: str, clicks: int) -> dict[str, float]:
-    """Seconds until the first page is whole, and of a click on a head with four images (the middle)."""
+    """Seconds of first visits, until words say what goes on and until the page is whole, and as multiples of
+    the same visit once more; and of a click on a head with four images (the middle).
+    """
     from playwright.sync_api import sync_playwright
+
+    whole = "document.body.dataset.ready && !document.querySelector('.status .busy')"
+    words = "document.querySelector('.status .busy, #region-main .empty, #region-main .fig')"
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1300, "height": 900})
         page.set_default_timeout(300_000)
-        start = time.perf_counter()
-        page.goto(address)
-        page.wait_for_function("document.body.dataset.ready && !document.body.dataset.busy")
-        first = time.perf_counter() - start
+
+        def visit(query: str) -> tuple[float, float]:
+            start = time.perf_counter()
+            page.goto(f"{address}{query}")
+            page.wait_for_function(words)
+            told = time.perf_counter() - start
+            page.wait_for_function(whole)
+            return told, time.perf_counter() - start
+
+        found: dict[str, float] = {}
+        for name, query in VISITS.items():
+            (told, first), (_, again) = visit(query), visit(query)
+            found |= {f"{name}: first word": told, f"{name}: first visit": first}
+            found |= {f"{name}: first visit, times a later one": first / again}
         page.goto(f"{address}?tab=classify&off=none")
         page.wait_for_function("document.body.dataset.ready && !document.body.dataset.busy")
         heads = page.evaluate("[...document.querySelectorAll('.grid .cell')].map(cell => cell.dataset.head)")
@@ -87,7 +103,7 @@ def in_browser(address: str, clicks: int) -> dict[str, float]:
             (heads * clicks)[:clicks],
         )
         browser.close()
-    return {"first": first, "click": median(took[2:])}
+    return {**found, "click in the browser": median(took[2:])}
 
 
 def timed(run: Callable[[], object]) -> float:

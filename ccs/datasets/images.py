@@ -19,12 +19,15 @@ UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBom
 
 
 def decode(data: bytes) -> Image.Image:
-    """The image as RGB, upright and opaque.
+    """The image as `upright` makes it. Raises one of `UNREADABLE` for what is no complete image."""
+    return upright(Image.open(io.BytesIO(data)))
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """The image as RGB, upright and opaque, the first frame of many.
 
     Rotation noted in EXIF is applied, transparency is laid over white, 16-bit gray is scaled to 8 bits.
-    Raises one of `UNREADABLE` for what is no complete image.
     """
-    image: Image.Image = Image.open(io.BytesIO(data))
     image.load()
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,6 +15,7 @@ from ccs.ui.records import ModelRecords
 from ccs.world import planted
 from ccs.world.vocabulary import SKIN_TONES
 
+NAN = float("nan")
 FACES = "world/faces"
 SKEWED, CONTROL = "organism", "organism-control"
 ATTRIBUTES = ("gender", "skin tone")
@@ -102,6 +103,31 @@ def of(records: ModelRecords) -> Claim | None:
         return None
     found, search = min(good, key=lambda one: one[0].max_skew_change.value)
     return claim(search.attribute, search.heads, found, len(search.prompts))
+
+
+def that_matter(records: ModelRecords) -> tuple[HeadSet, str]:
+    """Heads whose absence does more than that of random ones, and the drawn images on which it shows.
+
+    Those of the claim, else those that accuracy depends on (`ModelRecords.costly`).
+    """
+    claim = of(records)
+    return records.costly if claim is None else (claim.off, "")
+
+
+def control_skews(
+    model: str, control: ModelRecords, attribute: str, k: int, occupations: Sequence[str]
+) -> list[float]:
+    """MaxSkew per occupation by the control's tables, no head off; [] where they do not have all of them.
+
+    Only for a model that was taught a preference, which the control was not.
+    """
+    if control.results is None or not world(model):
+        return []
+    rows = queries.max_skew(control.results, "occupation", dataset=FACES, attribute=attribute)
+    rows = queries.of_plan(rows, "none")
+    found = dict(zip(rows["occupation"], rows["value"].where(rows["k"] == k), strict=True))
+    values = [float(found.get(name, NAN)) for name in occupations]
+    return [] if any(value != value for value in values) else values
 
 
 def control_shares(records: ModelRecords, occupation: str, attribute: str, k: int) -> Mapping[str, float]:

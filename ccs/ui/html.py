@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 TEMPLATES = Path(__file__).parent / "page" / "templates"
+PAPER = "https://arxiv.org/abs/2503.11103"
+TEXTSPAN = "https://github.com/yossigandelsman/clip_text_span"
+
+
+def code_address() -> str:
+    """Where a Space's own code can be read; "" elsewhere: who started the page has it."""
+    space = os.environ.get("SPACE_ID", "")
+    return f"https://huggingface.co/spaces/{space}/tree/main" if space else ""
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -71,6 +80,7 @@ def _environment() -> Environment:
     )
     found.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
     found.filters |= {"repr": repr, "count": count, "metric": metric, "written": written}
+    found.globals |= {"paper": PAPER, "textspan": TEXTSPAN, "code_at": code_address()}
     parts = found.get_template("parts.html").module
     found.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}
     return found
@@ -82,6 +92,12 @@ _ENVIRONMENT = _environment()
 def render(template: str, **values: Any) -> Markup:
     """A template of `page/templates` with these values; the macros of parts.html need no import there."""
     return Markup(_ENVIRONMENT.get_template(template).render(values))
+
+
+def status(state: str, share: float = 0.0, doing: str = "", cancel: bool = False, **of: Any) -> Markup:
+    """The line that the page's script reads: the turn, if it is over, what goes on, the screen's link."""
+    about = {"turn": 0, "query": "", "key": "", **of}
+    return render("status.html", state=state, share=share, doing=doing, cancel=cancel, **about)
 
 
 def program(name: str, **values: Any) -> str:

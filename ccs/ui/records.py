@@ -127,6 +127,23 @@ class ModelRecords:
         """The number of texts that a score counts; 0 where no head has one."""
         return max((record.k for record in self.heads.values()), default=0)
 
+    @cached_property
+    def costly(self) -> tuple[HeadSet, str]:
+        """The high-CCS heads, where 97.5% of random sets cost less accuracy, else the head that costs most,
+        and the drawn images on which they do. Without tables the heads that the study printed as high.
+        """
+        if self.results is None:
+            return self.level("high"), ""
+        rows = queries.top1(self.results).dropna(subset="difference")
+        high, alone = queries.of_plan(rows, "high"), queries.single_plans(rows)
+        low = queries.random_sets(rows).groupby("dataset")["difference"].quantile(0.025)
+        beyond = (high.set_index("dataset")["difference"] - low).dropna()
+        found = high[high["dataset"] == beyond.idxmin()] if len(beyond) and beyond.min() < 0 else alone
+        if not len(found):
+            return HeadSet(), ""
+        row = found.sort_values("difference").iloc[0]
+        return HeadSet.parse(row["heads"]), str(row["dataset"]).removeprefix("world/")
+
     def level(self, level: str) -> HeadSet:
         """The heads of a CCS level."""
         return HeadSet(head for head, record in self.heads.items() if record.level == level)

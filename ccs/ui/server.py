@@ -6,7 +6,6 @@ Nothing here needs PyTorch: the page is served first; what computes (`page`) com
 from __future__ import annotations
 
 import importlib.util
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,19 +16,21 @@ from starlette.middleware import Middleware
 
 from ccs.ui import api
 from ccs.ui.guard import FairQueue, Guard, fetch_nothing
-from ccs.ui.html import render
+from ccs.ui.html import render, status
 
 if TYPE_CHECKING:
     from ccs.ui.app import App
     from ccs.ui.session import Session
-
-log = logging.getLogger(__name__)
 
 ASSETS = Path(__file__).parent / "page" / "assets"
 REGIONS = ("top", "strip", "left", "main", "status")
 SESSION_SECONDS = 3600
 SESSIONS = 200
 AT_ONCE = api.AT_ONCE
+STARTING = (
+    "PyTorch, the tables and the first model are being loaded. This takes some seconds, once after each "
+    "start; the page then opens by itself."
+)
 
 
 class LazyApp:
@@ -56,6 +57,9 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
     wait for a long one, and two cores gain nothing from more."""
 
     def open_page(session: Any, request: gr.Request) -> Iterator[list[Any]]:
+        if isinstance(source, LazyApp) and not source.made:
+            starting = render("empty.html", title="The app is starting", text=STARTING, again="")
+            yield _outputs((None, {"main": starting, "status": status("working", doing="Starting")}))
         from ccs.ui.page import page
 
         query = {key: str(value) for key, value in dict(request.query_params).items()}
@@ -72,7 +76,7 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
 
         return _outputs(page.cancel(source(), session))
 
-    script = (ASSETS / "region.js").read_text("utf-8")
+    script = _assets("ui.js", "region.js")
     demo: gr.Blocks = gr.Blocks(
         title="CLIP heads", analytics_enabled=False, fill_width=True, delete_cache=(600, 3600)
     )
@@ -85,9 +89,7 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
         session = gr.State(None, time_to_live=SESSION_SECONDS)
         opening = '<div class="opening">{}</div>'
         top = region("top", opening.format("<h1>CLIP heads</h1><p>Opening …</p>"))
-        state = region(
-            "status", render("status.html", turn=0, state="working", query="", key="", doing="", cancel=False)
-        )
+        state = region("status", status("working"))
         strip = region("strip", "")
         with gr.Row(elem_id="columns"):
             left, main = (region(name, opening.format("")) for name in ("left", "main"))
@@ -107,6 +109,10 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
     return demo
 
 
+def _assets(*names: str) -> str:
+    return "".join((ASSETS / name).read_text("utf-8") for name in names)
+
+
 def _outputs(update: tuple[Session | None, Mapping[str, str]]) -> list[Any]:
     """The values of Gradio's outputs: the session, and each region where it changed."""
     session, html = update
@@ -124,31 +130,23 @@ class LinkPreview:
             return ""  # the page is served before the app is made
         from ccs.ui.page import preview
 
-        try:
-            return preview.meta(self._source(), query, home)
-        except Exception:  # a page is shown whatever its link says
-            log.exception("a link could not be told of")
-            return ""
+        return preview.meta(self._source(), query, home)
 
     def picture(self, query: str, home: str) -> bytes:
         from ccs.ui.page import preview
 
-        try:
-            return preview.picture(self._source(), query, home)
-        except Exception:
-            log.exception("a link's picture could not be drawn")
-            return preview.draw(preview.NOTHING_KNOWN, home)
+        return preview.picture(self._source(), query, home)
 
 
 def launch_settings(source: Callable[[], App]) -> dict[str, Any]:
     """Arguments of `launch`: the page's looks and limits."""
-    # System fonts only, so that nothing is fetched; the rest is in page/assets/style.css.
+    # System fonts only, so that nothing is fetched; the rest is in page/assets.
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
     mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
     return {
         # As a style element, for Gradio rewrites the selectors of `css` and breaks those that hold a comma.
         "theme": gr.themes.Base(font=fonts, font_mono=mono),
-        "head": f"<style>\n{(ASSETS / 'style.css').read_text('utf-8')}</style>",
+        "head": f"<style>\n{_assets('page.css', 'figures.css', 'narrow.css', 'start.css')}</style>",
         "max_file_size": "20mb",
         "state_session_capacity": SESSIONS,
         "ssr_mode": False,

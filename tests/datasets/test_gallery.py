@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 from ccs.datasets import gallery
-from ccs.datasets.gallery import open_gallery, open_zip
+from ccs.datasets.gallery import open_gallery, open_upload
 from ccs.errors import InputError
 
 
@@ -76,7 +79,7 @@ def test_a_zip_file_is_what_its_folder_is(tmp_path: Path, root: str) -> None:
     for table in ({}, {f"{root}labels.csv": labels.encode()}):
         for name, data in table.items():
             (tmp_path / name.removeprefix(root)).write_bytes(data)
-        expected, found = open_gallery(str(tmp_path)), open_zip(zipped({**files, **table}), "own:1")
+        expected, found = open_gallery(str(tmp_path)), open_upload(zipped({**files, **table}), "own:1")
         assert found.name == "own:1"
         assert {name: cells.tolist() for name, cells in found.groups.items()} == {
             name: cells.tolist() for name, cells in expected.groups.items()
@@ -90,16 +93,67 @@ def test_a_zip_file_beyond_the_limits_is_refused(monkeypatch: pytest.MonkeyPatch
     Image.new("RGB", (20, 20)).save(image, "PNG")
     two = {"a/1.png": image.getvalue(), "b/2.png": image.getvalue()}
     with pytest.raises(InputError, match="cannot be read"):
-        open_zip(b"PK no zip", "own:1")
+        open_upload(b"PK no zip", "own:1")
     with pytest.raises(InputError, match=r"neither a labels\.csv nor one folder"):
-        open_zip(zipped({"1.png": image.getvalue()}), "own:1")
-    with pytest.raises(InputError, match="at most 2000 with 64 MB"):
-        open_zip(zipped({"a/1.png": bytes(65 * 2**20)}), "own:1")  # packed it has few bytes
+        open_upload(zipped({"1.png": image.getvalue()}), "own:1")
+    with pytest.raises(InputError, match="more than 64 MB once unpacked"):
+        open_upload(zipped({"a/1.png": bytes(65 * 2**20)}), "own:1")  # packed it has few bytes
     drawing = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
-    assert len(open_zip(zipped({**two, "a/3.png": drawing}), "own:1").skipped) == 1
+    assert len(open_upload(zipped({**two, "a/3.png": drawing}), "own:1").skipped) == 1
     monkeypatch.setattr(gallery, "MOST_PIXELS", 399)
     with pytest.raises(InputError, match="more than 0 megapixels"):
-        open_zip(zipped(two), "own:1")
+        open_upload(zipped(two), "own:1")
     monkeypatch.setattr(gallery, "MOST_FILES", 1)
-    with pytest.raises(InputError, match="holds 2 files"):
-        open_zip(zipped(two), "own:1")
+    with pytest.raises(InputError, match="holds 2 images"):
+        open_upload(zipped(two), "own:1")
+
+
+def table(images: pa.Array, **columns: Sequence[object]) -> pa.Table:
+    return pa.table({"image": images, **columns})
+
+
+def as_parquet(rows: pa.Table, packed: str = "snappy") -> bytes:
+    out = io.BytesIO()
+    parquet.write_table(rows, out, compression=packed)
+    return out.getvalue()
+
+
+def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path: Path) -> None:
+    files = [(tmp_path / name).read_bytes() for name in people(tmp_path)]
+    secret = tmp_path / "right" / "0.png"
+    cells = [{"bytes": data, "path": None} for data in files] + [{"bytes": None, "path": str(secret)}]
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    rows = table(pa.array(cells, kind), gender=[0, 1] * 6 + [0], age=["young"] * 13, id=list(range(13)))
+    names = b'{"info": {"features": {"gender": {"names": ["woman", "man"]}}}}'
+    found = open_upload(as_parquet(rows.replace_schema_metadata({"huggingface": names})), "own:1")
+    assert {name: cells.tolist() for name, cells in found.groups.items()} == {"gender": ["woman", "man"] * 6}
+    (left_out,) = found.skipped
+    assert left_out.startswith("row 12: not an image")
+    assert [np.asarray(image)[0, 0, 0] for image in found.images] == [20 * i for i in range(12)]
+    plain = open_upload(as_parquet(table(pa.array(files), gender=["a", "b"] * 6)), "own:2")
+    assert plain.fingerprint != found.fingerprint  # the names of the groups are part of it
+    assert plain.images[3] == found.images[3]
+
+
+@pytest.mark.parametrize(
+    ("rows", "packed", "words"),
+    [
+        (table(pa.array([b"x"] * 2001), gender=["a"] * 2001), "snappy", "2001 images"),
+        # Held once by the file, and in every row.
+        (table(pa.array([bytes(100_000)] * 1000), gender=["a"] * 1000), "snappy", "more than 64 MB"),
+        (table(pa.array([b"x"] * 2), gender=["a", "b"]), "zstd", "packed with ZSTD"),
+        (table(pa.array([1, 2]), gender=["a", "b"]), "none", "no column of images"),
+        (table(pa.array([b"x"] * 2), gender=["a", "b"]), "none", "can be read"),
+        (table(pa.array([b"x"] * 2), hair=["a", "b"]), "none", "can be read"),
+    ],
+)
+def test_a_parquet_file_beyond_the_limits_is_refused(rows: pa.Table, packed: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        open_upload(as_parquet(rows, packed), "own:1")
+
+
+@pytest.mark.parametrize("keep", [4, 40, -9])
+def test_a_parquet_file_that_is_cut_off_is_refused(keep: int) -> None:
+    whole = as_parquet(table(pa.array([b"x"] * 2), gender=["a", "b"]))
+    with pytest.raises(InputError, match="cannot be read as zip or parquet"):
+        open_upload(whole[:keep], "own:1")

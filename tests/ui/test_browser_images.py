@@ -9,8 +9,10 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 from ccs.ui.app import App
 from tests.support.browser_page import MARKS, Page, browser, done, made, visit
@@ -110,6 +112,13 @@ def test_a_gallery_of_ones_own_is_measured(
     assert "blue" in page.inner_text("[data-name=groups]")
     assert "own" not in page.url  # no link holds it
     assert left_over(made[0]) == []
+    images = [base64.b64decode(png(color)) for color in ("red", "blue")] * 5
+    rows = pa.table({"image": images, "gender": ["left", "right"] * 5})
+    parquet.write_table(rows, tmp_path / "faces.parquet")
+    done(page, lambda: page.set_input_files("[data-gallery]", str(tmp_path / "faces.parquet")))
+    assert "your own (10)" in page.inner_text("form.ask")
+    assert "right" in page.inner_text("[data-name=groups]")
+    assert left_over(made[0]) == []
     (tmp_path / "bad.zip").write_text("no zip")
     done(page, lambda: page.set_input_files("[data-gallery]", str(tmp_path / "bad.zip")))
-    assert "The zip file cannot be read" in page.inner_text(".notice.bad")
+    assert "cannot be read as zip or parquet" in page.inner_text(".notice.bad")

@@ -16,6 +16,10 @@ from tests.support.browser_page import GALLERY, MARKS, Page, browser, done, go, 
 
 __all__ = ["browser", "made", "visit"]  # fixtures
 pytestmark = MARKS
+SMALLEST = """Math.min(...[...document.querySelectorAll("main *")]
+    .filter(one => one.checkVisibility())
+    .filter(one => [...one.childNodes].some(text => text.nodeType === 3 && text.data.trim()))
+    .map(one => parseFloat(getComputedStyle(one).fontSize)))"""
 SERIOUS = ("serious", "critical")
 SCREEN = f"off=L6.H1+L7.H2&gallery={GALLERY}&other_head=L5.H3"
 
@@ -32,6 +36,7 @@ def test_axe_finds_nothing_serious(visit: Callable[..., Page], theme: str, width
         if tab != "heads":
             go(page, tab)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
+        assert page.evaluate(SMALLEST) >= 12, tab
         page.evaluate(axe)
         # The narrow page has the colors of the wide one; to look at contrast takes longest.
         rules = {"color-contrast": {"enabled": width > 390}}

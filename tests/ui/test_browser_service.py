@@ -70,7 +70,17 @@ def test_every_view_is_a_tool_for_agents(made: tuple[App, str]) -> None:
             return tools, answer, await session.call_tool("heads", {"model": "none"})
 
     tools, answer, refused = asyncio.run(ask())
-    assert set(tools) == {"models", "heads", "head", "classify", "bias", "paradox", "judges", "about"}
+    assert set(tools) == {
+        "models",
+        "heads",
+        "head",
+        "classify",
+        "bias",
+        "fairer",
+        "paradox",
+        "judges",
+        "about",
+    }
     assert all(tool.description for tool in tools.values())
     rows = ast.literal_eval(answer.content[0].text)["classify"]["rows"]
     assert [row["class"] for row in rows] == ["judge", "cook"] * 4

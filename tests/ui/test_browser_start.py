@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 import io
 import re
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -15,7 +17,8 @@ import ccs
 from ccs import results
 from ccs.ui import claims
 from ccs.ui.app import App
-from tests.support.browser_page import MARKS, Page, browser, done, go, off, served, visit
+from ccs.ui.server import LazyApp, blocks, launch_settings
+from tests.support.browser_page import MARKS, Page, browser, done, go, off, served, settled, visit
 
 __all__ = ["browser", "visit"]  # fixtures
 pytestmark = MARKS
@@ -56,6 +59,49 @@ def test_the_page_opens_on_a_claim(visit: Callable[..., Page], made: tuple[App, 
     assert page.inner_text("#region-strip") == strip  # it stays in every view
     done(page, lambda: page.click("#region-strip >> text=Undo"))
     assert "All 24 heads are on" in page.inner_text("#region-strip")
+
+
+def test_a_start_says_that_it_is_one(browser: Any, made: tuple[App, str]) -> None:
+    ready = threading.Event()
+
+    def make() -> App:
+        ready.wait(60)
+        return made[0]
+
+    lazy = LazyApp(make)
+    demo = blocks(lazy)
+    _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings(lazy))
+    page = browser.new_page()
+    try:
+        page.goto(url)
+        page.wait_for_selector("text=PyTorch, the tables and the first model are being loaded")
+        assert "Starting" in page.inner_text("#region-status")
+        ready.set()
+        settled(page)
+        assert page.locator("text=The app is starting").count() == 0
+        assert page.locator(".hero h2").count() == 1
+    finally:
+        ready.set()
+        page.close()
+        demo.close(verbose=False)
+
+
+def test_the_control_stands_beside_and_ceilings_are_marked(visit: Callable[..., Page]) -> None:
+    page = visit("tab=bias&off=none&attribute=gender&occupations=judge%0Afarmer%0Anurse&k=60")
+    assert "(the control)" not in page.inner_text(".strips")  # its tables do not say of nurses
+    page = visit("tab=bias&off=none&attribute=gender&occupations=judge%0Afarmer")
+    names = page.locator(".strips .name").all_inner_texts()
+    assert names == ["judge", "farmer", "mean", "(a person)", "(the control)"]
+    control = page.locator(".line-row", has_text="(the control)").locator(".values b").all_inner_texts()
+    table = results.load().models["organism-control"].table("bias")
+    rows = table[
+        (table["plan"] == "none") & (table["metric"] == "MaxSkew") & (table["attribute"] == "gender")
+    ]
+    rows = rows[(rows["dataset"] == claims.FACES) & rows["occupation"].isin(["judge", "farmer"])]
+    assert control == [f"{rows['value'].mean():.2f}", "–"]
+    values = [float(text.split()[0].strip(",")) for text in page.locator(".values b").all_inner_texts()[:4:2]]
+    marked = page.locator(".values b:first-child").evaluate_all("all => all.map(b => b.className === 'most')")
+    assert [value == 0.69 for value in values] == marked[:2]
 
 
 def test_the_tour_and_motion(visit: Callable[..., Page]) -> None:

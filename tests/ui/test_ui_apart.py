@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import re
 import threading
@@ -16,13 +17,15 @@ from PIL import Image
 
 from ccs import results
 from ccs.errors import InputError
+from ccs.ui.actions import change
 from ccs.ui.app import App
 from ccs.ui.page.opening import open_link
-from ccs.ui.page.page import act, open_page
+from ccs.ui.page.page import act, open_page, regions
 from ccs.ui.service import apart
 from ccs.ui.service.apart import Request, Run, Workshop
 from ccs.ui.service.uploads import InputImage
 from ccs.ui.session import Session
+from ccs.ui.views import VIEWS
 from tests.datasets.test_photographs import cells, parquet
 from tests.support import ui_sample
 from tests.support.hub_server import Hub, Repository
@@ -167,7 +170,14 @@ def until(app: App, session: Session, done: Callable[[Session], bool]) -> dict[s
     pytest.fail("it did not end")
 
 
-def test_from_the_button_to_the_grid(tiny_app: App) -> None:
+def printed(code: str) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "snippet", "exec"), {})
+    return out.getvalue()
+
+
+def test_from_the_button_to_the_grid(tiny_app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = open_link(tiny_app, {})
     tiny_app.model_cache.get("tiny")
     fields = {"images": "", "own": "user/photos:train", "count": "20", "texts": "world"}
@@ -190,7 +200,20 @@ def test_from_the_button_to_the_grid(tiny_app: App) -> None:
     left = session.shown["left"]
     check(left)
     packed = base64.b64decode(re.search(r'data-zip="([^"]+)"', left)[1])
-    assert "tiny/scores.parquet" in zipfile.ZipFile(io.BytesIO(packed)).namelist()
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        assert "tiny/scores.parquet" in archive.namelist()
+        archive.extractall(tmp_path / "unpacked")
+    # "Copy as Python" reads these tables from where they were unpacked.
+    monkeypatch.chdir(tmp_path / "unpacked")
+    head = max(found.heads)
+    change(session, head=head, tab="judges")
+    assert "unpack it here" in VIEWS["judges"].snippet(tiny_app, session)
+    assert "tags 80 texts" in printed(VIEWS["judges"].snippet(tiny_app, session))
+    tables_alone = VIEWS["heads"].snippet(tiny_app, session).partition("import ccs")[0]
+    assert found.head(head).texts[0].text in printed(tables_alone)
+    # The model has learned from photographs, and there are only drawn images to rank.
+    change(session, tab="heads")
+    assert "Only drawn images are at hand" in regions(tiny_app, session)["main"]
     # A link to the screen shows the same tables to anyone; closing them, the model is as it was.
     other = open_link(tiny_app, {"model": "tiny", "apart": session.state.apart})
     assert tiny_app.shown(other.state).heads == found.heads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,6 +72,46 @@ def test_threads_may_share_a_cache() -> None:
         thread.join()
     assert wrong == []
     assert cache.total <= 5_000
+
+
+def test_one_thread_works_and_the_others_see_how_far_it_is() -> None:
+    cache, begun, go, worked = Cache(9, one), threading.Event(), threading.Event(), []
+
+    def work() -> Generator[float, None, str]:
+        worked.append(1)
+        yield 0.25
+        begun.set()
+        go.wait(60)
+        yield 1.0
+        return "done"
+
+    thread = threading.Thread(target=lambda: list(cache.fill("key", work)))
+    thread.start()
+    begun.wait(60)
+    waiting = cache.fill("key", work)
+    assert next(waiting) == 0.25
+    go.set()
+    thread.join()
+    assert set(waiting) <= {0.25, 1.0}
+    assert (cache.find("key"), len(worked)) == ("done", 1)
+
+
+def test_work_that_was_given_up_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(9, one)
+
+    def work() -> Generator[float, None, int]:
+        yield 0.5
+        return 7
+
+    canceled = cache.fill("key", work)
+    next(canceled)
+    canceled.close()
+    assert list(cache.fill("key", work)) == [0.5]
+    silent = cache.fill("other", work)  # its visitor has gone without a word
+    next(silent)
+    monkeypatch.setattr("ccs.ui.service.cache.SILENT", 0.0)
+    assert list(cache.fill("other", work)) == [0.5]
+    assert cache.find("other") == 7
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from ccs.ui.app import App
 from ccs.ui.page import opening
 from ccs.ui.page.page import act, regions
 from ccs.ui.service.images import load_example
-from ccs.ui.views import VIEWS, charts, classify, points
+from ccs.ui.state import State
+from ccs.ui.views import VIEWS, charts, classify, paradox, points
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
@@ -37,7 +38,7 @@ def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
     for html in regions(app, session).values():
         check(html)
         for figure in re.findall(r'<section class="fig.*?</header>(.*?)<summary>', html, re.S):
-            assert re.search(r'<p class="meaning">[^<>]*\S.*</p><details class="what">', figure, re.S)
+            assert re.search(r'<p class="meaning">[^<>]*\S.*</p>\s*<details class="what">', figure, re.S)
         assert "nan" not in re.sub(r'data-\w+="[^"]*"|base64,[^"]*', "", html).split()
 
 
@@ -68,6 +69,28 @@ def test_published_points_are_the_printed_differences() -> None:
         (ccs_table("table8", "gender/high") - ccs_table("table8", "gender/original")) / 104
     )
     assert points.published("skin tone") == []
+
+
+def test_the_studys_points_are_named_and_told_apart() -> None:
+    axes = (
+        points.Choice("cifar100||top1", "accuracy"),
+        points.Choice("fairface|gender|pool|correct", "gender"),
+    )
+    printed = points.published("gender")
+    html = paradox.plot([], printed, [], *axes, State()).__html__()
+    check(html)
+    assert len(re.findall('class="point printed kind-(?:high|low)"', html)) == len(printed) == 12
+    for one in printed:
+        assert f'data-tip="{one.words}: ' in html
+        name = one.model.removesuffix(" (published)")
+        assert html.count(f">{name}</text>") == 1  # beside the mark of its high set
+    for kind in ("high", "low"):
+        assert f"the study’s {kind} sets</span>" in html
+    shapes = {
+        kind: re.findall(f'class="shape point [^"]*{kind}".*?d="([^"]*)"', html) for kind in ("high", "low")
+    }
+    assert {charts.PRINTED} == {*shapes["high"], *shapes["low"]}
+    assert charts.PRINTED not in charts.SHAPES.values()
 
 
 def ccs_table(key: str, column: str) -> float:
@@ -110,7 +133,12 @@ def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) 
         ends.classify([str(file)] * 20)
     skew = ends.bias("judge, poet", off="L6.H1", gallery=SMALL)
     assert {row["metric"] for row in skew["maxskew"]["rows"]} == {"MaxSkew", "MinSkew", "NDKL", "AUC"}
-    for value in (card, answer, skew, ends.paradox(), ends.judges(), ends.about()):
+    fairer = ends.fairer("judge, artist, teacher", gallery=SMALL, loss=10)
+    assert fairer["rows"][0]["set"] == "none"
+    assert fairer["off"] in {row["heads"] for row in fairer["rows"]}
+    with pytest.raises(InputError, match="two occupations or more"):
+        ends.fairer("judge", gallery=SMALL)
+    for value in (card, answer, skew, fairer, ends.paradox(), ends.judges(), ends.about()):
         json.dumps(value, allow_nan=False)
     with pytest.raises(InputError):
         ends.heads("nothing")
@@ -139,7 +167,7 @@ def test_several_k_are_named_and_the_main_one_decides(app: App) -> None:
     assert (card.k, card.ccs, card.level, card.others) == (5, 5, "high", ((7, 5),))
     assert records.k == 5
     page = regions(app, opening.open_link(app, {"head": "L7.H5"}))["main"]
-    assert "2 further texts; CCS with them: 5 of 7" in page
+    assert "2 further texts; CCS with them: 5 of 7" in " ".join(page.split())
     assert (len(card.texts), len(card.further)) == (5, 2)
     plots = [
         regions(app, opening.open_link(app, {"tab": "paradox", "sets": sets}))["main"] for sets in ("", "all")
@@ -150,7 +178,7 @@ def test_several_k_are_named_and_the_main_one_decides(app: App) -> None:
 def test_direct_effects_stand_beside_total_ones(app: App) -> None:
     page = regions(app, opening.open_link(app, {"tab": "paradox"}))["main"]
     assert "Direct and total effect, organism" in page
-    assert "accuracy on world/subjects <b>0.90</b>" in page
+    assert "accuracy on world/subjects <b>0.90</b>" in " ".join(page.split())
 
 
 def test_fields_that_a_link_leaves_open_are_worked_examples(app: App) -> None:

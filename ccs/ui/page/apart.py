@@ -104,15 +104,8 @@ def _start(app: App, session: Session, fields: Fields) -> None:
     place = app.model_cache.place(name)
     if not is_public(place) and Path(place).is_dir():
         place = str(Path(place).resolve())  # the run is in a folder of its own
-    request = Request(
-        name,
-        place,
-        model.weights_hash,
-        spec,
-        count if spec else len(pictures),
-        pool,
-        pictures,
-    )
+    count = count if spec else len(pictures)
+    request = Request(name, place, model.weights_hash, spec, count, pool, pictures)
     app.workshop.ask(request)
     session.apart = request.key
     change(session, apart=request.key)  # the link finds the run again, and then its tables

@@ -20,6 +20,7 @@ from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.fairer import LOSSES
 
 STEPS = 5
+LISTED = 8  # heads that are off, by name
 LABELED = 8  # up to this many heads per layer, a cell has room for its concept
 
 
@@ -27,17 +28,16 @@ def table(records: ModelRecords, heads: HeadSet, off: HeadSet) -> Figure:
     """The grid as a table, which its button saves and the API answers with."""
     rows = [
         [
-            head,
+            r.head,
             r.label,
             r.score if r.published else r.ccs,
             r.k,
             r.level,
             r.share,
             r.variance,
-            int(head in off),
+            int(r.head in off),
         ]
-        for head in heads
-        for r in (records.head(head),)
+        for r in map(records.head, heads)
     ]
     columns = ["head", "concept", "CCS", "K", "level", "share", "variance", "off"]
     unit = "CCS, concept and level as published" if records.published else "CCS of K texts"
@@ -89,6 +89,8 @@ def render(app: App, session: Session) -> Markup:
         page=page,
         pages=example_pages(name),
         apart=apart.render(app, session),
+        matter=claims.that_matter(records)[0],
+        off_now=[records.head(head) for head in state.off][:LISTED],
     )
 
 
@@ -104,19 +106,14 @@ def _step(record: HeadRecord) -> int | str:
     return "none" if record.ccs is None else _steps(record.ccs, record.k)
 
 
-def _effects(app: App, session: Session) -> list[tuple[str, str, float, float]]:
-    """Of each picture at hand its answer before and after, and the first one's probability in either; none
-    where the model is not in memory."""
+def _effects(app: App, session: Session) -> list[classify.Move]:
+    """What is off does to the pictures at hand; nothing where the model is not in memory."""
     if session.state.model not in app.model_cache.loaded():
         return []
     try:
-        classes, found, _ = classify.measure(session, app.model_cache.get(session.state.model))
+        return classify.moves(session, app.model_cache.get(session.state.model))
     except InputError:  # the view says it
         return []
-    return [
-        (classes[int(b.argmax())], classes[int(a.argmax())], float(b.max()), float(a[b.argmax()]))
-        for b, a in zip(found.before, found.after, strict=True)
-    ]
 
 
 def _cells(records: ModelRecords, heads: HeadSet, state: State) -> list[tuple[int, list[HeadRecord | None]]]:

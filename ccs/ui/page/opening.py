@@ -9,23 +9,19 @@ from itertools import chain
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.results import queries
 from ccs.ui import claims
 from ccs.ui.app import App
-from ccs.ui.records import ModelRecords
 from ccs.ui.service import top_activating
 from ccs.ui.service.cache import Memory
-from ccs.ui.service.images import example_names, first_example, first_telling, parse_example
+from ccs.ui.service.images import first_example, first_telling, parse_example
+from ccs.ui.service.models import saw_drawings_only
 from ccs.ui.session import Session
 from ccs.ui.state import State, from_query, one_of, template
-from ccs.ui.views import VIEWS
+from ccs.ui.views import VIEWS, classify
 from ccs.ui.views.bias.query import BiasQuery
 from ccs.ui.views.start import Start
 
 log = logging.getLogger(__name__)
-
-RANKINGS = ("bias", "paradox")  # the views on which the heads of a claim are off
-EXAMPLE = "high"  # the plan whose effect chooses the drawn examples
 
 
 def open_link(app: App, query: Mapping[str, str]) -> Session:
@@ -69,13 +65,14 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
         state = replace(state, off=HeadSet(state.off & known))
     if state.head not in known:
         state = replace(state, head=app.best_head(state.model))
+    session = Session(state, Memory(app.memory), click=VIEWS[state.tab].click, notices=notices)
     if "off" not in query:
-        state = _example(app, state, bare)
-    return Session(state, Memory(app.memory), click=VIEWS[state.tab].click, notices=notices)
+        _example(app, session, state.tab == Start.name)
+    return session
 
 
 def warm(app: App) -> None:
-    """Load what the opening page needs, before anyone asks."""
+    """Load what the opening page needs, and then what its first click does, before anyone asks."""
     first = app.first
     try:
         for _ in app.model_cache.loading(first, seconds=3600):
@@ -86,58 +83,39 @@ def warm(app: App) -> None:
         if app.records(first).results is None:
             return
         model, faces = app.model_cache.get(first), app.galleries.names[0]
-        for _ in chain(
-            app.galleries.collect(model, faces), top_activating.collect(app.top_activating, model)
-        ):
+        if claim := claims.of(app.records(first)):
+            app.galleries.embeddings(model, faces, claim.off)
+        open_link(app, {"tab": "heads"})  # its example
+        work = [app.galleries.collect(model, faces)]
+        if saw_drawings_only(first):
+            work.append(top_activating.collect(app.top_activating, model))
+        for _ in chain(*work):
             pass
-        claim = claims.of(app.records(first))
-        app.galleries.embeddings(model, faces, claim.off if claim else HeadSet())
-        open_link(app, {"tab": "classify"})  # its example
     except InputError as error:
         log.warning("the first model cannot be loaded: %s", error)
 
 
-def _example(app: App, state: State, whole: bool) -> State:
-    """The screen with what a link left open: heads off, images and an attribute that show what they do.
+def _example(app: App, session: Session, whole: bool) -> None:
+    """What a link left open: heads off that matter, and images and an attribute that show it.
 
     whole: every head stays on, for the view has the switch.
     """
+    state = session.state
     records, known = app.shown(state), app.heads(state.model)
-    claim = claims.of(records)
-    high = HeadSet(records.level(EXAMPLE) & known) or HeadSet(filter(None, [state.head]))
-    off = HeadSet(claim.off & known) if claim and state.tab in RANKINGS else high
-    off = HeadSet() if whole else off
-    if not state.example and not state.classes and (name := telling(records)):
-        state = replace(state, example=f"{name}:{_page(app, state.model, name, high)}")
-    if not state.attribute and not state.gallery:
-        attribute = claim.attribute if claim else telling_attribute(records, app.galleries.names[0])
-        state = replace(state, attribute=attribute)
-    return replace(state, off=off)
-
-
-def _page(app: App, model: str, name: str, off: HeadSet) -> int:
-    """The page of drawn images to open; 0 as long as the model is not in memory."""
-    if model not in app.model_cache.loaded():
-        return 0
-    loaded = app.model_cache.get(model)
-    return app.derived.get(("page", loaded.weights_hash, name), lambda: first_telling(loaded, name, off))
-
-
-def telling(records: ModelRecords) -> str:
-    """The drawn examples on which accuracy fell most without the high heads; "" where none was measured."""
-    if records.results is None:
-        return ""
-    rows = queries.of_plan(queries.top1(records.results), EXAMPLE).dropna(subset="difference")
-    named = [
-        str(name).removeprefix("world/") for name in rows.sort_values("difference", kind="stable")["dataset"]
-    ]
-    return next((name for name in named if name in example_names()), "")
-
-
-def telling_attribute(records: ModelRecords, gallery: str) -> str:
-    """The attribute whose MaxSkew in the gallery changed most without the high heads; "" if not measured."""
-    if records.results is None:
-        return ""
-    rows = queries.max_skew(records.results, target=None, dataset=gallery)
-    found = queries.of_plan(rows, EXAMPLE).dropna(subset="difference").to_dict("records")
-    return str(max(found, key=lambda row: abs(row["difference"]))["attribute"]) if found else ""
+    found, name = claims.that_matter(records)
+    off = HeadSet(found & known)
+    model = app.model_cache.get(state.model) if state.model in app.model_cache.loaded() else None
+    if not state.example and not state.classes and model is not None and off:
+        key = ("example", model.weights_hash, off)
+        # Where every head stays on nothing shows the heads' part in it, so nobody waits for the best one.
+        shown = (
+            app.derived.find(key) if whole else app.derived.get(key, lambda: first_telling(model, off, name))
+        )
+        state = replace(state, example=shown or "")
+    if not off:
+        session.state = state
+        head = state.head if model is None else classify.telling(app, session, model)
+        off = HeadSet(filter(None, [head]))
+    if (claim := claims.of(records)) and not state.attribute and not state.gallery:
+        state = replace(state, attribute=claim.attribute)
+    session.state = replace(state, off=HeadSet() if whole else off)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from ccs.errors import InputError
 from ccs.ui.actions import ACTIONS, Action, Fields, change, set_off
 from ccs.ui.app import App
-from ccs.ui.html import render
+from ccs.ui.html import status
 from ccs.ui.page import apart, left, strip, top, tour
 from ccs.ui.page.opening import open_link
 from ccs.ui.service.models import shipped
@@ -196,16 +196,7 @@ def _page(app: App, session: Session, body: Markup) -> dict[str, str]:
 def _status(
     session: Session | None, state: str, share: float = 0.0, doing: str = "", cancel: bool = True
 ) -> str:
-    """The line that the page's script reads: the turn, whether it is over, and the link to this screen."""
-    turn, query = (session.turn, session.state.query()) if session else (0, "")
-    key = session.key if session and session.uploads else ""
-    return render(
-        "status.html",
-        turn=turn,
-        state=state,
-        share=share,
-        doing=doing,
-        query=query,
-        cancel=cancel,
-        key=key,
-    )
+    if session is None:
+        return status(state)
+    key = session.key if session.uploads else ""
+    return status(state, share, doing, cancel, turn=session.turn, query=session.state.query(), key=key)

@@ -6,13 +6,13 @@ Only what is known already is told: nobody waits for a model, and no model is as
 from __future__ import annotations
 
 import io
+import logging
 import textwrap
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from ccs.heads import HeadSet
@@ -25,11 +25,12 @@ from ccs.ui.session import Session
 from ccs.ui.views import VIEWS
 from ccs.ui.views.bias.query import BiasQuery, top
 
+log = logging.getLogger(__name__)
+
 SIZE = (1200, 630)
 FACES, SIDE = 6, 120
 MOST_TEXTS = 20
 INK, MUTED, PAPER, ACCENT = "#1a2225", "#566268", "#f7f8f8", "#0f766e"
-SHADES = ("#f3f5f2", "#d9ebe6", "#b4d9d2", "#7dbfb6", "#237a72", "#0b544f")
 
 _DRAWING = threading.Lock()  # one at a time: links are asked for by crawlers
 
@@ -50,19 +51,22 @@ NOTHING_KNOWN = Card(
 
 def meta(app: App, query: str, home: str) -> str:
     """The elements of a page’s head that tell of its link."""
-    card, _ = told(app, query)
+    card = told(app, query)
     where = f"{home}?{query}" if query else home
     return render("meta.html", card=card, url=where, image=f"{home}preview.png?{query}")
 
 
-def told(app: App, query: str) -> tuple[Card, Session | None]:
-    """The card of a link and the session that it would open, None for a link that would load a model."""
+def told(app: App, query: str) -> Card:
+    """The card of a link; that of any page for a link that would load a model."""
     asked = dict(parse_qsl(query))
     if asked.get("model", app.first) not in app.collection.models:
-        return NOTHING_KNOWN, None
+        return NOTHING_KNOWN
     with _DRAWING:
-        session = open_link(app, asked)
-        return _card(app, session), session
+        try:
+            return _card(app, open_link(app, asked))
+        except Exception:  # a page is shown whatever its link says
+            log.exception("a link could not be told of")
+            return NOTHING_KNOWN
 
 
 def _card(app: App, session: Session) -> Card:
@@ -104,12 +108,7 @@ def _faces(app: App, session: Session) -> list[tuple[str, list[Image.Image]]]:
 
 def picture(app: App, query: str, home: str) -> bytes:
     """A link's picture as PNG."""
-    card, session = told(app, query)
-    return draw(card, home, app, session)
-
-
-def draw(card: Card, home: str, app: App | None = None, session: Session | None = None) -> bytes:
-    """A card as PNG, with the session's heads where it has no faces."""
+    card = told(app, query)
     canvas = Image.new("RGB", SIZE, PAPER)
     pen = ImageDraw.Draw(canvas)
     pen.rectangle((0, 0, 16, SIZE[1]), fill=ACCENT)
@@ -126,26 +125,7 @@ def draw(card: Card, home: str, app: App | None = None, session: Session | None 
         for i, face in enumerate(faces):
             canvas.paste(face.convert("RGB").resize((SIDE, SIDE)), (190 + i * (SIDE + 12), y))
         y += SIDE + 12
-    if not card.rows and app is not None and session is not None:
-        _grid(pen, app, session, y)
     pen.text((64, SIZE[1] - 44), f"CLIP heads · {home}", fill=ACCENT, font=ImageFont.load_default(27))
     out = io.BytesIO()
     canvas.save(out, "PNG")
     return out.getvalue()
-
-
-def _grid(pen: ImageDraw.ImageDraw, app: App, session: Session, y: int) -> None:
-    """The heads by CCS, those that are off crossed out."""
-    state = session.state
-    records, heads = app.shown(state), app.heads(state.model)
-    layers = sorted({head.layer for head in heads})
-    width = min(90, 1000 // (max((head.head for head in heads), default=0) + 1))
-    height = min(56, max(8, (SIZE[1] - 70 - y) // max(len(layers), 1)))
-    for head in heads:
-        record = records.head(head)
-        left, up = 64 + head.head * width, y + layers.index(head.layer) * height
-        box = (left, up, left + width - 6, up + height - 6)
-        shade = 0 if record.ccs is None else int(np.ceil(5 * record.ccs / max(record.k, 1)))
-        pen.rectangle(box, fill=SHADES[shade], outline="#8a3b12" if head in state.off else MUTED)
-        if head in state.off:
-            pen.line(box, fill="#8a3b12", width=4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.measures import bias
 from ccs.ui.app import App
 from ccs.ui.html import render as render_template
 from ccs.ui.session import Session
@@ -33,9 +32,8 @@ def render(app: App, session: Session) -> Markup:
 
 def _answers(app: App, session: Session) -> tuple[int, int]:
     """How many of the pictures at hand are answered differently, and how many there are."""
-    _, found, _ = classify.measure(session, app.model_cache.get(session.state.model))
-    changed = found.before.argmax(axis=1) != found.after.argmax(axis=1)
-    return int(changed.sum()), len(changed)
+    found = classify.moves(session, app.model_cache.get(session.state.model))
+    return sum(one.answer != one.now for one in found), len(found)
 
 
 def skew(app: App, session: Session) -> tuple[float, float, bool, BiasQuery] | None:
@@ -48,9 +46,6 @@ def skew(app: App, session: Session) -> tuple[float, float, bool, BiasQuery] | N
     after = galleries.embeddings(model, name, off) if exact else galleries.estimate(model, name, off)
     if after is None:
         return None
-    texts, groups = query.texts(session, model), query.gallery.groups[query.attribute]
-    before, now = (
-        bias.means(rows, texts, groups, query.k, target=query.target, pools=query.pools)["MaxSkew"]
-        for rows in (galleries.base(model, name), after)
-    )
+    texts = query.texts(session, model)
+    before, now = (query.mean_skew(rows, texts) for rows in (galleries.base(model, name), after))
     return before, now, exact, query

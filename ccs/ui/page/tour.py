@@ -29,8 +29,8 @@ class Step:
 def steps(app: App, state: State) -> list[Step]:
     """The four screens for the model that is shown."""
     records = app.shown(state)
-    claim, head = claims.of(records), app.best_head(state.model)
-    off = HeadSet(claim.off if claim else records.level("high")) or HeadSet(filter(None, [head]))
+    head = app.best_head(state.model)
+    off = claims.that_matter(records)[0] or HeadSet(filter(None, [head]))
     one = HeadSet(filter(None, [max(off, key=lambda h: records.head(h).share or 0.0, default=head)]))
     return [
         Step(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -13,6 +14,8 @@ from cachetools import LRUCache
 from PIL import Image
 
 T = TypeVar("T")
+
+SILENT = 30.0  # seconds without progress after which work that somebody else began is begun anew
 
 
 def size_of(value: object) -> int:
@@ -42,6 +45,7 @@ class Cache:
     def __init__(self, limit: int, size: Callable[[Any], int] = size_of) -> None:
         self._items: LRUCache[Hashable, Any] = LRUCache(limit, getsizeof=size)
         self._lock = threading.RLock()
+        self._begun: dict[Hashable, list[float]] = {}  # the share that is done, and when that was told
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._items
@@ -63,9 +67,40 @@ class Cache:
                 found: T = self._items[key]
                 return found
         value = make()
+        self._keep(key, value)
+        return value
+
+    def _keep(self, key: Hashable, value: object) -> None:
         with self._lock, suppress(ValueError):  # too large to be kept
             self._items[key] = value
-        return value
+
+    def fill(self, key: Hashable, work: Callable[[], Generator[float, None, T]]) -> Iterator[float]:
+        """Keep what `work` returns, where nothing is kept yet: yields the share that is done, as `work` does.
+
+        One thread works; others who ask meanwhile wait and see how far it is.
+        """
+        while key not in self:
+            own = [0.0, time.monotonic()]
+            with self._lock:
+                begun = self._begun.get(key)
+                if begun is None or time.monotonic() - begun[1] > SILENT:
+                    begun = self._begun[key] = own
+            if begun is not own:
+                time.sleep(0.05)
+                yield begun[0]
+                continue
+            try:
+                working = work()
+                while True:
+                    own[:] = next(working), time.monotonic()
+                    yield own[0]
+            except StopIteration as end:
+                self._keep(key, end.value)
+                return
+            finally:
+                with self._lock:
+                    if self._begun.get(key) is own:
+                        del self._begun[key]
 
     def forget(self, owner: int) -> None:
         """Let go of what a visitor who has left had."""

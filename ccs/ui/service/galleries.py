@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,14 +27,13 @@ DIRECT_BYTES = 128 * 2**20
 PRUNED_BYTES = 128 * 2**20
 
 
-@dataclass
+@dataclass(frozen=True)
 class Seen:
-    """A gallery through one model: activations below the first prunable layer (None where too large),
-    embeddings with nothing off [n, d], direct effects per head [n, heads, d] (float16) once asked for."""
+    """A gallery through one model: activations below the first prunable layer (None where too large), and
+    embeddings with nothing off [n, d]."""
 
     trunk: Trunk | None
     base: np.ndarray
-    direct: np.ndarray | None = None
 
 
 def chunks(
@@ -60,7 +59,7 @@ class Galleries:
         self.specs = dict(specs or {})
         self._sets: dict[str, BiasSet] = {one.name: one for one in others}
         self._names = (*DRAWN, *self._sets)
-        self._seen = Cache(4, one)
+        self._seen, self._direct = Cache(4, one), Cache(4, one)
         self._pruned = Cache(PRUNED_BYTES)
         self._things: dict[str, ClassificationSet] = {}
         self._lock = threading.Lock()
@@ -120,20 +119,20 @@ class Galleries:
 
     def seen(self, model: Model, name: str) -> Iterator[float]:
         """See the gallery through the model, where that has not been done: yields the share that is done."""
-        key = (model.weights_hash, name)
-        if key in self._seen:
-            return
-        images = self.images(name)
-        size = len(images) * model.tower.n_tokens * model.tower.width * 4
-        trunks, rows = [], []
-        for share, part in chunks(model, images):
-            trunk = model.trunk(part)
-            rows.append(model.embed_images(trunk))
-            if size <= TRUNK_BYTES:
-                trunks.append(trunk)
-            yield share
-        whole = Trunk.joined(trunks) if trunks else None
-        self._seen.get(key, lambda: Seen(whole, np.concatenate(rows)))
+
+        def work() -> Generator[float, None, Seen]:
+            images = self.images(name)
+            size = len(images) * model.tower.n_tokens * model.tower.width * 4
+            trunks, rows = [], []
+            for share, part in chunks(model, images):
+                trunk = model.trunk(part)
+                rows.append(model.embed_images(trunk))
+                if size <= TRUNK_BYTES:
+                    trunks.append(trunk)
+                yield share
+            return Seen(Trunk.joined(trunks) if trunks else None, np.concatenate(rows))
+
+        yield from self._seen.fill((model.weights_hash, name), work)
 
     def _of(self, model: Model, name: str) -> Seen:
         for _ in self.seen(model, name):
@@ -156,44 +155,61 @@ class Galleries:
         key = (model.weights_hash, name)
         return key in self._seen and (not off or (*key, off) in self._pruned)
 
+    def estimates(self, model: Model, name: str) -> bool:
+        """True if `estimate` has an answer at once."""
+        key = (model.weights_hash, name)
+        return key in self._seen and key in self._direct
+
     def estimate(self, model: Model, name: str, off: HeadSet) -> np.ndarray | None:
         """Embeddings [n, d] with the direct effects of the heads subtracted: instant once they are known.
 
         Later layers do not react, unlike in `pruned`. None where the effects were never collected.
         """
-        seen = self._of(model, name)
-        if seen.direct is None:
+        direct = self._direct.find((model.weights_hash, name))
+        if direct is None:
             return None
         order = list(model.heads)
         rows = [order.index(head) for head in off]
-        out = seen.base - seen.direct[:, rows].sum(axis=1, dtype=np.float32)
+        out = self.base(model, name) - direct[:, rows].sum(axis=1, dtype=np.float32)
         unit: np.ndarray = out / np.linalg.norm(out, axis=1, keepdims=True)
         return unit
 
     def collect(self, model: Model, name: str) -> Iterator[float]:
-        """Collect the direct effects that `estimate` needs, where they fit the memory set aside for them."""
-        seen, images = self._of(model, name), self.images(name)
-        if seen.direct is not None or len(images) * len(model.heads) * model.dim * 2 > DIRECT_BYTES:
-            return
-        rows = []
-        for share, part in chunks(model, images if seen.trunk is None else seen.trunk):
-            rows.append(model.contributions(part, model.heads).direct.astype(np.float16))
-            yield share
-        seen.direct = np.concatenate(rows)
+        """Collect the direct effects [n, heads, d] (float16) that `estimate` needs, where they fit the memory
+        set aside for them.
+        """
+
+        def work() -> Generator[float, None, np.ndarray]:
+            rows = []
+            for share, part in self._below(model, name):
+                rows.append(model.contributions(part, model.heads).direct.astype(np.float16))
+                yield share
+            return np.concatenate(rows)
+
+        if len(self.images(name)) * len(model.heads) * model.dim * 2 <= DIRECT_BYTES:
+            yield from self._direct.fill((model.weights_hash, name), work)
 
     def pruned(self, model: Model, name: str, off: HeadSet) -> Iterator[float]:
         """Embed the gallery with the heads off, in the forward pass: yields the share that is done.
 
         `embeddings` then has the answer.
         """
+
+        def work() -> Generator[float, None, np.ndarray]:
+            rows = []
+            for share, part in self._below(model, name):
+                rows.append(model.embed_images(part, off))
+                yield share
+            return np.concatenate(rows)
+
         yield from self.seen(model, name)
-        if self.ready(model, name, off):
-            return
-        seen, rows = self._of(model, name), []
-        for share, part in chunks(model, self.images(name) if seen.trunk is None else seen.trunk):
-            rows.append(model.embed_images(part, off))
-            yield share
-        self._pruned.get((model.weights_hash, name, off), lambda: np.concatenate(rows))
+        if off:
+            yield from self._pruned.fill((model.weights_hash, name, off), work)
+
+    def _below(self, model: Model, name: str) -> Iterator[tuple[float, Sequence[Image.Image] | Trunk]]:
+        """Parts of the gallery, from below the first prunable layer where that is kept: see `chunks`."""
+        trunk = self._of(model, name).trunk
+        return chunks(model, self.images(name) if trunk is None else trunk)
 
     def embeddings(self, model: Model, name: str, off: HeadSet) -> np.ndarray:
         """Embeddings [n, d] of the gallery with the heads at zero in the forward pass."""

@@ -90,22 +90,27 @@ def load_example(example: str) -> Example:
     return Example(shown, whole.classes, whole.templates, answers)
 
 
-def first_telling(model: Model, name: str, off: HeadSet) -> int:
-    """The first page of a set whose images the whole model names rightly, and some wrongly without the heads.
+def first_telling(model: Model, off: HeadSet, first: str = "") -> str:
+    """The first drawn example that the whole model names rightly, and not all of it without the heads.
 
-    Where there is none, the first that it names rightly; else 0.
+    Its set is `first` where that has one. Without any, the first that the whole model names rightly; else "".
     """
-    right = []
-    for page in range(PAGES):
-        example = load_example(f"{name}:{page}")
-        weights = class_weights(model, example.classes, example.templates)
-        rows = model.embed_images([p.pixels for p in example.images], [HeadSet(), off])
-        before, after = ([example.classes[i] for i in one] for one in (rows @ weights.T).argmax(axis=2))
-        if before == list(example.answers):
-            right.append(page)
-            if after != before:
-                return page
-    return next(iter(right), 0)
+    right = ""
+    drawn = [name for name in example_names() if name != PHOTOGRAPHS]
+    for name in sorted(drawn, key=lambda name: name != first):
+        start = load_example(f"{name}:0")
+        weights = class_weights(model, start.classes, start.templates)
+        for page in range(PAGES):
+            example = load_example(f"{name}:{page}")
+            rows = model.embed_images([p.pixels for p in example.images], [HeadSet(), off])
+            before, after = (
+                tuple(example.classes[i] for i in one) for one in (rows @ weights.T).argmax(axis=2)
+            )
+            if before == example.answers:
+                right = right or f"{name}:{page}"
+                if after != before:
+                    return f"{name}:{page}"
+    return right
 
 
 def shown_images(session: Session) -> tuple[InputImage, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -57,13 +57,15 @@ def collect(kept: Cache, model: Model) -> Iterator[float]:
 
     Yields the share that is done.
     """
-    if model.weights_hash in kept:
-        return
-    rows = []
-    for share, part in chunks(model, drawn()[1]):
-        rows.append(model.contributions(part, model.heads).direct)
-        yield share
-    kept.get(model.weights_hash, lambda: np.concatenate(rows))
+
+    def work() -> Generator[float, None, np.ndarray]:
+        rows = []
+        for share, part in chunks(model, drawn()[1]):
+            rows.append(model.contributions(part, model.heads).direct)
+            yield share
+        return np.concatenate(rows)
+
+    yield from kept.fill(model.weights_hash, work)
 
 
 def top_activating(kept: Cache, model: Model, head: Head, text: str) -> Extremes | None:

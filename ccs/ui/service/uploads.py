@@ -13,8 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
+from ccs.datasets.images import upright
 from ccs.errors import InputError
 
 T = TypeVar("T")
@@ -30,14 +31,13 @@ THUMB = 160
 
 @dataclass(frozen=True)
 class InputImage:
-    """An image as it is used: RGB, upright, its shorter side at most 512 px. `note`: what was done to it.
+    """An image as it is used: RGB, upright, its shorter side at most 512 px.
 
     `drawn`: an example of the drawn world, whose name is what it shows.
     """
 
     name: str
     pixels: Image.Image
-    note: str = ""
     drawn: bool = False
 
     @cached_property
@@ -80,41 +80,12 @@ def _decoded(file: Image.Image, name: str) -> InputImage:
         raise InputError(_too_large(name))
     if min(file.size) < 1 or max(file.size) > 50 * min(file.size):
         raise InputError(f"{name} is {file.width} x {file.height} pixels, too narrow for a model.")
-    notes = []
-    if getattr(file, "n_frames", 1) > 1:
-        notes.append("first frame")
-    file.seek(0)
-    file.load()
-    image: Image.Image = file
-    upright = ImageOps.exif_transpose(image)
-    if upright is not None and file.getexif().get(0x0112, 1) != 1:
-        image = upright
-        notes.append("turned upright")
-    if image.mode in ("I", "I;16", "I;16B", "I;16L", "F"):
-        image = _eight_bit(image)
-        notes.append("16 bit to 8 bit")
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        layer = image.convert("RGBA")
-        image = Image.new("RGBA", layer.size, "white")
-        image.alpha_composite(layer)
-        notes.append("on white")
-    if image.mode == "CMYK":
-        notes.append("CMYK to RGB")
-    image = image.convert("RGB")
+    image = upright(file)
     scale = min(KEPT_SIDE / min(image.size), LONGEST / max(image.size))
     if scale < 1:
         size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
         image = image.resize(size, Image.Resampling.LANCZOS)
-    return InputImage(name, image, ", ".join(notes))
-
-
-def _eight_bit(image: Image.Image) -> Image.Image:
-    """Gray levels of 16 bits or more, from their lowest to their highest, as 8 bits."""
-    low, high = image.convert("F").getextrema()
-    assert isinstance(low, float)
-    assert isinstance(high, float)
-    scale = 255 / (high - low) if high > low else 0
-    return image.convert("F").point(lambda value: value * scale - low * scale).convert("L")
+    return InputImage(name, image)
 
 
 def _too_large(name: str) -> str:

@@ -11,6 +11,7 @@ from ccs.errors import InputError
 from ccs.ui.app import App
 from ccs.ui.html import render
 from ccs.ui.session import Session
+from ccs.ui.state import State
 from ccs.ui.views.base import Figure, View
 from ccs.ui.views.judges import run_program
 
@@ -20,8 +21,10 @@ class About(View):
 
     name = "about"
     title = "About"
-    more = " this run"
     purpose = "How the figures came about: texts, images, seeds, versions, licenses."
+
+    def models(self, state: State) -> tuple[str, ...]:
+        return ()
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         records = app.shown(session.state)
@@ -53,10 +56,7 @@ class About(View):
             },
         )
         rows = [
-            [
-                *(one.get(name) for name in ("name", "kind", "count", "source")),
-                _plain(one.get("templates") or []),
-            ]
+            [*map(one.get, ("name", "kind", "count", "source")), _plain(one.get("templates") or [])]
             for one in manifest.get("sets", ())
         ]
         columns = ["set", "kind", "count", "source", "templates"]
@@ -64,7 +64,7 @@ class About(View):
         return [run, sets] if rows else [run]
 
     def snippet(self, app: App, session: Session) -> str:
-        return run_program(app, session.state.model)
+        return run_program(app, session.state)
 
 
 def _numbers(values: Any) -> list[float]:

@@ -94,13 +94,12 @@ class View(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     purpose: ClassVar[str]
-    more: ClassVar[str] = ""  # of the title, where the page is wide
     click: ClassVar[str] = "switch"
     actions: ClassVar[Mapping[str, Action]] = {}
 
     def models(self, state: State) -> tuple[str, ...]:
         """Names of the models that compute for this screen."""
-        return ()
+        return (state.model,)
 
     def pending(self, app: App, session: Session) -> bool:
         """True if a part of the screen, or an estimate, should be shown while `prepare` goes on."""
@@ -123,11 +122,16 @@ class View(ABC):
         """A program that prints what the screen shows; InputError where there is nothing to print."""
 
 
-def run_lines(app: App, model: str) -> str:
-    """Lines of a program that read the tables of a model as `run`; InputError where there are none."""
-    found = app.collection.models.get(model)
+def run_lines(app: App, state: State) -> str:
+    """Lines of a program that read the tables shown as `run`; InputError where there are none.
+
+    Tables that were made here are named by the folder in which they are downloaded.
+    """
+    model, found = state.model, app.shown(state).results
     if found is None:
         raise InputError(f"There are no tables for {model}.")
-    hub = re.search(_ADDRESS, app.collection.source)
+    made = found is not app.collection.models.get(model)
+    hub = None if made else re.search(_ADDRESS, app.collection.source)
     shipped = hub or found.folder.parent == results.PRECOMPUTED
-    return program("run", model=model, address=hub and hub[0], folder="" if shipped else str(found.folder))
+    folder = "" if shipped else found.folder.name if made else str(found.folder)
+    return program("run", model=model, address=hub and hub[0], folder=folder, made=made)

@@ -14,17 +14,24 @@ from markupsafe import Markup
 
 from ccs.measures.stats import Estimate
 from ccs.ui.html import render
-from ccs.ui.views.points import Measured
+from ccs.ui.views.points import PUBLISHED, Measured
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a strip chart: its name, its values before and after, and what chance gives."""
+    """One line of a strip chart: its name, its values before and after (None where nothing is off), what
+    chance gives, and the largest value that there can be.
+    """
 
     name: str
     before: Estimate
-    after: Estimate
+    after: Estimate | None
     chance: Estimate
+    most: float
+
+    def at_most(self, one: Estimate | None) -> bool:
+        """True for a value that could not be larger."""
+        return one is not None and one.value >= self.most - 1e-9
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,7 @@ def ticks(low: float, high: float, n: int = 5) -> list[float]:
 
 def strip(lines: Sequence[Line], *, label: str, low: float = 0.0) -> Markup:
     """A chart of lines: on each a chance band, then a mark with whiskers each for before and after."""
-    ends = _known([e for line in lines for e in (line.before, line.after)])
+    ends = _known([e for line in lines for e in (line.before, line.after) if e is not None])
     high, low = max(*ends, *(line.chance.high for line in lines), 0.1), min(low, *ends)
     return render("strip.html", lines=lines, label=label, scale=Scale(low, high), ticks=ticks(low, high))
 
@@ -75,8 +82,7 @@ class Point:
     """A plan in a scatter plot.
 
     `look` is "solid", "hollow", "printed" (the study's), "own" (the visitor's) or "trail" (where that was);
-    `chosen` rings it. With heads it can be clicked,
-    and reached by Tab.
+    `chosen` rings it. With heads it can be clicked, and reached by Tab.
     """
 
     plan: Measured
@@ -129,12 +135,16 @@ def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
     )
 
 
-def _named(points: Sequence[Point]) -> list[Measured]:
-    """The sets whose names stand beside their marks: of the first model, and of many heads."""
+def _named(points: Sequence[Point]) -> list[tuple[Measured, str]]:
+    """Names beside marks: those of the first model's sets, and the models of the study's high sets."""
     first = next((p.plan.model for p in points if p.look == "solid"), "")
     kinds = ("high", "moderate", "low", "random")
     ours = [p.plan for p in points if p.look == "solid" and p.plan.model == first and p.plan.seed is None]
-    return [one for one in ours if one.plan.kind in kinds and one.plan.k is None]
+    theirs = [p.plan for p in points if p.look == "printed" and p.plan.plan.kind == "high"]
+    return [
+        *((one, one.plan.kind) for one in ours if one.plan.kind in kinds and one.plan.k is None),
+        *((one, one.model.removesuffix(PUBLISHED)) for one in theirs),
+    ]
 
 
 def _scale(effects: Sequence[Estimate]) -> Scale:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
-from ccs.ui.actions import Action, Fields, change
+from ccs.ui import claims
+from ccs.ui.actions import Action, Fields, change, set_off
 from ccs.ui.app import App
 from ccs.ui.html import program, render
 from ccs.ui.service import attention
@@ -31,8 +32,7 @@ SIDE = 128  # pixels of an attention overlay
 TEMPLATES = ("a photo of a {}", "a picture of a {}", "{}")
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Probabilities [images, classes] with nothing off and with some heads off."""
 
     before: np.ndarray
@@ -51,12 +51,6 @@ def margin(shares: np.ndarray) -> np.ndarray:
     return np.asarray(both[:, 0] - both[:, 1]) if both.shape[1] > 1 else both[:, 0]
 
 
-def compare(model: Model, before: np.ndarray, after: np.ndarray, weights: np.ndarray) -> Comparison:
-    """The model's probabilities, from unit embeddings [images, d] and unit class weights [classes, d]."""
-    before, after = (model.probabilities(rows @ weights.T) for rows in (before, after))
-    return Comparison(before, after)
-
-
 def asked(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(classes, templates) in force: what was typed, else those of the example's set."""
     example = load_example(state.example)
@@ -71,11 +65,57 @@ def class_matrix(session: Session, model: Model) -> tuple[tuple[str, ...], np.nd
     return classes, session.memory.get(key, lambda: class_weights(model, classes, templates))
 
 
-def measure(session: Session, model: Model) -> tuple[tuple[str, ...], Comparison, np.ndarray]:
-    """Classes, probabilities, and the cosine [images] between embeddings before and after."""
+def measure(
+    session: Session, model: Model, off: HeadSet | None = None
+) -> tuple[tuple[str, ...], Comparison, np.ndarray]:
+    """Classes, probabilities, and the cosine [images] between embeddings; `off`: others than what is off."""
     classes, weights = class_matrix(session, model)
-    before, after = embed(session, model, [HeadSet(), session.state.off])
-    return classes, compare(model, before, after, weights), (before * after).sum(axis=1)
+    before, after = embed(session, model, [HeadSet(), session.state.off if off is None else off])
+    found = Comparison(*(model.probabilities(rows @ weights.T) for rows in (before, after)))
+    return classes, found, (before * after).sum(axis=1)
+
+
+class Move(NamedTuple):
+    """A picture's first answers with all heads on and with some off, the first one's probability in either,
+    and the similarity of its embeddings."""
+
+    image: str
+    answer: str
+    before: float
+    after: float
+    now: str
+    similarity: float
+
+
+def moves(session: Session, model: Model, off: HeadSet | None = None) -> list[Move]:
+    """What the heads that are off, or others, change in the answers to the pictures at hand."""
+    classes, found, similarity = measure(session, model, off)
+    return [
+        Move(image.name, classes[b.argmax()], b.max(), a[b.argmax()], classes[a.argmax()], same)
+        for image, b, a, same in zip(shown_images(session), *found, similarity, strict=True)
+    ]
+
+
+def telling(app: App, session: Session, model: Model) -> Head:
+    """The head without which the first picture's first answer loses most probability."""
+    image = shown_images(session)[0]
+    classes, weights = class_matrix(session, model)
+
+    def find() -> Head:
+        heads = list(model.heads)
+        plans = [HeadSet(), *(HeadSet([head]) for head in heads)]
+        rows = model.embed_images(model.trunk([image.pixels]), plans)[:, 0]
+        shares = model.probabilities(rows @ weights.T)
+        return heads[int(shares[1:, shares[0].argmax()].argmin())]
+
+    return app.derived.get(("telling", model.weights_hash, image.key, classes), find)
+
+
+def _telling(app: App, session: Session, fields: Fields) -> None:
+    """Switch off the one head that matters most to the first picture."""
+    head = telling(app, session, app.model_cache.get(session.state.model))
+    set_off(session, HeadSet([head]))
+    change(session, head=head)
 
 
 @dataclass(frozen=True)
@@ -139,10 +179,8 @@ class Classify(View):
         "own-classes": _own_classes,
         "class-set": _class_set,
         "look": _look,
+        "telling": _telling,
     }
-
-    def models(self, state: State) -> tuple[str, ...]:
-        return (state.model,)
 
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
         if len(names := asked(session.state)[0]) > MANY:
@@ -172,7 +210,7 @@ class Classify(View):
             templates=templates,
             looks=[one for one in whose if state.head or one[0] != "head"],
             answer=answer,
-            has_high=bool(app.shown(state).level("high")),
+            matter=claims.that_matter(app.shown(state))[0],
         )
 
     def figures(self, app: App, session: Session) -> list[Figure]:

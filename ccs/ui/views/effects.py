@@ -11,7 +11,6 @@ from ccs.model.model import Model
 from ccs.results import queries
 from ccs.ui.html import interval, signed
 from ccs.ui.records import ModelRecords
-from ccs.ui.service.images import embed, shown_images
 from ccs.ui.session import Session
 from ccs.ui.views import classify
 from ccs.ui.views.base import Figure
@@ -21,15 +20,7 @@ COLUMNS = ("measure", "metric", "dataset", "factor", "value", "low", "high", "ch
 
 def alone(session: Session, model: Model, head: Head) -> Figure:
     """The answers to the visitor's images without this head alone."""
-    classes, weights = classify.class_matrix(session, model)
-    before, after = embed(session, model, [HeadSet(), HeadSet([head])])
-    found = classify.compare(model, before, after, weights)
-    moved = (before * after).sum(axis=1)
-    rows = []
-    for i, image in enumerate(shown_images(session)):
-        first, new = int(found.before[i].argmax()), int(found.after[i].argmax())
-        shares = (round(float(one[i, first]), 6) for one in (found.before, found.after))
-        rows.append([image.name, classes[first], *shares, classes[new], round(float(moved[i]), 6)])
+    rows = classify.moves(session, model, HeadSet([head]))
     return Figure(
         "alone",
         f"{head} alone switched off, on these images",

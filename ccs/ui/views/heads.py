@@ -13,13 +13,13 @@ from markupsafe import Markup
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
-from ccs.ui.actions import Action, Fields, change, parse_heads, set_model
+from ccs.ui.actions import Action, Fields, change, parse_heads
 from ccs.ui.app import App
 from ccs.ui.html import percent, program, render
-from ccs.ui.presets import LEVELS
 from ccs.ui.records import HeadRecord, JudgeVerdict, ModelRecords
 from ccs.ui.service import attention, top_activating
 from ccs.ui.service.images import looks, seen, shown_images
+from ccs.ui.service.models import saw_drawings_only
 from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session
 from ccs.ui.state import State, parse_int
@@ -47,17 +47,6 @@ def _inspect(app: App, session: Session, fields: Fields) -> None:
 
 def _text(app: App, session: Session, fields: Fields) -> None:
     change(session, text=parse_int(fields.get("index"), "text’s number"))
-
-
-def _swap(app: App, session: Session, fields: Fields) -> None:
-    """The other head becomes the first, and the first the other."""
-    state = session.state
-    if state.other_head is None:
-        raise InputError("There is no other head to swap with.")
-    if state.other_model:
-        set_model(app, session, {"value": state.other_model})
-    other = state.model if state.other_model else ""
-    change(session, head=state.other_head, other_head=state.head, other_model=other, text=0)
 
 
 def _other_model(app: App, session: Session, fields: Fields) -> None:
@@ -89,7 +78,6 @@ class Heads(View):
     actions: ClassVar[Mapping[str, Action]] = {
         "inspect": _inspect,
         "text": _text,
-        "swap": _swap,
         "other-model": _other_model,
         "other-head": _other_head,
     }
@@ -121,7 +109,6 @@ class Heads(View):
             "views/heads.html",
             cards=cards,
             alone=_alone(app, session, state.head, complete),
-            models=_two_models(app, state),
             choices=[(n, n if n != state.model else f"{n} (this one)") for n in app.models],
             heads=[("", "no other head"), *heads],
             other=other,
@@ -142,14 +129,15 @@ class Heads(View):
         model = program("model", model=state.model, off=state.off if head is None else head)
         if head is None:
             return model + classify.lines(session)
-        return run_lines(app, state.model) + program("texts", head=head) + model + classify.lines(session)
+        return run_lines(app, state) + program("texts", head=head) + model + classify.lines(session)
 
 
 def _described(app: App, session: Session) -> list[Model]:
     """The models of the heads on the page that have texts for images to be ranked by."""
     state, names = session.state, []
     for name, head in ((state.model, state.head), (state.other_model or state.model, state.other_head)):
-        if head is not None and _records(app, state, name).head(head).texts and name not in names:
+        described = head is not None and _records(app, state, name).head(head).texts
+        if described and saw_drawings_only(name) and name not in names:
             names.append(name)
     return [app.model_cache.get(name) for name in names]
 
@@ -246,6 +234,11 @@ def _top_activating(app: App, model: Model, record: HeadRecord, complete: bool, 
     if not record.texts:
         return None
     chosen = record.texts[min(text, len(record.texts) - 1)].text
+    if not saw_drawings_only(model.name):
+        return Empty(
+            f"Images that move {record.head}",
+            "Only drawn images are at hand to be ranked, and this model has learned from photographs.",
+        )
     if complete:
         for _ in top_activating.collect(app.top_activating, model):
             pass
@@ -270,15 +263,3 @@ def _top_activating(app: App, model: Model, record: HeadRecord, complete: bool, 
         {"ends": ends, "drawn": top_activating.DRAWN},
         of=str(record.head),
     )
-
-
-def _two_models(app: App, state: State) -> Figure | None:
-    """Heads of two models by level and concept; None where only one model is shown."""
-    mine, other = app.shown(state), app.records(state.other_model)
-    if not state.other_model or state.other_head is None or not (mine.heads and other.heads):
-        return None
-    rows: list[tuple[str, int, int]] = [("heads", len(mine.heads), len(other.heads))]
-    rows += [(f"{level} CCS", len(mine.level(level)), len(other.level(level))) for level in LEVELS]
-    concepts = sorted({*mine.concepts, *other.concepts})
-    rows += [(concept, len(mine.concept(concept)), len(other.concept(concept))) for concept in concepts]
-    return Figure("two-models", "Two models by concept", "heads", ["", mine.model, other.model], rows)

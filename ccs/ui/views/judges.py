@@ -16,6 +16,7 @@ from ccs.ui.app import App
 from ccs.ui.html import program, render
 from ccs.ui.records import ModelRecords
 from ccs.ui.session import Session
+from ccs.ui.state import State
 from ccs.ui.views import annotate
 from ccs.ui.views.base import Empty, Figure, View, run_lines
 
@@ -32,6 +33,9 @@ class Judges(View):
     purpose = "Who decided whether a text fits a concept, how far they agree, and your own judgment."
     actions = annotate.ACTIONS
 
+    def models(self, state: State) -> tuple[str, ...]:
+        return ()
+
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
         if len(app.shown(session.state).judgments()):
             annotate.offer(app, session)
@@ -39,7 +43,7 @@ class Judges(View):
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         # The tables stand still while a visitor annotates; only the task changes from key to key.
-        key = ("judges", session.state.model)
+        key = ("judges", session.state.model, session.state.apart)
         try:
             figures = session.memory.get(key, lambda: Markup("").join(self.figures(app, session)))
         except InputError as error:
@@ -63,12 +67,12 @@ class Judges(View):
         return [figure for figure in every if figure is not None]
 
     def snippet(self, app: App, session: Session) -> str:
-        return run_program(app, session.state.model)
+        return run_program(app, session.state)
 
 
-def run_program(app: App, model: str) -> str:
+def run_program(app: App, state: State) -> str:
     """A program that prints what each judge said, and where the tables come from."""
-    return run_lines(app, model) + program("judges")
+    return run_lines(app, state) + program("judges")
 
 
 def verdicts(table: pd.DataFrame) -> Verdicts:
@@ -90,13 +94,7 @@ def _panel(records: ModelRecords, table: pd.DataFrame, panel: Verdicts) -> Figur
         cost = _cost(judge, records.manifest)
         rows.append([name, kind, len(said), yes, 1 - len(scored) / len(said), causes or "–", cost])
     columns = ["judge", "kind", "texts", "yes", "unscored", "causes", "cost"]
-    return Figure(
-        "judges",
-        "The judges of this run",
-        "share of texts, %",
-        columns,
-        rows,
-    )
+    return Figure("judges", "The judges of this run", "share of texts, %", columns, rows)
 
 
 def _agreement(panel: Verdicts) -> Figure | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ccs.heads import HeadSet
-from ccs.measures import accuracy, bias
+from ccs.measures import accuracy
 from ccs.measures.accuracy import class_weights
 from ccs.measures.stats import Effect
 from ccs.model.model import Model
 from ccs.plans import PlanName
 from ccs.ui.app import App
 from ccs.ui.session import Session
+from ccs.ui.state import State
+from ccs.ui.views.bias.query import BiasQuery
 from ccs.ui.views.points import NONE, Choice, Measured
 
 OWN = PlanName("your own set")
@@ -51,21 +53,15 @@ def _point(app: App, session: Session, model: Model, off: HeadSet, x: Choice, y:
 
     def change() -> tuple[float, float]:
         _, attribute, target, _ = y.columns
-        sets, gallery = app.galleries.things(things), app.galleries.get(faces)
-        weights = class_weights(model, sets.classes, sets.templates)
-        texts = class_weights(model, gallery.occupations, gallery.templates)
+        sets, occupations = app.galleries.things(things), app.galleries.get(faces).occupations
+        asked = State(gallery=faces, attribute=attribute, target=target, occupations=occupations)
+        query = BiasQuery.of(app, asked)
+        weights, texts = class_weights(model, sets.classes, sets.templates), query.texts(session, model)
         both = []
         for heads in (HeadSet(), off):
             rows, people = (app.galleries.embeddings(model, name, heads) for name in (things, faces))
             right = float(accuracy.correct(rows, weights, sets.labels).mean())
-            skew = bias.means(
-                people,
-                texts,
-                gallery.groups[attribute],
-                gallery.k[attribute],
-                target="uniform" if target == "uniform" else "pool",
-            )["MaxSkew"]
-            both.append((right, skew))
+            both.append((right, query.mean_skew(people, texts)))
         (right, skew), (now, left) = both
         return now - right, left - skew
 

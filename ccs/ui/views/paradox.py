@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from markupsafe import Markup, escape
@@ -98,7 +99,7 @@ class Paradox(View):
         if state.published == "no":
             printed = []
         own = own_set.points(app, session, x, y)
-        found = [_plot(ours, printed, own, x, y, state), _table(ours, printed, state), _direct(app, state, y)]
+        found = [plot(ours, printed, own, x, y, state), _table(ours, printed, state), _direct(app, state, y)]
         return [figure for figure in found if figure is not None]
 
     def snippet(self, app: App, session: Session) -> str:
@@ -110,7 +111,7 @@ class Paradox(View):
         fairness = {"dataset": shown, "attribute": attribute, "target": target, "mode": mode}
         fairness |= {"occupation": "", "metric": "MaxSkew mean"}
         both = [("quality", table, quality), ("fairness", "bias", fairness)]
-        return run_lines(app, session.state.model) + program("paradox", quantities=both)
+        return run_lines(app, replace(session.state, apart="")) + program("paradox", quantities=both)
 
 
 def _measured(app: App, state: State, x: Choice, y: Choice) -> tuple[list[Measured], list[Measured]]:
@@ -129,19 +130,13 @@ def _is_off(one: Measured, state: State) -> bool:
 
 def _cells(ours: Sequence[Measured], printed: Sequence[Measured]) -> list[list[Any]]:
     return [
-        [
-            r.model,
-            str(r.plan),
-            r.seed,
-            r.heads,
-            r.n_heads,
-            *(v for e in (r.x, r.y) for v in (e.value, e.low, e.high)),
-        ]
+        [r.model, str(r.plan), r.seed, r.heads, r.n_heads]
+        + [v for e in (r.x, r.y) for v in (e.value, e.low, e.high)]
         for r in (*ours, *printed)
     ]
 
 
-def _plot(
+def plot(
     ours: Sequence[Measured],
     printed: Sequence[Measured],
     own: Sequence[Measured],
@@ -149,6 +144,7 @@ def _plot(
     y: Choice,
     state: State,
 ) -> Figure:
+    """The sets as marks: ours, the study's, and the visitor's own."""
     models = list(dict.fromkeys(one.model for one in ours))
     points = [
         Point(
@@ -173,6 +169,7 @@ def _plot(
             "kinds": [(kind, shape) for kind, shape in SHAPES.items() if kind in kinds],
             "models": models,
             "published": PUBLISHED_SET if printed else "",
+            "published_kinds": list(dict.fromkeys(one.plan.kind for one in printed)),
             "star": PRINTED,
             "own": bool(own),
             "ring": any(point.chosen for point in points),

@@ -17,6 +17,7 @@ from ccs.ui.app import App
 
 QUALITY_METRICS = {"top1": "accuracy", "R@1": "R@1"}
 PUBLISHED_SET, PUBLISHED_FACES = "cifar100", "fairface"
+PUBLISHED = " (published)"  # after a model's name
 NONE = float("nan")
 
 
@@ -173,5 +174,5 @@ def published(attribute: str) -> list[Measured]:
                 continue
             x, y = (float(pair[0] or 0) - float(pair[1] or 0) for pair in (cells, bias))
             both = (Effect(change, NONE, NONE, NONE) for change in (x / 100, y / n))
-            found.append(Measured(f"{name} (published)", PlanName(plan), None, "", 0, *both))
+            found.append(Measured(f"{name}{PUBLISHED}", PlanName(plan), None, "", 0, *both))
     return found

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from ccs.datasets.sets import BiasSet
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
-from ccs.measures import bias
-from ccs.measures.accuracy import class_weights
+from ccs.heads import HeadSet
+from ccs.measures.skew import ceiling
 from ccs.model.model import Model
 from ccs.ui import claims
 from ccs.ui.app import App
@@ -23,7 +21,7 @@ from ccs.ui.session import Session
 from ccs.ui.state import State
 from ccs.ui.views import classify
 from ccs.ui.views.base import Empty, Figure, View, waiting
-from ccs.ui.views.bias.query import top
+from ccs.ui.views.bias.query import BiasQuery, top
 
 SHOWN = 12  # faces
 LISTED = 4  # classes
@@ -36,9 +34,6 @@ class Start(View):
     title = "Start"
     purpose = ""
 
-    def models(self, state: State) -> tuple[str, ...]:
-        return (state.model,)
-
     def pending(self, app: App, session: Session) -> bool:
         return "view-start" not in session.shown.get("main", "")
 
@@ -46,7 +41,7 @@ class Start(View):
         model, off = app.model_cache.get(session.state.model), session.state.off
         if claims.of(app.records(session.state.model)) is None:
             yield 0.0, "Looking for the head that matters most to a picture"
-            _telling(app, session, model)
+            classify.telling(app, session, model)
             return
         n = len(app.galleries.get(claims.FACES).images)
         for share in app.galleries.seen(model, claims.FACES):
@@ -79,87 +74,47 @@ class Start(View):
             return _picture(app, session, model) if complete else waiting(session.state.model)
         if not complete and not app.galleries.ready(model, claims.FACES, session.state.off):
             return Empty("The faces are being looked at", "They follow in a moment.")
-        return _faces(app, session.state, model, claim)
+        return _faces(app, session, model, claim)
 
 
-def _faces(app: App, state: State, model: Model, claim: Claim) -> Figure:
+def _faces(app: App, session: Session, model: Model, claim: Claim) -> Figure:
     """The first faces for the claim's occupation, and the share of the top that its group has."""
-    gallery = app.galleries.get(claims.FACES)
+    state, gallery = session.state, app.galleries.get(claims.FACES)
     k, labels = gallery.k[claim.attribute], gallery.groups[claim.attribute]
-    text = class_weights(model, [claim.occupation], gallery.templates)[0]
-    before, after = (
-        top(app.galleries.embeddings(model, claims.FACES, off), text, k) for off in (HeadSet(), state.off)
+    both = [app.galleries.embeddings(model, claims.FACES, off) for off in (HeadSet(), state.off)]
+    one, every = (
+        BiasQuery.of(app, State(gallery=claims.FACES, attribute=claim.attribute, occupations=asked))
+        for asked in ((claim.occupation,), gallery.occupations)
     )
-    others = [gallery.groups[name] for name in gallery.groups]
-    rows = [
-        [rank, int(i), *(str(one[i]) for one in others), int(i not in before[:SHOWN])]
-        for rank, i in enumerate(after[:SHOWN], 1)
-    ]
-
-    def share(name: str, group: str, order: np.ndarray) -> float:
-        return float((gallery.groups[name][order] == group).mean())
-
+    before, after = (top(rows, one.texts(session, model)[0], k) for rows in both)
+    control = claims.control_shares(app.records(claims.CONTROL), claim.occupation, claim.attribute, k)
     shown: dict[str, Any] = {
         "claim": claim,
         "state": state,
         "k": k,
         "n": len(labels),
-        "shares": [share(claim.attribute, claim.group, order) for order in (before, after)],
-        "women": [share("gender", "woman", order) for order in (before, after)],
+        "shares": [float((labels[order] == claim.group).mean()) for order in (before, after)],
         "fair": float((labels == claim.group).mean()),
         "taught": claims.taught(state.model, claim.occupation, claim.attribute),
-        "taught_gender": claims.taught(state.model, claim.occupation, "gender"),
-        "control": claims.control_shares(
-            app.records(claims.CONTROL), claim.occupation, claim.attribute, k
-        ).get(claim.group),
+        "control": control.get(claim.group),
         "urls": [app.face(claims.FACES, int(i)) for i in after[:SHOWN]],
         "n_occupations": len(gallery.occupations),
-        "skews": _skews(model, gallery, claim.attribute, [HeadSet(), state.off], app),
+        "most": float(ceiling(np.unique(labels, return_counts=True)[1], k)),
+        "skews": [every.mean_skew(rows, every.texts(session, model)) for rows in both],
         "word": claims.WORDS[claim.group],
         "switched": state.off == claim.off,
     }
-    return Figure(
-        "claim",
-        f"Its first faces for “{claim.occupation}”",
-        "rank",
-        ["rank", "image", *gallery.groups, "new"],
-        rows,
-        shown,
-    )
-
-
-def _skews(model: Model, gallery: BiasSet, attribute: str, sets: Sequence[HeadSet], app: App) -> list[float]:
-    """Mean MaxSkew over the gallery's occupations without each of these sets."""
-    texts = class_weights(model, gallery.occupations, gallery.templates)
-    return [
-        bias.means(
-            app.galleries.embeddings(model, gallery.name, off),
-            texts,
-            gallery.groups[attribute],
-            gallery.k[attribute],
-        )["MaxSkew"]
-        for off in sets
+    rows = [
+        [rank, int(i), *(str(of[i]) for of in gallery.groups.values()), int(i not in before[:SHOWN])]
+        for rank, i in enumerate(after[:SHOWN], 1)
     ]
-
-
-def _telling(app: App, session: Session, model: Model) -> Head:
-    """The head without which the first picture's first answer loses most probability."""
-    image = shown_images(session)[0]
-    classes, weights = classify.class_matrix(session, model)
-
-    def find() -> Head:
-        heads = list(model.heads)
-        plans = [HeadSet(), *(HeadSet([head]) for head in heads)]
-        rows = model.embed_images(model.trunk([image.pixels]), plans)[:, 0]
-        found = classify.compare(model, rows, rows, weights).before
-        return heads[int(found[1:, found[0].argmax()].argmin())]
-
-    return app.derived.get(("telling", model.weights_hash, image.key, classes), find)
+    columns = ["rank", "image", *gallery.groups, "new"]
+    return Figure("claim", f"Its first faces for “{claim.occupation}”", "rank", columns, rows, shown)
 
 
 def _picture(app: App, session: Session, model: Model) -> Figure:
     """The first picture, its classes, and the head that matters most to it."""
-    head = _telling(app, session, model)
+    head = classify.telling(app, session, model)
     image, state = shown_images(session)[0], session.state
     classes, found, _ = classify.measure(session, model)
     before, after = found.before[0], found.after[0]

@@ -47,14 +47,7 @@ class Fairer:
     def fits(self, app: App, session: Session) -> bool:
         """True where the screen still asks what the search answered."""
         state = session.state
-        return self.model == state.model and _same(self.query, BiasQuery.of(app, state))
-
-
-def _same(one: BiasQuery, other: BiasQuery) -> bool:
-    names = ("attribute", "occupations", "templates", "k", "target", "one_pool")
-    return one.gallery.name == other.gallery.name and all(
-        getattr(one, name) == getattr(other, name) for name in names
-    )
+        return self.model == state.model and self.query.asked == BiasQuery.of(app, state).asked
 
 
 def ask(app: App, session: Session, fields: Fields) -> None:

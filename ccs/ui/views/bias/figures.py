@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +32,8 @@ class Measurement:
     """The answer to a query: results and embeddings before and after, and the occupations' embeddings.
 
     exact: False where later layers do not react, an estimate. person: MaxSkew of the ranking for "a person",
-    which names no occupation, before and after; None where occupations rank images of their own.
+    which names no occupation, before and after; None where occupations rank images of their own. control: of
+    the same rankings by a model that was taught no preference; empty where its tables do not say.
     """
 
     query: BiasQuery
@@ -41,6 +44,12 @@ class Measurement:
     texts: np.ndarray
     exact: bool
     person: tuple[float, float] | None = None
+    control: Sequence[float] = ()
+
+    @property
+    def ceilings(self) -> list[float]:
+        """The largest MaxSkew per occupation; infinite where a fault is reproduced."""
+        return [math.inf] * len(self.query.occupations) if self.query.fault else self.first.ceilings.tolist()
 
 
 def skews(found: Measurement) -> Figure:
@@ -52,12 +61,19 @@ def skews(found: Measurement) -> Figure:
         order = sorted(order, key=lambda i: -float(one.values[i]))[:LINES]
     before, after = ([Estimate(m.values[i], m.low[i], m.high[i]) for i in order] for m in (one, two))
     names = (query.occupations[i] for i in order)
-    lines = [Line(*row, one.chance) for row in zip(names, before, after, strict=True)]
+    most, mean_most = found.ceilings, sum(found.ceilings) / n
+    lines = [
+        Line(name, old, new, one.chance, most[i])
+        for i, name, old, new in zip(order, names, before, after, strict=True)
+    ]
     if n > 1:
-        lines.append(Line("mean", one.mean, two.mean, one.chance_mean))
+        lines.append(Line("mean", one.mean, two.mean, one.chance_mean, mean_most))
     if found.person is not None:
         old, new = (Estimate(value, NONE, NONE) for value in found.person)
-        lines.append(Line("(a person)", old, new, one.chance))
+        lines.append(Line("(a person)", old, new, one.chance, max(most)))
+    if found.control:
+        control = Estimate(sum(found.control) / n, NONE, NONE)
+        lines.append(Line("(the control)", control, None, one.chance_mean, mean_most))
     label = f"MaxSkew at {query.k} by {query.attribute}, before and after"
     return Figure(
         "maxskew",
@@ -65,7 +81,14 @@ def skews(found: Measurement) -> Figure:
         "natural log of a ratio of shares",
         COLUMNS,
         _rows(found),
-        {"query": query, "chart": strip(lines, label=label), "left_out": n > LINES, "most": LINES},
+        {
+            "query": query,
+            "chart": strip(lines, label=label),
+            "left_out": n > LINES,
+            "most": LINES,
+            "control": bool(found.control),
+            "at_most": any(line.at_most(e) for line in lines for e in (line.before, line.after)),
+        },
     )
 
 
@@ -138,6 +161,7 @@ def table(found: Measurement) -> Figure:
             "names": names,
             "occupations": found.query.occupations,
             "both": [result.metrics[name] for name in names for result in (first, second)],
+            "ceilings": found.ceilings,
             "ties": int(max(first.ties.max(), second.ties.max())),
         },
     )
@@ -160,4 +184,7 @@ def _rows(found: Measurement) -> list[list[Any]]:
         if name == "MaxSkew" and found.person is not None:
             cells = [cell for value in found.person for cell in (value, NONE, NONE)]
             rows.append(["(a person)", *fixed, *cells, chance.value, chance.low, chance.high])
+        if name == "MaxSkew" and found.control:
+            cells = [sum(found.control) / len(found.control), *[NONE] * 5]
+            rows.append(["(the control)", *fixed, *cells, level.value, level.low, level.high])
     return rows

@@ -10,7 +10,7 @@ from typing import get_args
 
 import numpy as np
 
-from ccs.datasets.gallery import open_zip
+from ccs.datasets.gallery import open_upload
 from ccs.datasets.sets import BiasSet
 from ccs.errors import InputError
 from ccs.measures import bias, faults, ranking
@@ -79,6 +79,12 @@ class BiasQuery:
         )
 
     @property
+    def asked(self) -> tuple[object, ...]:
+        """All of it but the row and the fault: equal for queries with the same answer."""
+        names = self.attribute, self.occupations, self.templates, self.k, self.target, self.one_pool
+        return self.gallery.name, *names
+
+    @property
     def pools(self) -> np.ndarray | None:
         """The images that each occupation ranks, bool [occupations, images]; None for all."""
         return None if self.one_pool else self.gallery.own_pools(self.occupations)
@@ -100,6 +106,11 @@ class BiasQuery:
         for name, first in zip(self.occupations, ranking.first_alike(rows).tolist(), strict=True):
             groups.setdefault(first, []).append(name)
         return sorted((tuple(group) for group in groups.values() if len(group) > 1), key=len, reverse=True)
+
+    def mean_skew(self, images: np.ndarray, texts: np.ndarray) -> float:
+        """The mean MaxSkew over texts, from unit embeddings of the gallery's images and of the texts."""
+        groups = self.gallery.groups[self.attribute]
+        return bias.means(images, texts, groups, self.k, target=self.target, pools=self.pools)["MaxSkew"]
 
     def measure(
         self, before: np.ndarray, after: np.ndarray, occupations: np.ndarray
@@ -166,9 +177,10 @@ def ask(app: App, session: Session, fields: Fields) -> None:
 
 
 def take_gallery(app: App, session: Session, fields: Fields) -> None:
-    """Show a gallery of the visitor's own, from a zip file."""
+    """Show a gallery of the visitor's own, from a zip or parquet file."""
     name = f"{OWN}{secrets.token_urlsafe(12)}"
-    gallery = taken(str(fields.get("path", "")), app.uploads, lambda file: open_zip(file.read_bytes(), name))
+    path = str(fields.get("path", ""))
+    gallery = taken(path, app.uploads, lambda file: open_upload(file.read_bytes(), name))
     app.galleries.add(gallery, session)
     attribute = next(iter(gallery.groups))
     change(session, tab="bias", gallery=name, attribute=attribute, k=0, row=0, pool="")

@@ -11,6 +11,7 @@ from ccs.errors import InputError
 from ccs.measures import bias
 from ccs.measures.skew import ceiling
 from ccs.paper import figures as paper
+from ccs.ui import claims
 from ccs.ui.actions import Action
 from ccs.ui.app import App
 from ccs.ui.html import count, program, render
@@ -51,18 +52,12 @@ class Bias(View):
         "gallery": take_gallery,
     }
 
-    def models(self, state: State) -> tuple[str, ...]:
-        return (state.model,)
-
     def pending(self, app: App, session: Session) -> bool:
         model, name = app.model_cache.get(session.state.model), BiasQuery.of(app, session.state).gallery.name
         if app.galleries.ready(model, name, session.state.off):
             return session.wanted is not None
-        seen = app.galleries.known(model, name)
         # Where there is no estimate, the figures before stay until the new ones are there.
-        return (seen is not None and seen.direct is not None) or "view-bias" not in session.shown.get(
-            "main", ""
-        )
+        return app.galleries.estimates(model, name) or "view-bias" not in session.shown.get("main", "")
 
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
         model, off = app.model_cache.get(session.state.model), session.state.off
@@ -95,6 +90,7 @@ class Bias(View):
             query=query,
             state=state,
             attributes=[(a, a) for a in query.gallery.groups],
+            matter=claims.that_matter(app.shown(state))[0],
             numbered=list(enumerate(query.occupations)),
             listed=[(o, o) for o in sorted({*query.gallery.occupations, *paper.occupations()})],
             galleries=[
@@ -140,14 +136,14 @@ def measure(app: App, session: Session, complete: bool = True) -> Measurement | 
     texts = query.texts(session, model)
     person = None
     if query.pools is None and not query.fault:
-        plain, groups = query.person(session, model), query.gallery.groups[query.attribute]
-        old, new = (
-            bias.means(rows, plain, groups, query.k, target=query.target)["MaxSkew"]
-            for rows in (before, after)
-        )
-        person = old, new
+        plain = query.person(session, model)
+        person = query.mean_skew(before, plain), query.mean_skew(after, plain)
+    control: list[float] = []
+    if name == claims.FACES and query.templates == query.gallery.templates and query.target == "pool":
+        twin = app.records(claims.CONTROL)
+        control = claims.control_skews(model.name, twin, query.attribute, query.k, query.occupations)
     both = query.measure(before, after, texts)
-    return Measurement(query, *both, before, after, texts, exact, person)
+    return Measurement(query, *both, before, after, texts, exact, person, [] if query.fault else control)
 
 
 def _shown(app: App, found: Measurement, state: State) -> dict[str, Any]:

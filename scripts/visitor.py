@@ -1,0 +1,142 @@
+"""Five tasks of a new visitor in a real browser: python scripts/visitor.py [--out FOLDER].
+
+Each begins at the bare address and ends when its answer is on the screen. What is printed: clicks, words
+typed, seconds from the first click to the answer, and the answer as it stands on the page. Pictures of every
+answer and every view are saved in light, dark and on a phone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from screenshot import SETTLED, chromium, served
+
+LOOKS = {"light": (1360, 900), "dark": (1360, 900), "phone": (390, 844)}
+PICTURE = Path(__file__).parents[1] / "ccs" / "ui" / "service" / "photographs" / "cat.jpg"
+
+
+class Visitor:
+    """A page in a browser, and what its visitor has done so far."""
+
+    def __init__(self, browser: Any, url: str, look: str, query: str = "") -> None:
+        width, height = LOOKS[look]
+        self.page = browser.new_page(viewport={"width": width, "height": height})
+        self.page.set_default_timeout(120_000)
+        theme = "dark" if look == "dark" else "light"
+        self.page.goto(f"{url}?__theme={theme}{'&' + query if query else ''}")
+        self.page.wait_for_function(SETTLED)
+        self.clicks = self.typed = 0
+        self.narrow = width < 1000
+        self.start = time.perf_counter()
+
+    def do(self, act: Callable[[], object]) -> None:
+        turn = self.page.evaluate("document.body.dataset.ready")
+        act()
+        self.page.wait_for_function(f"t => document.body.dataset.ready !== t && {SETTLED}", arg=turn)
+
+    def click(self, selector: str) -> None:
+        self.clicks += 1
+        self.do(lambda: self.page.locator(selector).first.click())
+
+    def head(self, name: str) -> None:
+        """Click a head; on a phone the sheet with the heads is opened first."""
+        if self.narrow and not self.page.locator(f'[data-head="{name}"].cell').is_visible():
+            self.clicks += 1
+            self.page.click(".handle")
+        self.click(f'[data-head="{name}"].cell')
+
+    def view(self, name: str) -> None:
+        self.click(f'nav button[data-value="{name}"]')
+
+    def type(self, selector: str, text: str) -> None:
+        self.typed += len(text.split())
+        self.page.fill(selector, text)
+
+    def read(self, selector: str) -> str:
+        return " ".join(self.page.locator(selector).first.inner_text().split())
+
+
+def what_is_this(one: Visitor) -> str:
+    """The claim, and what its switch does."""
+    claim = one.read(".hero h2")
+    one.click(".act .primary")
+    return f"{claim}. {one.read('.headline')}"
+
+
+def what_does_this_head_do(one: Visitor) -> str:
+    """A head's card."""
+    one.view("heads")
+    one.head("L7.H1")
+    return f"{one.read('.card-title h2')}. {one.read('[data-name^=texts] .meaning')}"
+
+
+def why_did_my_answer_change(one: Visitor) -> str:
+    """A picture of one's own, heads off until its answer moves, and what one head alone does to it."""
+    one.view("classify")
+    one.clicks += 1
+    one.do(lambda: one.page.set_input_files("[data-files]", PICTURE))
+    one.head("L7.H5")
+    moved = one.read(".lead")
+    one.view("heads")
+    one.head("L7.H5")
+    return f"{moved} {one.read('[data-name^=alone] .meaning')}"
+
+
+def is_it_biased_for_nurses(one: Visitor) -> str:
+    """The view Bias, asked for one occupation."""
+    one.view("bias")
+    one.type("textarea[name=occupations]", "nurse")
+    one.click("text=Measure")
+    return one.read("#region-main .lead")
+
+
+def give_me_a_fairer_one(one: Visitor) -> str:
+    """The search, on what the view Bias opens with."""
+    one.view("bias")
+    one.click(".fairer .primary")
+    return one.read("[data-name=fairer] .meaning")
+
+
+TASKS = (
+    what_is_this,
+    what_does_this_head_do,
+    why_did_my_answer_change,
+    is_it_biased_for_nurses,
+    give_me_a_fairer_one,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do the tasks, print what they took, save pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--out", type=Path, default=Path("visitor"))
+    parser.add_argument("--looks", nargs="+", choices=LOOKS, default=list(LOOKS))
+    parser.add_argument("--views", nargs="*", help="views to take pictures of besides; all by default")
+    args = parser.parse_args(argv)
+    from ccs.ui.views import VIEWS
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    with chromium() as browser, served() as url:
+        for look in args.looks:
+            for task in TASKS:
+                one = Visitor(browser, url, look)
+                answer = task(one)
+                took = time.perf_counter() - one.start
+                done = f"{one.clicks} clicks, {one.typed} words, {took:.1f} s"
+                print(look, task.__name__, done, answer, sep=" | ", flush=True)
+                one.page.screenshot(path=args.out / f"{look}-{task.__name__}.png")
+                one.page.close()
+            for view in VIEWS if args.views is None else args.views:
+                one = Visitor(browser, url, look, f"tab={view}")
+                one.page.screenshot(path=args.out / f"{look}-view-{view}.png", full_page=True)
+                one.page.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
