@@ -24,6 +24,8 @@ ONE_POOL = "one-pool"
 POOLS = ("", ONE_POOL)
 PUBLISHED = ("", "no")
 IN_PLACE = ("", *ABLATIONS[1:])
+OUTPUTS = {"": "zero", "mean": "their mean over drawn images", "resample": "those for a drawn image"}
+"""What the outputs of heads that are off are, by what takes their place."""
 _CHOICES = {
     "ablation": IN_PLACE,
     "look": LOOKS,

@@ -42,7 +42,7 @@ def steps(app: App, state: State) -> list[Step]:
         ),
         Step(
             "A switch",
-            f"{one} is off now: its output is zero. Below the pictures at hand stands what that does to "
+            f"{one} is off now. Below the pictures at hand stands what that does to "
             "their answers. A click on any head switches it.",
             "heads",
             one,

@@ -23,7 +23,7 @@ from ccs.ui.service.classes import named, set_names
 from ccs.ui.service.images import SHOWN, embed, load_example, looks, parse_example, seen, shown_images
 from ccs.ui.service.uploads import InputImage, data_url
 from ccs.ui.session import Session
-from ccs.ui.state import LOOKS, State, one_of, template, texts
+from ccs.ui.state import LOOKS, OUTPUTS, State, one_of, template, texts
 from ccs.ui.views.base import Empty, Figure, View, waiting
 
 MANY = 100  # classes whose names take a while to be read
@@ -262,6 +262,7 @@ def _answers(session: Session, model: Model) -> Figure:
         {
             "answers": answers,
             "n": len(classes),
+            "outputs": OUTPUTS[session.state.ablation],
             "templates": asked(session.state)[1],
             "scale": model.logit_scale,
             "bias": model.logit_bias,

@@ -17,7 +17,7 @@ from ccs.ui.app import App
 from ccs.ui.html import count, program, render
 from ccs.ui.service.galleries import DRAWN
 from ccs.ui.session import Session
-from ccs.ui.state import OWN, State
+from ccs.ui.state import OUTPUTS, OWN, State
 from ccs.ui.views.base import Empty, Figure, View, waiting
 from ccs.ui.views.bias import fairer, figures
 from ccs.ui.views.bias.figures import Measurement
@@ -97,6 +97,7 @@ class Bias(View):
                 (n, f"{_gallery_words(n)} ({len(app.galleries.get(n).images)})")
                 for n in dict.fromkeys((*app.galleries.names, query.gallery.name))
             ],
+            outputs=OUTPUTS[state.ablation],
             n_study=len(paper.occupations()),
             n_own=len(query.gallery.occupations) if own else 0,
             **shown,
