@@ -90,7 +90,7 @@ def render(app: App, session: Session) -> Markup:
         pages=example_pages(name),
         apart=apart.render(app, session),
         matter=claims.that_matter(records)[0],
-        off_now=[records.head(head) for head in state.off][:LISTED],
+        off_now=[(records.head(head), HeadSet(state.off - {head})) for head in state.off][:LISTED],
     )
 
 
