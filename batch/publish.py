@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import open_clip
+import pandas as pd
+import pyarrow.parquet as pq
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
 from batch.hub import Change, Remote, Repository
 from batch.options import run
 from ccs import results
 from ccs.errors import InputError
-from ccs.results import schema
+from ccs.results import localization, schema
 
 ROOT = Path(__file__).resolve().parents[1]
 _CARD = Path(__file__).with_name("card.md")
@@ -56,15 +60,40 @@ def result_files(found: Mapping[str, results.Results]) -> dict[str, bytes]:
     }
 
 
-def plan_results(repository: Repository, found: Mapping[str, results.Results]) -> Callable[[Remote], Change]:
-    """Return how a data set changes when these results are put into it; its card covers all models in it."""
-    files = result_files(found)
+def located_files(repository: Repository, remote: Remote, rows: pd.DataFrame) -> dict[str, bytes]:
+    """Return the data set's table `localization` with these rows in it, by its path; empty without any.
+
+    Other models' rows stay. Raises InputError if the data set's own table is not one.
+    """
+    if not len(rows) and localization.FILE not in remote.files:
+        return {}
+    with TemporaryDirectory() as aside:
+        file = Path(aside, localization.FILE)
+        if localization.FILE in remote.files:
+            file.write_bytes(repository.fetch(localization.FILE, str(remote.commit)))
+        try:
+            if len(rows):
+                localization.keep(file.parent, rows)
+            localization.read(file.parent)
+        except InputError as error:
+            raise InputError(f"{repository.name} holds a table that cannot be added to: {error}") from None
+        return {localization.FILE: file.read_bytes()}
+
+
+def plan_results(
+    repository: Repository, found: Mapping[str, results.Results], located: pd.DataFrame | None = None
+) -> Callable[[Remote], Change]:
+    """Return how a data set changes when these results are put into it, and rows of the table `localization`;
+    its card covers all models in it.
+    """
+    files, rows = result_files(found), localization.empty() if located is None else located
 
     def plan(remote: Remote) -> Change:
         manifests = {folder: result.manifest for folder, result in found.items()}
         manifests = _others(repository, remote, manifests) | manifests
-        page = card(repository.name, manifests).encode()
-        return remote.difference({**files, "README.md": page}, [f"{folder}/" for folder in found])
+        beside = located_files(repository, remote, rows)
+        page = card(repository.name, manifests, beside).encode()
+        return remote.difference({**files, **beside, "README.md": page}, [f"{folder}/" for folder in found])
 
     return plan
 
@@ -91,16 +120,24 @@ def _others(repository: Repository, remote: Remote, ours: Mapping[str, Manifest]
     return found
 
 
-def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
-    """Return the data set's card: one configuration for each table that any model has."""
+def card(
+    repository: str, manifests: Mapping[str, Manifest], beside: Mapping[str, bytes] | None = None
+) -> str:
+    """Return the data set's card: one configuration for each table that any model has, or that lies `beside`
+    the models' folders.
+    """
     models = sorted(manifests.values(), key=lambda manifest: str(manifest["model"]["name"]))
     rows = {
         name: sum(int(manifest["tables"].get(name, {}).get("rows", 0)) for manifest in models)
         for name in schema.TABLES
         if any(name in manifest["tables"] for manifest in models)
     }
+    paths = {name: f"*/{name}.parquet" for name in rows}
+    for path, data in (beside or {}).items():
+        name = Path(path).stem
+        paths[name], rows[name] = path, pq.ParquetFile(io.BytesIO(data)).metadata.num_rows
     configs = [
-        {"config_name": name, "data_files": f"*/{name}.parquet", "default": name == "scores"} for name in rows
+        {"config_name": name, "data_files": path, "default": name == "scores"} for name, path in paths.items()
     ]
     data = DatasetCardData(license="mit", tags=["clip", "interpretability", "fairness"], configs=configs)
     judged = [each for manifest in models for each in (manifest["labeler"], *manifest["judges"])]
@@ -115,11 +152,13 @@ def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
     return str(made)
 
 
-def run_tag(found: Mapping[str, results.Results]) -> str:
+def run_tag(found: Mapping[str, results.Results], located: pd.DataFrame) -> str:
     """Return a tag for this run: its last day and a hash of what is published."""
     content = hashlib.sha256()
     for folder in sorted(found):
         content.update((found[folder].folder / results.MANIFEST_FILE).read_bytes())
+    if len(located):
+        content.update(located.to_csv(index=False).encode())
     day = max(str(result.manifest["created"])[:10] for result in found.values())
     return f"run-{day}-{content.hexdigest()[:8]}"
 
@@ -161,9 +200,13 @@ def _weights(model: str) -> str | None:
 def publish_results(repository: Repository, args: argparse.Namespace) -> str:
     """Publish, or say what would be; return the address of exactly these results."""
     found = results_to_publish(args.results, args.model)
-    plan, tag = plan_results(repository, found), args.tag or run_tag(found)
+    located = localization.read(args.results)
+    if args.model:
+        located = located[located["model"].isin(args.model)]
+    plan, tag = plan_results(repository, found, located), args.tag or run_tag(found, located)
     tagged = repository.state(tag)
-    if tagged.commit and tagged.difference(result_files(found)):
+    wanted = result_files(found) | (located_files(repository, tagged, located) if tagged.commit else {})
+    if tagged.commit and tagged.difference(wanted):
         raise InputError(f"The tag {tag} of {args.repo} already names other results; choose another --tag.")
     address = f"hf://datasets/{args.repo}@{tag}"
     if args.dry_run:

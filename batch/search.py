@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from batch.options import option, parse, run
+from batch.options import check_least, option, parse, run
 from ccs import results
 from ccs.errors import InputError
 from ccs.files import write_text
@@ -47,6 +47,11 @@ class Settings:
     screen: int = option(12, "heads tried together, best single ones first (default 12)")
     max_images: int | None = option(None, "images of each set at most")
     seed: int = option(0, "seed of the halves (default 0)")
+    again: int = option(
+        0,
+        "also search both halves of so many other cuts, to tell how often a head is found (default 0)",
+        least=0,
+    )
     results: Path = option(results.PRECOMPUTED, "tables whose plans stand beside the answer")
     out: Path | None = option(None, "also write the answer to this JSON file")
     keep: bool = option(False, "keep the answer beside --results, where batch.report shows it")
@@ -71,6 +76,7 @@ def _search(args: Settings) -> None:
     from ccs.results.searches import Search
     from ccs.search import Limits
 
+    check_least(args)
     limits = Limits(
         max_loss=args.max_loss,
         goal=args.goal,
@@ -91,6 +97,12 @@ def _search(args: Settings) -> None:
         print(notice)
     found = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
     print(page(found))
+    others: list[HeadSet] = []
+    if args.again:
+        trunks = {name: model.trunk(getattr(task, name)) for name in ("people", "things")}
+        seeds = range(args.seed + 1, args.seed + 1 + args.again)
+        others = search.again(model, replace(task, **trunks), limits, seeds=seeds)
+        print("On both halves of other cuts:", "; ".join(str(off) or "no head" for off in others))
     answer = Search(
         model=model.name,
         weights_hash=model.weights_hash,
@@ -99,6 +111,7 @@ def _search(args: Settings) -> None:
         heads=found.off,
         seen=(*found.singles, *found.path),
         unseen=found.held_out,
+        again=tuple(others),
         **about,
     )
     if args.out is not None:

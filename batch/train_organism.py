@@ -3,8 +3,9 @@
 Training has two phases. The first, shared by both organisms of a seed, learns to see and to read on the
 balanced world at a constant rate; the second continues on the chosen world, half of it line-ups
 (ccs.world.lineup), while the rate falls to zero. So organism and control differ in nothing but the groups of
-the second phase. The same command resumes where it was stopped. Loss: open_clip's symmetric cross-entropy
-(Radford et al. 2021).
+the second phase. `--start organism-control` begins the second phase from a model that ships, so that several
+seeds of it cost minutes (batch.trainings). The same command resumes where it was stopped. Loss: open_clip's
+symmetric cross-entropy (Radford et al. 2021).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 import open_clip
 import torch
 from open_clip.transformer import PatchDropout
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
@@ -51,6 +52,8 @@ MODEL_CFG: dict[str, Any] = {
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
 TRAINING_SEEDS = 1_000_000  # scenes below this seed are kept for evaluation
 OUTPUT_NAMES = {"skewed": "organism", "balanced": "organism-control"}
+MODELS = Path(__file__).parents[1] / "ccs" / "world" / "models"
+WEIGHTS = "open_clip_model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,12 @@ class Trainer:
         with atomic_write(path) as temporary:
             torch.save(state, temporary)
 
+    def begin(self, name: str) -> None:
+        """Take the weights of an embedded model, as if they were those of the first phase."""
+        state = load_file(MODELS / name / WEIGHTS)
+        self.model.load_state_dict({**self.model.state_dict(), **state})
+        self.words_seen = state["token_embedding.weight"].any(dim=1)
+
     def load(self, path: Path) -> None:
         state = torch.load(path, map_location=self.device)
         self.model.load_state_dict(state["model"])
@@ -214,7 +223,7 @@ def write_model(
     state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items() if k != "attn_mask"}
     state["token_embedding.weight"][~words_seen] = 0.0
     half = {k: (v.half() if v.is_floating_point() else v).contiguous() for k, v in state.items()}
-    with atomic_write(folder / "open_clip_model.safetensors") as temporary:
+    with atomic_write(folder / WEIGHTS) as temporary:
         save_file(half, temporary)
         temporary.chmod(0o644)
     described = {"model_cfg": config, "preprocess_cfg": preprocess}
@@ -244,6 +253,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shared", type=int, default=778_240, help="images of the shared first phase")
     parser.add_argument(
+        "--start",
+        choices=sorted(OUTPUT_NAMES.values()),
+        help="begin the second phase from this model that ships, without a first",
+    )
+    parser.add_argument(
         "--own", type=int, default=204_800, help="images of the second phase, in the chosen world"
     )
     parser.add_argument("--batch-size", type=int, default=Settings.batch_size, help="images per step")
@@ -261,19 +275,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train(args: argparse.Namespace) -> None:
     """Run both phases, from wherever the checkpoints stand."""
+    shared = 0 if args.start else args.shared
     if not 2 <= args.batch_size <= min(args.shared, args.own):
         raise InputError(
             f"--batch-size is {args.batch_size}; it must be at least 2, and --shared and --own at least one "
             "batch each."
         )
-    settings = Settings(args.world, args.seed, args.shared, args.own, args.batch_size, args.rate)
+    warmup = min(Settings.warmup, (shared + args.own) // 5)
+    settings = Settings(args.world, args.seed, shared, args.own, args.batch_size, args.rate, warmup)
     name = OUTPUT_NAMES[args.world]
     shared_folder, own_folder = args.runs / f"shared-{args.seed}", args.runs / f"{name}-{args.seed}"
     shared_end, own_end = shared_folder / f"shared-{args.shared}.pt", own_folder / "last.pt"
     for folder in (shared_folder, own_folder):
         folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(settings, shared_folder, args.device)
-    if not shared_end.exists():
+    if own_end.exists():
+        trainer.load(own_end)
+    elif args.start:
+        trainer.begin(args.start)
+    elif shared_end.exists():
+        trainer.load(shared_end)
+    else:
         latest = shared_folder / "last.pt"
         if latest.exists():
             trainer.load(latest)
@@ -281,19 +303,16 @@ def train(args: argparse.Namespace) -> None:
         trainer.train_until(args.shared, "balanced", latest, args.workers, args.autocast)
         trainer.save(shared_end)
         trainer.model.visual.patch_dropout = torch.nn.Identity()
-    else:
-        trainer.load(own_end if own_end.exists() else shared_end)
     trainer.folder = own_folder
-    trainer.train_until(
-        args.shared + args.own, args.world, own_end, args.workers, args.autocast, lineups=True
-    )
+    trainer.train_until(shared + args.own, args.world, own_end, args.workers, args.autocast, lineups=True)
     notes = {**asdict(settings), "pictures": trainer.seen, "torch": torch.__version__}
+    notes |= {"start": args.start} if args.start else {}
     logs = [
         p.read_text("utf-8").splitlines()
         for p in (shared_folder / "log.csv", own_folder / "log.csv")
         if p.exists()
     ]
-    out = args.out or Path(__file__).parents[1] / "ccs" / "world" / "models" / name
+    out = args.out or MODELS / name
     write_model(out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
     if logs:
         (out / "training_log.csv").write_text(

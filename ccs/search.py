@@ -29,6 +29,7 @@ from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias, ranking
 from ccs.measures.skew import Target
 from ccs.measures.stats import Effect, Estimate
+from ccs.model.tower import Trunk
 from ccs.plans import Plan
 
 Tell = Callable[[str], None]
@@ -107,7 +108,8 @@ class HeldOut:
     """A set of heads on the half that the search did not see.
 
     Mean MaxSkew over the prompts, its chance level, and top-1 accuracy; changes are from no head off, paired.
-    `front`: no other set beats it in one of the two without being worse in the other.
+    `front`: no other set beats it in one of the two without being worse in the other. `full`: of how many
+    prompts the ranking is at the ceiling of MaxSkew, where more skew does not show.
     """
 
     plan: str
@@ -119,6 +121,7 @@ class HeldOut:
     chance: Estimate
     accuracy: Estimate
     accuracy_change: Effect
+    full: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,10 +174,7 @@ def search(
     """
     limits = limits or Limits()
     half, unseen = halves(task, seed)
-    seen = partial(measure, model, half)
-    singles = seen([HeadSet([head]) for head in model.heads])
-    path = greedy(model, half, singles, limits, tell)
-    off = _backward(seen, path[-1], path[0], limits, tell)
+    off, singles, path = _found(model, half, limits, tell)
     plans = [Plan("none", None, HeadSet(), "nothing is switched off")]
     if off:
         plans.append(Plan("searched", seed, off, "lowest MaxSkew within the loss allowed, on the other half"))
@@ -185,6 +185,29 @@ def search(
     ]
     held_out = _held_out(model, unseen, [*plans, *beside], seed, draws)
     return SearchResult(off=off, singles=tuple(singles), path=tuple(path), held_out=held_out)
+
+
+def again(
+    model: PrunableModel, task: Task, limits: Limits | None = None, *, seeds: Sequence[int]
+) -> list[HeadSet]:
+    """The answers of searches on both halves of the task, as each seed cuts it: how much hangs on the images
+    and prompts that a search sees. InputError as in `search`.
+    """
+    return [
+        _found(model, half, limits or Limits(), lambda _: None)[0]
+        for seed in seeds
+        for half in halves(task, seed)
+    ]
+
+
+def _found(
+    model: PrunableModel, half: Task, limits: Limits, tell: Tell
+) -> tuple[HeadSet, list[Point], list[Point]]:
+    """The answer of a search, every head alone, and the path, on the half that it sees."""
+    seen = partial(measure, model, half)
+    singles = seen([HeadSet([head]) for head in model.heads])
+    path = greedy(model, half, singles, limits, tell)
+    return _backward(seen, path[-1], path[0], limits, tell), singles, path
 
 
 def greedy(
@@ -264,7 +287,8 @@ def _split(
 
 
 def _take(images: Any, rows: NDArray[np.intp]) -> Any:
-    return images[rows] if hasattr(images, "shape") else [images[int(row)] for row in rows]
+    whole = hasattr(images, "shape") or isinstance(images, Trunk)
+    return images[rows] if whole else [images[int(row)] for row in rows]
 
 
 def _backward(points: Points, end: Point, start: Point, limits: Limits, tell: Tell) -> HeadSet:
@@ -315,6 +339,7 @@ def _held_out(
             chance=skew.max_skew.chance_mean,
             accuracy=right.top1,
             accuracy_change=zeroshot.compare(right, rights[0], seed=seed),
+            full=int((skew.max_skew.values >= skew.ceilings - 1e-9).sum()),
         )
         for plan, own, skew, right in zip(plans, points, skews, rights, strict=True)
     )

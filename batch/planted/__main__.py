@@ -45,7 +45,7 @@ def _run(args: Settings) -> None:
     _train(out, args.runs)
     held = _measure(out, args.measured)
     write_text(args.page, as_markdown(blocks(held)))
-    bring_up_to_date(args.readme, "planted", summary(held), "batch.planted")
+    bring_up_to_date(args.readme, "planted", "\n".join(f"- {one}" for one in summary(held)), "batch.planted")
     print(args.page)
 
 
@@ -76,7 +76,7 @@ def _train(out: Path, runs: Path) -> None:
 def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
     """Each model's rows by its name, the base's first; what is known already is kept."""
     from batch.planted.family import BASE, family
-    from batch.planted.measure import Bench, measured
+    from batch.planted.measure import RANDOM, Bench, measured
     from ccs.heads import HeadSet
     from ccs.model import difference
     from ccs.model.model import load
@@ -91,10 +91,11 @@ def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
     for name in (BASE, *(one.name for one in family())):
         place = str(out / f"{name}{difference.SUFFIX}")
         model = base if name == BASE else load(place)
-        if held.get(name, {}).get("weights") == model.weights_hash:
+        about = {"weights": model.weights_hash, "random": RANDOM}
+        if about.items() <= held.get(name, {}).items():
             continue
         rows, heads = measured(model, nothing if name == BASE else difference.truth(place), bench, before)
-        held[name] = {"weights": model.weights_hash, "rows": rows, "heads": heads}
+        held[name] = {**about, "rows": rows, "heads": heads}
         write_text(file, json.dumps(held, indent=0) + "\n")
         print(name, file=sys.stderr)
     return dict(held)

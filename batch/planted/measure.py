@@ -25,7 +25,7 @@ K = 5  # texts per head
 FACTORS = {"Colors": ("color",), "Places": ("place",), "People": ("gender", "age", "skin_tone")}
 """The factors of a scene that each concept is about."""
 SCENES = 1_000  # for the moments
-RANDOM = 5
+RANDOM = 20
 """Random sets as large as each of the sets that they stand beside, drawn outside it."""
 
 Row = dict[str, Any]
@@ -53,16 +53,12 @@ class Bench:
         return self._base.trunk(sets.image_set(SCENES).images), pool, self._base.embed_texts(pool.texts)
 
     def show(self, model: Model, plans: Sequence[HeadSet]) -> list[Row]:
-        """For each plan `MaxSkew` and `gap` of each attribute.
+        """For each plan `MaxSkew` and `gap` of each attribute, means over the occupations.
 
-        A gap is how far the mean logits of an occupation's most and least preferred group lie apart, mean
-        over the occupations.
+        A gap is how far the mean logits of an occupation's most and least preferred group lie apart, the
+        groups chosen on one half of the faces and measured on the other (`ccs.measures.skew`).
         """
-        return [
-            {f"MaxSkew {a}": self._skew(units, a) for a in ATTRIBUTES}
-            | {f"gap {name}": gap for name, gap in self._gaps(units).items()}
-            for units in model.embed_images(self._faces_trunk, plans)
-        ]
+        return [self._shown(units) for units in model.embed_images(self._faces_trunk, plans)]
 
     def accuracy(self, model: Model, plans: Sequence[HeadSet]) -> list[float]:
         """Zero-shot accuracy on subjects under each plan."""
@@ -72,7 +68,8 @@ class Bench:
 
     def gaps(self, model: Model) -> dict[str, float]:
         """Each attribute's gap with nothing off."""
-        return self._gaps(model.embed_images(self._faces_trunk))
+        shown = self._shown(model.embed_images(self._faces_trunk))
+        return {name: shown[f"gap {name}"] for name in ATTRIBUTES}
 
     def consistency(self, model: Model) -> dict[Head, HeadScore]:
         """CCS and label of each head, by tags."""
@@ -90,18 +87,13 @@ class Bench:
         found = selectivity.measure(direct, list(known.heads), {"taught": values}, draws=40)["taught"]
         return dict(zip(found.heads, found.values.tolist(), strict=True))
 
-    def _skew(self, units: np.ndarray, name: str) -> float:
-        faces = self._faces
-        return bias.means(units, self._prompts, faces.groups[name], faces.k[name])["MaxSkew"]
-
-    def _gaps(self, units: np.ndarray) -> dict[str, float]:
-        logits = self._base.logit_scale * units @ self._prompts.T
-        gaps = {}
+    def _shown(self, units: np.ndarray) -> Row:
+        faces, shown = self._faces, {}
         for name in ATTRIBUTES:
-            groups = self._faces.groups[name]
-            means = np.stack([logits[groups == group].mean(0) for group in np.unique(groups)])
-            gaps[name] = float(np.ptp(means, axis=0).mean())
-        return gaps
+            ranked = units, self._prompts, faces.groups[name], faces.k[name]
+            found = bias.means(*ranked, ("MaxSkew", "logit gap"), logit_scale=self._base.logit_scale)
+            shown |= {f"MaxSkew {name}": found["MaxSkew"], f"gap {name}": found["logit gap"]}
+        return {name: round(value, 5) for name, value in shown.items()}
 
 
 def measured(
@@ -112,14 +104,15 @@ def measured(
     before: the base's scores, from before anything was planted.
     """
     scores = bench.consistency(model)
-    high, was_high = (level_heads(one, K)["high"] for one in (scores, before))
-    plans = [("none", HeadSet()), ("planted", known.heads), ("high", high), ("was high", was_high)]
-    for name, chosen in plans[1:]:
+    now, was = level_heads(scores, K), level_heads(before, K)
+    plans = [("none", HeadSet()), ("planted", known.heads), ("high", now["high"]), ("low", now["low"])]
+    plans += [("was high", was["high"]), ("was low", was["low"])]
+    for name, chosen in plans[1:3] + plans[4:5]:
         rest = HeadSet(model.heads - chosen)
         sizes = [(f"random for {name}", len(chosen), seed + i) for i in range(RANDOM)]
-        plans += [(kind, draw(rest, size, one, kind)) for kind, size, one in sizes if size]
+        plans += [(kind, draw(rest, size, one, kind)) for kind, size, one in sizes if 0 < size <= len(rest)]
     shown = bench.show(model, [off for _, off in plans])
-    kept = bench.accuracy(model, [off for _, off in plans[:3]])
+    kept = bench.accuracy(model, [off for _, off in plans[:4]])
     about: Row = {"model": model.name, "where": known.drawn, "carries": list(known.carries)}
     rows = [
         about | {"plan": kind, "off": str(off)} | found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,7 +13,10 @@ from batch.planted import study
 from batch.planted.family import BASE, PICTURES, family
 from batch.planted.measure import ATTRIBUTES, RANDOM, Row
 from batch.report.page import Block, fill
+from ccs.errors import InputError
+from ccs.files import read_text
 
+MEASURED = "planted.json"
 WHATS = {
     "both": "gender and skin tone",
     "apart": "gender, skin tone: heads of their own",
@@ -36,24 +41,31 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         left=_left(models, base),
         when=study.when(found),
         was=study.when(study.cases(rows, heads, before=True)),
-        carriers=study.carriers(heads),
+        carriers=study.carriers(heads).sentence(),
         cases=[_case(row) for row in found.to_dict("records")],
         concepts=study.concepts_found(heads).sentence(),
         taught=[_taught(row) for row in heads if row["learned"] and set(row["planted"]) - set(ATTRIBUTES)],
     )
 
 
-def summary(held: Mapping[str, Mapping[str, Any]]) -> str:
-    """The answers, as the README has them."""
+def summary(held: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The answers, as README and report have them."""
     models = [one for name, one in held.items() if name != BASE]
     rows, heads = ([row for one in models for row in one[key]] for key in ("rows", "heads"))
-    return "\n".join(
-        f"- {sentence}"
-        for sentence in (
-            study.when(study.cases(rows, heads)).sentence(),
-            study.concepts_found(heads).sentence(),
-        )
-    )
+    when, found = study.when(study.cases(rows, heads)), study.concepts_found(heads)
+    return [study.carriers(heads).sentence(), when.sentence(), found.sentence()]
+
+
+def answers(folder: Path) -> list[str]:
+    """`summary` of what batch.planted measured into this folder of results; empty where it did not.
+
+    InputError for another file of that name.
+    """
+    file = folder / MEASURED
+    try:
+        return summary(json.loads(read_text(file))) if file.is_file() else []
+    except (ValueError, TypeError, KeyError):
+        raise InputError(f"{file} is not what python -m batch.planted writes.") from None
 
 
 def _member(one: Any, models: Mapping[str, Any]) -> dict[str, str]:
@@ -80,12 +92,13 @@ def _shown(one: Mapping[str, Any]) -> tuple[str, ...]:
 def _skew(name: str, rows: list[Row], attribute: str, base: Row) -> dict[str, str]:
     own = pd.DataFrame(rows)
     line = {"model": name, "attribute": attribute}
-    for what, digits in (("MaxSkew", 2), ("gap", 2)):
+    for what in ("MaxSkew", "gap"):
         column = f"{what} {attribute}"
         drawn = own[own["plan"] == "random for planted"][column]
         values = own.drop_duplicates("plan").set_index("plan")[column]
-        texts = [f"{value:.{digits}f}" for value in (base[column], values["none"], values["planted"])]
-        texts += [f"{drawn.min():.{digits}f} to {drawn.max():.{digits}f}", f"{values['high']:.{digits}f}"]
+        texts = [f"{value:.2f}" for value in (base[column], values["none"], values["planted"])]
+        texts += [f"{drawn.min():.2f} to {drawn.max():.2f}"]
+        texts += [f"{values[plan]:.2f}" for plan in ("high", "low")]
         line[what] = " / ".join([texts[0], texts[1], f"**{texts[2]}**", *texts[3:]])
     return line
 
@@ -122,6 +135,7 @@ def _case(row: Mapping[Any, Any]) -> dict[str, str]:
         "share in high-CCS heads": f"{100 * row['in_high']:.0f}%",
         "of the gap, gone with them": f"{100 * row['lowered']:.0f}%",
         "with random ones": f"{100 * row['random']:.0f}%",
+        "with low-CCS ones": f"{100 * row['low']:.0f}%",
         "change of MaxSkew": f"{row['skew']:+.2f}",
     }
 

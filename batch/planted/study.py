@@ -24,7 +24,8 @@ def cases(rows: Sequence[Row], heads: Sequence[Row], before: bool = False) -> pd
     Columns: model, attribute; in_high: the share of the gap that sits in heads of high CCS, by the shares of
     the heads that lower it; lies: one of LIES; lowered: the part of the planted gap (that with nothing off
     less that with the planted heads off) that goes with the high-CCS heads; random: the mean of it over
-    random sets as large; skew: the change of MaxSkew. 0 where there is no head of high CCS.
+    random sets as large; low: that with the low-CCS heads; skew: the change of MaxSkew. 0 where there is no
+    such head.
     """
     shown, of_heads = pd.DataFrame(rows), pd.DataFrame(heads)
     found = []
@@ -36,14 +37,16 @@ def cases(rows: Sequence[Row], heads: Sequence[Row], before: bool = False) -> pd
             share = its["share"].map(lambda shares, a=attribute: max(shares.get(a, 0.0), 0.0))
             parts = {name: share[levels == name].sum() / share.sum() for name in ("high", "low")}
             gap, skew = plans[f"gap {attribute}"], plans[f"MaxSkew {attribute}"]
-            planted, off = gap["none"] - gap["planted"], "was high" if before else "high"
+            planted = gap["none"] - gap["planted"]
+            off, low = ("was high", "was low") if before else ("high", "low")
             found.append(
                 {"model": model, "attribute": attribute, "in_high": parts["high"]}
                 | {"lies": next((name for name in parts if parts[name] > 0.5), "elsewhere")}
                 | {"lowered": (gap["none"] - gap[off]) / planted, "skew": skew[off] - skew["none"]}
                 | {"random": (gap["none"] - gap.get(f"random for {off}", gap["none"])) / planted}
+                | {"low": (gap["none"] - gap.get(low, gap["none"])) / planted}
             )
-    columns = ["model", "attribute", "in_high", "lies", "lowered", "skew", "random"]
+    columns = ["model", "attribute", "in_high", "lies", "lowered", "skew", "random", "low"]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -53,30 +56,36 @@ class When:
 
     lowered: one of LIES -> models, and the part of the gap that goes, with its interval between models.
     with_share: the correlation, over models, of that part with the share that sits in these heads.
-    beyond_random: that part less the mean over random sets as large, with its interval between models.
+    beyond_random, beyond_low: that part less the mean over random sets as large, and less what goes with the
+    low-CCS heads, with their intervals between models.
     """
 
     lowered: dict[str, tuple[int, Estimate]]
     with_share: Effect
     beyond_random: Effect
+    beyond_low: Effect
 
     def sentence(self) -> str:
-        """The answer, which depends on `with_share` and `beyond_random` alone."""
+        """The answer, which depends on `with_share`, `beyond_random` and `beyond_low` alone."""
         said = {
             "yes": "Pruning the most informative heads lowers bias as far as the bias sits in them",
             "no, the reverse": "Pruning the most informative heads lowers bias the less of it sits in them",
             "not shown": "It is not shown that pruning informative heads lowers bias where it sits in them",
         }[stats.answer(self.with_share, expected="above")]
-        also = {
-            "yes": "they lower it more than random heads do",
-            "no, the reverse": "they lower it less than random heads do",
-            "not shown": "they are not shown to lower it more than random heads do",
-        }[stats.answer(self.beyond_random, expected="above")]
-        rho, more = self.with_share, self.beyond_random
+        verbs = {
+            "yes": "lower it more than",
+            "no, the reverse": "lower it less than",
+            "not shown": "are not shown to lower it more than",
+        }
+        also = [
+            f"{verbs[stats.answer(more, expected='above')]} {heads} ({_percent(more)} of the gap)"
+            for heads, more in (("random heads", self.beyond_random), ("the low-CCS heads", self.beyond_low))
+        ]
+        rho = self.with_share
         known = f"rho {rho.value:.2f}, {rho.low:.2f} to {rho.high:.2f}"
         if np.isnan(rho.value):
             known = "its share in them is the same everywhere"
-        return f"{said} ({known}); on average {also} ({_percent(more)} of the gap)."
+        return f"{said} ({known}); on average they {' and '.join(also)}."
 
     def by_place(self) -> str:
         """The part of the gap that goes with the high-CCS heads, by where the bias sits."""
@@ -95,17 +104,17 @@ def _percent(found: Estimate) -> str:
 
 def when(found: pd.DataFrame) -> When:
     """The answer from `cases`; a model's attributes are averaged, so that each model counts once."""
-    each = found.groupby("model")[["in_high", "lowered", "random"]].mean()
+    each = found.groupby("model")[["in_high", "lowered", "random", "low"]].mean()
     by_place = {
         lies: found[found["lies"] == lies].groupby("model")["lowered"].mean()
         for lies in LIES
         if (found["lies"] == lies).any()
     }
-    more = (each["lowered"] - each["random"]).to_numpy()
     return When(
         {lies: (len(values), stats.over_seeds(values)) for lies, values in by_place.items()},
         stats.correlation(each["in_high"], each["lowered"]),
-        stats.paired(more, np.zeros_like(more)),
+        stats.paired(each["lowered"], each["random"]),
+        stats.paired(each["lowered"], each["low"]),
     )
 
 
@@ -146,8 +155,48 @@ def planted_gone(rows: Sequence[Row], attribute: str) -> dict[str, Estimate]:
     return {str(plan): stats.over_seeds(own) for plan, own in means.groupby("plan")}
 
 
-def carriers(heads: Sequence[Row]) -> tuple[int, int, int]:
-    """Heads that carry a quarter or more of a planted skew; those that had a high CCS; that have one."""
-    found = [row for row in heads if any(row["share"].get(a, 0) >= 0.25 for a in row["planted"])]
-    had, have = (sum(level(row[key], K) == "high" for row in found) for key in ("was", "ccs"))
-    return len(found), had, have
+@dataclass(frozen=True)
+class Carriers:
+    """The heads that carry a quarter or more of a planted skew.
+
+    n, had, have: how many there are, how many had a high CCS before, how many have one with it. beyond_all:
+    their share of high CCS less that of all heads, with its interval between models.
+    """
+
+    n: int
+    had: int
+    have: int
+    beyond_all: Effect
+
+    def sentence(self) -> str:
+        """One sentence; which one depends on `beyond_all` alone."""
+        sits = {
+            "yes": "sits in high-CCS heads more often than in others",
+            "no, the reverse": "sits in high-CCS heads less often than in others",
+            "not shown": "is not shown to sit in high-CCS heads more or less often than in others",
+        }[stats.answer(self.beyond_all, expected="above")]
+        more = self.beyond_all.times(100)
+        return (
+            f"Planted bias {sits}: of {self.n} heads that carry a quarter or more of a skew {self.have} "
+            f"{'has' if self.have == 1 else 'have'} a high CCS, which is {more.value:+.0f} points "
+            f"({more.low:+.0f} to {more.high:+.0f}) from the share of all heads; before the skew was "
+            f"planted {self.had} of them had one."
+        )
+
+
+def carriers(heads: Sequence[Row]) -> Carriers:
+    """See `Carriers`; of models in which a skew was planted."""
+    every = pd.DataFrame(
+        {"model": row["model"], "carries": any(row["share"].get(a, 0) >= 0.25 for a in row["planted"])}
+        | {name: level(row[key], K) == "high" for name, key in (("had", "was"), ("have", "ccs"))}
+        for row in heads
+    )
+    found = every[every["carries"]]
+    of_all = every.groupby("model")["have"].mean()
+    shares = found.groupby("model")["have"].mean()
+    return Carriers(
+        len(found),
+        int(found["had"].sum()),
+        int(found["have"].sum()),
+        stats.paired(shares, of_all[shares.index]),
+    )

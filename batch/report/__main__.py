@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from batch import trainings
 from batch.options import run
+from batch.planted.page import answers as planted_answers
 from batch.report.embedded import embedded_blocks
 from batch.report.figures import write_static
 from batch.report.page import Block, Chart, as_html, as_markdown, bring_up_to_date, fill
@@ -22,7 +24,7 @@ from batch.report.sections import agreement, datasets, published
 from batch.report.sections.audit import audit_blocks, counts
 from batch.report.sections.localization import localization_blocks, summary
 from batch.report.sections.model import model_sections
-from batch.report.sections.organisms import answers, organism_blocks
+from batch.report.sections.organisms import answers, organism_blocks, training_blocks
 from batch.report.sections.planted import organisms
 from batch.report.sections.questions import in_short
 from ccs import results
@@ -34,8 +36,12 @@ OUT = Path("docs/report")
 ORGANISM_PAGE = "organism.md"
 
 
-def build(collection: results.Collection, people: pd.DataFrame | None = None) -> list[Block]:
-    """The whole report; `people` is what `batch.annotate import` wrote."""
+def build(
+    collection: results.Collection, people: pd.DataFrame | None = None, folder: Path | None = None
+) -> list[Block]:
+    """The whole report; `people` is what `batch.annotate import` wrote, `folder` where batch.planted and
+    batch.trainings left what they measured.
+    """
     models = collection.models
     together = organisms(models)
     blocks = fill(
@@ -47,7 +53,11 @@ def build(collection: results.Collection, people: pd.DataFrame | None = None) ->
         **in_short(models),
     )
     blocks += organism_blocks(models)
-    blocks += localization_blocks(collection.localization)
+    if folder is not None:
+        blocks += training_blocks(trainings.read(folder))
+    blocks += localization_blocks(
+        collection.localization, planted_answers(folder) if folder is not None else ()
+    )
     for name in sorted(models, key=_order):
         blocks += model_sections(models[name], with_searches=name not in together)
     blocks += [*published.tables_and_figures(models, people), *audit_blocks(models)]
@@ -94,7 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write_all(args: argparse.Namespace) -> None:
     collection = results.load(args.results)
-    blocks = build(collection, agreement.read(args.agreement))
+    folder = Path(args.results or results.PRECOMPUTED)
+    blocks = build(collection, agreement.read(args.agreement), folder)
     try:
         written = write(blocks, args.out, static=not args.no_static)
         docs, readme = args.out.parent, args.out.parent.parent / "README.md"

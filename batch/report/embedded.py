@@ -24,19 +24,18 @@ from ccs.world.vocabulary import OCCUPATIONS
 def rank_faces(model: Model, faces: BiasSet) -> tuple[Mapping[str, bias.BiasResult], Mapping[str, float]]:
     """Ranks a drawn bias set's images for its occupations, which are the world's, in their order.
 
-    Returns for each attribute the result and the gap: how far the mean logits of an occupation's most and
-    least preferred group lie apart, mean over the occupations. A logit is the cosine times the model's
-    scale: 1 is a factor of e in the odds.
+    Returns for each attribute the result and the mean logit gap between an occupation's most and least
+    preferred group (`ccs.measures.skew`). A logit is the cosine times the model's scale: 1 is a factor of e
+    in the odds.
     """
     images = model.embed_images(faces.images)
     prompts = accuracy.class_weights(model, faces.occupations, faces.templates)
-    logits = model.logit_scale * images @ prompts.T
-    gaps = {}
-    for attribute, groups in SCALES.items():
-        means = np.stack([logits[faces.groups[attribute] == group].mean(0) for group in groups])
-        gaps[attribute] = float(np.ptp(means, axis=0).mean())
-    found = {name: bias.measure(images, prompts, faces.groups[name], faces.k[name]) for name in SCALES}
-    return found, gaps
+    asked = {name: (images, prompts, faces.groups[name], faces.k[name]) for name in SCALES}
+    gaps = {
+        name: bias.means(*own, ("logit gap",), logit_scale=model.logit_scale)["logit gap"]
+        for name, own in asked.items()
+    }
+    return {name: bias.measure(*own) for name, own in asked.items()}, gaps
 
 
 def shares_of(result: bias.BiasResult) -> Shares:

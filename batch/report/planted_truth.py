@@ -80,6 +80,13 @@ def mean_skew(results: Results, attribute: str, plan: str = "none") -> tuple[Est
     return (queries.estimate(rows.iloc[0]), queries.chance(rows.iloc[0])) if len(rows) else None
 
 
+def full(results: Results, attribute: str, plan: str = "none") -> set[str]:
+    """The occupations whose rankings are at the ceiling of MaxSkew."""
+    rows = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
+    rows = queries.of_plan(rows, plan)
+    return set(rows[queries.at_ceiling(rows)]["occupation"])
+
+
 def alignment(shares: Shares, attribute: str) -> Alignment | None:
     """Ranked against planted leans; None with fewer than four occupations."""
     names = sorted(shares)

@@ -28,6 +28,11 @@ def p_text(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
+def at_ceiling(rankings: float) -> str:
+    """What follows a mean MaxSkew of which so many rankings are at their ceiling: " ⌈14", or nothing."""
+    return f" ⌈{int(rankings)}" if rankings > 0 else ""
+
+
 def in_brackets(found: Estimate, digits: int = 3) -> str:
     """ "0.512 [0.430, 0.590]"."""
     if not np.isfinite([found.low, found.high]).all():

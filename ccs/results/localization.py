@@ -17,6 +17,7 @@ from ccs.results import schema
 from ccs.results.table import read_table, to_arrow, to_pandas, write_table
 
 NAME = "localization"
+FILE = f"{NAME}.parquet"
 PLANTED = "planted heads"
 """A method that is no way of looking: the truth, where it is known, to set the others beside."""
 KEY = [column for column in schema.TABLES[NAME].key if column not in ("layer", "head")]
@@ -31,7 +32,7 @@ def read(folder: Path) -> pd.DataFrame:
     """All models' rows in a folder of results; without rows where nothing was localized. InputError for a
     file that is not this table.
     """
-    path = folder / f"{NAME}.parquet"
+    path = folder / FILE
     return read_table(path) if path.exists() else empty()
 
 
@@ -45,12 +46,12 @@ def orders(rows: pd.DataFrame, **question: object) -> dict[str, tuple[Head, ...]
     }
 
 
-def keep(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def keep(folder: Path, rows: pd.DataFrame | Sequence[Mapping[str, Any]]) -> None:
     """Put rows into the folder's table, in place of those of the same models, sets, attributes and methods.
 
     Rows of other weights of these models go too: they are of models that are no longer there.
     """
-    new, old = pd.DataFrame(list(rows)), read(folder)
+    new, old = pd.DataFrame(rows), read(folder)
     replaced = pd.MultiIndex.from_frame(old[KEY]).isin(pd.MultiIndex.from_frame(new[KEY]))
     weights = dict(zip(new["model"], new["weights"], strict=True))
     stale = old["weights"] != old["model"].map(weights).fillna(old["weights"])

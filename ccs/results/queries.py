@@ -137,6 +137,14 @@ def at_ceiling(rows: pd.DataFrame) -> pd.Series[bool]:
     return rows["ceiling"].notna() & (rows["value"] >= rows["ceiling"] - 1e-9)
 
 
+def with_full(results: Results, rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of means with the column `full`: of how many occupations the ranking is at its ceiling."""
+    each = without_seeds(max_skew(results, "occupation"))
+    where = ["plan", "dataset", "attribute"]
+    counts = each[at_ceiling(each)].groupby(where).size().rename("full")
+    return rows.join(counts, on=where).fillna({"full": 0})
+
+
 def top_shares(results: Results, dataset: str, attribute: str) -> pd.DataFrame:
     """Each group's share of each occupation's top K, with the column `group`."""
     rows = _where(results.table("bias"), mode="correct", target="pool", dataset=dataset, attribute=attribute)

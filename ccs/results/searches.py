@@ -28,7 +28,7 @@ class Search:
 
     `seen`: every head alone, no head off, then each step, on the half that the search saw; `unseen`: the
     other half. `k`: the cut-off over all images of people, of which either half has half, or over
-    those of an occupation.
+    those of an occupation. `again`: the answers of further searches, on both halves of other cuts.
     """
 
     model: str
@@ -44,6 +44,7 @@ class Search:
     heads: HeadSet
     seen: tuple[Point, ...]
     unseen: tuple[HeldOut, ...]
+    again: tuple[HeadSet, ...] = ()
 
     @property
     def asked(self) -> tuple[str, str, str]:
@@ -60,6 +61,7 @@ def as_data(search: Search) -> dict[str, Any]:
     """The search as plain data."""
     data = asdict(search) | {"heads": str(search.heads)}
     data["seen"] = [asdict(one) | {"off": str(one.off)} for one in search.seen]
+    data["again"] = [str(one) for one in search.again]
     data["unseen"] = [asdict(one) | {"heads": str(one.heads)} for one in search.unseen]
     return data
 
@@ -70,6 +72,7 @@ def of_data(data: Mapping[str, Any]) -> Search:
     given |= {name: tuple(str(text) for text in given[name]) for name in ("prompts", "templates")}
     given |= {"limits": Limits(**given["limits"]), "heads": HeadSet.parse(given["heads"])}
     given["seen"] = tuple(Point(**(one | {"off": HeadSet.parse(one["off"])})) for one in given["seen"])
+    given["again"] = tuple(HeadSet.parse(one) for one in given.get("again", ()))
     given["unseen"] = tuple(_held_out(one) for one in given["unseen"])
     return Search(**given)
 

@@ -1,7 +1,8 @@
 """The results of runs: a model's tables and manifest, read whole, from a folder or from the Hub.
 
 A collection is a folder with one folder a model, as `precomputed/` is and as a published data set is:
-`<model>/<table>.parquet` and `<model>/manifest.json` (see `ccs.schema`).
+`<model>/<table>.parquet` and `<model>/manifest.json` (see `ccs.schema`), and beside these folders the table
+`localization.parquet`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ STAGES = ".stages"
 """The folder beside the models' tables that belongs to this machine alone: it is never published."""
 _PLACE_FILE = "place.txt"
 MAX_MODELS, MAX_HUB_BYTES = 200, 2 * 2**30
-HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}")
+HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}", localization.FILE)
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,11 @@ def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection
         about = HfApi(endpoint=endpoint).dataset_info(
             repository, revision=revision, timeout=10, files_metadata=True
         )
-        size = sum(each.size or 0 for each in about.siblings or [] if each.rfilename.count("/") == 1)
+        size = sum(
+            each.size or 0
+            for each in about.siblings or []
+            if any(fnmatch(each.rfilename, pattern) for pattern in HUB_FILES)
+        )
         if size > MAX_HUB_BYTES:
             raise InputError(f"{address} holds {size:,} bytes; at most {MAX_HUB_BYTES:,} are fetched.")
         folder = Path(snapshot_download(repository, revision=revision, **kind))

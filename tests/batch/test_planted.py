@@ -217,7 +217,7 @@ def world(lowered: Any) -> pd.DataFrame:
     rows, heads = [], []
     for i, high in enumerate(np.linspace(0, 1, 12)):
         gap = {"none": 1.0, "planted": 0.0, "high": 1 - lowered(high) + rng.normal(0, 0.02)}
-        rows += rows_of(f"m{i}", gap | {"random for high": 0.9, "low": 1.0})
+        rows += rows_of(f"m{i}", gap | {"random for high": 0.9, "low": 0.7})
         heads += heads_of(f"m{i}", float(high))
     return study.cases(rows, heads)
 
@@ -228,7 +228,7 @@ def test_pruning_lowers_bias_where_it_sits() -> None:
     assert found.sentence().startswith("Pruning the most informative heads lowers bias as far as")
     assert found.lowered["high"][0] == found.lowered["low"][0] == 6
     assert found.lowered["high"][1].low > found.lowered["low"][1].high
-    assert "they lower it more than random heads do" in found.sentence()
+    assert "on average they lower it more than random heads" in found.sentence()
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,11 @@ def test_pruning_lowers_bias_where_it_sits() -> None:
     [
         (lambda high: 0.5, "It is not shown that"),
         (lambda high: 1 - high, "lowers bias the less of it sits in them"),
-        (lambda high: -high, "they lower it less than random heads do"),
-        (lambda high: 0.1, "not shown to lower it more than random heads do"),
+        (lambda high: -high, "they lower it less than random heads"),
+        (lambda high: 0.1, "are not shown to lower it more than random heads"),
+        (lambda high: 0.1, "and lower it less than the low-CCS heads"),
+        (lambda high: 0.3, "and are not shown to lower it more than the low-CCS heads"),
+        (lambda high: 0.5, "and lower it more than the low-CCS heads"),
     ],
 )
 def test_where_the_opposite_holds_the_sentence_says_so(lowered: Any, words: str) -> None:
@@ -257,15 +260,35 @@ def test_organisms_without_a_high_head_are_said_to_tell_nothing() -> None:
 
 def test_ccs_before_the_skew_was_planted_is_told_apart() -> None:
     rows = rows_of(
-        "m", {"none": 1.0, "planted": 0.0, "high": 0.9, "was high": 0.2, "random for was high": 1.0}
+        "m",
+        {"none": 1.0, "planted": 0.0, "high": 0.9, "low": 0.7}
+        | {"was high": 0.2, "random for was high": 1.0, "was low": 0.8},
     )
     heads = heads_of("m", 0.1)
     now, before = (study.cases(rows, heads, before=one).iloc[0] for one in (False, True))
     assert (now["lies"], before["lies"]) == ("low", "high")
     assert (now["lowered"], before["lowered"]) == (pytest.approx(0.1), pytest.approx(0.8))
     assert (now["random"], before["random"]) == (0, 0)
-    assert study.carriers(heads) == (1, 1, 0)
-    assert study.carriers(heads_of("m", 0.5)) == (2, 1, 1)
+    assert (now["low"], before["low"]) == (pytest.approx(0.3), pytest.approx(0.2))
+
+
+@pytest.mark.parametrize(
+    ("high", "words", "counts"),
+    [
+        (1.0, "sits in high-CCS heads more often than in others: of 8 heads", (8, 0, 8)),
+        (0.0, "sits in high-CCS heads less often than in others", (8, 8, 0)),
+        (0.5, "is not shown to sit in high-CCS heads more or less often", (16, 8, 8)),
+    ],
+)
+def test_where_planted_bias_sits(high: float, words: str, counts: tuple[int, int, int]) -> None:
+    """Half of the heads that carry nothing are of high CCS where both carriers are even, else none."""
+    heads = []
+    for i in range(8):
+        heads += heads_of(f"m{i}", high)
+        heads += [{**heads_of(f"m{i}", high)[2], "head": "L7.H3", "ccs": 5 if high == 0.5 else 3}]
+    found = study.carriers(heads)
+    assert (found.n, found.had, found.have) == counts
+    assert words in found.sentence()
 
 
 def taught(concepts: list[str], ccs: int, label: str, pure: float | None = 0.6) -> Row:

@@ -23,8 +23,10 @@ from ccs import results
 from ccs.measures.stats import Ranked
 from ccs.paper import figures as paper
 from ccs.plans import ALIKE, PlanName
+from ccs.results import queries
 from tests.support.report_sample import (
     MODEL,
+    bias_rows,
     head_rows,
     line,
     pruning_rows,
@@ -174,6 +176,51 @@ def test_whether_high_heads_carry_more_than_random_sets_like_them(high: float, a
     assert ("80% power from" in said) == (answer == "not shown")
     assert said.count("of 101 among sets alike in") == 3
     assert {one.answer for one in report_questions.tests_of(model) if one.alike} == {answer}
+
+
+def skewed_model(measure: str, high: float) -> results.Results:
+    """Random sets of all kinds lower both measures by 0.1, give or take 0.01; the high heads change one by
+    `high` and lower the other by 0.1.
+    """
+    rng = np.random.default_rng(0)
+    rows = []
+    for each in ("MaxSkew", "logit gap"):
+        for attribute in ("gender", "skin tone"):
+            for alike in ALIKE:
+                name = str(PlanName.random(alike))
+                drawn = {f"{name}@{seed}": 0.5 + 0.01 * rng.normal() for seed in range(100)}
+                own = high if each == measure else -0.1
+                values = {"none": 0.6, "high": 0.6 + own, **drawn, name: 0.5}
+                rows += [
+                    row | {"metric": f"{each} mean", "attribute": attribute}
+                    for row in bias_rows("organism", "world/faces", values)
+                    if row["metric"] == "MaxSkew mean"
+                ]
+    frame = pd.DataFrame(rows).drop_duplicates(["metric", "attribute", "plan", "seed"])
+    return results.Results("organism", Path(), {"bias": frame}, {})
+
+
+@pytest.mark.parametrize(("high", "answer"), [(-0.2, "yes"), (-0.102, "not shown"), (0.0, "no, the reverse")])
+@pytest.mark.parametrize(
+    ("measure", "question"),
+    [("MaxSkew", report_questions.MORE), ("logit gap", report_questions.NARROWS_MORE)],
+)
+def test_whether_high_heads_carry_more_skew_than_random_sets_like_them(
+    measure: str, question: str, high: float, answer: str
+) -> None:
+    """The answers on models that differ in one measure alone; that on MaxSkew is the README's."""
+    model = skewed_model(measure, high)
+    found = [one for one in report_questions.by_model({"organism": model}) if one.alike]
+    said = {
+        name: report_questions.said([one for one in found if one.question == name])
+        for name in (report_questions.MORE, report_questions.NARROWS_MORE)
+    }
+    asked, answered = report_questions.QUESTIONS[report_questions.MORE], said[report_questions.MORE]
+    assert f"**{asked}** {answered.split(';')[0]}" in organisms.answers({"organism": model})
+    assert said[question].startswith(f"organism: {answer} (")
+    assert ("80% power from" in said.pop(question)) == (answer == "not shown")
+    (other,) = said.values()
+    assert other.startswith("organism: not shown")
 
 
 def test_a_set_with_only_some_of_the_random_sets_is_left_out() -> None:
@@ -347,6 +394,8 @@ def test_skew_stands_beside_what_has_no_ceiling() -> None:
     found = results.Results("m", Path(), {"bias": pd.DataFrame(rows)}, {"sets": sets})
     blocks = list(skews.skew_blocks(found))
     text = page.as_markdown([block for block in blocks if isinstance(block, str)])
+    (mean, *_) = queries.with_full(found, queries.group_plans(queries.max_skew(found))).to_dict("records")
+    assert (mean["plan"], mean["full"]) == ("none", 1)
     assert line(text, "faces", "gender", "none")[3:] == ["0.600", "87%", "1 of 2", "1.500", "0.800", "0.200"]
     assert "faces: 2 of 3 prompts are different texts to it (cook and chef)" in text
     (chart,) = (block for block in blocks if isinstance(block, page.Chart))

@@ -106,3 +106,11 @@ def test_where_carrying_was_not_measured_every_planted_head_counts():
 def test_an_attribute_that_did_not_take_is_left_out():
     rows = ranked("a", "search", GOOD, worth=0.01) + ranked("a", PLANTED, PLANTED_HEADS, worth=0.01)
     assert len(scored(pd.DataFrame(rows).astype({"planted": "boolean"}))) == 0
+
+
+def test_the_search_is_set_beside_the_best_of_the_others():
+    good, bad = (localization._ours(scored(table(*pair))) for pair in ((GOOD, BAD), (BAD, GOOD)))
+    assert "The search less total effect, the best of the others: average precision +0.8" in good
+    assert "MaxSkew taken away +0.400" in good
+    assert "accuracy lost -2.0 points" in good
+    assert "average precision -0.8" in bad

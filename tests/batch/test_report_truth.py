@@ -89,7 +89,7 @@ def kept_search(weights: str) -> Search:
             front=plan in ("none", "searched"), max_skew=Estimate(skew, skew - 0.1, skew + 0.1),
             max_skew_change=Effect(skew - 0.6, skew - 0.65, skew - 0.55, 0.01),
             chance=Estimate(0.1, 0.05, 0.2), accuracy=Estimate(right, right - 0.02, right + 0.02),
-            accuracy_change=Effect(right - 0.9, right - 0.91, right - 0.89, 0.2),
+            accuracy_change=Effect(right - 0.9, right - 0.91, right - 0.89, 0.2), full=2 * (plan == "none"),
         )
         for plan, (heads, skew, right) in figures.items()
     )  # fmt: skip
@@ -97,7 +97,8 @@ def kept_search(weights: str) -> Search:
     return Search(
         model="organism", weights_hash=weights, people="world/faces", attribute="gender",
         things="world/subjects", prompts=("a cook", "a judge"), templates=("{}",), k=60, seed=0,
-        limits=Limits(), heads=off, seen=(Point(HeadSet(), 0.61, 0.91), Point(off, 0.29, 0.9)), unseen=unseen,
+        limits=Limits(), heads=off, again=(off, HeadSet.parse("L5.H4 L5.H5")),
+        seen=(Point(HeadSet(), 0.61, 0.91), Point(off, 0.29, 0.9)), unseen=unseen,
     )  # fmt: skip
 
 
@@ -192,6 +193,8 @@ def test_the_search_stands_beside_high_and_random_heads(report: str) -> None:
     ]  # fmt: skip
     assert line(own, "random 0", "L4.H0 L4.H1")[-1] == "–"
     assert "The 2 high heads: MaxSkew -0.100" in own
+    assert line(own, "none")[2] == "0.600 [0.500, 0.700] ⌈2"
+    assert "found this very set 1 times of 2. How often each head was found: L5.H5 2, L5.H4 1." in own
 
 
 def test_further_k_have_a_table_of_their_own(report: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccs import InputError
+from ccs import HeadSet, InputError
 from ccs.plans import Plan
 from ccs.results import searches
 from ccs.results.searches import Search
@@ -36,6 +36,7 @@ def made() -> Search:
         heads=found.off,
         seen=(*found.singles, *found.path),
         unseen=found.held_out,
+        again=(found.off, HeadSet()),
     )
 
 
@@ -54,6 +55,16 @@ def test_the_same_question_is_kept_once_and_another_beside_it(made: Search, tmp_
     for one in (made, other, again):
         searches.keep(tmp_path, one)
     assert searches.beside(tmp_path, made.model, made.weights_hash) == ((again, other), "")
+
+
+def test_a_search_written_before_others_were_made_beside_it_is_read(made: Search, tmp_path: Path) -> None:
+    path = searches.keep(tmp_path, made)
+    data = json.loads(path.read_text())
+    for one in data["searches"]:
+        del one["again"], one["unseen"][0]["full"]
+    path.write_text(json.dumps(data))
+    (found,), _ = searches.beside(tmp_path, made.model, made.weights_hash)
+    assert (found.again, found.unseen[0].full) == ((), 0)
 
 
 def test_searches_of_other_weights_are_left_out_with_a_notice(made: Search, tmp_path: Path) -> None:

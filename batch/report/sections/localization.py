@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from batch.report.page import Block, fill, table
 from batch.report.wording import change, in_brackets
 from ccs.heads import Head, HeadSet
-from ccs.locate import METHODS
+from ccs.locate import METHODS, SEARCH
 from ccs.locate.scoring import MOST, average_precision, precision
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
@@ -124,8 +124,10 @@ def summary(rows: pd.DataFrame) -> str:
     return f"{sentence(cases)}\n\n{table(pd.DataFrame([way.row() for way in ways(cases)]))}"
 
 
-def localization_blocks(rows: pd.DataFrame) -> Iterator[Block]:
-    """The report's section; nothing where no model with planted heads was looked at."""
+def localization_blocks(rows: pd.DataFrame, planted: Sequence[str] = ()) -> Iterator[Block]:
+    """The report's section, with the answers of batch.planted; nothing where no model with planted heads was
+    looked at.
+    """
     cases = scored(rows)
     if not len(cases):
         return
@@ -135,6 +137,20 @@ def localization_blocks(rows: pd.DataFrame) -> Iterator[Block]:
         models=int(cases["model"].nunique()),
         steps=[_steps(cases, way.method) for way in ways(cases)],
         places=_by_place(cases),
+        planted=list(planted),
+        ours=_ours(cases),
+    )
+
+
+def _ours(cases: pd.DataFrame) -> str:
+    """The search less the best of the others in what each is judged by; "" without both."""
+    others = [way.method for way in ways(cases) if way.method not in (PLANTED, SEARCH)]
+    if not others or SEARCH not in set(cases["method"]):
+        return ""
+    found, taken, lost = (against(cases, SEARCH, others[0], figure) for figure in ("found", "taken", "lost"))
+    return (
+        f"The search less {others[0]}, the best of the others: average precision {change(found, digits=2)}, "
+        f"MaxSkew taken away {change(taken)}, accuracy lost {change(lost, 100, 1, unit=' points')}."
     )
 
 
@@ -154,9 +170,6 @@ def _by_place(cases: pd.DataFrame) -> list[dict[str, str]]:
     rows = []
     for method in (way.method for way in ways(cases) if way.method != PLANTED):
         own = cases[cases["method"] == method]["found"].groupby(places).mean()
-        rows.append({"way of looking": method} | {_place(name): f"{own[name]:.2f}" for name in own.index})
+        by_place = {PLACED.get(name, name): f"{own[name]:.2f}" for name in own.index}
+        rows.append({"way of looking": method} | by_place)
     return rows if places.notna().any() else []
-
-
-def _place(drawn: str) -> str:
-    return PLACED.get(drawn, drawn)

@@ -14,7 +14,7 @@ from batch.report.sections.correlations import correlated, selectivity_chart, st
 from batch.report.sections.questions import tests_of
 from batch.report.sections.search import search_blocks
 from batch.report.sections.skews import skew_blocks
-from batch.report.wording import in_brackets, interval, p_text, signed
+from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.heads import Head, HeadSet
 from ccs.plans import PlanName
 from ccs.results import Results, queries
@@ -33,7 +33,7 @@ def model_sections(results: Results, *, with_searches: bool = True) -> Iterator[
     judges = [*(manifest.get("judges") or []), manifest.get("labeler")]
     accuracy = queries.group_plans(queries.top1(results, subset=None))
     recall = queries.group_plans(queries.recall(results, ("R@1", "R@10")))
-    skew = queries.group_plans(queries.max_skew(results))
+    skew = queries.with_full(results, queries.group_plans(queries.max_skew(results)))
     scores = queries.main_scores(results)
     yield from fill(
         "model",
@@ -127,6 +127,7 @@ def _changed(scale: float, digits: int) -> Callable[[pd.Series], str]:
 
     def cell(row: pd.Series) -> str:
         text, change = f"{row['value'] * scale:.{digits}f}", queries.difference(row)
+        text += at_ceiling(row.get("full", 0))
         if row["plan"] == "none" or np.isnan(change.value):
             return text
         around = "" if np.isnan(change.low) else f": {interval(change, scale, digits)}"

@@ -11,7 +11,7 @@ from batch.report.figures import plane
 from batch.report.page import Block, Chart, fill, slug
 from batch.report.sections.correlations import Correlated, with_ccs
 from batch.report.sections.questions import CONTROL, ORGANISM
-from batch.report.wording import in_brackets, interval, listed, p_text, signed
+from batch.report.wording import at_ceiling, in_brackets, interval, listed, p_text, signed
 from ccs.measures.stats import Estimate
 from ccs.results import Results
 from ccs.world import planted
@@ -39,7 +39,8 @@ def plan_rows(found: Mapping[str, Results]) -> list[dict[str, str]]:
                 if skew is None:
                     continue
                 row = {"attribute": attribute, "model": name, "heads off": plan}
-                row |= {"mean MaxSkew": in_brackets(skew[0]), "chance": in_brackets(skew[1])}
+                full = at_ceiling(len(truth.full(results, attribute, plan)))
+                row |= {"mean MaxSkew": in_brackets(skew[0]) + full, "chance": in_brackets(skew[1])}
                 aligned = truth.alignment(truth.shares_of(results, attribute, plan), attribute)
                 if aligned is not None:
                     rho = f"{aligned.effect.value:+.2f} ({interval(aligned.effect, digits=2)})"
@@ -63,13 +64,17 @@ def _shares(found: Mapping[str, Results], attribute: str) -> list[Block]:
         return []
     chance = truth.chance_of(found[next(iter(by_model))], attribute)
     groups = list(truth.SCALES[attribute])[: 1 if attribute == "gender" else None]
+    full = {name: truth.full(found[name], attribute) for name in by_model}
     rows, points = [], []
     for occupation in sorted(OCCUPATIONS, key=lambda name: -planted.lean(name, attribute)):
         wanted, size = planted.shares(occupation, attribute), planted.lean(occupation, attribute)
         row = {"occupation": occupation, "planted lean": f"{size:+d}" if size else "0"}
+        at_most = [occupation in names for names in full.values()]
         for group in groups:
             shares = [found_shares.get(occupation, {}).get(group) for found_shares in by_model.values()]
-            texts = " / ".join(_share(share, chance[group]) for share in shares)
+            texts = " / ".join(
+                _share(share, chance[group]) + "⌈" * at for share, at in zip(shares, at_most, strict=True)
+            )
             row[group] = f"{100 * wanted[group]:.0f} → {texts}"
         rows.append(row)
         points += [

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pandas as pd
 
 from batch.report.figures import plane
 from batch.report.page import Block, Chart, fill, slug
-from batch.report.wording import change, in_brackets
+from batch.report.wording import at_ceiling, change, in_brackets
 from ccs.results import Results
 from ccs.results.searches import Search, beside
 from ccs.search import HeldOut
@@ -40,7 +41,7 @@ def _one(search: Search) -> list[Block]:
             {
                 "set": _name(one),
                 "heads": str(one.heads) if len(one.heads) <= 6 else f"{len(one.heads)} heads",
-                "mean MaxSkew": in_brackets(one.max_skew),
+                "mean MaxSkew": in_brackets(one.max_skew) + at_ceiling(one.full),
                 "change of MaxSkew": change(one.max_skew_change) if one.heads else "–",
                 "accuracy (%)": f"{accuracy:.1f}",
                 "change of accuracy": change(one.accuracy_change, 100, 1) if one.heads else "–",
@@ -60,7 +61,16 @@ def _one(search: Search) -> list[Block]:
         f"see. Better is right and low; the line joins the sets that no other beats; dots: the chance level, "
         f"{chance:.3f}.",
     )
-    return fill("search", search=search, outcome=outcome(search), sets=rows, chart=chart)
+    often = Counter(head for off in search.again for head in off)
+    return fill(
+        "search",
+        search=search,
+        outcome=outcome(search),
+        sets=rows,
+        chart=chart,
+        often=[f"{head} {n}" for head, n in sorted(often.items(), key=lambda one: (-one[1], one[0]))],
+        same=sum(off == search.heads for off in search.again),
+    )
 
 
 def _name(one: HeldOut) -> str:

@@ -6,7 +6,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ccs.errors import InputError
@@ -34,7 +36,7 @@ class Trunk:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def __getitem__(self, rows: slice) -> Trunk:
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Trunk:
         return Trunk(self.tokens[rows], self.layer, None if self.marks is None else self.marks[rows])
 
 

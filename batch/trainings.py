@@ -1,0 +1,114 @@
+"""How far results vary between trainings: `python -m batch.trainings --help`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from batch.options import check_least, option, parse, run
+from ccs import results
+from ccs.errors import InputError
+from ccs.files import read_text, write_text
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+FILE = "trainings.json"
+START, BATCH = "organism-control", 128
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The command line's options."""
+
+    seeds: int = option(4, "trainings of the organism and of its control (default 4)", least=1)
+    own: int = option(5_120, "images of each training (default 5,120)", least=256)
+    rate: float = option(1e-3, "peak learning rate (default 0.001)")
+    runs: Path = option(Path("runs/trainings"), "folder of the models (default runs/trainings)")
+    results: Path = option(results.PRECOMPUTED, f"folder of results whose {FILE} is added to")
+
+
+DESCRIPTION = """Train organism and control again from several seeds: short second phases, from the control
+that ships. Measure each, and the two that ship. What is there is kept; batch.report shows the spread."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    args = parse(Settings, argv, prog="python -m batch.trainings", description=DESCRIPTION)
+    return run(lambda: _run(args), "Stopped; the same command goes on with the training that it stopped at.")
+
+
+def _run(args: Settings) -> int:
+    from batch.train_organism import OUTPUT_NAMES
+    from ccs.model.model import load
+
+    check_least(args)
+    if not args.results.is_dir():
+        raise InputError(f"The folder {args.results} for --results is not there.")
+    wanted = [(name, 0, name) for name in OUTPUT_NAMES.values()]
+    for seed in range(1, args.seeds + 1):
+        for world, name in OUTPUT_NAMES.items():
+            folder = args.runs / f"{name}-{seed}-{args.own}"
+            if status := _train(args, world, seed, folder):
+                return status
+            wanted.append((name, seed, str(folder)))
+    held = read(args.results)
+    for name, seed, place in wanted:
+        model = load(place)
+        about = {"name": name, "seed": seed, "weights": model.weights_hash, "own": args.own if seed else None}
+        if any(about.items() <= one.items() for one in held):
+            continue
+        held = [one for one in held if (one["name"], one["seed"]) != (name, seed)]
+        held.append({**about, **measured(model)})
+        write_text(args.results / FILE, json.dumps(held, indent=1) + "\n")
+        print(f"{name}, {f'seed {seed}' if seed else 'as it ships'}: measured", file=sys.stderr)
+    return 0
+
+
+def _train(args: Settings, world: str, seed: int, folder: Path) -> int:
+    """Train one model, unless it is there; the training's exit status."""
+    from batch import train_organism
+
+    if (folder / train_organism.WEIGHTS).exists():
+        return 0
+    sizes = ["--own", str(args.own), "--batch-size", str(BATCH), "--rate", str(args.rate), "--workers", "0"]
+    places = ["--runs", str(folder / "runs"), "--out", str(folder)]
+    return train_organism.main(["--world", world, "--seed", str(seed), "--start", START, *sizes, *places])
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """What was measured, by model; empty where nothing was. InputError for another file of that name."""
+    path = folder / FILE
+    if not path.is_file():
+        return []
+    try:
+        held = json.loads(read_text(path))
+        return [dict(one) for one in held if one["ccs"] and one["none"] and one["high"]]
+    except (ValueError, TypeError, KeyError):
+        raise InputError(f"{path} is not what python -m batch.trainings writes.") from None
+
+
+def measured(model: Model) -> dict[str, Any]:
+    """A model's CCS by head, and what it shows with nothing and with its high-CCS heads off.
+
+    MaxSkew and gap of each attribute on plain faces, accuracy on subjects (`batch.planted.measure`).
+    """
+    from batch.planted.measure import Bench, K
+    from ccs.heads import HeadSet
+    from ccs.plans import level_heads
+
+    bench = Bench(model)
+    scores = bench.consistency(model)
+    plans = [HeadSet(), level_heads(scores, K)["high"]]
+    shown = bench.show(model, plans)
+    rights = bench.accuracy(model, plans)
+    none, high = (one | {"accuracy": right} for one, right in zip(shown, rights, strict=True))
+    return {"ccs": {str(head): score.ccs for head, score in scores.items()}, "none": none, "high": high}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
