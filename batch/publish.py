@@ -133,9 +133,9 @@ def card(
         if any(name in manifest["tables"] for manifest in models)
     }
     paths = {name: f"*/{name}.parquet" for name in rows}
-    for path, data in (beside or {}).items():
+    for path, content in (beside or {}).items():
         name = Path(path).stem
-        paths[name], rows[name] = path, pq.ParquetFile(io.BytesIO(data)).metadata.num_rows
+        paths[name], rows[name] = path, pq.ParquetFile(io.BytesIO(content)).metadata.num_rows
     configs = [
         {"config_name": name, "data_files": path, "default": name == "scores"} for name, path in paths.items()
     ]

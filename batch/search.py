@@ -99,9 +99,9 @@ def _search(args: Settings) -> None:
     print(page(found))
     others: list[HeadSet] = []
     if args.again:
-        trunks = {name: model.trunk(getattr(task, name)) for name in ("people", "things")}
+        once = replace(task, people=model.trunk(task.people), things=model.trunk(task.things))
         seeds = range(args.seed + 1, args.seed + 1 + args.again)
-        others = search.again(model, replace(task, **trunks), limits, seeds=seeds)
+        others = search.again(model, once, limits, seeds=seeds)
         print("On both halves of other cuts:", "; ".join(str(off) or "no head" for off in others))
     answer = Search(
         model=model.name,

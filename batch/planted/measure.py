@@ -88,7 +88,7 @@ class Bench:
         return dict(zip(found.heads, found.values.tolist(), strict=True))
 
     def _shown(self, units: np.ndarray) -> Row:
-        faces, shown = self._faces, {}
+        faces, shown = self._faces, Row()
         for name in ATTRIBUTES:
             ranked = units, self._prompts, faces.groups[name], faces.k[name]
             found = bias.means(*ranked, ("MaxSkew", "logit gap"), logit_scale=self._base.logit_scale)
