@@ -86,10 +86,13 @@ def read(folder: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     try:
-        held = json.loads(read_text(path))
-        return [dict(one) for one in held if one["ccs"] and one["none"] and one["high"]]
+        held = [dict(one) for one in json.loads(read_text(path))]
+        whole = all(one[key] for one in held for key in ("name", "ccs", "none", "high"))
     except (ValueError, TypeError, KeyError):
-        raise InputError(f"{path} is not what python -m batch.trainings writes.") from None
+        whole = False
+    if not whole:
+        raise InputError(f"{path} is not what python -m batch.trainings writes.")
+    return held
 
 
 def measured(model: Model) -> dict[str, Any]:
