@@ -51,26 +51,31 @@ def narrow() -> Iterator[None]:
         yield
 
 
+def config(name: str) -> dict[str, Any]:
+    """open_clip's configuration of an architecture, both towers made small; to be built while `narrow`."""
+    whole = open_clip.get_model_config(name)
+    dim = WIDTH if whole["vision_cfg"].get("timm_proj") == "none" else 24
+    text = whole["text_cfg"] | {"context_length": 16, "width": 16, "heads": 2, "layers": 2}
+    if text.get("hf_tokenizer_name"):
+        text |= {"vocab_size": 400}
+    return whole | {
+        "embed_dim": dim,
+        "vision_cfg": vision_config(name) | {"image_size": SIDE},
+        "text_cfg": text,
+    }
+
+
 def write_model(folder: Path, name: str) -> Path:
     """A model of that architecture with the texts of a SigLIP; `ccs.load` it while `narrow`."""
-    dim = WIDTH if open_clip.get_model_config(name)["vision_cfg"].get("timm_proj") == "none" else 24
-    text = {
-        "context_length": 16, "vocab_size": 400, "hf_tokenizer_name": "timm/ViT-B-16-SigLIP", "width": 16,
-        "heads": 2, "layers": 2, "tokenizer_kwargs": {"clean": "canonicalize"}, "no_causal_mask": True,
-        "proj_bias": True, "pool_type": "last", "norm_kwargs": {"eps": 1e-6},
-    }  # fmt: skip
-    config = {"embed_dim": dim, "vision_cfg": vision_config(name) | {"image_size": SIDE}, "text_cfg": text}
-    config |= {"init_logit_bias": -10, "custom_text": True}
+    made = config(name) | {"text_cfg": config("ViT-B-16-SigLIP")["text_cfg"], "init_logit_bias": -10}
     with narrow(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        clip = open_clip.CustomTextCLIP(
-            **{key: value for key, value in config.items() if key != "custom_text"}
-        )
+        clip = open_clip.CustomTextCLIP(**{key: value for key, value in made.items() if key != "custom_text"})
     shake(clip, 0)
     clip.logit_scale.data.fill_(2.0)
     clip.logit_bias.data.fill_(-1.5)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config}), "utf-8")
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": made}), "utf-8")
     weights = {key: value.contiguous() for key, value in clip.state_dict().items()}
     save_file(weights, folder / "open_clip_model.safetensors")
     write_tokenizer(folder)

@@ -1,38 +1,49 @@
 """A cold Space beside a local Hub, in Chromium: from nothing to heads switched off, and after the Hub's end.
 
 The weights are random and small, of as many heads, under the real name; so nothing is said about answers.
+Weekly the same of the real sizes.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import shutil
+import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save
+from safetensors.torch import save, save_file
 
+from batch import publish
+from ccs import results
 from tests.datasets.test_photographs import parquet
 from tests.support.app_process import ROOT, started
 from tests.support.browser_page import MARKS, browser, done, go, off, settled
 from tests.support.datasets_sample import png
-from tests.support.hub_server import Hub, Repository, serve
+from tests.support.hub_server import Hub, Repository
 from tests.support.tiny_model import shake
 from tests.support.ui_page import small_gallery
 
 __all__ = ["browser"]  # fixtures
-pytestmark = MARKS
+pytestmark = [
+    *MARKS,
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),  # of huggingface_hub's own uploads
+]
 SHRUNK = ROOT / "tests" / "support" / "shrunk"
+WEIGHTS, ADDRESS = "open_clip_model.safetensors", "hf://datasets/user/ccs"
+ONLY_THERE = "a text that no other tables hold"
 
 
 def weights() -> bytes:
     """Random weights of the small ViT-B-32."""
-    import open_clip
-
     config = json.loads((SHRUNK / "ViT-B-32.json").read_text("utf-8"))
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -46,14 +57,30 @@ def photographs() -> bytes:
     return parquet([{"bytes": png(i), "path": None} for i in range(len(drawn))])
 
 
+def changed(folder: Path) -> Path:
+    """The organism's shipped results, with one head's first text changed."""
+    target = folder / "organism"
+    shutil.copytree(results.PRECOMPUTED / "organism", target)
+    found = results.read(target)
+    spans = found.table("spans")
+    spans.loc[(spans["layer"] == 7) & (spans["head"] == 0) & (spans["rank"] == 0), "text"] = ONLY_THERE
+    entry = results.write_table(target, "spans", spans)
+    results.write_manifest(target, {**found.manifest, "tables": {**found.manifest["tables"], "spans": entry}})
+    return folder
+
+
 @pytest.fixture
-def hub_server() -> Iterator[Hub]:
-    with serve() as hub:
-        model = hub.repositories["models", "timm/vit_base_patch32_clip_224.openai"] = Repository(False)
-        model.commit({"open_clip_model.safetensors": weights()}, "made")
-        made = hub.repositories["datasets", "user/photos"] = Repository(False)
-        made.commit({"data/train-00000-of-00001.parquet": photographs()}, "made")
-        yield hub
+def hub_server(hub: Hub, tmp_path: Path) -> Hub:
+    """The Hub with a model, photographs, and results that batch.publish put there."""
+    assert publish.main(["--repo", "user/ccs", "--results", str(changed(tmp_path / "run")), "--public"]) == 0
+    put(hub, "models", "timm/vit_base_patch32_clip_224.openai", {WEIGHTS: weights()})
+    put(hub, "datasets", "user/photos", {"data/train-00000-of-00001.parquet": photographs()})
+    return hub
+
+
+def put(hub: Hub, kind: str, name: str, files: dict[str, Any]) -> None:
+    repository = hub.repositories[kind, name] = Repository(False)
+    repository.commit(files, "made")
 
 
 @pytest.fixture
@@ -69,13 +96,18 @@ def gallery(tmp_path: Path) -> Path:
     return folder
 
 
+def cold(hub: Hub, home: Path, **more: str) -> AbstractContextManager[tuple[str, str]]:
+    """app.py where nothing is cached: its address, and what it says."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
+    env |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", **more}
+    return started(env)
+
+
 @pytest.fixture
 def space(hub_server: Hub, gallery: Path, tmp_path: Path) -> Iterator[str]:
-    """The real app.py, started where nothing is cached."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
-    env |= {"HF_ENDPOINT": hub_server.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
-    env |= {"CCS_GALLERIES": str(gallery), "PYTHONPATH": str(SHRUNK)}
-    with started(env) as (address, said):
+    more = {"CCS_GALLERIES": str(gallery), "CCS_RESULTS": ADDRESS, "PYTHONPATH": str(SHRUNK)}
+    with cold(hub_server, tmp_path / "home", **more) as (address, said):
+        assert f"Results: the Hub ({ADDRESS}, commit" in said
         assert f"Opens on ViT-B-32/openai: {hub_server.url} answers" in said
         yield address
 
@@ -153,4 +185,42 @@ def test_a_cold_space(space: str, browser: Any, hub_server: Hub, tmp_path: Path)
     quiet(page)
     assert "only seen drawings" in page.inner_text("#region-top")  # the upload is still there
     look()
+    # And the tables that were published are still there.
+    page.goto(f"{space}?model=organism&tab=heads&head=L7.H0")
+    quiet(page)
+    assert ONLY_THERE in page.inner_text(".texts")
+    page.close()
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("name", ["ViT-B-32/openai", "ViT-B-16/openai", "ViT-L-14/openai"])
+def test_a_real_size(hub: Hub, browser: Any, tmp_path: Path, name: str) -> None:
+    """By its name from the Hub to the first switch and an upload; the seconds are printed."""
+    architecture, tag = name.split("/")
+    file = tmp_path / WEIGHTS
+    save_file(open_clip.create_model(architecture).state_dict(), file)
+    place = str(open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"]).rstrip("/")
+    with file.open("rb") as opened:
+        put(hub, "models", place, {WEIGHTS: mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)})
+    page = browser.new_page(viewport={"width": 1300, "height": 1000})
+    page.set_default_timeout(600_000)
+    Image.new("RGB", (80, 60), "teal").save(tmp_path / "mine.png")
+    with cold(hub, tmp_path / "home", CCS_MODEL=name) as (address, _):
+        began = time.monotonic()
+
+        def took(what: str) -> None:
+            print(f"{name}: {what} after {time.monotonic() - began:.1f} s")
+
+        page.goto(f"{address}?tab=classify&off=none")
+        quiet(page)
+        took("four pictures classified")
+        first = page.locator(".answer").all_inner_texts()
+        heads = page.locator("[data-head]").evaluate_all("all => all.map(one => one.dataset.head)")
+        assert len(set(heads)) == (64 if "L-14" in name else 48)
+        done(page, lambda: page.click(f'[data-head="{heads[-1]}"]'))
+        took("a head off")
+        assert page.locator(".answer").all_inner_texts() != first
+        done(page, lambda: page.set_input_files("[data-files]", tmp_path / "mine.png"))
+        took("an upload classified")
+        assert page.locator(".answer").count() == 1
     page.close()

@@ -1,0 +1,82 @@
+"""A SigLIP 2 and a PE-Core from the page's menu, in Chromium: heads of their blocks and pools switched off.
+
+The weights are random and small, under the real names on a local Hub; so nothing is said about answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+from huggingface_hub import constants
+from safetensors.torch import save
+
+import ccs
+from ccs.ui.app import App
+from tests.support import shrunk
+from tests.support.browser_page import MARKS, Page, browser, done, off, served, settled, visit
+from tests.support.hub_server import Repository, serve
+from tests.support.tiny_model import shake
+
+__all__ = ["browser", "visit"]  # fixtures
+pytestmark = MARKS
+RESOLVE = "{repo_id}/resolve/{revision}/{filename}"
+SIGLIP, PE = "ViT-B-32-SigLIP2-256/webli", "PE-Core-B-16/meta"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, str]]:
+    """The app beside a Hub that has the two, and its address."""
+    folder = tmp_path_factory.mktemp("towers")
+    shrunk.write_tokenizer(folder / "tokenizer")
+    rules = {path.name: path.read_bytes() for path in (folder / "tokenizer").iterdir()}
+    with serve() as hub, pytest.MonkeyPatch.context() as patch, shrunk.narrow():
+        patch.setenv("HF_ENDPOINT", hub.url)
+        patch.setattr(constants, "ENDPOINT", hub.url)  # open_clip asks what was so at import
+        patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{hub.url}/{RESOLVE}")
+        patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        patch.setattr(constants, "HF_HUB_CACHE", str(folder / "hub"))
+        for name, more in ((SIGLIP, rules), (PE, {})):
+            architecture, tag = name.split("/")
+            config = shrunk.config(architecture)
+            patch.setitem(open_clip.factory._MODEL_CONFIGS, architecture, config)
+            place = open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/")
+            repository = hub.repositories["models", place] = Repository(False)
+            repository.commit({"open_clip_model.safetensors": weights(architecture), **more}, "made")
+        (folder / "results").mkdir()
+        yield from served(folder / "results", folder / "cache", ccs.load("organism"))
+
+
+def weights(architecture: str) -> bytes:
+    clip = open_clip.create_model(architecture)
+    shake(clip, 0)
+    return save({name: values.contiguous() for name, values in clip.state_dict().items()})
+
+
+@pytest.mark.parametrize(("name", "in_pool", "share"), [(SIGLIP, 4, "sigmoid"), (PE, 2, "softmax")])
+def test_heads_of_a_pooled_tower(
+    visit: Callable[..., Page], tmp_path: Path, name: str, in_pool: int, share: str
+) -> None:
+    page = visit("tab=classify&off=none&model=organism")
+    done(page, lambda: page.select_option('select[data-do="model"]', name))
+    page.wait_for_function("!document.querySelector('.status .busy')")
+    settled(page)
+    assert page.locator(".grid .cell").count() == 3 * shrunk.HEADS + in_pool
+    assert page.locator(".grid [data-head^='L3.']").count() == in_pool
+    assert f"{share} of" in page.content()
+    shown = [answers(page)]
+    for head in ("L3.H1", "L2.H0"):
+        done(page, lambda: page.click(f'[data-head="{head}"]'))  # noqa: B023
+        shown.append(answers(page))
+    assert off(page) == "L2.H0 L3.H1"
+    assert "With 2 heads off" in page.inner_text(".lead")
+    assert len({str(one) for one in shown}) == 3
+    page.screenshot(path=tmp_path / "page.png", full_page=True)
+
+
+def answers(page: Any) -> list[str]:
+    """What each picture is said to be."""
+    return list(page.locator(".answer").all_inner_texts())
