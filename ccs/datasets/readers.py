@@ -237,7 +237,7 @@ def _occupation(row: Mapping[str, Any]) -> str:
 
 
 def _bias_csv(record: DatasetRecord, local: Path, max_images: int | None) -> BiasSet:
-    """FairFace as its authors give it: a CSV of labels, a row a image, and the images in folders."""
+    """FairFace as its authors give it: a CSV of labels, one row per image, and the images in folders."""
     labels = sorted(local.rglob("*label_val*.csv")) or sorted(local.rglob("*.csv"))
     if not labels:
         raise InputError(f"{record.name!r} needs a CSV file with the groups of its images in {str(local)!r}.")

@@ -102,7 +102,7 @@ def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[n
 
 def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
     """Indices [queries, depth] of the best scores [queries, n]: highest first, equal ones in index order."""
-    # One integer a score, no two equal: the float's bits turned so that integers sort as scores fall, then
+    # One integer per score, no two equal: the float's bits turned so that integers sort as scores fall, then
     # the index. Adding 0 makes -0 and 0 equal.
     bits = (scores + np.float32(0)).view(np.int32).astype(np.int64)
     falling = np.where(bits < 0, bits + 2**31, -bits)

@@ -79,7 +79,7 @@ class Moments:
         )
 
     def sums(self) -> dict[str, np.ndarray]:
-        """`total` and `products` under one name a head, and the number of images; `plus_sums` takes them."""
+        """`total` and `products`, one name per head, and the number of images; `plus_sums` takes them."""
         named = {f"{name}.{row}": one for name in ("total", "products") for row, one in self._rows(name)}
         return {**named, "count": np.array([self.count])}
 
