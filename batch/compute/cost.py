@@ -40,7 +40,8 @@ _FEWEST, _LONG_ENOUGH = 8, 1.0
 _TEXTS = 128
 """Texts that are timed."""
 _FIGURES = 4_000
-"""Items that a set's figures are timed on; those of more take as much longer."""
+"""Items that a set's figures are timed on; those of more take as much longer. Of fewer, a pool per occupation
+would be shorter than its ranking."""
 _GPU = 10e12
 """Operations per second that a data center's GPU sustains in single precision, about half of what is printed
 of an A100."""
@@ -106,7 +107,9 @@ def estimate(run: Run) -> Cost:
     texts = len(run.pool.texts)
     parts = [opening, moments, Part("texts", texts, reading * texts, per_text * texts / processes)]
     embedded, kept_bytes = 0, 0.0
-    known: dict[Any, tuple[float, float]] = {}  # sets under the same plans cost the same per image
+    # Sets under the same plans cost the same per image, those of one form the same figures.
+    known: dict[Any, tuple[float, float]] = {}
+    timed: dict[Any, float] = {}
     if wanted & {"evaluation", "heads"}:
         plans = _likely_plans(run)
         for data in whole:
@@ -118,8 +121,11 @@ def estimate(run: Run) -> Cost:
             names, templates = measure.texts_of(data)
             asked = len(names) * len(templates)
             part = repeated(data, min(len(items(data)), _FIGURES))
-            figures = sum(_figures(run, part, mine, few=few) for few in ([False, True] if kept else [False]))
-            figures *= len(items(data)) / len(items(part))
+            about = getattr(data, "groups", ())
+            form = (type(data), len(items(part)), len(names), *about, len(mine), bool(kept))
+            if form not in timed:
+                timed[form] = sum(_figures(run, part, mine, few=few) for few in {False, bool(kept)})
+            figures = timed[form] * len(items(data)) / len(items(part))
             parts.append(images(f"embed {data.name}", data, known[kind]))
             parts.append(Part(f"measure {data.name}", 0, reading * asked, per_text * asked + figures))
             shard = min(Shards.of(len(items(data)), settings.shard).size, len(items(data)))
