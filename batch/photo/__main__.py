@@ -47,6 +47,7 @@ def train(args: argparse.Namespace) -> None:
     if last.exists():
         trainer.load(last)
     trainer.train(last)
+    trainer.settle()
     top1 = trainer.accuracy(trainer.held_out)
     out = args.out or Path(__file__).parents[2] / "ccs" / "world" / "models" / "photo"
     held_out = {"top1": top1, "coarse": trainer.coarse_accuracy(trainer.held_out)}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import open_clip
 import torch
-from timm.layers import PatchDropout
+from timm.layers.patch_dropout import PatchDropout
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -40,7 +40,7 @@ MODEL_CFG: dict[str, Any] = {
     "text_cfg": {"context_length": CONTEXT, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2},
 }
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
-PHASES = ((0.55, 32, 40, 0.0), (1.0, 48, 46, 0.3))
+PHASES = ((0.45, 32, 40, 0.0), (0.75, 48, 46, 0.3), (1.0, 64, 56, 0.5))
 """Until which share of training: pixels a side, the smallest crop of 64, and the share of patches dropped."""
 
 
@@ -133,7 +133,7 @@ class Trainer:
         total = loss + s.caption_weight * pairs
         self.muon.zero_grad()
         self.adam.zero_grad()
-        total.backward()
+        torch.autograd.backward(total)
         for optimizer, peak in ((self.muon, s.rate), (self.adam, s.small_rate)):
             for group in optimizer.param_groups:
                 group["lr"] = peak * self.rate()
@@ -152,13 +152,13 @@ class Trainer:
             kind = classes()[label]
             held[i, [self.facts[f] for f in (*kind.words, *kind.kinds, *self.data.looks[row])]] = 1
             said[i, [self.facts[f] for f in facts]] = 1
-        true = held @ said.T >= said.sum(1) - 0.5
+        true: Tensor = held @ said.T >= said.sum(1) - 0.5
         return true.fill_diagonal_(False).to(self.device)
 
     def _texts(self, texts: list[str]) -> Tensor:
         tokens = torch.stack([tokenized(text) for text in texts])
         if self.model.training:
-            self.words_seen[tokens.unique()] = True
+            self.words_seen[tokens.flatten()] = True
         length = int(reading.lengths(self.model, tokens).max())
         return reading.embed(self.model, tokens.to(self.device), length)
 
@@ -167,7 +167,7 @@ class Trainer:
         bar = tqdm(total=self.settings.images, initial=self.seen, unit=" photographs", mininterval=10)
         while self.seen < self.settings.images:
             since, started, cpu = self.seen, time.monotonic(), time.process_time()
-            losses = []
+            losses: list[float] = []
             while len(losses) < every and self.seen < self.settings.images:
                 losses.append(self.step())
                 bar.update(self.settings.batch_size)
@@ -175,6 +175,22 @@ class Trainer:
             self.save(checkpoint)
             self._log(float(np.mean(losses)), speed, time.process_time() - cpu)
         bar.close()
+
+    @torch.no_grad()
+    def settle(self, batches: int = 24) -> None:
+        """Take the norms' running means and deviations from photographs as they are, not from varied ones.
+
+        Resized crops are smoother than what the model will see.
+        """
+        norms = [m for m in self.model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the mean over all batches
+        rows = self.train_rows[:: max(1, len(self.train_rows) // (batches * self.settings.batch_size))]
+        for part in np.array_split(rows, -(-len(rows) // self.settings.batch_size)):
+            self.model.encode_image(normalized(resized(self.data.pixels[part], SIDE)).to(self.device))
+        for norm in norms:
+            norm.momentum = 0.1
 
     def save(self, path: Path) -> None:
         state = {
@@ -241,7 +257,8 @@ def _look_words(data: Photographs) -> list[str]:
 @lru_cache(maxsize=2**17)
 def tokenized(text: str) -> Tensor:
     """Tokens [context] of a text."""
-    return _tokenizer()([text])[0]
+    tokens: Tensor = _tokenizer()([text])[0]
+    return tokens
 
 
 @lru_cache(maxsize=1)

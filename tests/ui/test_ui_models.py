@@ -59,7 +59,7 @@ def put(hub: Hub, name: str, folder: Path) -> None:
 def test_the_list_has_what_is_computed_and_what_is_live(own: Own) -> None:
     found = own()
     assert found.groups["computed"] == ["organism", "organism-control"]
-    assert found.groups["live"] == [one.name for one in live()]
+    assert found.groups["live"] == ["photo", *(one.name for one in live())]
     shown = regions(found, open_link(found, {"model": "ViT-L-14/openai"}), complete=False)
     assert shown["top"].count("<optgroup") == 3  # and those with planted heads
     assert "ViT-L-14/openai · 1.7 GB" in shown["top"]
@@ -192,7 +192,7 @@ def test_a_model_of_photographs_opens_on_photographs(own: Own) -> None:
     session.uploads = pictures
     top = done(found, session, "show")
     assert "only seen drawings; for photographs choose" in top
-    assert 'data-value="ViT-B-32/openai"' in top
+    assert 'data-value="photo"' in top
     check(top)
 
 
@@ -251,4 +251,4 @@ def test_a_model_of_the_study_shows_what_was_published_of_it(own: Own) -> None:
 
 def test_a_model_of_the_drawn_world_opens_on_drawings() -> None:
     assert first_example("organism-planted-07") == first_example("organism") == ""
-    assert first_example("ViT-B-32/openai") != ""
+    assert first_example("ViT-B-32/openai") == first_example("photo") != ""

@@ -43,7 +43,7 @@ def stem() -> nn.Sequential:
 @cache
 def register() -> None:
     """Let timm, and with it open_clip, make this architecture by its name."""
-    from timm.layers import HybridEmbed
+    from timm.layers.hybrid_embed import HybridEmbed
     from timm.models import register_model
     from timm.models.vision_transformer import VisionTransformer
 

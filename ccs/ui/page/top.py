@@ -8,7 +8,7 @@ from ccs.errors import InputError
 from ccs.ui.actions import ANOTHER
 from ccs.ui.app import App
 from ccs.ui.html import render as render_template
-from ccs.ui.service.models import live, saw_drawings_only
+from ccs.ui.service.models import live, photographic, saw_drawings_only
 from ccs.ui.session import Session
 from ccs.ui.state import State
 from ccs.ui.views import VIEWS
@@ -42,7 +42,7 @@ def render(app: App, session: Session) -> Markup:
         own=len(session.uploads),
         notices=session.notices,
         drawings=saw_drawings_only(state.model) and bool(session.uploads),
-        photographic=live()[0].name,
+        photographic=photographic(),
         standing=[*app.collection.notices, *_standing(app, state)],
     )
 

@@ -25,6 +25,7 @@ from ccs.model.sources import FOLDER, HUB, find, is_public, require_known_tower
 
 log = logging.getLogger(__name__)
 
+PHOTO = "photo"  # the embedded model that has seen photographs
 KEPT = 2
 STAND_INS = 32  # drawn images
 RETRY = 60.0  # seconds after which a model that could not be loaded is tried again
@@ -257,7 +258,12 @@ def shown_name(place: str) -> str:
 
 def saw_drawings_only(name: str) -> bool:
     """Whether a model was trained on the drawn world: an embedded one, or one with planted heads."""
-    return name in (*embedded(), *difference.names())
+    return name != PHOTO and name in (*embedded(), *difference.names())
+
+
+def photographic() -> str:
+    """The model that is offered where one has seen drawings only: an embedded one needs no download."""
+    return PHOTO if PHOTO in embedded() else live()[0].name
 
 
 def shipped() -> tuple[str, ...]:
