@@ -140,7 +140,8 @@ def answers(models: Mapping[str, Results]) -> str:
             asked.setdefault(CONSISTENT, []).append(f"{name}: {_both(*both)} (rho {figure})")
         for one in tests:
             if one.where == name and one.question in (HURT, MORE):
-                said = f"{name}: {one.answer} ({one.figure}{one.unit})"
+                power = f"; 80% power from {one.detectable}{one.unit}" if one.answer == "not shown" else ""
+                said = f"{name}: {one.answer} ({one.figure}{one.unit}{power})"
                 asked.setdefault(QUESTIONS[one.question], []).append(said)
     return "\n".join(f"- **{question}** {'; '.join(parts)}." for question, parts in asked.items())
 
