@@ -101,7 +101,8 @@ def test_real_contributions_give_the_picks_of_the_full_matrix(wide_model: Model)
         matrix = direct[:, head.layer, head.head]
         expected = plain(matrix, embeddings.astype(np.float64), 20, wide_model.head_dim)
         assert [span.index for span in chosen] == [index for index, _ in expected]
-        np.testing.assert_allclose([span.share for span in chosen], [s for _, s in expected], atol=1e-6)
+        # Both sides are sums in single precision, in another order: 2e-6 apart where a head varies little.
+        np.testing.assert_allclose([span.share for span in chosen], [s for _, s in expected], atol=5e-6)
 
 
 @pytest.mark.shared("data/imagenet-sample")
