@@ -314,12 +314,12 @@ class ImageTower:
                 unit, norms = self._embed(images, [NOTHING_OFF], record)
                 embedded = torch.cat([self.embed(images, plans), unit])
             (x,) = record.last
-            pool = self._readout.pool
+            pool, pooled = self._readout.pool, self._readout.pool_route
             readout = Readout(
                 values=record.values,
                 tokens=self._readout.gather(x),
                 route=self._readout.route(x) if self._n_blocks else None,
-                pool_route=None if pool is None else self._readout.pool_route(pool.finish(x, pool.values(x))),
+                pool_route=pooled(pool.finish(x, pool.values(x))) if pool and pooled else None,
                 norm=norms[-1],
                 unit=embedded[-1],
             )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import re
 from collections import Counter
 from typing import Any
 
@@ -14,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.towers import zeroed
 from ccs import Head, HeadSet, InputError
 from ccs.model.tower import ImageTower
 from tests.support import shrunk
 
 TOLERANCE = 1e-5
-PROJECTIONS = r"(attn|attn_pool|attnpool)\.(out_proj|proj|c_proj)$"
 REFUSED = {"ConvNeXt": 11, "FastVit": 6, "SwinTransformer": 1}
 ARCHITECTURES = [
     name
@@ -33,17 +31,6 @@ def plain(visual: Any, x: Tensor) -> Tensor:
     with torch.no_grad():
         out = visual(x)
         return F.normalize(out[0] if isinstance(out, tuple) else out, dim=-1)
-
-
-def zeroed(visual: Any, off: HeadSet) -> Any:
-    """A copy with the heads' columns of the output projections at zero, found by the modules' names alone."""
-    copied = copy.deepcopy(visual)
-    names = [name for name, _ in copied.named_modules() if re.search(PROJECTIONS, name)]
-    for head in off:
-        projection = copied.get_submodule(names[head.layer])
-        d = projection.in_features // copied.get_submodule(names[head.layer].rpartition(".")[0]).num_heads
-        projection.weight.data[:, head.head * d : (head.head + 1) * d] = 0
-    return copied
 
 
 def sharpen(visual: Any) -> None:

@@ -106,8 +106,9 @@ class ReadOut(Protocol):
     def route(self, x: Tensor) -> Route:
         """`way` for these tokens of the last block [n, T, W]."""
 
-    def pool_route(self, x: Tensor) -> Route:
-        """`pool_way` for what the pool's heads gathered [n, 1, W]."""
+    @property
+    def pool_route(self) -> Callable[[Tensor], Route] | None:
+        """`pool_way` for what the pool's heads gathered [n, 1, W]; None without a pool."""
 
 
 class Unknown(Exception):

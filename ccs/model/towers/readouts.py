@@ -69,6 +69,7 @@ class OneNorm:
     layers: int
     prefix: int | None = None
     pool = None
+    pool_route = None
     pool_way = None
 
     @property
@@ -97,9 +98,6 @@ class OneNorm:
     def _directions(self) -> Tensor:
         return self.linear.through(torch.stack([-self.norm.weight, self.norm.bias]))
 
-    def pool_route(self, x: Tensor) -> Route:
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class NormedMean:
@@ -109,6 +107,7 @@ class NormedMean:
     linear: Linear
     prefix: int
     pool = None
+    pool_route = None
     pool_way = None
     first = False
 
@@ -127,9 +126,6 @@ class NormedMean:
         weights = (1 / std / std.shape[1]).transpose(1, 2)
         constant = self.linear(self.norm.bias.expand(len(x), -1))
         return Route(weights, constant[:, :0], constant)
-
-    def pool_route(self, x: Tensor) -> Route:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
