@@ -13,7 +13,7 @@ from ccs.results import Results
 
 
 def audit_blocks(results: Mapping[str, Results]) -> Iterator[Block]:
-    """Every directional sentence beside the cells that bear it out and those that go against it.
+    """Each sentence of audit.toml beside the cells that bear it out and those that go against it.
 
     `results`: by model; where they answer printed cells, the same checks over what was measured
     stand beside.
