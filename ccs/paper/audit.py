@@ -1,4 +1,4 @@
-"""Directional sentences of the study (those of audit.toml) as checks over figures, the printed ones or measured ones.
+"""Directional sentences of the study (audit.toml) as checks over figures, printed or measured.
 
 The sentences are paraphrased from the abstracts of the three versions, from the project page (docs/index.html
 of the released repository), which repeats sections of the paper, and from the authors' summary of it
