@@ -96,7 +96,7 @@ def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
             continue
         rows, heads = measured(model, nothing if name == BASE else difference.truth(place), bench, before)
         held[name] = {**about, "rows": rows, "heads": heads}
-        write_text(file, json.dumps(held, indent=0) + "\n")
+        write_text(file, json.dumps(held) + "\n")
         print(name, file=sys.stderr)
     return dict(held)
 

@@ -41,9 +41,9 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         left=_left(models, base),
         when=study.when(found),
         was=study.when(study.cases(rows, heads, before=True)),
-        carriers=study.carriers(heads).sentence(),
+        carriers=study.carriers(heads),
         cases=[_case(row) for row in found.to_dict("records")],
-        concepts=study.concepts_found(heads).sentence(),
+        concepts=study.concepts_found(heads),
         taught=[_taught(row) for row in heads if row["learned"] and set(row["planted"]) - set(ATTRIBUTES)],
     )
 
@@ -52,8 +52,8 @@ def summary(held: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The answers, as README and report have them."""
     models = [one for name, one in held.items() if name != BASE]
     rows, heads = ([row for one in models for row in one[key]] for key in ("rows", "heads"))
-    when, found = study.when(study.cases(rows, heads)), study.concepts_found(heads)
-    return [study.carriers(heads).sentence(), when.sentence(), found.sentence()]
+    when = study.when(study.cases(rows, heads))
+    return [study.carriers(heads), when.sentence(), study.concepts_found(heads)]
 
 
 def answers(folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The study's questions where the truth is known: when pruning lowers bias, and what a high CCS means."""
+"""The study's questions where the truth is known: does pruning lower bias, and what does a high CCS mean?"""
 
 from __future__ import annotations
 
@@ -52,12 +52,11 @@ def cases(rows: Sequence[Row], heads: Sequence[Row], before: bool = False) -> pd
 
 @dataclass(frozen=True)
 class When:
-    """The answer to when pruning the heads of high CCS lowers a planted bias.
+    """Whether pruning the high-CCS heads lowers a planted bias.
 
-    lowered: one of LIES -> models, and the part of the gap that goes, with its interval between models.
-    with_share: the correlation, over models, of that part with the share that sits in these heads.
-    beyond_random, beyond_low: that part less the mean over random sets as large, and less what goes with the
-    low-CCS heads, with their intervals between models.
+    lowered: one of LIES -> number of models, and the part of the gap that goes, with its interval between
+    models. with_share: the correlation, over models, of that part with the share that sits in these heads.
+    beyond_random, beyond_low: that part less what goes with random sets as large, and with the low-CCS heads.
     """
 
     lowered: dict[str, tuple[int, Estimate]]
@@ -67,25 +66,25 @@ class When:
 
     def sentence(self) -> str:
         """The answer, which depends on `with_share`, `beyond_random` and `beyond_low` alone."""
-        said = {
-            "yes": "Pruning the most informative heads lowers bias as far as the bias sits in them",
-            "no, the reverse": "Pruning the most informative heads lowers bias the less of it sits in them",
-            "not shown": "It is not shown that pruning informative heads lowers bias where it sits in them",
-        }[stats.answer(self.with_share, expected="above")]
-        verbs = {
-            "yes": "lower it more than",
-            "no, the reverse": "lower it less than",
-            "not shown": "are not shown to lower it more than",
-        }
-        also = [
-            f"{verbs[stats.answer(more, expected='above')]} {heads} ({_percent(more)} of the gap)"
-            for heads, more in (("random heads", self.beyond_random), ("the low-CCS heads", self.beyond_low))
-        ]
         rho = self.with_share
-        known = f"rho {rho.value:.2f}, {rho.low:.2f} to {rho.high:.2f}"
-        if np.isnan(rho.value):
-            known = "its share in them is the same everywhere"
-        return f"{said} ({known}); on average they {' and '.join(also)}."
+        known = "its share in them is the same in every model"
+        if not np.isnan(rho.value):
+            known = f"rho {rho.value:.2f} [{rho.low:.2f}, {rho.high:.2f}]"
+        said = _answer(
+            rho,
+            yes="Pruning the high-CCS heads lowers bias more where more of it sits in them",
+            reverse="Pruning the high-CCS heads lowers bias less where more of it sits in them",
+            unsure="Pruning the high-CCS heads is not shown to lower bias more where more of it sits in them",
+        )
+        random, low = (
+            _answer(more, yes="more than", reverse="less than", unsure="not shown to be more than")
+            for more in (self.beyond_random, self.beyond_low)
+        )
+        return (
+            f"{said} ({known}). On average the effect is {random} that of pruning random heads (difference: "
+            f"{_percent(self.beyond_random)} of the gap) and {low} that of pruning the low-CCS heads "
+            f"({_percent(self.beyond_low)})."
+        )
 
     def by_place(self) -> str:
         """The part of the gap that goes with the high-CCS heads, by where the bias sits."""
@@ -94,12 +93,18 @@ class When:
             f"{_percent(part)} where most of the bias sits {words[lies]} (organisms: {n})"
             for lies, (n, part) in self.lowered.items()
         ]
-        return f"With the high-CCS heads off the planted gap falls by {', '.join(parts)}."
+        return f"With the high-CCS heads off, the planted gap falls by {', '.join(parts)}."
+
+
+def _answer(effect: Effect, *, yes: str, reverse: str, unsure: str) -> str:
+    """The words for whether an effect lies above zero."""
+    words = {"yes": yes, "no, the reverse": reverse, "not shown": unsure}
+    return words[stats.answer(effect, expected="above")]
 
 
 def _percent(found: Estimate) -> str:
     text = f"{100 * found.value:.0f}%"
-    return text if np.isnan(found.low) else f"{text} ({100 * found.low:.0f} to {100 * found.high:.0f}%)"
+    return text if np.isnan(found.low) else f"{text} [{100 * found.low:.0f}, {100 * found.high:.0f}]"
 
 
 def when(found: pd.DataFrame) -> When:
@@ -118,34 +123,21 @@ def when(found: pd.DataFrame) -> When:
     )
 
 
-@dataclass(frozen=True)
-class Found:
-    """How far a high CCS finds the heads that learned one concept.
+def concepts_found(heads: Sequence[Row]) -> str:
+    """How far a high CCS finds the heads that learned one concept, in a sentence: recall and precision.
 
-    Heads count to which what they were taught gave half of their variance or more. recall: of those taught
-    one concept, those with a high CCS and that concept's label. precision: of those with a high CCS, those
-    taught one. Each as (found, of).
+    Only heads count to which what they were taught gave half of their variance or more.
     """
-
-    recall: tuple[int, int]
-    precision: tuple[int, int]
-
-    def sentence(self) -> str:
-        recall, precision = (f"{n} of {of}" for n, of in (self.recall, self.precision))
-        return (
-            f"Of heads that learned one concept {recall} have a high CCS under its name; "
-            f"of taught heads with a high CCS {precision} learned one concept alone."
-        )
-
-
-def concepts_found(heads: Sequence[Row]) -> Found:
-    """See `Found`."""
     tree = concepts.tree()
     taught = [row for row in heads if (row["pure"] or 0) >= 0.5]
     high = [row for row in taught if level(row["ccs"], K) == "high"]
     one = [row for row in taught if len(row["planted"]) == 1]
     named = [row for row in one if row in high and tree.is_under(row["label"], row["planted"][0])]
-    return Found((len(named), len(one)), (sum(row in one for row in high), len(high)))
+    return (
+        f"{len(named)} of {len(one)} heads that learned one concept have a high CCS under its name; "
+        f"{sum(row in one for row in high)} of {len(high)} taught heads with a high CCS learned one concept "
+        "alone."
+    )
 
 
 def planted_gone(rows: Sequence[Row], attribute: str) -> dict[str, Estimate]:
@@ -155,37 +147,12 @@ def planted_gone(rows: Sequence[Row], attribute: str) -> dict[str, Estimate]:
     return {str(plan): stats.over_seeds(own) for plan, own in means.groupby("plan")}
 
 
-@dataclass(frozen=True)
-class Carriers:
-    """The heads that carry a quarter or more of a planted skew.
+def carriers(heads: Sequence[Row]) -> str:
+    """Whether heads that carry a quarter or more of a planted skew have a high CCS, in a few sentences.
 
-    n, had, have: how many there are, how many had a high CCS before, how many have one with it. beyond_all:
-    their share of high CCS less that of all heads, with its interval between models.
+    Their share of high CCS is compared with that of all heads of the same models; the interval is between
+    models.
     """
-
-    n: int
-    had: int
-    have: int
-    beyond_all: Effect
-
-    def sentence(self) -> str:
-        """One sentence; which one depends on `beyond_all` alone."""
-        sits = {
-            "yes": "sits in high-CCS heads more often than in others",
-            "no, the reverse": "sits in high-CCS heads less often than in others",
-            "not shown": "is not shown to sit in high-CCS heads more or less often than in others",
-        }[stats.answer(self.beyond_all, expected="above")]
-        more = self.beyond_all.times(100)
-        return (
-            f"Planted bias {sits}: of {self.n} heads that carry a quarter or more of a skew {self.have} "
-            f"{'has' if self.have == 1 else 'have'} a high CCS, which is {more.value:+.0f} points "
-            f"({more.low:+.0f} to {more.high:+.0f}) from the share of all heads; before the skew was "
-            f"planted {self.had} of them had one."
-        )
-
-
-def carriers(heads: Sequence[Row]) -> Carriers:
-    """See `Carriers`; of models in which a skew was planted."""
     every = pd.DataFrame(
         {"model": row["model"], "carries": any(row["share"].get(a, 0) >= 0.25 for a in row["planted"])}
         | {name: level(row[key], K) == "high" for name, key in (("had", "was"), ("have", "ccs"))}
@@ -194,9 +161,16 @@ def carriers(heads: Sequence[Row]) -> Carriers:
     found = every[every["carries"]]
     of_all = every.groupby("model")["have"].mean()
     shares = found.groupby("model")["have"].mean()
-    return Carriers(
-        len(found),
-        int(found["had"].sum()),
-        int(found["have"].sum()),
-        stats.paired(shares, of_all[shares.index]),
+    beyond = stats.paired(shares, of_all[shares.index])
+    said = _answer(
+        beyond,
+        yes="have a high CCS more often than other heads",
+        reverse="have a high CCS less often than other heads",
+        unsure="are not shown to have a high CCS more or less often than other heads",
+    )
+    points = beyond.times(100)
+    return (
+        f"Heads that carry planted bias {said}: {found['have'].sum()} of the {len(found)} heads that carry a "
+        f"quarter or more of a skew, {points.value:+.0f} points [{points.low:+.0f}, {points.high:+.0f}] from "
+        f"the share among all heads. Before planting, {found['had'].sum()} of these heads had one."
     )

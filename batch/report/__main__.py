@@ -1,8 +1,7 @@
 """`python -m batch.report`: the study's figures beside what was measured, as report.md and report.html.
 
-Without results it shows the published side alone. The counts of the audit go into reproduction.md beside the
-folder written to, and which way of looking finds planted bias into README.md above it, if these documents are
-there.
+Without results it shows the published side alone. Where these documents exist, the audit's counts go into
+reproduction.md beside the output folder, and the answers into the README.md above it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from batch.report.figures import write_static
 from batch.report.page import Block, Chart, as_html, as_markdown, bring_up_to_date, fill
 from batch.report.sections import agreement, datasets, published
 from batch.report.sections.audit import audit_blocks, counts
-from batch.report.sections.localization import localization_blocks, summary
+from batch.report.sections.localization import localization_blocks, scored, sentence
 from batch.report.sections.model import model_sections
 from batch.report.sections.organisms import answers, organism_blocks, training_blocks
 from batch.report.sections.planted import organisms
@@ -39,8 +38,8 @@ ORGANISM_PAGE = "organism.md"
 def build(
     collection: results.Collection, people: pd.DataFrame | None = None, folder: Path | None = None
 ) -> list[Block]:
-    """The whole report; `people` is what `batch.annotate import` wrote, `folder` where batch.planted and
-    batch.trainings left what they measured.
+    """The whole report. `people`: what `batch.annotate import` wrote. `folder`: holds what batch.planted and
+    batch.trainings measured.
     """
     models = collection.models
     together = organisms(models)
@@ -110,7 +109,7 @@ def _write_all(args: argparse.Namespace) -> None:
         written = write(blocks, args.out, static=not args.no_static)
         docs, readme = args.out.parent, args.out.parent.parent / "README.md"
         bring_up_to_date(docs / "reproduction.md", "audit", counts())
-        bring_up_to_date(readme, "localization", summary(collection.localization))
+        bring_up_to_date(readme, "localization", sentence(scored(collection.localization)))
         bring_up_to_date(readme, "answers", answers(collection.models))
         if args.organism:
             written.append(docs / ORGANISM_PAGE)

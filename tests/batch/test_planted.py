@@ -198,15 +198,9 @@ def rows_of(model: str, gap: dict[str, float], attribute: str = "gender") -> lis
 def heads_of(model: str, high: float) -> list[Row]:
     """Of the gap `high` sits in a head of high CCS, the rest in one of low; before it was the other way."""
     shares = {"L5.H0": (5, 1, high), "L6.H1": (1, 5, 1 - high), "L7.H2": (3, 3, 0.0)}
+    about: Row = {"model": model, "planted": ["gender"]}
     return [
-        {
-            "model": model,
-            "head": name,
-            "ccs": ccs,
-            "was": was,
-            "share": {"gender": share},
-            "planted": ["gender"],
-        }
+        about | {"head": name, "ccs": ccs, "was": was, "share": {"gender": share}}
         for name, (ccs, was, share) in shares.items()
     ]
 
@@ -225,22 +219,22 @@ def world(lowered: Any) -> pd.DataFrame:
 def test_pruning_lowers_bias_where_it_sits() -> None:
     found = study.when(world(lambda high: high))
     assert found.with_share.value > 0.9
-    assert found.sentence().startswith("Pruning the most informative heads lowers bias as far as")
+    assert found.sentence().startswith("Pruning the high-CCS heads lowers bias more where")
     assert found.lowered["high"][0] == found.lowered["low"][0] == 6
     assert found.lowered["high"][1].low > found.lowered["low"][1].high
-    assert "on average they lower it more than random heads" in found.sentence()
+    assert "the effect is more than that of pruning random heads" in found.sentence()
 
 
 @pytest.mark.parametrize(
     ("lowered", "words"),
     [
-        (lambda high: 0.5, "It is not shown that"),
-        (lambda high: 1 - high, "lowers bias the less of it sits in them"),
-        (lambda high: -high, "they lower it less than random heads"),
-        (lambda high: 0.1, "are not shown to lower it more than random heads"),
-        (lambda high: 0.1, "and lower it less than the low-CCS heads"),
-        (lambda high: 0.3, "and are not shown to lower it more than the low-CCS heads"),
-        (lambda high: 0.5, "and lower it more than the low-CCS heads"),
+        (lambda high: 0.5, "is not shown to lower bias more where"),
+        (lambda high: 1 - high, "lowers bias less where more of it sits in them"),
+        (lambda high: -high, "the effect is less than that of pruning random heads"),
+        (lambda high: 0.1, "not shown to be more than that of pruning random heads"),
+        (lambda high: 0.1, "and less than that of pruning the low-CCS heads"),
+        (lambda high: 0.3, "and not shown to be more than that of pruning the low-CCS heads"),
+        (lambda high: 0.5, "and more than that of pruning the low-CCS heads"),
     ],
 )
 def test_where_the_opposite_holds_the_sentence_says_so(lowered: Any, words: str) -> None:
@@ -253,8 +247,8 @@ def test_organisms_without_a_high_head_are_said_to_tell_nothing() -> None:
         rows += rows_of(f"m{i}", {"none": 1.0, "planted": 0.0, "high": 1.0})
         heads += [one for one in heads_of(f"m{i}", 0.0) if one["ccs"] < 5]
     sentence = study.when(study.cases(rows, heads)).sentence()
-    assert sentence.startswith("It is not shown")
-    assert "the same everywhere" in sentence
+    assert "is not shown to lower bias" in sentence
+    assert "the same in every model" in sentence
     assert "nan" not in sentence
 
 
@@ -273,22 +267,22 @@ def test_ccs_before_the_skew_was_planted_is_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("high", "words", "counts"),
+    ("high", "words", "had"),
     [
-        (1.0, "sits in high-CCS heads more often than in others: of 8 heads", (8, 0, 8)),
-        (0.0, "sits in high-CCS heads less often than in others", (8, 8, 0)),
-        (0.5, "is not shown to sit in high-CCS heads more or less often", (16, 8, 8)),
+        (1.0, "have a high CCS more often than other heads: 8 of the 8 heads", 0),
+        (0.0, "have a high CCS less often than other heads: 0 of the 8 heads", 8),
+        (0.5, "are not shown to have a high CCS more or less often than other heads: 8 of the 16 heads", 8),
     ],
 )
-def test_where_planted_bias_sits(high: float, words: str, counts: tuple[int, int, int]) -> None:
+def test_where_planted_bias_sits(high: float, words: str, had: int) -> None:
     """Half of the heads that carry nothing are of high CCS where both carriers are even, else none."""
     heads = []
     for i in range(8):
         heads += heads_of(f"m{i}", high)
         heads += [{**heads_of(f"m{i}", high)[2], "head": "L7.H3", "ccs": 5 if high == 0.5 else 3}]
     found = study.carriers(heads)
-    assert (found.n, found.had, found.have) == counts
-    assert words in found.sentence()
+    assert words in found
+    assert f"Before planting, {had} of these heads had one" in found
 
 
 def taught(concepts: list[str], ccs: int, label: str, pure: float | None = 0.6) -> Row:
@@ -307,7 +301,8 @@ def test_precision_and_recall_of_high_ccs() -> None:
         taught(["gender"], 5, "Men", None),  # no concept
     ]
     found = study.concepts_found(heads)
-    assert (found.recall, found.precision) == ((2, 4), (3, 4))
+    assert "2 of 4 heads that learned one concept" in found
+    assert "3 of 4 taught heads" in found
 
 
 def test_shares_are_what_undoing_a_head_takes(base: Model) -> None:

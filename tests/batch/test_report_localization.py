@@ -1,4 +1,4 @@
-"""Which way of looking finds planted bias, as the report says it: of opposite tables the opposite."""
+"""Which method finds planted bias, as the report says it: of opposite tables the opposite."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_figures_of_a_way_are_those_of_its_ranking():
 def test_the_sentence_turns_round_with_the_truth():
     for search, other, best in ((GOOD, BAD, "search"), (BAD, GOOD, "total effect")):
         cases = scored(table(search, other))
-        assert f"**{best}** comes first: average precision 1.00" in sentence(cases)
+        assert f"**{best}** ranks first with an average precision of 1.00" in sentence(cases)
         difference = against(cases, "search", "total effect")
         assert (difference.value > 0.5) == (best == "search")
         assert f"{abs(difference.value):+.2f}" in sentence(cases)
@@ -85,7 +85,7 @@ def test_models_in_which_nothing_is_known_are_left_out():
 
 def test_the_section_has_the_ways_and_their_steps():
     text = as_markdown(list(localization.localization_blocks(table(GOOD, BAD))))
-    assert "## Which way of looking finds planted bias" in text
+    assert "## Which method finds planted bias" in text
     assert "| search | 0.20 (0.0) | 0.40 (0.0) | 0.40 (1.0) |" in text
 
 

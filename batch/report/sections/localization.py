@@ -1,4 +1,4 @@
-"""Which way of looking finds planted bias: every way's ranking of heads, scored against the truth."""
+"""Which method finds planted bias: every method's ranking of heads, scored against the truth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from batch.report.page import Block, fill, table
+from batch.report.page import Block, fill
 from batch.report.wording import change, in_brackets
 from ccs.heads import Head, HeadSet
 from ccs.locate import METHODS, SEARCH
@@ -25,7 +25,7 @@ PLACED = {"high": "high-CCS heads", "low": "low-CCS heads", "layer": "one layer"
 
 @dataclass(frozen=True)
 class Way:
-    """One way of looking, means over the models with their intervals between models.
+    """One method, means over the models with their intervals between models.
 
     found: average precision. hits: precision at the number of heads that carry the skew. taken, lost: MaxSkew
     taken away and accuracy lost with as many of its first heads off.
@@ -38,8 +38,8 @@ class Way:
     lost: Estimate
 
     def row(self) -> dict[str, str]:
-        """The way as a row of a table; accuracy in points."""
-        alone = {"way of looking": self.method} | dict.fromkeys(("average precision", "precision"), "–")
+        """The method as a row of a table; accuracy in points."""
+        alone = {"method": self.method} | dict.fromkeys(("average precision", "precision"), "–")
         if self.method != PLANTED:
             alone["average precision"] = in_brackets(self.found, 2)
             alone["precision"] = in_brackets(self.hits, 2)
@@ -85,7 +85,7 @@ def _carriers(planted: pd.DataFrame) -> list[tuple[int, int]]:
 
 
 def ways(cases: pd.DataFrame) -> list[Way]:
-    """Every way over the models, by falling average precision; the planted heads themselves first."""
+    """Every method over the models, by falling average precision; the planted heads themselves first."""
     found = []
     for method in (PLANTED, *METHODS):
         own = cases[cases["method"] == method]
@@ -96,44 +96,37 @@ def ways(cases: pd.DataFrame) -> list[Way]:
 
 
 def against(cases: pd.DataFrame, one: str, other: str, figure: str = "found") -> Effect:
-    """A way's figure less another's, paired over the models that have both."""
+    """One method's figure less another's, paired over the models that have both."""
     both = cases.pivot(index="model", columns="method", values=figure)[[one, other]].dropna()
     return stats.paired(both[one], both[other])
 
 
 def sentence(cases: pd.DataFrame) -> str:
-    """The way of looking that finds planted bias best, beside the study's claim, chance and the next best."""
-    looked = [way for way in ways(cases) if way.method != PLANTED]
-    best = looked[0]
-    text = f"Of {len(looked)} ways of looking, over {cases['model'].nunique()} models with planted heads, "
-    text += f"**{best.method}** comes first: average precision {in_brackets(best.found, 2)}"
-    beside = [way for way in looked[1:] if way.method in ("CCS high first", "random")]
-    text += "".join(f", {way.method} {in_brackets(way.found, 2)}" for way in beside)
-    if len(looked) > 1:
-        difference = against(cases, best.method, looked[1].method)
-        unsure = ", not shown to be a difference" if difference.low <= 0 <= difference.high else ""
-        text += f"; less the next best, {looked[1].method}: {change(difference, digits=2)}{unsure}"
-    return text + "."
-
-
-def summary(rows: pd.DataFrame) -> str:
-    """The sentence and the table, as Markdown; "" where no model with planted heads was looked at."""
-    cases = scored(rows)
+    """The best method, compared with the study's claim, chance and the next best; "" without cases."""
     if not len(cases):
         return ""
-    return f"{sentence(cases)}\n\n{table(pd.DataFrame([way.row() for way in ways(cases)]))}"
+    methods = [way for way in ways(cases) if way.method != PLANTED]
+    best = methods[0]
+    text = f"Of {len(methods)} methods on {cases['model'].nunique()} models with planted heads, "
+    text += f"**{best.method}** ranks first with an average precision of {in_brackets(best.found, 2)}"
+    beside = [way for way in methods[1:] if way.method in ("CCS high first", "random")]
+    text += "".join(f", {way.method} {in_brackets(way.found, 2)}" for way in beside) + "."
+    if len(methods) > 1:
+        difference = against(cases, best.method, methods[1].method)
+        unsure = ", not shown to be a difference" if difference.low <= 0 <= difference.high else ""
+        text += f" Its lead over the next best, {methods[1].method}: {change(difference, digits=2)}{unsure}."
+    return text
 
 
 def localization_blocks(rows: pd.DataFrame, planted: Sequence[str] = ()) -> Iterator[Block]:
-    """The report's section, with the answers of batch.planted; nothing where no model with planted heads was
-    looked at.
-    """
+    """The report's section, with the answers of batch.planted; nothing without a model with planted heads."""
     cases = scored(rows)
     if not len(cases):
         return
     yield from fill(
         "localization",
-        summary=summary(rows),
+        summary=sentence(cases),
+        methods=[way.row() for way in ways(cases)],
         models=int(cases["model"].nunique()),
         steps=[_steps(cases, way.method) for way in ways(cases)],
         places=_by_place(cases),
@@ -156,7 +149,7 @@ def _ours(cases: pd.DataFrame) -> str:
 
 def _steps(cases: pd.DataFrame, method: str) -> dict[str, str]:
     own = cases[cases["method"] == method].mean(numeric_only=True)
-    row = {"way of looking": method}
+    row = {"method": method}
     for size in range(1, MOST + 1):
         taken, lost = own.get(f"taken {size}", np.nan), own.get(f"lost {size}", np.nan)
         row[str(size)] = "–" if np.isnan(taken) else f"{taken:.2f} ({100 * lost:.1f})"
@@ -171,5 +164,5 @@ def _by_place(cases: pd.DataFrame) -> list[dict[str, str]]:
     for method in (way.method for way in ways(cases) if way.method != PLANTED):
         own = cases[cases["method"] == method]["found"].groupby(places).mean()
         by_place = {PLACED.get(name, name): f"{own[name]:.2f}" for name in own.index}
-        rows.append({"way of looking": method} | by_place)
+        rows.append({"method": method} | by_place)
     return rows if places.notna().any() else []

@@ -29,7 +29,7 @@ from ccs.measures import stats
 from ccs.results import Results
 from ccs.texts.score import level
 
-CONSISTENT = "Do heads of higher CCS vary more with what their label names?"
+CONSISTENT = "Do heads with a higher CCS vary more with what their label names?"
 
 
 def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:

@@ -23,9 +23,9 @@ NARROWS, NARROWS_MORE = f"{GAP}: high off less none off", f"{GAP}: high off less
 QUESTIONS: Mapping[str, str] = {
     HURT: "Does pruning the high heads hurt accuracy more than pruning random heads like them?",
     LOWERS: "Does pruning the high heads lower MaxSkew?",
-    MORE: "Does it lower MaxSkew more than pruning random heads like them does?",
+    MORE: "Does pruning the high heads lower MaxSkew more than pruning random heads like them?",
     NARROWS: "Does pruning the high heads narrow the gap in logits between groups, which has no ceiling?",
-    NARROWS_MORE: "Does it narrow that gap more than pruning random heads like them does?",
+    NARROWS_MORE: "Does pruning the high heads narrow that gap more than pruning random heads like them?",
 }
 """Each asks whether the named difference is below zero."""
 IN_COMMON: Mapping[Alike, str] = {
