@@ -87,7 +87,7 @@ class Visitor:
 
 def events(config: dict[str, Any]) -> tuple[int, tuple[int, int]]:
     """The indices of the listeners for a page that opens, and for an action (with its element)."""
-    found = {}
+    found: dict[str, Any] = {}
     for one in config["dependencies"]:
         for target, name in one["targets"]:
             found.setdefault(name, (one["id"], target))
