@@ -7,7 +7,7 @@ change of a model changes it a little, and every image counts, not only those at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,14 @@ def first_alike(texts: ArrayLike) -> NDArray[np.intp]:
     rows = unit(texts, "text embeddings")
     first: NDArray[np.intp] = (rows @ rows.T > 1 - 1e-6).argmax(axis=1)
     return first
+
+
+def alike(names: Sequence[str], texts: ArrayLike) -> list[tuple[str, ...]]:
+    """Groups of names whose texts' embeddings [n, d] are the same, the largest first."""
+    groups: dict[int, list[str]] = {}
+    for name, first in zip(names, first_alike(texts).tolist(), strict=True):
+        groups.setdefault(first, []).append(name)
+    return sorted((tuple(group) for group in groups.values() if len(group) > 1), key=len, reverse=True)
 
 
 def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArray[np.float32]:

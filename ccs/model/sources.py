@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ccs.model.checkpoints.preprocessing import read_preprocessing
 from ccs.model.config import MAX_CONFIG_BYTES, read_config
 from ccs.model.fetching import Place, require_connection
 from ccs.model.tower import ImageTower
+from ccs.model.towers import convolutional
 
 UNTRAINED = "random"
 """The tag of an architecture with untrained weights."""
@@ -148,13 +150,21 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
         raise
     except Exception as error:  # the Hub's client has dozens; all mean the same to the user
         raise InputError(no_weights(name, where, error)) from error
-    vision = config["vision_cfg"]
-    size = "x".join(str(vision.get(key, "?")) for key in ("layers", "width"))
-    architecture = f"ViT {size}, patch {vision.get('patch_size', '?')}, {vision.get('image_size', '?')} px"
+    architecture = _architecture(config["vision_cfg"])
     quick_gelu = bool(config.get("quick_gelu", False))
     return Source(
         name, architecture, "", open_clip_name, config, quick_gelu, where, preprocess, place, checkpoint
     )
+
+
+def _architecture(vision: Mapping[str, Any]) -> str:
+    """An image tower in a few words."""
+    named = vision.get("timm_model_name")
+    words = convolutional.WORDS if named == convolutional.NAME else f"timm’s {named}"
+    if not named:
+        size = "x".join(str(vision.get(key, "?")) for key in ("layers", "width"))
+        words = f"ViT {size}, patch {vision.get('patch_size', '?')}"
+    return f"{words}, {vision.get('image_size', '?')} px"
 
 
 def require_known_tower(source: Source) -> HeadSet:

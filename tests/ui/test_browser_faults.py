@@ -88,6 +88,27 @@ def test_steps_focus_and_what_is_announced(visit: Callable[..., Page]) -> None:
     assert page.evaluate(fill) != page.evaluate(track)
     chosen = "getComputedStyle(document.querySelector('.segments input{} + span')).backgroundColor"
     assert page.evaluate(chosen.format(":checked")) != page.evaluate(chosen.format(":not(:checked)"))
+    edges = [
+        page.locator(one).first.evaluate("one => getComputedStyle(one).borderBottomColor")
+        for one in ("nav [aria-current]", "nav button:not([aria-current])")
+    ]
+    assert edges[0] != edges[1]
+    steps = [
+        page.locator(f".swatch.step-{step}").evaluate("one => getComputedStyle(one).borderBottomWidth")
+        for step in range(6)
+    ]
+    assert len(set(steps)) == 6
+    go(page, "bias")
+    marks = [
+        page.locator(f".strips .{of}").first.evaluate("one => getComputedStyle(one).fill")
+        for of in ("before", "after", "chance")
+    ]
+    assert len({*marks, page.evaluate("getComputedStyle(document.body).backgroundColor")}) == 4
+    keys = [
+        page.locator(f".keys-line .key.{of}").evaluate("one => getComputedStyle(one).backgroundColor")
+        for of in ("before", "after")
+    ]
+    assert keys == marks[:2]
 
 
 def test_own_images_are_counted_and_outlive_a_reload(visit: Callable[..., Page]) -> None:

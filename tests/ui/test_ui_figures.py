@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,14 +21,14 @@ from ccs.measures.skew import max_skew
 from ccs.model.model import Model
 from ccs.ui.actions import ACTIONS
 from ccs.ui.app import App
-from ccs.ui.page import opening
+from ccs.ui.page import opening, strip
 from ccs.ui.page.page import regions
 from ccs.ui.service import top_activating, uploads
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.images import load_example
 from ccs.ui.service.models import stand_ins
 from ccs.ui.session import Session
-from ccs.ui.views import VIEWS, classify, points
+from ccs.ui.views import VIEWS, classify, effects, points
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.query import BiasQuery
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
@@ -60,6 +61,58 @@ def test_the_mean_can_take_the_heads_place(app: App, session: Session, model: Mo
     expected = model.probabilities(model.embed_images(images, session.state.off) @ weights.T)
     np.testing.assert_allclose(mean.after, expected, atol=1e-5)
     assert np.abs(mean.after - zero.after).max() > 1e-4
+
+
+def test_what_takes_the_heads_place_is_said(app: App, model: Model) -> None:
+    model.stand_ins_from = stand_ins
+    high = app.records("organism").level("high")
+    query = {
+        "off": str(high),
+        "ablation": "mean",
+        "head": "L6.H1",
+        "classes": "judge, cook",
+        "gallery": SMALL,
+    }
+    session = opening.open_link(app, query)
+    shown = effects.alone(session, model, Head(6, 1))
+    assert shown.rows == classify.moves(session, model, HeadSet([Head(6, 1)], "mean"))
+    assert "their mean over drawn images" in str(regions(app, session)["main"])
+    for tab in ("classify", "bias"):
+        page = regions(app, opening.open_link(app, {**query, "tab": tab}))["main"]
+        assert "their mean over drawn images in the forward pass" in page
+        assert "zero in the forward pass" not in page
+    # The tables measured these heads at zero: with their mean in their place they are another set.
+    for ablation, words in (("", "Without high-CCS heads"), ("mean", "a set of your own")):
+        page = regions(app, opening.open_link(app, {**query, "ablation": ablation, "tab": "paradox"}))["main"]
+        assert words in page
+
+
+def test_a_skew_that_cannot_be_larger_is_marked_in_the_strip(
+    app: App, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opening.open_link(
+        app, {"tab": "bias", "off": "L6.H1", "gallery": SMALL, "attribute": "skin tone"}
+    )
+    query = BiasQuery.of(app, session.state)
+    rows = app.galleries.base(model, SMALL)
+    most = query.measure(rows, rows, query.texts(session, model))[0].ceilings.mean()
+    assert query.most_skew == pytest.approx(most)
+    for before, now, marked in ((most, most, 2), (most, most - 0.01, 1), (0.1, 0.2, 0)):
+        monkeypatch.setattr(strip, "skew", lambda *_, both=(before, now): (*both, True, query))
+        assert str(strip.render(app, session)).count("the largest that there can be</i>") == marked
+    page = " ".join(regions(app, session)["main"].split())
+    assert re.search(
+        r"of the top 10 are [a-z-]+-skinned</b>, \d+% with all heads on; a fair ranking has", page
+    )
+
+
+def test_classes_that_are_one_text_to_the_model_are_named(app: App) -> None:
+    page = regions(
+        app, opening.open_link(app, {"tab": "classify", "off": "none", "classes": "judge, poet, baker"})
+    )
+    assert "organism cannot tell 2 of these 3 texts apart</b>: to it poet, baker are the same." in " ".join(
+        page["main"].split()
+    )
 
 
 def test_ranks_and_margins() -> None:

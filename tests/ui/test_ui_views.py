@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from batch.photo import captions
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.model.model import Model
 from ccs.ui.api import Endpoints
 from ccs.ui.app import App
+from ccs.ui.html import breakable
 from ccs.ui.page import opening
 from ccs.ui.page.page import act, regions
 from ccs.ui.service.images import load_example
@@ -179,6 +182,30 @@ def test_direct_effects_stand_beside_total_ones(app: App) -> None:
     page = regions(app, opening.open_link(app, {"tab": "paradox"}))["main"]
     assert "Direct and total effect, organism" in page
     assert "accuracy on world/subjects <b>0.90</b>" in " ".join(page.split())
+
+
+def test_photo_says_what_it_is_and_is_asked_in_words_that_it_was_taught(app: App) -> None:
+    about = " ".join(regions(app, opening.open_link(app, {"tab": "about", "model": "photo"}))["main"].split())
+    assert "photo: nine convolutions, ViT 4x192, 64 px, 24 heads." in about
+    assert "stand-in" not in about  # of a run that there is not
+    state = opening.open_link(app, {"tab": "classify", "model": "photo"}).state
+    taught = {word for one in captions.classes() for word in (*one.words, *one.kinds)}
+    assert set(classify.asked(state)[0]) <= taught
+    assert "astronaut" not in taught
+    assert "astronaut" in classify.asked(replace(state, model="ViT-B-32/openai"))[0]
+
+
+def test_long_names_can_be_broken() -> None:
+    words = ["Backgrounds", "Communication", "Skin tones", "Colors", "<b>", "Countries"]
+    parts = [breakable(word).split("\u00ad") for word in words]
+    assert parts == [
+        ["Back", "grounds"],
+        ["Communi", "cation"],
+        ["Skin tones"],
+        ["Colors"],
+        ["<b>"],
+        ["Coun", "tries"],
+    ]
 
 
 def test_fields_that_a_link_leaves_open_are_worked_examples(app: App) -> None:

@@ -7,8 +7,9 @@ from markupsafe import Markup
 from ccs.errors import InputError
 from ccs.ui.actions import ANOTHER
 from ccs.ui.app import App
+from ccs.ui.html import percent
 from ccs.ui.html import render as render_template
-from ccs.ui.service.models import live, photographic, saw_drawings_only
+from ccs.ui.service.models import held_out, live, photographic, saw_drawings_only
 from ccs.ui.session import Session
 from ccs.ui.state import State
 from ccs.ui.views import VIEWS
@@ -70,11 +71,17 @@ def _cost(app: App, session: Session) -> str:
 def _standing(app: App, state: State) -> list[str]:
     """Notices that hold as long as this model is shown."""
     name, records = state.model, app.shown(state)
-    results = records.results
+    results, right = records.results, held_out(name)
     if results is None:
         printed = records.published
         what = "texts. The grid shows what the study printed of them." if printed else "texts and no scores."
-        return [f"There are no tables for {name}, so its heads have no {what} They can be switched off."]
+        told = [f"There are no tables for {name}, so its heads have no {what} They can be switched off."]
+        if right is not None:
+            told += [
+                f"{name} was taught 200 kinds of things from small photographs. Of photographs held out it "
+                f"names {percent(right)} rightly (by guessing: 0.5%), so its answers are often wrong."
+            ]
+        return told
     if name not in app.model_cache.loaded():
         return []
     try:

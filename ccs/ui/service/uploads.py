@@ -33,12 +33,13 @@ THUMB = 160
 class InputImage:
     """An image as it is used: RGB, upright, its shorter side at most 512 px.
 
-    `drawn`: an example of the drawn world, whose name is what it shows.
+    origin: what stands before its name: "file", or "drawn as" and "photograph of" for examples, whose name is
+    what they show.
     """
 
     name: str
     pixels: Image.Image
-    drawn: bool = False
+    origin: str = "file"
 
     @cached_property
     def key(self) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from ccs.errors import InputError
+from ccs.model.model import embedded
+from ccs.model.sources import find
 from ccs.ui.app import App
 from ccs.ui.html import render
 from ccs.ui.session import Session
@@ -32,6 +34,8 @@ class About(View):
             "views/about.html",
             model=records.model,
             source=app.collection.source,
+            architecture=find(records.model).architecture if records.model in embedded() else "",
+            heads=app.heads(records.model),
             figures=self.figures(app, session) if records.manifest else [],
             stand_in_judges=[str(j["name"]) for j in records.manifest.get("judges", ()) if j.get("stand_in")],
             labeler=records.manifest.get("labeler", {}),

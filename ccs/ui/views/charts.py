@@ -136,7 +136,7 @@ def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
 
 
 def _named(points: Sequence[Point]) -> list[tuple[Measured, str]]:
-    """Names beside marks: those of the first model's sets, and the models of the study's high sets."""
+    """Names beside marks: the first model's sets, the models of the study's high sets, what is off."""
     first = next((p.plan.model for p in points if p.look == "solid"), "")
     kinds = ("high", "moderate", "low", "random")
     ours = [p.plan for p in points if p.look == "solid" and p.plan.model == first and p.plan.seed is None]
@@ -144,6 +144,7 @@ def _named(points: Sequence[Point]) -> list[tuple[Measured, str]]:
     return [
         *((one, one.plan.kind) for one in ours if one.plan.kind in kinds and one.plan.k is None),
         *((one, one.model.removesuffix(PUBLISHED)) for one in theirs),
+        *((p.plan, "off now") for p in points if p.look == "own"),
     ]
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.measures import ranking
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.ui import claims
@@ -53,7 +54,7 @@ def margin(shares: np.ndarray) -> np.ndarray:
 
 def asked(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(classes, templates) in force: what was typed, else those of the example's set."""
-    example = load_example(state.example)
+    example = load_example(state.example, state.model)
     classes, templates = named(state.class_set) if state.class_set else (example.classes, example.templates)
     return state.classes or classes, (state.template,) if state.template else templates
 
@@ -268,6 +269,10 @@ def _answers(session: Session, model: Model) -> Figure:
             "bias": model.logit_bias,
             "words": "" if looked is None else looked.words,
             "similarity": float(similarity.mean()),
+            "same": session.memory.get(
+                ("alike", model.weights_hash, *asked(session.state)),
+                lambda: ranking.alike(*class_matrix(session, model)),
+            ),
         },
     )
 

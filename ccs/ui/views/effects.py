@@ -6,27 +6,34 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.heads import Head, HeadSet
+from ccs.heads import ABLATIONS, Head, HeadSet
 from ccs.model.model import Model
 from ccs.results import queries
 from ccs.ui.html import interval, signed
 from ccs.ui.records import ModelRecords
 from ccs.ui.session import Session
+from ccs.ui.state import OUTPUTS, State
 from ccs.ui.views import classify
 from ccs.ui.views.base import Figure
 
 COLUMNS = ("measure", "metric", "dataset", "factor", "value", "low", "high", "chance", "p_value", "q_value")
 
 
+def one(state: State, head: Head) -> HeadSet:
+    """This head alone switched off, with what takes its place on the screen."""
+    return HeadSet([head], state.ablation or ABLATIONS[0])
+
+
 def alone(session: Session, model: Model, head: Head) -> Figure:
     """The answers to the visitor's images without this head alone."""
-    rows = classify.moves(session, model, HeadSet([head]))
+    rows = classify.moves(session, model, one(session.state, head))
     return Figure(
         "alone",
         f"{head} alone switched off, on these images",
         "probability, %",
         ["image", "answer", "before", "after", "answer after", "similarity"],
         rows,
+        {"outputs": OUTPUTS[session.state.ablation]},
         of=str(head),
     )
 

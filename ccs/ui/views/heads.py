@@ -126,7 +126,8 @@ class Heads(View):
 
     def snippet(self, app: App, session: Session) -> str:
         head, state = session.state.head, session.state
-        model = program("model", model=state.model, off=state.off if head is None else head)
+        off = state.off if head is None else effects.one(state, head)
+        model = program("model", model=state.model, off=off)
         if head is None:
             return model + classify.lines(session)
         return run_lines(app, state) + program("texts", head=head) + model + classify.lines(session)

@@ -67,4 +67,4 @@ def _point(app: App, session: Session, model: Model, off: HeadSet, x: Choice, y:
 
     key = ("own set", model.weights_hash, off, x.key, y.key)
     across, up = (Effect(value, NONE, NONE, NONE) for value in session.memory.get(key, change))
-    return Measured(session.state.model, OWN, None, str(off), len(off), across, up)
+    return Measured(session.state.model, OWN.ablated(off.ablation), None, str(off), len(off), across, up)

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 from ccs.errors import InputError
 from ccs.plans import PlanName
 from ccs.results import queries
+from ccs.ui import claims
 from ccs.ui.actions import Action, Fields, change, parse_heads, set_model, set_off
 from ccs.ui.app import App
 from ccs.ui.html import count, program, render
@@ -65,7 +66,7 @@ class Paradox(View):
 
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
         state = session.state
-        x, y = Axes.of(app).chosen(state.quality, state.fairness)
+        x, y = _axes(app, state)
         if state.off and own_set.can_be_measured(app, x, y):
             model = app.model_cache.get(state.model)
             for share in own_set.measure(app, session, model, x, y):
@@ -74,7 +75,7 @@ class Paradox(View):
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         state, axes = session.state, Axes.of(app)
         try:
-            x, y = axes.chosen(state.quality, state.fairness)
+            x, y = _axes(app, state)
         except InputError:
             words = "This view needs the tables pruning and bias of at least one model. Compute them with: "
             return escape(Empty("Nothing measured yet", words + "python -m batch.compute"))
@@ -94,7 +95,7 @@ class Paradox(View):
 
     def figures(self, app: App, session: Session) -> list[Figure]:
         state = session.state
-        x, y = Axes.of(app).chosen(state.quality, state.fairness)
+        x, y = _axes(app, state)
         ours, printed = _measured(app, state, x, y)
         if state.published == "no":
             printed = []
@@ -103,7 +104,7 @@ class Paradox(View):
         return [figure for figure in found if figure is not None]
 
     def snippet(self, app: App, session: Session) -> str:
-        x, y = Axes.of(app).chosen(session.state.quality, session.state.fairness)
+        x, y = _axes(app, session.state)
         dataset, extra, metric = x.columns
         shown, attribute, target, mode = y.columns
         table, column = ("pruning", "subset") if metric == "top1" else ("retrieval", "direction")
@@ -112,6 +113,13 @@ class Paradox(View):
         fairness |= {"occupation": "", "metric": "MaxSkew mean"}
         both = [("quality", table, quality), ("fairness", "bias", fairness)]
         return run_lines(app, replace(session.state, apart="")) + program("paradox", quantities=both)
+
+
+def _axes(app: App, state: State) -> tuple[Choice, Choice]:
+    """The axes of the plot; where none was chosen, by the attribute that the other views show."""
+    claim = claims.of(app.shown(state))
+    attribute = state.attribute or (claim.attribute if claim else "")
+    return Axes.of(app).chosen(state.quality, state.fairness, attribute)
 
 
 def _measured(app: App, state: State, x: Choice, y: Choice) -> tuple[list[Measured], list[Measured]]:
@@ -125,7 +133,9 @@ def _measured(app: App, state: State, x: Choice, y: Choice) -> tuple[list[Measur
 
 
 def _is_off(one: Measured, state: State) -> bool:
-    return bool(one.heads) and one.model == state.model and one.heads == str(state.off)
+    """True for the set that is off now, with the same in its place."""
+    same = one.heads == str(state.off) and one.plan.ablation == state.off.ablation
+    return bool(one.heads) and one.model == state.model and same
 
 
 def _cells(ours: Sequence[Measured], printed: Sequence[Measured]) -> list[list[Any]]:

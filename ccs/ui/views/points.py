@@ -124,12 +124,16 @@ class Axes:
     def _made(cls, quality: pd.DataFrame, fairness: pd.DataFrame) -> Axes:
         return cls(_qualities(quality), _fairnesses(fairness), quality, fairness)
 
-    def chosen(self, quality: str, fairness: str) -> tuple[Choice, Choice]:
-        """The quantities of these keys, the first of each for a key that is none; InputError without any."""
+    def chosen(self, quality: str, fairness: str, attribute: str = "") -> tuple[Choice, Choice]:
+        """The quantities of these keys; for a key that is none the first, by this attribute if there is one.
+
+        InputError without any.
+        """
         if not self.qualities or not self.fairnesses:
             raise InputError("There are no tables pruning and bias yet.")
         x = next((c for c in self.qualities if c.key == quality), self.qualities[0])
-        y = next((c for c in self.fairnesses if c.key == fairness), self.fairnesses[0])
+        first = next((c for c in self.fairnesses if c.columns[1] == attribute), self.fairnesses[0])
+        y = next((c for c in self.fairnesses if c.key == fairness), first)
         return x, y
 
     def measured(self, x: Choice, y: Choice) -> list[Measured]:

@@ -16,9 +16,10 @@ from ccs.ui import claims
 from ccs.ui.app import App
 from ccs.ui.claims import Claim
 from ccs.ui.html import program, render
-from ccs.ui.service.images import shown_images
+from ccs.ui.service.images import load_example, shown_images
+from ccs.ui.service.models import PHOTO
 from ccs.ui.session import Session
-from ccs.ui.state import State
+from ccs.ui.state import OUTPUTS, State
 from ccs.ui.views import classify
 from ccs.ui.views.base import Empty, Figure, View, waiting
 from ccs.ui.views.bias.query import BiasQuery, top
@@ -58,8 +59,8 @@ class Start(View):
             shown = self._shown(app, session, claim, complete) if ready else waiting(state.model)
         except InputError as error:
             shown = Empty("This model is not available", str(error))
-        small = state.model.startswith(claims.SKEWED)
-        return render("views/start.html", state=state, claim=claim, shown=shown, small=small)
+        small, photo = state.model.startswith(claims.SKEWED), state.model == PHOTO
+        return render("views/start.html", state=state, claim=claim, shown=shown, small=small, photo=photo)
 
     def figures(self, app: App, session: Session) -> list[Figure]:
         found = self._shown(app, session, claims.of(app.records(session.state.model)), True)
@@ -116,12 +117,13 @@ def _picture(app: App, session: Session, model: Model) -> Figure:
     """The first picture, its classes, and the head that matters most to it."""
     head = classify.telling(app, session, model)
     image, state = shown_images(session)[0], session.state
+    own = state.classes or state.class_set
     classes, found, _ = classify.measure(session, model)
     before, after = found.before[0], found.after[0]
     order = np.argsort(-np.maximum(before, after), kind="stable")[:LISTED]
     return Figure(
         "picture",
-        f"What it sees in “{image.name}”" if image.drawn else "What it sees in your picture",
+        "What it sees in your picture" if session.uploads else f"What it sees in “{image.name}”",
         "probability, %",
         ["class", "before", "after"],
         [[classes[i], float(before[i]), float(after[i])] for i in order],
@@ -131,6 +133,8 @@ def _picture(app: App, session: Session, model: Model) -> Figure:
             "image": image,
             "answers": [classes[int(one.argmax())] for one in (before, after)],
             "state": state,
+            "right": "" if session.uploads or own else load_example(state.example, state.model).answers[0],
             "switched": head in state.off,
+            "outputs": OUTPUTS[state.ablation],
         },
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ccs.heads import HeadSet
 from ccs.measures.bias import BiasResult
 from ccs.measures.stats import Estimate
 from ccs.ui import claims
@@ -118,7 +119,7 @@ def faces(app: App, found: Measurement) -> Figure:
     )
 
 
-def groups(app: App, found: Measurement, model: str) -> Figure:
+def groups(app: App, found: Measurement, model: str, off: HeadSet) -> Figure:
     """Each group's share of the top for one occupation, beside its share of the pool."""
     first, second, row, query = found.first, found.second, found.query.row, found.query
     pool = first.pools[row] / first.pools[row].sum()
@@ -143,7 +144,7 @@ def groups(app: App, found: Measurement, model: str) -> Figure:
         "share of the top, %",
         ["group", "before", "after", "pool", *(["taught", "control"] if len(rows[0]) > 4 else [])],
         rows,
-        {"k": query.k},
+        {"k": query.k, "words": claims.WORDS, "off": bool(off)},
     )
 
 

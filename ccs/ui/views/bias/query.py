@@ -16,7 +16,7 @@ from ccs.errors import InputError
 from ccs.measures import bias, faults, ranking
 from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult
-from ccs.measures.skew import MetricName, Target
+from ccs.measures.skew import MetricName, Target, ceiling
 from ccs.model.model import Model
 from ccs.paper import figures as paper
 from ccs.ui.actions import Fields, change
@@ -89,6 +89,14 @@ class BiasQuery:
         """The images that each occupation ranks, bool [occupations, images]; None for all."""
         return None if self.one_pool else self.gallery.own_pools(self.occupations)
 
+    @property
+    def most_skew(self) -> float:
+        """The largest mean MaxSkew over the occupations that there can be."""
+        labels = self.gallery.groups[self.attribute]
+        pools = np.ones((1, len(labels)), bool) if self.pools is None else self.pools
+        counts = np.stack([pools[:, labels == group].sum(axis=1) for group in np.unique(labels)], axis=1)
+        return float(ceiling(counts, self.k, self.target).mean())
+
     def texts(self, session: Session, model: Model) -> np.ndarray:
         """Unit text embeddings [occupations, d], templates averaged; kept for the next click."""
         key = ("occupations", model.weights_hash, self.occupations, self.templates)
@@ -98,14 +106,6 @@ class BiasQuery:
         """The unit embedding [1, d] of a text that names no occupation, in the same templates."""
         key = ("person", model.weights_hash, self.templates)
         return session.memory.get(key, lambda: class_weights(model, [bias.PERSON], self.templates))
-
-    def alike(self, session: Session, model: Model) -> list[tuple[str, ...]]:
-        """Groups of occupations that the model cannot tell apart, the largest first."""
-        rows = self.texts(session, model)
-        groups: dict[int, list[str]] = {}
-        for name, first in zip(self.occupations, ranking.first_alike(rows).tolist(), strict=True):
-            groups.setdefault(first, []).append(name)
-        return sorted((tuple(group) for group in groups.values() if len(group) > 1), key=len, reverse=True)
 
     def mean_skew(self, images: np.ndarray, texts: np.ndarray) -> float:
         """The mean MaxSkew over texts, from unit embeddings of the gallery's images and of the texts."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.measures import bias
+from ccs.measures import bias, ranking
 from ccs.measures.skew import ceiling
 from ccs.paper import figures as paper
 from ccs.ui import claims
@@ -83,7 +83,7 @@ class Bias(View):
         if isinstance(found, Measurement):
             if session.found is not None and session.found.fits(app, session):
                 shown["figures"] = [fairer.figure(session.found), *shown["figures"]]
-            shown["alike"] = query.alike(session, app.model_cache.get(state.model))
+            shown["same"] = ranking.alike(query.occupations, found.texts)
         own = set(query.gallery.occupations) != set(paper.occupations())
         return render(
             "views/bias.html",
@@ -160,7 +160,7 @@ def _shown(app: App, found: Measurement, state: State) -> dict[str, Any]:
         "figures": [
             figures.skews(found),
             figures.faces(app, found),
-            figures.groups(app, found, state.model),
+            figures.groups(app, found, state.model, state.off),
             figures.table(found),
             *located(app, found.query, app.model_cache.get(state.model), state.off),
         ],
