@@ -1,4 +1,4 @@
-"""A model that has been found, made: weights are read, and nothing of a stranger's is run."""
+"""Building a model that has been found: weights are read, and no code from its files is run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ MAX_WEIGHTS_BYTES = 24 * 2**30
 
 
 def create(source: Source, device: torch.device) -> tuple[Any, Any]:
-    """open_clip's model, ready for use, and its tokenizer. Raises InputError if its weights cannot be had."""
+    """open_clip's model, ready for use, and its tokenizer. Raises InputError if its weights cannot be
+    loaded.
+    """
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -48,7 +50,7 @@ def _require_finite(clip: Any, name: str) -> None:
 
 
 def _known(source: Source) -> tuple[Any, Any]:
-    """A model of open_clip's registry, by its own loader."""
+    """A model of open_clip's registry, loaded by open_clip."""
     import open_clip
 
     untrained = source.tag == UNTRAINED
@@ -70,10 +72,10 @@ def _known(source: Source) -> tuple[Any, Any]:
 
 
 def _built(source: Source, place: Place) -> tuple[Any, Any]:
-    """A model made from a checked configuration and safetensors files, and from nothing else there.
+    """A model from a checked configuration and safetensors files, and from nothing else in their place.
 
-    open_clip's loader is not asked: it would read the configuration anew, take a pickle where there is no
-    other file, and hand the tokenizer's keywords on to transformers.
+    open_clip's loader is not used: it would read the configuration again, accept a pickle where there is no
+    other file, and pass the tokenizer's keywords on to transformers.
     """
     import open_clip
     from open_clip.model import CLIP, CustomTextCLIP, set_model_preprocess_cfg
@@ -115,7 +117,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
 
 
 def _first(place: Place, names: Sequence[str]) -> Path:
-    """The first of these files that is there; ValueError where there is only a pickle, or nothing."""
+    """The first of these files that exists; ValueError where there is only a pickle, or nothing."""
     for name in names:
         if (file := place.file(name, MAX_WEIGHTS_BYTES)) is not None:
             return file
@@ -143,7 +145,7 @@ def _shards(place: Place) -> list[Path]:
 
 
 def _held(weights: Path) -> int:
-    """How many numbers a safetensors file holds, from its header."""
+    """The number of values in a safetensors file, from its header."""
     from safetensors import safe_open
 
     with safe_open(weights, "pt") as file:
@@ -151,8 +153,10 @@ def _held(weights: Path) -> int:
 
 
 def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
-    """open_clip's own tokenizer, or the one that the allow-list names: from files beside the weights, if they
-    are there, else from the Hub."""
+    """The tokenizer of a text tower: open_clip's own, or the one that the allow-list names.
+
+    The latter is read from files beside the weights, or else from the Hub.
+    """
     from open_clip.tokenizer import SimpleTokenizer
 
     length, size = text.get("context_length", 77), text.get("vocab_size", OPEN_CLIP_TOKENS)
@@ -161,7 +165,7 @@ def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
             raise ValueError(f"vocab_size {size} is less than the tokenizer's {OPEN_CLIP_TOKENS}")
         return SimpleTokenizer(context_length=length)
     if text.get("tokenizer_mode"):
-        raise ValueError(f"its tokenizer's mode {text['tokenizer_mode']!r} is not known here")
+        raise ValueError(f"its tokenizer's mode {text['tokenizer_mode']!r} is not supported")
     try:
         if beside is None or beside.file(RULES, MAX_RULES) is None:
             require_connection(name, RULES)
@@ -178,7 +182,7 @@ def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
 
 
 def _own_tokenizer(place: Place, source: Source, text: dict[str, Any]) -> Any:
-    """The tokenizer whose files lie beside a checkpoint's weights."""
+    """The tokenizer from the files beside a checkpoint's weights."""
     length, size = text["context_length"], text["vocab_size"]
     if source.checkpoint == "siglip":
         # SigLIP was trained on texts without capitals and punctuation, SigLIP 2 on texts without capitals.
@@ -193,7 +197,7 @@ def _own_tokenizer(place: Place, source: Source, text: dict[str, Any]) -> Any:
 
 
 def _require_finite_outputs(clip: Any, tokenizer: Any) -> None:
-    """One blank image and one text: weights may be finite and yet overflow."""
+    """Embed one blank image and one text, because finite weights may still overflow."""
     side = clip.visual.image_size
     height, width = side if isinstance(side, tuple | list) else (side, side)
     with torch.no_grad():

@@ -1,8 +1,8 @@
-"""The configuration of a model from a folder or the Hub, which anyone may have written: what it may say.
+"""The configuration of a model from a folder or the Hub, validated, because anyone may have written it.
 
-Every field, kind and range is listed here; whatever else is in the file is refused. Nothing of it reaches
-open_clip, timm or transformers as a keyword that is not named below, and names of other models and tokenizers
-are those that open_clip's own architectures use.
+Every field with its type and range is listed here, and a file with anything else is refused. Only the
+keywords named below reach open_clip, timm or transformers, and names of other models and tokenizers must be
+ones that open_clip's own architectures use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ccs.model.towers import convolutional
 
 MAX_CONFIG_BYTES = 2**20
 OPEN_CLIP_TOKENS = 49_408
-"""Tokens that open_clip's own tokenizer knows."""
+"""The size of the vocabulary of open_clip's own tokenizer."""
 
 
 @cache
@@ -30,7 +30,9 @@ def _used_by_open_clip(tower: str, key: str) -> frozenset[str]:
 
 
 def _known(tower: str, key: str) -> AfterValidator:
-    """A name that one of open_clip's architectures has in that field, or ours; never a path or repository."""
+    """Accepts a name that one of open_clip's architectures has in that field, or ours; no path or
+    repository.
+    """
 
     def check(name: str) -> str:
         if name == convolutional.NAME:
@@ -150,7 +152,7 @@ class _Text(_Tower):
 
 
 class ModelConfig(_Checked):
-    """What open_clip makes a model from."""
+    """The settings from which open_clip builds a model."""
 
     embed_dim: Width
     vision_cfg: _Vision
@@ -173,17 +175,17 @@ class _Preprocess(_Checked):
 
 
 class _File(BaseModel):
-    """open_clip_config.json; what stands beside these two is never read."""
+    """open_clip_config.json; entries other than these two are never read."""
 
     model_cfg: ModelConfig
     preprocess_cfg: _Preprocess = _Preprocess()
 
 
 def read_config(text: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The model's and the preprocessing's configuration, checked: `model_cfg`, `preprocess_cfg`.
+    """The checked configuration of the model and of the preprocessing: `model_cfg`, `preprocess_cfg`.
 
-    text: the content of an open_clip_config.json; name: what errors call it. Raises InputError for whatever
-    is not JSON, not known, or out of range.
+    text: the content of an open_clip_config.json; name: its name in errors. Raises InputError for anything
+    that is not JSON, not known, or out of range.
     """
     try:
         found = _File.model_validate_json(text)
@@ -194,7 +196,7 @@ def read_config(text: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def why(error: ValidationError) -> str:
-    """One sentence on the first thing that is wrong."""
+    """One sentence on the first error."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("constrained", "tuple")))
     match first["type"]:

@@ -1,8 +1,8 @@
-"""A model that differs from an embedded one in the slices of a few heads, with the truth of what they carry.
+"""Models that differ from an embedded one in the slices of a few heads, and the truth about those heads.
 
 A head's slices are its rows of the attention's input projection (query, key, value) with their biases, and
-its columns of the output projection. A file holds their values, one safetensors file per model; everything
-else, bit for bit, is the base model's.
+its columns of the output projection. One safetensors file per model holds their values; everything else is,
+bit for bit, the base model's.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FOLDER = Path(__file__).parents[1] / "world" / "models" / "planted"
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """What is known of a model in which something was planted.
+    """The truth about a model in which something was planted.
 
-    base: the model it started from. heads: those that learned, nothing else did. carries: what was planted
+    base: the model it started from. heads: the only part that was trained. carries: what was planted
     ("gender", "skin tone", a concept) -> the heads it was planted in; empty for a control. shares: attribute
-    -> head -> the share of the gap in logits between groups that goes when this head alone is as in the base.
-    drawn: how the heads were chosen. seed, pictures (for each head), rate: of the training.
+    -> head -> the share of the gap in logits between groups that disappears when this head alone is reset to
+    the base. drawn: how the heads were chosen. seed, pictures (per head), rate: of the training.
     """
 
     base: str
@@ -48,7 +48,7 @@ class Truth:
 
     @property
     def world(self) -> str:
-        """The world (ccs.world.planted.WORLDS) that shares of groups were learned from."""
+        """The world (ccs.world.planted.WORLDS) whose shares of groups the model learned."""
         attributes = [name for name in ("gender", "skin tone") if name in self.carries]
         return "skewed" if len(attributes) == 2 else attributes[0] if attributes else "balanced"
 
@@ -59,7 +59,9 @@ class Truth:
 
     @classmethod
     def from_json(cls, text: str) -> Truth:
-        """Raises InputError for a head's name, ValueError, TypeError or KeyError for any other text."""
+        """The truth that `to_json` wrote. Raises InputError, ValueError, TypeError or KeyError for other
+        texts.
+        """
         known = json.loads(text)
         carries = {str(name): HeadSet.parse(heads) for name, heads in known["carries"].items()}
         heads = HeadSet.parse(known["heads"])
@@ -76,19 +78,19 @@ class Truth:
 
 
 def names() -> tuple[str, ...]:
-    """The models of this kind that come with this package, in order."""
+    """The names of the models of this kind that come with this package, in order."""
     return tuple(sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}")))
 
 
 def file_of(name: str) -> Path | None:
-    """The file of a model that comes with this package, or of a path to one; None for another name."""
+    """The file of a model that comes with this package, or that a path names; None for another name."""
     if name in names():
         return FOLDER / f"{name}{SUFFIX}"
     return Path(name) if name.endswith(SUFFIX) and "\0" not in name and Path(name).is_file() else None
 
 
 def truth(name: str) -> Truth:
-    """What is planted in the model of that name or path. Raises InputError where there is none."""
+    """The truth about the model of that name or path. Raises InputError if nothing is planted in it."""
     file = file_of(name)
     if file is None:
         here = f"{names()[0]} to {names()[-1]}" if names() else "none"
@@ -98,7 +100,7 @@ def truth(name: str) -> Truth:
 
 
 def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
-    """Name of a parameter -> where the heads' own part lies: its rows, or columns of an output projection."""
+    """Name of a parameter -> the heads' rows in it, or their columns in an output projection."""
     import torch
 
     found: dict[str, Tensor] = {}
@@ -118,7 +120,9 @@ def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
 
 
 def by_head(name: str, values: Tensor) -> Tensor:
-    """A parameter named by `slices`, or its like, with the heads along the first axis (a view)."""
+    """A parameter that `slices` names, or values of its shape, with the heads along the first axis (a
+    view).
+    """
     return values.T if name.endswith("out_proj.weight") else values
 
 
@@ -136,9 +140,9 @@ def save(clip: Any, known: Truth, file: Path) -> None:
 
 
 def apply(clip: Any, file: Path) -> None:
-    """Put the slices of a file in their place, in a model that is its base.
+    """Write the slices of a file into a model, which must be its base.
 
-    Raises InputError for a file that does not fit: other heads, shapes or types.
+    Raises InputError for a file with other heads, shapes or types.
     """
     import torch
 

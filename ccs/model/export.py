@@ -1,7 +1,7 @@
-"""A model with heads switched off as an ordinary open_clip folder.
+"""Export of a model with heads switched off as an ordinary open_clip folder.
 
 A head whose columns of the output projection are zero adds nothing, whatever it computes; the projection's
-own bias stays. So the folder needs nothing of this project to be loaded.
+bias stays. So the folder can be loaded without this project.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ccs.heads import HeadSet
 from ccs.model.model import Model
 
 TOLERANCE = 1e-5
-"""The folder's embeddings may differ from ours by no more than this in any entry of a unit vector."""
+"""The largest difference allowed between the folder's embeddings and ours, in any entry of a unit vector."""
 
 _WEIGHTS, _CONFIG, _CARD = "open_clip_model.safetensors", "open_clip_config.json", "README.md"
 
@@ -30,9 +30,9 @@ def export(model: Model, off: HeadSet, folder: str | Path, measured: Sequence[st
     """Write `model` with the heads `off` switched off to a new folder: weights, configuration and model card.
 
     measured: lines of Markdown for the card's section on what was measured. Returns the largest difference
-    between embeddings of random pixels by plain open_clip from that folder and by ours, which is at most
-    1e-5. Weights are float16 where that loses nothing, else float32. Raises InputError for a head outside
-    the model, a folder that holds something, or a model whose tokenizer is not open_clip's own.
+    between embeddings of random pixels by plain open_clip from that folder and by ours, at most 1e-5. Weights
+    are float16 where that loses nothing, else float32. Raises InputError for a head outside the model, a
+    folder that is not empty, or a model whose tokenizer is not open_clip's own.
     """
     model.tower.require(off)
     if not model.has_open_clips_tokenizer:
@@ -114,8 +114,9 @@ def _bias(off: HeadSet) -> str:
 def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
     """The model's weights with these heads' columns of the output projections at zero.
 
-    Where their mean takes the heads' place, what the columns make of it goes into the projection's bias.
-    Raises InputError for a value that no weights can give: another image's, or a mean where there is no bias.
+    Where heads are replaced by their mean, the columns' product with it is added to the projection's bias.
+    Raises InputError for a replacement that weights cannot express: another image's output, or a mean where
+    there is no bias.
     """
     weights = {name: values.detach().cpu() for name, values in model.clip.state_dict().items()}
     names = {id(values): name for name, values in model.clip.named_parameters()}
@@ -127,9 +128,7 @@ def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
             bias = names.get(id(layer.projection.bias))
             means = {} if model.tower.stand_ins is None else model.tower.stand_ins.mean
             if off.ablation != "mean" or bias is None or number not in means:
-                raise InputError(
-                    f"What takes the heads' place ({off.ablation}) cannot be written into weights."
-                )
+                raise InputError(f"Weights cannot hold the replacement of heads by {off.ablation}.")
             mean = means[number].cpu()
             added = weights[name].float()[:, columns] @ mean[columns]
             weights[bias] = weights[bias] + added.to(weights[bias].dtype)

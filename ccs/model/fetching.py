@@ -1,4 +1,4 @@
-"""Where the files of a model lie: a folder, or a repository on the Hub; no file is read beyond a limit."""
+"""Files of a model in a folder or in a repository on the Hub, read up to a limit of bytes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Place:
-    """A folder of this machine, or else a repository on the Hub."""
+    """A folder on this machine, or else a repository on the Hub."""
 
     folder: Path | None = None
     repository: str = ""
 
     def file(self, name: str, limit: int) -> Path | None:
-        """A file of at most `limit` bytes; None where there is none of that name.
+        """The path of a file of at most `limit` bytes; None if there is no file of that name.
 
-        Raises ValueError for a larger one, and whatever the Hub's client raises.
+        Raises ValueError for a larger file, and whatever the Hub's client raises.
         """
         if self.folder is not None:
             path = self.folder / name
@@ -30,7 +30,7 @@ class Place:
         return self._fetched(name, limit)
 
     def read(self, name: str, limit: int) -> bytes | None:
-        """The content of a file of at most `limit` bytes; None where there is none of that name."""
+        """The content of a file of at most `limit` bytes; None if there is no file of that name."""
         path = self.file(name, limit)
         return None if path is None else path.read_bytes()
 
@@ -57,9 +57,9 @@ def _require_size(name: str, size: int | None, limit: int) -> None:
 
 
 def require_connection(repository: str, *files: str) -> None:
-    """Raise what the connection says, unless one of the files is cached.
+    """Raise the connection's error, if it has one, unless one of the files is cached.
 
-    Without a connection the Hub's client tries for a minute; this looks once.
+    Without a connection the Hub's client tries for a minute; this tries once.
     """
     import huggingface_hub
 
@@ -68,7 +68,9 @@ def require_connection(repository: str, *files: str) -> None:
 
 
 def endpoint() -> str:
-    """The Hub's address, looked up now: its client reads it once, when it is imported."""
+    """The Hub's address, read from the environment now; the Hub's client reads it only when it is
+    imported.
+    """
     from huggingface_hub import constants
 
     return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT

@@ -1,4 +1,4 @@
-"""A CLIP model: embeddings of images, with any heads switched off, and of texts; contributions of heads."""
+"""A CLIP model: embeddings of texts and of images with any heads switched off; contributions of heads."""
 
 from __future__ import annotations
 
@@ -24,24 +24,26 @@ from ccs.model.sources import embedded as embedded
 from ccs.model.tower import ChosenLayers, ImageTower, Trunk
 
 Images = Sequence[Image.Image] | Tensor | Trunk
-"""Images (any sequence, decoded one at a time when needed), pixels [n, 3, s, s] made by `preprocess`, or the
-activations that `Model.trunk` keeps of them."""
+"""Images (any sequence, decoded one at a time when needed), pixels [n, 3, s, s] from `preprocess`, or
+activations from `Model.trunk`."""
 
 _OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 """Mean and deviation of the pixels of OpenAI's models."""
 
 _TOKENIZED = 8192
-"""Texts that are tokenized at a time."""
+"""Texts tokenized at a time."""
 
 _PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Contributions(NamedTuple):
-    """Direct effects of all heads [images, L, H, dim] or of chosen ones [images, heads, dim], and of all else
-    [images, dim]. Together they are the unit embedding.
+    """Direct effects of heads and the remainder [images, dim]; together they are the unit embedding.
 
-    Where a layer has fewer heads than H its rows end in zeros. Where attention pools the tokens, the last
-    layer's heads pass on what the others wrote and their effects contain it; the rest takes that off once.
+    `direct` is [images, L, H, dim] for all heads or [images, heads, dim] for chosen ones.
+
+    Where a layer has fewer heads than H its rows end in zeros. Where attention pools the tokens, the effects
+    of the last layer's heads include what the other heads wrote and they passed on; the remainder subtracts
+    that once.
     """
 
     direct: np.ndarray
@@ -54,16 +56,17 @@ def load(
     """Load a model.
 
     name: an embedded model ("organism"), open_clip's name and tag ("ViT-B-32/openai"), a folder with
-    open_clip_config.json and weights or a Hugging Face checkpoint (CLIPModel, SiglipModel), or a repository
-    on the Hub that holds one of the two ("hf-hub:org/name"). The tag "random" gives an architecture with
+    open_clip_config.json and weights or with a Hugging Face checkpoint (CLIPModel, SiglipModel), or a
+    repository on the Hub that holds either ("hf-hub:org/name"). The tag "random" gives an architecture
     untrained weights from a fixed seed, for timing and for tests.
+
     precision: "fp32", or "bf16"/"fp16" to embed images under autocast; contributions and texts stay fp32.
 
-    layers: those whose heads are scored, "all" or the numbers of some; by default the last four blocks and,
-    where attention pools the tokens, the pool.
+    layers: the layers whose heads are scored, "all" or some of their numbers; by default the last four blocks
+    and, where attention pools the tokens, the pool.
 
     Raises InputError for an unknown name (with close matches), an image tower of no known family, an
-    activation that does not fit the weights (QuickGELU), weights that cannot be had or that are not finite.
+    activation that does not fit the weights (QuickGELU), and weights that cannot be loaded or are not finite.
     """
     if precision not in _PRECISIONS:
         raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")
@@ -76,11 +79,11 @@ def load(
 class Model:
     """A CLIP model whose image tower runs with any heads off. Made by `ccs.load`; threads may share it.
 
-    name: results are filed under it. architecture, tag: open_clip's, or a description and "" for a folder.
-    heads: those that are scored, by default of the last four layers as in the study; others can be switched
-    off too. tower: the image tower itself. clip: open_clip's module. open_clip_name, config and
-    preprocess_config: what open_clip makes such a model from. stand_ins_from: gives the images to `prepare`
-    with, once a plan asks for it.
+    name: the name that results are filed under. architecture, tag: open_clip's, or a description and "" for a
+    folder. heads: those that are scored, by default of the last four layers as in the study; others can be
+    switched off too. tower: the image tower. clip: open_clip's module. open_clip_name, config,
+    preprocess_config: what open_clip builds such a model from. stand_ins_from: a function that returns the
+    images for `prepare`, called when a plan first needs them.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class Model:
 
     @cached_property
     def weights_hash(self) -> str:
-        """sha256 of all weights, image and text tower, by name, as float32: what results are keyed by."""
+        """sha256 of all weights of both towers, by name, as float32; results are keyed by it."""
         digest = hashlib.sha256()
         for name, values in sorted(self.clip.state_dict().items()):
             digest.update(f"{name} {tuple(values.shape)}\n".encode())
@@ -138,11 +141,11 @@ class Model:
 
     @property
     def is_openai_scaled(self) -> bool:
-        """Whether pixels are scaled by the mean and deviation of OpenAI's models."""
+        """True where pixels are scaled by the mean and deviation of OpenAI's models."""
         return all(np.allclose(ours, theirs) for ours, theirs in zip(self._scale, _OPENAI, strict=True))
 
     def openai_scaled(self, pixels: Tensor) -> Tensor:
-        """The pixels [n, 3, s, s] of `preprocess`, scaled as OpenAI's models expect them instead."""
+        """Pixels [n, 3, s, s] from `preprocess`, rescaled to the mean and deviation of OpenAI's models."""
         mean, std, to_mean, to_std = (
             torch.tensor(values, dtype=torch.float32, device=pixels.device).view(3, 1, 1)
             for values in (*self._scale, *_OPENAI)
@@ -154,7 +157,7 @@ class Model:
         return self.preprocess_config["mean"], self.preprocess_config["std"]
 
     def preprocess(self, images: Sequence[Image.Image]) -> Tensor:
-        """Pixels [n, 3, s, s] float32, in the model's own size, mean and deviation."""
+        """Pixels [n, 3, s, s] float32, with the model's size, mean and deviation."""
         height, width = self.tower.image_size
         pixels = torch.empty(len(images), 3, height, width)
         for index in range(len(images)):
@@ -174,7 +177,7 @@ class Model:
                 tokens = self._tokenizer(list(texts[start : start + _TOKENIZED]))
                 lengths = reading.lengths(self.clip, tokens)
                 order = torch.argsort(lengths, stable=True)
-                # Texts of a length together: a batch is as long as its longest.
+                # Sorted by length, since a batch is as long as its longest text.
                 for first in range(0, len(order), batch_size):
                     rows = order[first : first + batch_size]
                     part = tokens[rows].to(self.tower.device)
@@ -188,10 +191,10 @@ class Model:
         off: HeadSet | Sequence[HeadSet] | None = None,
         batch_size: int | None = None,
     ) -> np.ndarray:
-        """Unit vectors float32: [images, dim] with no or one HeadSet off, [plans, images, dim] with several.
+        """Unit vectors float32: [images, dim] for one HeadSet or none, [plans, images, dim] for a list.
 
-        Work that plans share is done once. Memory is bounded by the batch, however many images or plans. With
-        a trunk for images only heads of its layer and above can be off.
+        Work that plans share is done once. Memory is bounded by the batch, whatever the number of images or
+        plans. Where `images` is a trunk, only heads of its layer and above can be off.
         """
         plans, single = self._plans(off)
         out = np.empty((len(plans), _count(images), self.dim), np.float32)
@@ -202,10 +205,10 @@ class Model:
     def contributions(
         self, images: Images, heads: HeadSet | None = None, batch_size: int | None = None
     ) -> Contributions:
-        """What heads write to the unit embedding, and the remainder; float32 also under autocast.
+        """Each head's contribution to the unit embedding, and the remainder; float32 also under autocast.
 
-        heads: only their effects are formed, in their order, and the remainder holds all others'. Without
-        them: all heads by layer, for which `images` cannot be a trunk.
+        heads: only their effects are computed, in their order, and the remainder includes those of all
+        others. By default all heads by layer, for which `images` cannot be a trunk.
         """
         return self.embed_with_contributions(images, [], heads, batch_size)[1]
 
@@ -243,17 +246,19 @@ class Model:
         return out
 
     def trunk(self, images: Images, batch_size: int | None = None) -> Trunk:
-        """The activations below the first prunable layer: images for plans that touch no earlier layer."""
+        """The activations that enter the first prunable layer, for plans that touch no earlier layer."""
         parts = [self.tower.trunk(part) for _, part in self.batches(images, batch_size)]
         empty = torch.empty(0, self.tower.n_tokens, self.tower.width, device=self.tower.device)
         return Trunk.joined(parts) if parts else Trunk(empty, self.tower.first_prunable_layer)
 
     def prepare(self, images: Images) -> None:
-        """See images, so that `off.ablated("mean")` and `.ablated("resample")` are known: see `HeadSet`."""
+        """Record the heads' outputs for images, which `off.ablated("mean")` and `.ablated("resample")`
+        need.
+        """
         self.tower.prepare(part for _, part in self.batches(images) if isinstance(part, Tensor))
 
     def ready(self, plans: Sequence[HeadSet]) -> None:
-        """See the images of `stand_ins_from`, if one of the plans asks for what only they tell."""
+        """`prepare` with the images of `stand_ins_from`, once, if one of the plans needs that."""
         if self.stand_ins_from is None or all(plan.ablation == "zero" for plan in plans):
             return
         with self._preparing:
@@ -261,7 +266,7 @@ class Model:
                 self.prepare(self.stand_ins_from())
 
     def pixels(self, images: Sequence[Image.Image] | Tensor) -> Tensor:
-        """Pixels of images, or the given pixels once their shape has been checked."""
+        """Pixels of images; pixels are returned as they are after a check of their shape."""
         if not isinstance(images, Tensor):
             return self.preprocess(images)
         expected = (3, *self.tower.image_size)
@@ -276,10 +281,11 @@ class Model:
         return max(1, tokens // self.tower.n_tokens)
 
     def probabilities(self, cosines: np.ndarray) -> np.ndarray:
-        """Of each text for each image, from cosines [images, texts].
+        """Probabilities [images, texts] of each text for each image, from cosines [images, texts].
 
-        The softmax of the scaled cosines over the texts. A model with a logit bias (SigLIP) was trained to
-        answer for each text alone: the sigmoid of scaled cosine plus bias, whose sum may be anything.
+        The softmax of the scaled cosines over the texts; for a model with a logit bias (SigLIP), which was
+        trained to answer for each text alone, the sigmoid of scaled cosine plus bias, which need not sum to
+        1.
         """
         if self.logit_bias is None:
             return np.asarray(softmax(self.logit_scale * cosines, axis=1))
@@ -288,7 +294,7 @@ class Model:
     def batches(
         self, images: Images, batch_size: int | None = None
     ) -> Iterator[tuple[slice, Tensor | Trunk]]:
-        """The images in bounded batches: where each stands, and its pixels [n, 3, s, s] or trunk."""
+        """The images in bounded batches: the rows of each batch, and its pixels [n, 3, s, s] or trunk."""
         n, size = _count(images), self._batch_size if batch_size is None else batch_size
         if size < 1:
             raise InputError(f"A batch holds at least one image, not {size}.")

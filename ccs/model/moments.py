@@ -1,10 +1,10 @@
-"""Mean and second moment of what every head contributes, collected over any number of images in fixed memory.
+"""Mean and second moment of every head's contribution, over any number of images in fixed memory.
 
 A head that is read at the CLS token writes to at most d + 3 directions of the embedding space (its d values,
-and its shares of a bias and of ln_post's mean and bias; see ImageTower.basis), so a (d + 3) x (d + 3) matrix
-per head holds everything that TEXTSPAN asks of the images x D matrix of its contributions. Through a pool of
-P heads it is P (d + 1) directions, but never more than D. Sums are float64 and add up: batches, processes and
-machines merge by `+`.
+and its shares of a bias and of ln_post's mean and bias; see Decomposition.basis), so a (d + 3) x (d + 3)
+matrix per head is all that TEXTSPAN needs from the images x D matrix of its contributions. Through a pool of
+P heads there are P (d + 1) directions, but never more than D. Sums are float64 and add up: batches, processes
+and machines merge by `+`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Moments:
     """Sums over `count` images, for each head in its own r coordinates, in the order of `heads`.
 
     total: [r] and products: [r, r] of each head, float64. basis: [r, D] float32; coordinates @ basis is a
-    head's contribution to the unit image embedding. head_dim: the directions that a head's values can reach,
-    of the head with most (ImageTower.rank). model: the weights' hash.
+    head's contribution to the unit image embedding. head_dim: the number of directions that a head's values
+    can reach, the largest of all heads (Decomposition.rank). model: the weights' hash.
     """
 
     model: str
@@ -47,7 +47,7 @@ class Moments:
 
     @classmethod
     def empty(cls, model: Model, heads: HeadSet | None = None) -> Moments:
-        """No image yet, for the heads of `model.heads` or those given. What an empty shard adds."""
+        """Moments of no image, for `model.heads` or the heads given; an empty shard adds these."""
         heads = model.heads if heads is None else heads
         model.tower.require(heads)
         basis = [model.tower.basis(head).cpu().numpy() for head in heads]
@@ -62,7 +62,7 @@ class Moments:
         )
 
     def __add__(self, other: Moments) -> Moments:
-        """Return the moments of both sets of images. Raises InputError for another model or other heads."""
+        """The moments of both sets of images. Raises InputError for another model or other heads."""
         if not isinstance(other, Moments):
             return NotImplemented
         if (self.model, self.heads) != (other.model, other.heads):
@@ -70,7 +70,7 @@ class Moments:
         return self.plus(other.count, other.total, other.products)
 
     def plus(self, count: int, total: Arrays, products: Arrays) -> Moments:
-        """With further sums added."""
+        """The moments with further sums added."""
         return replace(
             self,
             count=self.count + count,
@@ -79,12 +79,12 @@ class Moments:
         )
 
     def sums(self) -> dict[str, np.ndarray]:
-        """`total` and `products`, one name per head, and the number of images; `plus_sums` takes them."""
+        """`total` and `products`, one name per head, and the number of images, for `plus_sums`."""
         named = {f"{name}.{row}": one for name in ("total", "products") for row, one in self._rows(name)}
         return {**named, "count": np.array([self.count])}
 
     def plus_sums(self, arrays: Mapping[str, np.ndarray]) -> Moments:
-        """With the sums of other images added, as `sums` gave them."""
+        """The moments with the `sums` of other images added."""
         total, products = (
             [arrays[f"{name}.{row}"] for row in range(len(self.heads))] for name in ("total", "products")
         )
@@ -100,7 +100,7 @@ class Moments:
         return np.stack([total / self.count @ basis.astype(np.float64) for total, basis in pairs])
 
     def second(self, row: int) -> np.ndarray:
-        """Mean product of the coordinates of the head in that row, not centered, float64 [r, r]."""
+        """Second moment, not centered, of the coordinates of the head in that row, float64 [r, r]."""
         return np.asarray(self.products[row] / self.count)
 
     def covariance(self, row: int) -> np.ndarray:
@@ -139,7 +139,7 @@ class Moments:
 
     @classmethod
     def load(cls, path: str | Path) -> Moments:
-        """Read what `save` wrote. Raises InputError for any other file."""
+        """Moments from a file that `save` wrote. Raises InputError for any other file."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -163,10 +163,10 @@ class Moments:
 
 
 def collect_moments(model: Model, batches: Iterable[Images], heads: HeadSet | None = None) -> Moments:
-    """One pass over batches of images (lists of images, or pixels [n, 3, s, s]), always in float32.
+    """The moments of batches of images (lists of images, or pixels [n, 3, s, s]), in one pass in float32.
 
-    heads: those to collect, `model.heads` by default. Memory does not grow with the number of images, nor
-    with the size of a batch, which is cut up if need be.
+    heads: those to collect, `model.heads` by default. Memory grows neither with the number of images nor with
+    the size of a batch, which is split if necessary.
     """
     moments = Moments.empty(model, heads)
     count = 0

@@ -1,4 +1,4 @@
-"""What a model costs, asked before any of its weights is fetched: bytes, memory, whether it can be used."""
+"""The cost of a model before any of its weights are fetched: bytes, memory, whether it can be used at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ccs.model.fetching import endpoint
 from ccs.model.sources import HUB, UNTRAINED, Source
 
 SAFE, UNSAFE = ".safetensors", "open_clip_pytorch_model.bin"
-OVERHEAD = 2**29  # bytes that a model in use takes beside its weights
+OVERHEAD = 2**29  # bytes that a model in use needs besides its weights
 _GIGABYTE = 1e9
 _PRUNABLE = 4  # the study's last layers
 _PROC, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
@@ -29,8 +29,8 @@ _CGROUPS = (
 class Offer:
     """A model that could be loaded.
 
-    size: bytes of its weights. here: whether they are on this machine. repository: theirs on the Hub, "" for
-    a folder. heads: those that can be switched off.
+    size: bytes of its weights. here: whether they are on this machine. repository: where they are on the Hub,
+    "" for a folder. heads: those that can be switched off.
     """
 
     name: str
@@ -41,11 +41,13 @@ class Offer:
 
     @property
     def memory(self) -> int:
-        """Bytes held while it is loaded: the module and the file that it is filled from."""
+        """Bytes needed while it is loaded: the module and the file that fills it."""
         return 2 * self.size + OVERHEAD
 
     def refusal(self, freed: int = 0) -> str:
-        """Why this machine cannot load it, in a sentence; "" where it can. freed: bytes let go before."""
+        """A sentence on why this machine cannot load it; "" if it can. freed: bytes that will be freed
+        first.
+        """
         free, room = free_memory(), shutil.disk_usage(_existing(_cache())).free
         if free is not None and self.memory > free + freed:
             return (
@@ -60,23 +62,23 @@ class Offer:
         return ""
 
     def fetched(self) -> int:
-        """Bytes of its weights that are on this machine by now."""
+        """Bytes of its weights that have been fetched so far."""
         if self.here or not self.repository:
             return self.size
         blobs = _repository_folder(self.repository) / "blobs"
         return min(self.size, sum(path.stat().st_size for path in _files(blobs)))
 
     def forget(self) -> None:
-        """Remove what was fetched of it."""
+        """Remove everything that was fetched."""
         if not self.here and self.repository:
             shutil.rmtree(_repository_folder(self.repository), ignore_errors=True)
 
 
 def look(name: str, *, anonymous: bool = False) -> Offer:
-    """What the model of that name would cost. Raises InputError where it cannot be used, with the reason.
+    """The offer for the model of that name. Raises InputError, with the reason, if it cannot be used.
 
-    anonymous: the name is a stranger's. It selects no folder, and a repository on the Hub must be one that
-    everyone may read and that holds safetensors: this machine's token opens nothing for strangers.
+    anonymous: the name comes from a stranger. It may not select a folder, and a repository on the Hub must be
+    public and hold safetensors: this machine's token opens nothing for strangers.
     """
     asked = name.strip()
     if anonymous and asked.startswith(HUB):
@@ -99,13 +101,13 @@ def look(name: str, *, anonymous: bool = False) -> Offer:
 
 
 def last_layers(layers: int, heads: int, pool: int = 0) -> HeadSet:
-    """The heads to score of a tower of so many layers of so many heads, with a pool of so many."""
+    """The scored heads of a tower of `layers` layers of `heads` heads each, and a pool of `pool` heads."""
     last = {**dict.fromkeys(range(max(0, layers - _PRUNABLE), layers), heads), layers: pool}
     return HeadSet(Head(layer, head) for layer, count in last.items() for head in range(count))
 
 
 def free_memory() -> int | None:
-    """Bytes of memory that this process may still take, here or in its container; None where unknown."""
+    """Bytes of memory that this process may still use, here or in its container; None where unknown."""
     found = []
     try:
         lines = _PROC.read_text("ascii").splitlines()
@@ -124,7 +126,7 @@ def free_memory() -> int | None:
 
 
 def _weights_of(name: str, repository: str, *, safe: bool = False) -> int:
-    """Bytes of a repository's weights, as the Hub says. safe: as anyone may see them, safetensors alone."""
+    """Bytes of a repository's weights, from the Hub. safe: without a token, and safetensors only."""
     import huggingface_hub
 
     try:
@@ -147,7 +149,7 @@ def _weights_of(name: str, repository: str, *, safe: bool = False) -> int:
 
 
 def _why(error: Exception) -> str:
-    """What went wrong, without what an error's text may quote."""
+    """The reason in words, without the error's own text, which may quote request headers."""
     response = getattr(error, "response", None)
     if response is None:
         return "the Hub could not be reached"
@@ -164,7 +166,7 @@ def _registered_repository(source: Source) -> str:
 
 
 def _local(repository: str) -> int:
-    """Bytes of a repository's weights in the cache, 0 where there are none."""
+    """Bytes of a repository's weights in the cache; 0 if there are none."""
     import huggingface_hub
 
     for file in (*WEIGHTS_FILES, UNSAFE) if repository else ():

@@ -1,4 +1,4 @@
-"""Texts through a model's text tower, without the padding that nothing reads."""
+"""The text tower without the padding: texts are embedded only as far as they are read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch.nn import functional
 
 
 def lengths(clip: Any, tokens: Tensor) -> Tensor:
-    """How many of each text's tokens [n, context] have to be read: [n] of whole numbers.
+    """The number [n] of tokens to read of each text, from tokens [n, context].
 
-    In CLIP's own text tower a token looks at those before it alone, and a text is read off its last one, the
-    largest number; what follows changes nothing. Other towers read all.
+    In CLIP's own text tower a token attends only to those before it, and a text is read out at its last one,
+    which has the largest number; later tokens change nothing. Other towers read all tokens.
     """
     if not _causal(clip):
         return torch.full((len(tokens),), tokens.shape[1])
@@ -21,7 +21,7 @@ def lengths(clip: Any, tokens: Tensor) -> Tensor:
 
 
 def embed(clip: Any, tokens: Tensor, length: int) -> Tensor:
-    """Unit embeddings [n, dim] of tokens [n, context], of which the first `length` are read."""
+    """Unit embeddings [n, dim] from the first `length` tokens of each row of tokens [n, context]."""
     if not _causal(clip):
         rows: Tensor = clip.encode_text(tokens, normalize=True)
         return rows

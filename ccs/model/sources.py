@@ -1,4 +1,4 @@
-"""Where models come from: this package, a folder, open_clip's registry or the Hub; and why some cannot."""
+"""Finding a model by name: in this package, a folder, open_clip's registry or on the Hub."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _EMBEDDED = Path(__file__).parents[1] / "world" / "models"
 class Source:
     """A model that has been found but not loaded.
 
-    config: open_clip's configuration of it, checked unless open_clip's own. where: its weights' place, for
-    messages. place: where its files lie, None for a name of open_clip's registry. checkpoint: a Hugging Face
-    checkpoint's `model_type` where they are one's. planted: the file of planted heads that goes on top.
+    config: its open_clip configuration, checked unless it is open_clip's own. where: the place of its
+    weights, for messages. place: where its files are, None for a name in open_clip's registry. checkpoint:
+    the `model_type` of a Hugging Face checkpoint. planted: the file of planted heads to put on top.
     """
 
     name: str
@@ -59,7 +59,7 @@ def embedded() -> tuple[str, ...]:
 
 
 def is_public(name: str) -> bool:
-    """True for an embedded model and for open_clip's name/tag: names that select nothing but themselves."""
+    """True for an embedded model and for open_clip's name/tag, which select no folder and no repository."""
     return name in (*embedded(), *difference.names()) or _registered(name) is not None
 
 
@@ -120,10 +120,10 @@ def _folder(path: Path, name: str) -> Source:
 
 
 def repository_of(name: str) -> str:
-    """The repository on the Hub that `hf-hub:USER/NAME` names; InputError for what is none."""
+    """The repository on the Hub in `hf-hub:USER/NAME`; InputError if that is not the name of one."""
     repository = name.removeprefix(HUB)
     if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", repository, re.ASCII) or ".." in repository:
-        raise InputError(f"{name[:100]!r} is no repository on the Hub; one looks like {HUB}USER/NAME.")
+        raise InputError(f"{name[:100]!r} is no repository on the Hub; these are written {HUB}USER/NAME.")
     return repository
 
 
@@ -133,7 +133,7 @@ def _hub(name: str) -> Source:
 
 
 def _described(name: str, open_clip_name: str, where: str, place: Place) -> Source:
-    """A model by the configuration in its place: open_clip's, or else that of a Hugging Face checkpoint."""
+    """The model that a place's configuration describes: open_clip's, or else a Hugging Face checkpoint's."""
     try:
         if place.repository:
             require_connection(place.repository, CONFIG_FILE, checkpoint_config.CONFIG_FILE)
@@ -168,7 +168,7 @@ def _architecture(vision: Mapping[str, Any]) -> str:
 
 
 def require_known_tower(source: Source) -> HeadSet:
-    """The heads to score of its image tower; InputError if that cannot be taken apart. Nothing is fetched."""
+    """The scored heads of its image tower; InputError if that cannot be taken apart. Nothing is fetched."""
     from open_clip.model import _build_vision_tower
 
     vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
@@ -189,7 +189,7 @@ def require_known_tower(source: Source) -> HeadSet:
 
 
 def no_weights(name: str, where: str, error: Exception) -> str:
-    """What is said where weights cannot be had."""
+    """The message for weights that cannot be loaded."""
     reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
     return (
         f"The weights of {name} could not be loaded from {where} ({without_folders(reason)[:300]}); "
@@ -199,12 +199,14 @@ def no_weights(name: str, where: str, error: Exception) -> str:
 
 
 def without_folders(words: str) -> str:
-    """The words with each absolute path cut to its last part: no visitor is shown where things lie here."""
+    """The text with each absolute path cut to its last part, so that visitors are not shown this machine's
+    folders.
+    """
     return re.sub(r"(?<![\w/:.])~?(?:/[^\s/'\"]+)+/", "", words)
 
 
 def unknown(name: str) -> str:
-    """The sentence on a name that selects no model, with close matches."""
+    """The message for a name that selects no model, with close matches."""
     import open_clip
 
     architecture, _, tag = name.rpartition("/")
@@ -223,7 +225,7 @@ def unknown(name: str) -> str:
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of that name. Raises InputError if it is not here."""
+    """The device of that name. Raises InputError if this machine does not have it."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

@@ -1,8 +1,8 @@
-"""Tokenizers that open_clip takes from the Hub (SigLIP's, BERT's), made of their files alone.
+"""Tokenizers that open_clip takes from the Hub (SigLIP's, BERT's), built from their files alone.
 
-As open_clip's HFTokenizer gives them, but without transformers: the file that says how a text is split is
-read by the `tokenizers` library, which runs no code of the file's. But it would search a text for a pattern
-that takes forever, or replace each letter by a book; such a file is refused.
+The tokens are those of open_clip's HFTokenizer, but without transformers: the file that says how a text is
+split is read by the `tokenizers` library, which runs no code from it. That library would still search a text
+for a pattern that takes forever, or replace each letter by a book; such a file is refused.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ from ccs.model.fetching import Place
 RULES = "tokenizer.json"
 _ROLES = ("special_tokens_map.json", "tokenizer_config.json")  # the second counts where both say something
 MAX_RULES = 64 * 2**20
-"""Bytes of one of the files; SigLIP 2's largest has 34 MB."""
+"""The most bytes of one file; SigLIP 2's largest has 34 MB."""
 _STEPS = ("normalizer", "pre_tokenizer", "post_processor")
 _MOST, _LONGEST, _LETTERS = 64, 64, 1000
-"""Parts of all steps; bytes that a map makes of one letter (NFKC's longest has 33); letters of a pattern, and
-of a word that is cut into pieces."""
+"""The most parts of all steps; bytes that a map makes of one letter (NFKC's longest has 33); letters of a
+pattern, and of a word that is cut into pieces.
+"""
 _ATOM = r"(?:\\[pP]\{\w+\}|\\[sSdDwWnrt]|\\[^\w]|\[\^?(?:\\.|[^\\\[\]])+\]|[^\\()\[\]{}^$|*+?])"
 _PIECES = re.compile(
     rf"(?P<one>{_ATOM}(?![*+?{{]))|(?P<some>{_ATOM}(?:\+|\{{[1-9]\d{{0,2}},?\d{{0,3}}\}}))|(?P<any>{_ATOM}\*)"
     rf"|(?P<perhaps>{_ATOM}\?)|(?P<before>\(\?!\\S\))|(?P<other>\|)",
     re.DOTALL,
 )
-"""What a pattern may be made of, and what each piece is: a letter or a set of them, alone or repeated."""
+"""The pieces that a pattern may be made of: a letter or a set of them, alone or repeated."""
 
 
 class HubTokenizer:
     """Texts to tokens [texts, length] int64, padded and cut to that length.
 
-    clean: what is done to a text first, one of open_clip's names: "canonicalize" (lower case, no
-    punctuation), "lower", "whitespace"; or as transformers does it: "case", lower case and nothing else, and
-    "letters", which is "canonicalize" but that an underscore leaves no space behind. without_end: BERT's
-    mark of the end becomes 0, as CLIPA's texts have it. Raises ValueError for files that do not hold a
-    tokenizer, or one under which a short text could take long.
+    clean: how a text is cleaned first. Of open_clip's names: "canonicalize" (lower case, no punctuation),
+    "lower", "whitespace". As in transformers: "case", lower case and nothing else, and "letters", like
+    "canonicalize" except that an underscore leaves no space. without_end: BERT's end token becomes 0, as in
+    CLIPA's texts. Raises ValueError for files that hold no tokenizer, or one that a short text could keep
+    busy for long.
     """
 
     is_open_clips = False
@@ -79,7 +80,7 @@ class HubTokenizer:
 
     @property
     def largest(self) -> int:
-        """The largest token it can give."""
+        """The largest token in its vocabulary."""
         return max(self._rules.get_vocab().values(), default=0)
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
@@ -96,7 +97,7 @@ class HubTokenizer:
 
 
 def _roles(files: Mapping[str, bytes]) -> dict[str, str]:
-    """The tokens of each role by the files; where a file holds something else it is passed over."""
+    """The token of each role in the files; entries of other types are ignored."""
     roles = {}
     for name in _ROLES:
         said = json.loads(files.get(name, b"{}"))
@@ -114,7 +115,7 @@ def _letters(text: str) -> str:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What the library makes of a broken file is a ValueError: it raises bare exceptions, and panics."""
+    """Turn the library's bare exceptions and panics on a broken file into a ValueError."""
     try:
         yield
     except BaseException as error:
@@ -159,7 +160,9 @@ def _inside(value: object) -> Iterator[dict[str, Any]]:
 
 
 def _is_quick(pattern: str) -> bool:
-    """Whether a pattern finds something, and in time: no groups, in each alternative one repeat at most."""
+    """True for a pattern that matches something and is fast: no groups, at most one repeat per
+    alternative.
+    """
     place, alternatives = 0, [Counter[str]()]
     while place < len(pattern):
         if len(pattern) > _LETTERS or (piece := _PIECES.match(pattern, place)) is None:

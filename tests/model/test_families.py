@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import open_clip
 import pytest
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
-from benchmarks.towers import zeroed
+from benchmarks.towers import plain, sharpen, zeroed
 from ccs import Head, HeadSet, InputError
 from ccs.model.tower import ImageTower
 from tests.support import shrunk
+from tests.support.towers import TOLERANCE
 
-TOLERANCE = 1e-5
 REFUSED = {"ConvNeXt": 11, "FastVit": 6, "SwinTransformer": 1}
 ARCHITECTURES = [
     name
     for name in open_clip.list_models()
     if not name.startswith(("convnext", "swin", "MobileCLIP-S", "MobileCLIP2-S"))
 ]
-
-
-def plain(visual: Any, x: Tensor) -> Tensor:
-    """open_clip's own forward pass; CoCa's tower gives tokens as well."""
-    with torch.no_grad():
-        out = visual(x)
-        return F.normalize(out[0] if isinstance(out, tuple) else out, dim=-1)
-
-
-def sharpen(visual: Any) -> None:
-    """In-projections times three: scores times nine."""
-    for name, values in visual.named_parameters():
-        if any(part in name for part in ("in_proj_weight", "qkv.weight", "q_proj", "k_proj", "kv.weight")):
-            values.data *= 3
 
 
 @pytest.mark.parametrize("sharp", [False, True], ids=["", "sharp"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import random
 import threading
 import zlib
 from collections.abc import Callable
@@ -19,12 +18,13 @@ from open_clip.model import _build_vision_tower
 from torch import Tensor
 
 import ccs
+from benchmarks.towers import plain, zeroed
 from ccs import Head, HeadSet, InputError
 from ccs.model.model import Model
 from ccs.model.tower import ImageTower
 from tests.support.tiny_model import shake, write_tiny_model
+from tests.support.towers import TOLERANCE, count_layers, pixels, some_plans
 
-TOLERANCE = 1e-5
 TYPES: dict[str, dict[str, Any]] = {
     "plain": {},
     "no ln_pre": {"no_ln_pre": True},
@@ -38,40 +38,6 @@ TYPES: dict[str, dict[str, Any]] = {
     "average of normed patches": {"pool_type": "avg"},
     "average of patches": {"pool_type": "avg", "final_ln_after_pool": True},
 }
-
-
-def pixels(model: Model, n: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(n, 3, *model.tower.image_size, generator=generator)
-
-
-def plain(visual: Any, x: Tensor) -> np.ndarray:
-    """What open_clip's own forward pass gives (its encode_image is this call)."""
-    with torch.no_grad():
-        return torch.nn.functional.normalize(visual(x), dim=-1).numpy()
-
-
-def zeroed(visual: Any, off: HeadSet) -> Any:
-    """A copy of the tower with the heads' columns of the output projection zeroed: slow and obvious."""
-    visual = copy.deepcopy(visual)
-    for head in off:
-        attention = visual.transformer.resblocks[head.layer].attn
-        d = attention.embed_dim // attention.num_heads
-        attention.out_proj.weight.data[:, head.head * d : (head.head + 1) * d] = 0
-    return visual
-
-
-def some_plans(model: Model, n: int, seed: int, first_layer: int = 0) -> list[HeadSet]:
-    rng = random.Random(seed)
-    every = [Head(i, j) for i in range(first_layer, model.n_layers) for j in range(model.n_heads)]
-    return [HeadSet(rng.sample(every, rng.randint(0, min(6, len(every))))) for _ in range(n)]
-
-
-@pytest.fixture(params=["GELU", "QuickGELU"])
-def model(request: pytest.FixtureRequest) -> Model:
-    name = {"GELU": "tiny_model", "QuickGELU": "tiny_quick_model"}[request.param]
-    value: Model = request.getfixturevalue(name)
-    return value
 
 
 @pytest.mark.parametrize("first_layer", [0, 2, 5])
@@ -128,7 +94,7 @@ def test_means_and_other_images_take_a_heads_place(model: Model) -> None:
     """Against the projection's bias for the mean, and values put in by hand for another image."""
     seen, x = pixels(model, 6, seed=1), pixels(model, 3)
     off = HeadSet.parse("L2.H1 L4.H0 L5.H3")
-    with pytest.raises(InputError, match="Nothing is known to take the place of"):
+    with pytest.raises(InputError, match="No outputs that could replace those of"):
         model.embed_images(x, off.ablated("mean"))
     model.prepare(seen)
     passed: dict[int, Tensor] = {}
@@ -161,22 +127,9 @@ def test_means_and_other_images_take_a_heads_place(model: Model) -> None:
         model.tower.stand_ins = None
 
 
-def count_layers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that grows by the number of each layer that is run."""
-    passes: list[int] = []
-    finish = ImageTower._finish_block
-
-    def counting(self: ImageTower, x: Tensor, values: Tensor, layer: int) -> Tensor:
-        passes.append(layer)
-        return finish(self, x, values, layer)
-
-    monkeypatch.setattr(ImageTower, "_finish_block", counting)
-    return passes
-
-
 def test_work_that_plans_share_is_done_once(tiny_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts layers by the images in each: all plans below the first that differs are one pass."""
-    passes = count_layers(monkeypatch)
+    passes = count_layers(tiny_model, monkeypatch)
     texts = ["L4.H0", "L4.H0 L5.H1", "L4.H0 L5.H2", "L3.H1", "", ""]
     tiny_model.embed_images(pixels(tiny_model, 2), [HeadSet.parse(text) for text in texts])
     counts = [passes.count(layer) for layer in range(6)]
@@ -194,91 +147,6 @@ def test_the_trunk_is_where_every_plan_can_start(model: Model) -> None:
     with pytest.raises(InputError, match=r"L1\.H0 lies below layer 2"):
         model.embed_images(trunk, HeadSet.parse("L1.H0"))
     assert model.embed_images(model.trunk(x[:0]), plans).shape == (4, 0, model.dim)
-
-
-def reference_contributions(model: Model, x: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """One head at a time, in float64, from every source token's weighted value, all shares spelled out."""
-    visual = copy.deepcopy(model.clip.visual).double()
-    n_layers, n_heads, d = model.n_layers, model.n_heads, model.head_dim
-    terms = 2 * n_layers + 1
-    direct = np.zeros((len(x), n_layers, n_heads, model.dim))
-    rest = np.zeros((len(x), model.dim))
-    with torch.no_grad():
-        for i in range(len(x)):
-            stream = visual._embeds(x[i : i + 1].double())[0]  # [T, W]
-            others = [stream[0]]
-            heads = []
-            for block in visual.transformer.resblocks:
-                y = block.ln_1(stream)
-                q, k, v = (y @ block.attn.in_proj_weight.T + block.attn.in_proj_bias).chunk(3, -1)
-                out = torch.zeros_like(stream)
-                for h in range(n_heads):
-                    part = slice(h * d, (h + 1) * d)
-                    attention = (q[:, part] @ k[:, part].T / d**0.5).softmax(-1)
-                    tokens = torch.einsum("ts,sd->tsd", attention, v[:, part])
-                    by_token = tokens @ block.attn.out_proj.weight[:, part].T
-                    written = by_token.sum(1) + block.attn.out_proj.bias / n_heads
-                    heads.append(written[0])
-                    out += written
-                stream = stream + out
-                mlp = block.mlp(block.ln_2(stream))
-                others.append(mlp[0])
-                stream = stream + mlp
-            length = (visual.ln_post(stream[0]) @ visual.proj).norm()
-            for index, term in enumerate(heads):
-                effect = _normed_share(visual, term, stream[0], terms * n_heads) / length
-                direct[i, index // n_heads, index % n_heads] = effect
-            rest[i] = sum(_normed_share(visual, term, stream[0], terms) / length for term in others)
-    return direct, rest
-
-
-def _normed_share(visual: Any, term: Tensor, cls: Tensor, share: int) -> Tensor:
-    """One term of the CLS state through ln_post, with one part in `share` of its mean and bias, projected."""
-    std = (cls.var(correction=0) + visual.ln_post.eps).sqrt()
-    normed = (term - cls.mean() / share) / std * visual.ln_post.weight + visual.ln_post.bias / share
-    projected: Tensor = normed @ visual.proj
-    return projected
-
-
-def test_contributions_are_those_of_the_reference(model: Model) -> None:
-    x = pixels(model, 3)
-    direct, remainder = model.contributions(x, batch_size=2)
-    expected, rest = reference_contributions(model, x)
-    assert direct.shape == (3, model.n_layers, model.n_heads, model.dim)
-    np.testing.assert_allclose(direct, expected, atol=TOLERANCE)
-    np.testing.assert_allclose(remainder, rest, atol=TOLERANCE)
-    np.testing.assert_allclose(direct.sum((1, 2)) + remainder, model.embed_images(x), atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("names", ["L5.H3 L2.H1 L4.H0 L4.H2", "L0.H1", ""])
-def test_chosen_heads_and_embeddings_come_from_one_pass(
-    model: Model, names: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x, heads = pixels(model, 3), HeadSet.parse(names)
-    expected, _ = reference_contributions(model, x)
-    chosen = [expected[:, head.layer, head.head] for head in heads]
-    plans = [HeadSet.parse("L3.H1"), HeadSet.parse("L5.H0 L2.H2")]
-    slow = [plain(zeroed(model.clip.visual, off), x) for off in plans]
-    everything = plain(model.clip.visual, x)
-    passes = count_layers(monkeypatch)
-    embedded, (direct, remainder) = model.embed_with_contributions(x, plans, heads)
-    assert passes.count(0) == 1
-    np.testing.assert_allclose(embedded, slow, atol=TOLERANCE)
-    assert direct.shape == (3, len(heads), model.dim)
-    for row, effect in enumerate(chosen):
-        np.testing.assert_allclose(direct[:, row], effect, atol=TOLERANCE)
-    np.testing.assert_allclose(direct.sum(1) + remainder, everything, atol=TOLERANCE)
-    np.testing.assert_allclose(model.contributions(x, heads, batch_size=2).direct, direct, atol=1e-6)
-
-
-def test_contributions_of_a_trunk(model: Model) -> None:
-    x, heads = pixels(model, 3), HeadSet.parse("L2.H1 L5.H0")
-    expected, _ = reference_contributions(model, x)
-    direct = model.contributions(model.trunk(x), heads, batch_size=2).direct
-    np.testing.assert_allclose(direct, expected[:, [2, 5], [1, 0]], atol=TOLERANCE)
-    for below in (HeadSet.parse("L1.H0"), None):
-        with pytest.raises(InputError, match="below layer 2, where this trunk ends"):
-            model.contributions(model.trunk(x), below)
 
 
 @pytest.mark.parametrize("layer", [2, 5])

@@ -1,9 +1,9 @@
-"""config.json of a Hugging Face checkpoint, checked, in open_clip's words.
+"""config.json of a Hugging Face checkpoint, validated and translated to open_clip's configuration.
 
 A `CLIPModel` or `SiglipModel` of transformers and open_clip's model compute the same from the same numbers,
 so a checkpoint is a configuration and weights under other names. Its config.json also holds much that changes
-nothing (training, generation, labels): only the entries listed here are read, each with its kind and range,
-with the defaults of transformers. Nothing is passed on, and no code is looked for.
+nothing (training, generation, labels): only the entries listed here are read, each with its type and range
+and with the default of transformers. Nothing is passed on, and no code is looked for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from ccs.model.config import Layers, ModelConfig, Side, Token, Width, why
 
 CONFIG_FILE = "config.json"
 LEGACY_EOS = 2
-"""The end's number in configurations from before transformers 4.31: the read-out is at the largest token."""
+"""The end token in configurations from before transformers 4.31; the read-out is then at the largest
+token.
+"""
 
 
 class Refused(Exception):
@@ -26,7 +28,7 @@ class Refused(Exception):
 
 
 class Read(BaseModel):
-    """Entries of a JSON file that are read; what stands beside them is not."""
+    """Entries of a JSON file that are read; all others are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -40,7 +42,7 @@ class _Tower(Read):
     layer_norm_eps: Annotated[float, Field(ge=1e-12, le=0.1)] = 1e-5
 
     def common(self) -> dict[str, Any]:
-        """What open_clip calls what both towers have."""
+        """The settings that both towers have, under open_clip's names."""
         width, inner = self.hidden_size, self.intermediate_size
         if width % self.num_attention_heads:
             raise Refused(f"hidden_size {width} is not a multiple of {self.num_attention_heads} heads")
@@ -77,7 +79,7 @@ class _Text(_Tower):
 
 
 class _Clip(Read):
-    """config.json of a CLIPModel. Where an old file has the entries `..._dict`, they are what counts."""
+    """config.json of a CLIPModel. In an old file the entries `..._dict` take precedence."""
 
     model_type: Literal["clip"]
     vision_config: _Vision | None = None
@@ -127,7 +129,7 @@ class _SiglipText(_Text):
 
 
 class _Siglip(Read):
-    """config.json of a SiglipModel, as those of SigLIP 2 with a fixed resolution are too."""
+    """config.json of a SiglipModel; SigLIP 2 with a fixed resolution is one too."""
 
     model_type: Literal["siglip"]
     vision_config: _SiglipVision = _SiglipVision()
@@ -135,7 +137,7 @@ class _Siglip(Read):
     quantization_config: None = None
 
     def in_open_clips_words(self) -> dict[str, Any]:
-        """As open_clip's own SigLIPs are described, but with the tower's sizes beside timm's name."""
+        """The configuration as for open_clip's own SigLIPs, but with the tower's sizes beside timm's name."""
         vision, text = self.vision_config, self.text_config
         if (text.projection_size or text.hidden_size) != vision.hidden_size:
             raise Refused(f"its texts have another dimension than its images, {vision.hidden_size}")
@@ -163,7 +165,7 @@ class _Kind(Read):
 def read_config(text: bytes, name: str) -> tuple[dict[str, Any], str]:
     """open_clip's configuration of the checkpoint whose config.json is `text`, and its `model_type`.
 
-    Raises InputError for what is not the configuration of a CLIPModel or a SiglipModel.
+    Raises InputError for anything but the configuration of a CLIPModel or a SiglipModel.
     """
     try:
         kind = _Kind.model_validate_json(text).model_type

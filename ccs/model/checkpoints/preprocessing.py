@@ -1,4 +1,4 @@
-"""What images go through before a Hugging Face checkpoint sees them, checked, in open_clip's words."""
+"""Preprocessing of a Hugging Face checkpoint, validated and translated to open_clip's configuration."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ class _SiglipPreprocessor(_Preprocessor):
 
 
 class _Processor(Read):
-    """processor_config.json, in which newer versions of transformers keep it."""
+    """processor_config.json, where newer versions of transformers keep the preprocessing."""
 
     image_processor: dict[str, Any] | None = None
 
 
 def read_preprocessing(place: Place, kind: str, side: int, name: str) -> dict[str, Any]:
-    """open_clip's preprocessing for images of that side, by the processor's files; InputError without one.
+    """open_clip's preprocessing configuration from the processor's files; InputError without such a file.
 
-    kind: the checkpoint's `model_type`.
+    kind: the checkpoint's `model_type`. side: the images' side in pixels.
     """
     nested, own = (place.read(file, MAX_CONFIG_BYTES) for file in PREPROCESSOR_FILES)
     preprocessor = _SiglipPreprocessor if kind == "siglip" else _Preprocessor
@@ -95,7 +95,7 @@ def read_preprocessing(place: Place, kind: str, side: int, name: str) -> dict[st
 
 
 def cropping(transform: Any) -> Any:
-    """open_clip's transform with the crop of transformers: an odd pixel is cut off at the end."""
+    """open_clip's transform with the crop of transformers, which cuts an odd pixel off at the end."""
     from torchvision.transforms import CenterCrop, Compose
 
     steps = [

@@ -1,4 +1,4 @@
-"""open_clip's SigLIP in any size, and where the weights of a `SiglipModel` go in it."""
+"""open_clip's SigLIP in any size, and the names of a `SiglipModel`'s weights in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ANY = "test_vit"  # timm's smallest; the wrapper wants a name, and its trunk is
 
 
 def tower(config: Mapping[str, Any]) -> nn.Module:
-    """open_clip's wrapper around a timm ViT of the sizes that a checkpoint's `vision_cfg` gives."""
+    """open_clip's wrapper around a timm ViT of the sizes in a checkpoint's `vision_cfg`."""
     from open_clip.timm_model import TimmModel
     from timm.models.vision_transformer import VisionTransformer
 
@@ -39,7 +39,7 @@ def tower(config: Mapping[str, Any]) -> nn.Module:
 
 
 def model(config: Mapping[str, Any]) -> nn.Module:
-    """open_clip's model around that tower, its weights not set."""
+    """open_clip's model around that tower, with weights still to be loaded."""
     from open_clip.model import CustomTextCLIP
 
     settings = {key: value for key, value in config.items() if key != "custom_text"}
@@ -72,7 +72,9 @@ _IN_IMAGES = (
 
 
 def renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """The weights of a SiglipModel under open_clip's and timm's names. Raises ValueError for parts of one."""
+    """The weights of a SiglipModel under open_clip's and timm's names. Raises ValueError if parts are
+    missing.
+    """
     weights = {}
     for theirs, values in gathered(held).items():
         name = theirs

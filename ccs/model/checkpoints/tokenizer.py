@@ -1,7 +1,7 @@
-"""The tokenizer of a Hugging Face checkpoint, made from its vocabulary and merges alone.
+"""The tokenizer of a Hugging Face checkpoint, built from its vocabulary and merges alone.
 
-As in transformers' own `CLIPTokenizer`: whatever else the files say of how a text is split, every CLIP splits
-it in the same way, which is written out here. Nothing in the files names code.
+As in transformers' own `CLIPTokenizer`, every CLIP splits a text in the same way, which is written out here,
+whatever else the files say about it. Nothing in the files names code.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ccs.model.config import Token, why
 _ROLES = ("special_tokens_map.json", "tokenizer_config.json")  # where both say something, the second counts
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", *_ROLES)
 MAX_BYTES = 16 * 2**20
-"""Of one of the files; CLIP's largest has 2.2 MB."""
+"""The most bytes of one file; CLIP's largest has 2.2 MB."""
 
 _START, _END, _WORD_END = "<|startoftext|>", "<|endoftext|>", "</w>"
 _WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 
 class _Added(Read):
-    """A token that is found in a text before it is split."""
+    """A token that is looked for in a text before the text is split."""
 
     id: Token = 0
     content: Annotated[str, Field(min_length=1, max_length=200)]
@@ -52,7 +52,7 @@ class _Whole(Read):
 
 
 class _Names(Read):
-    """tokenizer_config.json and special_tokens_map.json: the tokens that have a part to play."""
+    """tokenizer_config.json and special_tokens_map.json: the tokens with a role."""
 
     bos_token: str | _Added = _START
     eos_token: str | _Added = _END
@@ -67,10 +67,10 @@ _VOCABULARY = TypeAdapter(dict[str, Token], config=ConfigDict(strict=True))
 
 
 class Tokenizer:
-    """Texts to tokens [texts, length] int64: start, the text's own, end, padding; what is too long is cut.
+    """Texts to tokens [texts, length] int64: start, the text's own, end, padding; long texts are cut.
 
-    is_open_clips: True where every text but those that open_clip repairs first (HTML, wrong encodings) gets
-    the tokens that open_clip's own tokenizer gives it, up to the padding.
+    is_open_clips: True where all texts get the same tokens as from open_clip's own tokenizer, up to the
+    padding, except those that open_clip repairs first (HTML, wrong encodings).
     """
 
     def __init__(self, files: Mapping[str, bytes], length: int, vocab_size: int) -> None:

@@ -22,7 +22,7 @@ class _Index(Read):
 
 
 def shards(index: bytes) -> list[str]:
-    """The names of the files that hold the weights, by an index; ValueError where it names anything else."""
+    """The names of the files that an index says hold the weights; ValueError if it names anything else."""
     try:
         named = sorted(set(_Index.model_validate_json(index).weight_map.values()))
     except ValidationError as error:
@@ -55,7 +55,7 @@ _PARTS = re.compile(r"(.*\.self_attn)\.([qkv])_proj\.(weight|bias)")
 
 
 def renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """The weights of a CLIPModel under open_clip's names. Raises ValueError for parts of a layer."""
+    """The weights of a CLIPModel under open_clip's names. Raises ValueError if part of a layer is missing."""
     weights = {}
     for theirs, values in gathered(held).items():
         name = theirs
@@ -66,7 +66,7 @@ def renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def gathered(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """The weights, each attention's queries, keys and values in one: `in_proj_weight` and `in_proj_bias`.
+    """The weights with each attention's queries, keys and values joined: `in_proj_weight`, `in_proj_bias`.
 
     Raises ValueError where one of the three is missing.
     """

@@ -1,6 +1,6 @@
-"""An architecture of our own for few photographs: convolutions, then layers of heads, read at a CLS token.
+"""Our own architecture for few photographs: convolutions, then layers of heads, read at a CLS token.
 
-It is a VisionTransformer of timm, so it is taken apart as one. timm learns of it by `register`.
+It is a VisionTransformer of timm and is taken apart as one; `register` makes it known to timm.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WORDS = f"nine convolutions, ViT {LAYERS}x{WIDTH}"
 
 
 class Residual(nn.Module):
-    """Two convolutions that change what passes them."""
+    """A residual block of two convolutions."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def stem() -> nn.Sequential:
 
 @cache
 def register() -> None:
-    """Let timm, and with it open_clip, make this architecture by its name."""
+    """Register the architecture with timm, so that open_clip can build it by name."""
     from timm.layers.hybrid_embed import HybridEmbed
     from timm.models import register_model
     from timm.models.vision_transformer import VisionTransformer

@@ -1,7 +1,7 @@
-"""The families of image towers that can be taken apart, told by what they are built of.
+"""The families of image towers that can be taken apart, recognized by what they are built of.
 
-Each family is a function from open_clip's module to `Parts`, or None for a module that is none of its own.
-A module of no family, and one of a family with a part that is not known, is refused with what was met.
+Each family is a function from open_clip's module to `Parts`; it returns None for a module of another family.
+A module of no family, or with a part that is not supported, is refused with the reason.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _readout(visual: Module) -> ReadOut:
 
 
 def _pool(visual: Module, linear: Linear) -> AttentionPool:
-    """Of its queries the first alone is the image's."""
+    """CoCa's pool, of which only the first query stands for the image."""
     pool, attn = visual.attn_pool, visual.attn_pool.attn
 
     def projection(index: int) -> Affine:

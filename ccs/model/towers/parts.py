@@ -1,6 +1,6 @@
-"""What every image tower is made of, whatever its family: layers of heads, and a read-out of the tokens.
+"""The parts of every image tower, whatever its family: layers of heads, and a read-out of the tokens.
 
-Parts hold a model's modules and read their weights when they run, so a weight that changes is seen. Shapes: n
+Parts hold a model's modules and read their weights when they run, so a changed weight takes effect. Shapes: n
 images, T tokens, W width, H heads of dimension d in a layer, D embedding dimension.
 """
 
@@ -21,7 +21,7 @@ Affine = tuple[Tensor, Tensor | None]
 
 
 class Layer(Protocol):
-    """A layer of heads. `projection`: the linear module that takes their outputs, side by side."""
+    """A layer of heads. `projection`: the linear module applied to their outputs, side by side."""
 
     @property
     def n_heads(self) -> int: ...
@@ -31,7 +31,9 @@ class Layer(Protocol):
     def projection(self) -> Module: ...
 
     def values(self, x: Tensor, first: bool = False) -> Tensor:
-        """What the heads put before the output projection [n, T, H d]; at the first token [n, 1, H d]."""
+        """The heads' outputs before the output projection [n, T, H d]; only the first token's: [n, 1, H
+        d].
+        """
 
     def attention(self, x: Tensor, first: bool) -> Tensor:
         """Attention [n, H, T] of the first token's query, or the mean over all queries."""
@@ -43,18 +45,18 @@ class Layer(Protocol):
         """What the heads add to the residual stream."""
 
     def account(self, values: Tensor) -> Tensor:
-        """`values` and further coordinates [n, T, H d + e] in which what the heads write is linear."""
+        """Coordinates [n, T, H d + e], `values` and e more, in which what the heads write is linear."""
 
     def directions(self) -> tuple[Tensor, Tensor]:
-        """What these coordinates write: [H, d, W], and a head's share of the further ones, [e, W]."""
+        """The vectors these coordinates stand for: [H, d, W], and a head's share of the e others, [e, W]."""
 
 
 @dataclass(frozen=True)
 class Way:
     """A linear way from tokens to the embedding: `channels` sums of them, each through a map of its own.
 
-    last: the map that all channels end in, [..., W'] -> [..., D]. each: those before it, [P, k, W] ->
-    [P, k, W']. shared: directions [s, D] that every head has an equal part in (see ImageTower.basis).
+    last: the map that all channels end in, [..., W'] -> [..., D]. each: the maps before it, [P, k, W] -> [P,
+    k, W']. shared: directions [s, D] in which every head has an equal part (see Decomposition.basis).
     """
 
     channels: int
@@ -63,17 +65,17 @@ class Way:
     shared: Callable[[], Tensor] | None = None
 
     def through(self, vectors: Tensor) -> Tensor:
-        """What the channels' vectors [P, ..., W] come to together: [..., D]."""
+        """The channels' vectors [P, ..., W] mapped and summed: [..., D]."""
         summed = self.each(vectors.flatten(1, -2)).sum(0)
         return self.last(summed).reshape(*vectors.shape[1:-1], -1)
 
 
 @dataclass(frozen=True)
 class Route:
-    """What a `Way` is for one batch, with all that is not linear held fixed.
+    """A `Way` for one batch, with everything that is not linear held fixed.
 
-    weights: [n, P, T'] of the tokens in each sum. shared: [n, s], along the shared directions. constant:
-    [n, D], what no token wrote.
+    weights: [n, P, T'], of the tokens in each sum. shared: [n, s], coordinates along the shared directions.
+    constant: [n, D], the part that no token wrote.
     """
 
     weights: Tensor
@@ -82,7 +84,7 @@ class Route:
 
 
 class ReadOut(Protocol):
-    """How tokens become the embedding. `pool`: the layer of heads that gathers them, if there is one.
+    """The way from tokens to the embedding. `pool`: the layer of heads that gathers them, if there is one.
 
     first: whether the last block is needed at its first token only. way: from the last block's tokens.
     pool_way: from what the pool's heads gather.
@@ -98,10 +100,10 @@ class ReadOut(Protocol):
     def pool_way(self) -> Way | None: ...
 
     def project(self, x: Tensor) -> Tensor:
-        """The embedding [n, D], not yet a unit vector, from tokens or from what the pool gathered."""
+        """The embedding [n, D], before normalization, from tokens or from what the pool gathered."""
 
     def gather(self, tokens: Tensor) -> Tensor:
-        """What `route` needs of each token's coordinates [n, T, .]: [n, T', .]."""
+        """The part of each token's coordinates [n, T, .] that `route` needs: [n, T', .]."""
 
     def route(self, x: Tensor) -> Route:
         """`way` for these tokens of the last block [n, T, W]."""
@@ -112,7 +114,7 @@ class ReadOut(Protocol):
 
 
 class Unknown(Exception):
-    """A part of a tower is not known here; says which, as the end of a sentence."""
+    """A part of a tower is not supported; the message, the end of a sentence, says which."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,10 @@ class Parts:
 
 @dataclass(frozen=True)
 class Attention:
-    """Self-attention of a layer. projections: of queries, keys and values, apart or as one.
+    """Self-attention of a layer. projections: of queries, keys and values, three or fused into one.
 
-    inner: a norm on the heads' outputs. rotate: rotary positions, of queries and keys [n, H, T, d]. bias: is
-    added to the scores, [1, H, T, T].
+    inner: a norm on the heads' outputs. rotate: rotary positions, applied to queries and keys [n, H, T, d].
+    bias: [1, H, T, T], added to the scores.
     """
 
     n_heads: int
@@ -145,24 +147,24 @@ class Attention:
     bias: Callable[[], Tensor] | None = None
 
     def values(self, x: Tensor) -> Tensor:
-        """Of every token and head, from normed tokens: [n, T, H d]."""
+        """The heads' outputs for every token, from normed tokens: [n, T, H d]."""
         q, k, v = self._qkv(x)
         mask = None if self.bias is None else self.bias()
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self._inner(out.transpose(1, 2).flatten(2))
 
     def mean_attention(self, x: Tensor) -> Tensor:
-        """Mean over the queries: [n, H, T]."""
+        """Attention, as the mean over all queries: [n, H, T]."""
         q, k, _ = self._qkv(x)
         scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
         return torch.softmax(scores if self.bias is None else scores + self.bias(), dim=-1).mean(-2)
 
     def first_values(self, x: Tensor) -> Tensor:
-        """Of the first token's query only: [n, 1, H d]."""
+        """The heads' outputs for the first token only: [n, 1, H d]."""
         return self._inner(weighted_values(self.first_attention(x), x, self._apart()[2]))
 
     def first_attention(self, x: Tensor) -> Tensor:
-        """Of the first token's query: [n, H, T]."""
+        """Attention of the first token's query: [n, H, T]."""
         (w_q, b_q), (w_k, b_k), _ = self._apart()
         q = by_head(F.linear(x[:, 0], w_q, b_q), self.n_heads) * self.head_dim**-0.5
         if self.rotate is None:
@@ -218,7 +220,7 @@ def weighted_values(attention: Tensor, x: Tensor, value: Affine) -> Tensor:
 class Block:
     """A layer of a residual stream: `x + scale write(heads(norm x))`, then `x + mlp(x)`.
 
-    after: a norm on what the projection gives, for blocks that norm there and not before. mlp: all that
+    after: a norm on the projection's output, for blocks that norm there and not before. mlp: everything that
     follows, from the stream to what is added to it.
     """
 
@@ -290,7 +292,7 @@ def layer_norm(x: Tensor, norm: Module) -> Tensor:
 
 
 def spread(x: Tensor, norm: Module) -> tuple[Tensor, Tensor]:
-    """Mean and deviation [..., 1] that the norm takes out of x."""
+    """The mean and standard deviation [..., 1] by which the norm normalizes x."""
     variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
     return mean, (variance + norm.eps).sqrt()
 

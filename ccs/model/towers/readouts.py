@@ -1,13 +1,13 @@
-"""How the tokens of the last block become the embedding; for each way, what is linear in it.
+"""Read-outs: the ways in which the tokens of the last block become the embedding.
 
-With the norms' means and deviations and the weights of attention held fixed each is linear in the tokens:
+Each is linear in the tokens once the norms' means and deviations and the weights of attention are held fixed:
 
 - `OneNorm`: one token, or the mean of the patches, is normed. What each part writes is divided by that norm's
-  deviation; its mean and its bias are shared out as the reference study does (ImageTower.basis).
-- `NormedMean`: tokens are normed one by one, then averaged. Each token's deviation divides what was written
-  to it. Of each part its own mean is subtracted, so nothing is left to share out.
-- `AttentionPool`: normed tokens are gathered by heads of the pool's own, with weights that are held fixed,
-  and pass each head's values and the output projection. The MLP after it, if any, belongs to no head.
+  deviation; the norm's mean and bias are shared out as in the reference study (Decomposition.basis).
+- `NormedMean`: tokens are normed one by one, then averaged. What is written to a token is divided by that
+  token's deviation. Each part loses its own mean, so nothing is left to share out.
+- `AttentionPool`: normed tokens are gathered by the pool's own heads, with weights that are held fixed, and
+  pass each head's values and the output projection. The MLP after it, if any, belongs to no head.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ccs.model.towers.parts import (
 
 @dataclass(frozen=True)
 class Linear:
-    """The last linear map; none where `matrix` gives None. matrix: [W, D]."""
+    """The last linear map; the identity where `matrix` gives None. matrix: [W, D]."""
 
     matrix: Callable[[], Tensor | None]
     bias: Callable[[], Tensor | None] = lambda: None
@@ -56,7 +56,7 @@ class Linear:
         return width if matrix is None else int(matrix.shape[1])
 
     def constant(self, like: Tensor) -> Tensor:
-        """Its bias, or zeros, for each of n rows [n, W]: [n, D]."""
+        """The bias, or zeros, for each of n rows [n, W]: [n, D]."""
         return self(torch.zeros_like(like))
 
 
@@ -130,7 +130,7 @@ class NormedMean:
 
 @dataclass(frozen=True)
 class Pool:
-    """The heads of a pool: one query each, given by `query` [n or 1, H, d] before it is scaled."""
+    """The heads of a pool: one query each, which `query` gives unscaled, [n or 1, H, d]."""
 
     n_heads: int
     head_dim: int
@@ -207,7 +207,7 @@ class AttentionPool:
         return Route(weights, constant[:, :0], constant)
 
     def _scale(self, state: Tensor) -> Tensor:
-        """One over the deviation of the norm after the pool: [n, 1]."""
+        """The inverse deviation of the norm after the pool: [n, 1]."""
         return (
             torch.ones_like(state[:, 0, :1]) if self.after is None else 1 / spread(state, self.after)[1][:, 0]
         )
@@ -225,7 +225,7 @@ class AttentionPool:
         return passed
 
     def _constant(self, state: Tensor) -> Tensor:
-        """What follows the pool adds this, whatever the pool's heads wrote: the MLP, and biases."""
+        """The part that does not depend on what the pool's heads wrote: the MLP, and biases."""
         constant = self.linear.constant(state[:, 0])
         if self.mlp is not None:
             constant = constant + self.linear.through(self.mlp(state[:, 0]))

@@ -1,4 +1,4 @@
-"""open_clip's ResNets: no heads but those of the pool on top, whose query is the mean of the positions."""
+"""open_clip's ResNets: their only heads are those of the pool, whose query is the mean of the positions."""
 
 from __future__ import annotations
 

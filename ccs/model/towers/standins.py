@@ -1,4 +1,4 @@
-"""What enters the upper layers, and what can take a head's place there."""
+"""Activations as they enter the upper layers, and substitutes for a head's output there."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from torch import Tensor
 from ccs.errors import InputError
 
 STAND_INS = 8
-"""How many images are kept whole, of which one is drawn to stand in for another."""
+"""Images whose outputs are kept, any of which may stand in for another image."""
 
 
 @dataclass(frozen=True)
 class Trunk:
-    """Activations [n, T, W] as they enter `layer`: what plans that touch no earlier layer have in common."""
+    """Activations [n, T, W] as they enter `layer`, shared by all plans that touch no earlier layer."""
 
     tokens: Tensor
     layer: int
     marks: Tensor | None = None
-    """[n], the images' `marks`, by which others are drawn to stand in for them."""
+    """[n], the images' `marks`, which decide what stands in for each."""
 
     @classmethod
     def joined(cls, parts: Sequence[Trunk]) -> Trunk:
-        """The trunks of several batches, at least one, as one."""
+        """One trunk from those of one or more batches."""
         known = [part.marks for part in parts if part.marks is not None]
         whole = torch.cat(known) if len(known) == len(parts) else None
         return cls(torch.cat([part.tokens for part in parts]), parts[0].layer, whole)
@@ -42,7 +42,7 @@ class Trunk:
 
 @dataclass(frozen=True)
 class StandIns:
-    """What can take a head's place: from the outputs of all heads for images seen with none off.
+    """Substitutes for heads' outputs, recorded for some images with no head off.
 
     mean: layer -> [H d], over images and the tokens that the layer computes. kept: layer -> [m, T, H d], of
     some of the images.
@@ -52,14 +52,14 @@ class StandIns:
     kept: Mapping[int, Tensor]
 
     def of(self, layer: int, ablation: str, others: Tensor | None, values: Tensor) -> Tensor:
-        """What takes the place of a layer's values [n, T, H d]."""
+        """The substitutes for a layer's values [n, T, H d]."""
         if layer not in self.mean:
-            raise InputError(f"Nothing is known to take the place of heads in layer {layer}.")
+            raise InputError(f"No outputs that could replace those of heads in layer {layer} are recorded.")
         found = self.mean[layer] if ablation == "mean" else self.kept[layer][others]
         return found.to(values.device, values.dtype)
 
     def pick(self, images: Tensor | Trunk) -> Tensor:
-        """Which of the images kept stands in for each: drawn by the image itself, so always the same."""
+        """The kept image that stands in for each: chosen by the image's own mark, so always the same."""
         size = len(next(iter(self.kept.values())))
         return marks(images) % size
 

@@ -1,4 +1,4 @@
-"""timm's ViTs: SigLIP, MobileCLIP, ViTamin (a convolutional stem), and with relative positions."""
+"""timm's ViTs: SigLIP, MobileCLIP, ViTamin (convolutional stem), and those with relative positions."""
 
 from __future__ import annotations
 

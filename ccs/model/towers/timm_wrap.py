@@ -1,4 +1,4 @@
-"""What the towers of timm have in common: open_clip's wrapper, blocks, and the read-out of their tokens."""
+"""Code shared by timm's towers: open_clip's wrapper, blocks, and the read-out of their tokens."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plain(module: Module | None) -> bool:
 
 
 def require_plain(owner: Module, **modules: str) -> None:
-    """Raise Unknown if the owner has one of these modules, with what it would do."""
+    """Raise Unknown if the owner has one of these modules (name -> what it would do, in words)."""
     for name, words in modules.items():
         if not plain(getattr(owner, name, None)):
             raise Unknown(words)
@@ -63,7 +63,7 @@ def block(module: Module, heads: Attention) -> Block:
 
 
 def _linear(visual: Module) -> Linear:
-    """timm's own last map or the wrapper's; both, or more than a linear map, is refused."""
+    """The last linear map, timm's own or the wrapper's; both, or more than a linear map, is refused."""
     found = [visual.trunk.head, *visual.head]
     found = [one for one in found if not isinstance(one, nn.Identity | nn.Dropout)]
     if not found:
