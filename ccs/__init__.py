@@ -1,6 +1,6 @@
 """What the attention heads of a CLIP model have learned, and what happens when some are switched off.
 
-What needs PyTorch loads when it is first used, so that `import ccs` takes no time.
+Parts that need PyTorch are loaded when they are first used, so that `import ccs` is fast.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""People's own verdicts: a blind sample of (text, concept) pairs, the sheet to fill, and what comes of it.
+"""Verdicts by people: a blind sample of (text, concept) pairs, the sheet to fill in, and the agreement.
 
-The app's annotation view and `python -m batch.annotate` both stand on these functions.
+The app's annotation view and `python -m batch.annotate` both use these functions.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Pair:
-    """A text with the concept of a head that picked it, and each judge's verdict: (judge, verdict).
+    """A text with the concept of a head that picked it, and (judge, verdict) for each judge.
 
-    `key` names the pair without telling its model, head or verdicts.
+    `key` identifies the pair without revealing its model, head or verdicts.
     """
 
     key: str
@@ -48,12 +48,12 @@ class Pair:
 
     @property
     def settled(self) -> bool:
-        """Whether every judge has scored it."""
+        """True if every judge has scored it."""
         return all(verdict is not None for _, verdict in self.verdicts)
 
 
 def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
-    """Return the pairs of a table of judgments (see ccs.results.schema), one per model, head and text."""
+    """The pairs in a table of judgments (see ccs.results.schema), one per model, head and text."""
     found: dict[tuple[str, Head, str, str], dict[str, Verdict]] = {}
     for row in judgments.dropna(subset="label").to_dict("records"):
         head = Head(int(row["layer"]), int(row["head"]))
@@ -68,16 +68,16 @@ def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
 
 def _key(model: str, head: Head, text: str, concept: str) -> str:
     named = json.dumps([model, str(head), text, concept], ensure_ascii=False)
-    # The letter keeps spreadsheets from reading digits with an e between them as a number.
+    # The letter stops spreadsheets from reading digits with an e between them as a number.
     return "p" + hashlib.sha256(named.encode()).hexdigest()[:11]
 
 
 def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
-    """Draw `n` pairs that all judges have scored, in random order; fewer if there are not so many.
+    """A sample of `n` pairs that all judges have scored, or all there are, in random order.
 
-    Models have equal parts. Within a model the numbers of judges that say yes are represented as they are
-    among its pairs (each by at least one). A text with the same concept comes once, however many heads or
-    models have it. Raises InputError if no pair is settled or n is below 1.
+    Models have equal shares. Within a model the sample is stratified by the number of judges who say yes,
+    with at least one pair per stratum. A text with the same concept comes once, however many heads or models
+    have it. Raises InputError if no pair is settled or n is below 1.
     """
     if n < 1:
         raise InputError(f"A sample holds 1 pair or more, not {n}.")
@@ -105,7 +105,9 @@ def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
 
 
 def _share_out(n: int, sizes: Sequence[int], quotas: Sequence[float]) -> list[int]:
-    """Share n out, no part above its size: one to each by quota, then one by one to whichever lacks most."""
+    """Split n into parts no larger than their sizes: one to each, then one by one to the part furthest below
+    quota.
+    """
     parts = [0] * len(sizes)
     for _ in range(min(n, sum(sizes))):
         room = (i for i, size in enumerate(sizes) if parts[i] < size)
@@ -114,7 +116,9 @@ def _share_out(n: int, sizes: Sequence[int], quotas: Sequence[float]) -> list[in
 
 
 def sheet(pairs: Iterable[Pair]) -> str:
-    """The pairs as a CSV with an empty column `answer`. Nothing in it tells a model, a head or a verdict."""
+    """The pairs as a CSV with an empty column `answer`. Nothing in it reveals a model, a head or a
+    verdict.
+    """
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -123,10 +127,10 @@ def sheet(pairs: Iterable[Pair]) -> str:
 
 
 def read_sheet(source: str, pairs: Iterable[Pair], name: str = "the sheet") -> dict[str, Verdict]:
-    """A filled sheet: key -> answer (yes, no, or None where empty or unsure).
+    """The answers in a filled-in sheet: key -> answer (yes, no, or None where empty or unsure).
 
-    InputError names the rows whose answer is none of `ANSWERS`, whose pair is not among `pairs`, comes
-    twice or was changed, or a missing column.
+    InputError names a missing column, or the rows whose answer is not in `ANSWERS` or whose pair is unknown,
+    repeated or changed.
     """
     known = {pair.key: pair for pair in pairs}
     reader = csv.DictReader(io.StringIO(source.removeprefix("\ufeff"), newline=""))
@@ -159,16 +163,16 @@ def read_sheet(source: str, pairs: Iterable[Pair], name: str = "the sheet") -> d
 def table(
     pairs: Iterable[Pair], answers: Mapping[str, Mapping[str, Verdict]], *, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Agreement of people with the panel and with each judge, for each model and for all together.
+    """Agreement of people with the panel and with each judge, per model and over all models.
 
-    `answers`: person -> key -> answer. Rows: model, people (a person, or `people` for several together),
-    judges (a judge, or `panel`), metric (`same`, `cohen_kappa`, `spearman_rho`, `kendall_tau`;
-    `krippendorff_alpha` among people, then judges is "", and among judges, then people is ""), value, low,
-    high, n (pairs compared), left_out (pairs without a verdict of either side), published (the study's
-    figure for that model and panel, or None).
+    `answers`: person -> key -> answer. Columns of the rows: model, people (a person, or `people` for several
+    together), judges (a judge, or `panel`), metric (`same`, `cohen_kappa`, `spearman_rho`, `kendall_tau`;
+    `krippendorff_alpha` among people, with judges "", and among judges, with people ""), value, low, high, n
+    (pairs compared), left_out (pairs that lack a verdict), published (the study's figure for that model and
+    panel, or None).
     """
     if not answers:
-        raise InputError("There is nobody's answer to compare.")
+        raise InputError("There are no answers to compare.")
     asked = {key for given in answers.values() for key in given}
     chosen = [pair for pair in pairs if pair.key in asked]
     rows: list[dict[str, Any]] = []
@@ -213,7 +217,7 @@ def _model_rows(
 
 
 def _published(model: str, metric: str) -> float | None:
-    """The cell of the study's table 4, for the three models it has."""
+    """The figure in the study's table 4, which has three models."""
     printed = figures.table("table4")
     names = [paper.paper_name for paper in figures.models() if model in (paper.name, paper.paper_name)]
     rows = [name for name in names if name in printed.rows and metric in printed.columns]

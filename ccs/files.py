@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: atomic writes, their hash, and texts of the user's own."""
+"""Files: atomic writes, hashes, and text in UTF-8."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHUT = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, er
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn a full disk, a quota or a folder that cannot be written to into a sentence."""
+    """Turn the errors of a full disk, a quota or a folder that cannot be written to into InputError."""
     try:
         yield
     except OSError as error:
@@ -35,9 +35,9 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write; it replaces `path`, synced to disk, unless an exception is raised.
+    """Yield a temporary path to write to; unless an exception is raised it is synced and replaces `path`.
 
-    Raises InputError where the disk is full or cannot be written to.
+    Raises InputError if the disk is full or cannot be written to.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with disk_errors(path.parent):
@@ -52,20 +52,20 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8, whole or not at all; InputError as in `atomic_write`."""
+    """Write a text file in UTF-8 atomically; InputError as in `atomic_write`."""
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def escape_output() -> None:
-    """Print what a terminal cannot show, such as letters where it knows no UTF-8, as escapes."""
+    """Print characters that the terminal cannot show, such as those outside its encoding, as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def as_text(name: str) -> str:
-    """A file's name as text that can be stored: its bytes that are no UTF-8 as escapes."""
+    """A file's name as text that can be stored: bytes that are not UTF-8 become escapes."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -76,7 +76,7 @@ def sha256(path: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file in UTF-8, with or without a byte order mark. Raises InputError."""
+    """The text of a file in UTF-8, with or without a byte order mark. Raises InputError."""
     try:
         return path.read_text("utf-8-sig")
     except FileNotFoundError:

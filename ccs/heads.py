@@ -35,15 +35,17 @@ class Head:
 
 
 ABLATIONS = ("zero", "mean", "resample")
-"""What takes a head's place when it is switched off: zero, its mean, or its value for another image."""
+"""The replacement for a head's output when it is switched off: zero, its mean, or its output for another
+image.
+"""
 
 
 class HeadSet(Set[Head]):
     """An immutable, hashable set of heads that iterates in order of layer, then head.
 
-    The set operators of Python work (`|`, `&`, `-`, `^`, `<=`, `in`). `HeadSet()` is no head at all.
-    `ablation` says what takes the heads' place where they are switched off, one of ABLATIONS; what an
-    operator gives has "zero". Sets with another ablation are another plan and not equal.
+    Python's set operators work (`|`, `&`, `-`, `^`, `<=`, `in`). `HeadSet()` is the empty set. `ablation`,
+    one of ABLATIONS, says what replaces the heads' outputs when they are switched off; the result of an
+    operator has "zero". Sets with different ablations are different plans and not equal.
 
         >>> off = HeadSet.parse("L9.H2, L8.H11")
         >>> str(off)
@@ -84,7 +86,7 @@ class HeadSet(Set[Head]):
         return hash(self._members)
 
     def ablated(self, ablation: str) -> HeadSet:
-        """The same heads with something else in their place."""
+        """The same heads with another ablation."""
         return HeadSet(self, ablation)
 
     def __str__(self) -> str:
@@ -99,5 +101,5 @@ class HeadSet(Set[Head]):
         return tuple(head.head for head in self._heads if head.layer == layer)
 
     def of_layer(self, layer: int) -> HeadSet:
-        """The heads of one layer, with the same in their place."""
+        """The heads of one layer, with the same ablation."""
         return HeadSet((head for head in self._heads if head.layer == layer), self.ablation)

@@ -1,13 +1,13 @@
-"""Plans: which heads to switch off, and where that choice comes from.
+"""Plans: sets of heads to switch off, with their names and where they come from.
 
-A `PlanName` says which plan it is: `none`; `high`, `moderate`, `low` (heads of that CCS level); `equal-high`,
+The names (`PlanName`) are: `none`; `high`, `moderate`, `low` (heads of that CCS level); `equal-high`,
 `equal-low` (the same number of heads from both levels, drawn at random from the larger one); `random`,
 `random:layers` and `random:variance` (sets of heads like `high`, see `matched`, one plan per set);
 `concept:Colors` (the high heads with that label); `single:L7.H2`; `published-high`,
 `published-concept:Colors` and so on (the heads that the study lists); `located:ltc-gender` and so on (heads
 that other studies list); `high@7` and so on (levels from 7 texts per head, where 7 is not the main K);
-`high~mean`, `high~resample` and so on (not zero but their mean, or another image's value, takes the heads'
-place). The same seed gives the same plans on every machine.
+`high~mean`, `high~resample` and so on (heads replaced not by zero but by their mean, or by their output for
+another image). The same seed gives the same plans on every machine.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ Notice = Callable[[str], None]
 
 KINDS = ("none", "high", "moderate", "low", "equal", "random", "concept", "single")
 Alike = Literal["number", "layers", "variance"]
-"""What the sets of a random plan have in common with the high heads: their number; their number in each
-layer; that, and nearly their variance."""
+"""The properties in which random sets match the high heads: number; number per layer; number per layer and,
+nearly, variance.
+"""
 ALIKE: tuple[Alike, ...] = get_args(Alike)
 _ALIKE_WORDS = {"number": "number", "layers": "number and layers", "variance": "number, layers and variance"}
 _FEW_SETS = 20_000
-"""Sets of heads that are listed one by one; of more than that, as many are drawn."""
+"""Up to this many possible sets are enumerated; if there are more, sets are drawn at random."""
 _GRAMMAR = re.compile(
     r"(?P<kind>[^:@~]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d*))?(~(?P<ablation>mean|resample))?"
 )
@@ -51,9 +52,9 @@ _PUBLISHED = "published-"
 class PlanName:
     """The name of a plan: `kind`, `kind:argument`, `kind@k` or `kind:argument@k`; each also with `~ablation`.
 
-    `k`: texts per head that the levels go by; None at the main K. `argument`: the concept of a `concept`, the
-    head of a `single`, what a `random` has in common with the high heads. `ablation`: what takes the heads'
-    place (`ccs.heads.ABLATIONS`). Kinds are not checked: a search names plans of its own (`searched`).
+    `k`: texts per head from which the levels are computed; None at the main K. `argument`: the concept of a
+    `concept`, the head of a `single`, the property in which a `random` matches the high heads. `ablation`:
+    one of `ccs.heads.ABLATIONS`. Kinds are not checked: a search names plans of its own (`searched`).
     """
 
     kind: str
@@ -63,17 +64,17 @@ class PlanName:
 
     @classmethod
     def random(cls, alike: Alike = "number") -> PlanName:
-        """The name of the plans of random sets that are like the high heads in this."""
+        """The name of plans of random sets that match the high heads in this property."""
         return cls("random", argument="" if alike == "number" else alike)
 
     @classmethod
     @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> PlanName:
-        """The name that `str` printed; InputError for a text that is not one."""
+        """The name written by `str`; InputError for any other text."""
         found = _GRAMMAR.fullmatch(text)
         if found is None:
             raise InputError(
-                f"{text!r} is not the name of a plan; names look like high, high@7, concept:Colors, "
+                f"{text!r} is not the name of a plan; names are written like high, high@7, concept:Colors, "
                 "single:L7.H2."
             )
         k = int(found["k"]) if found["k"] else None
@@ -81,7 +82,7 @@ class PlanName:
 
     @classmethod
     def single(cls, head: Head) -> PlanName:
-        """The name of the plan that switches this head alone off."""
+        """The name of the plan that switches off this head alone."""
         return cls("single", argument=str(head))
 
     def __str__(self) -> str:
@@ -91,7 +92,7 @@ class PlanName:
 
     @property
     def is_published(self) -> bool:
-        """Whether the heads are those that the study lists."""
+        """True if the heads are those that the study lists."""
         return self.kind.startswith(_PUBLISHED)
 
     @property
@@ -101,7 +102,7 @@ class PlanName:
 
     @property
     def head(self) -> Head | None:
-        """The head of a `single`; None for every other plan."""
+        """The head of a `single`; None for any other plan."""
         return Head.parse(self.argument) if self.kind == "single" else None
 
     def published(self) -> PlanName:
@@ -109,15 +110,15 @@ class PlanName:
         return replace(self, kind=f"{_PUBLISHED}{self.base_kind}", k=None)
 
     def at(self, k: int | None) -> PlanName:
-        """The plan of the same kind by another number of texts per head."""
+        """The plan of the same kind for another number of texts per head."""
         return replace(self, k=k)
 
     def ablated(self, ablation: str) -> PlanName:
-        """The plan of the same heads with something else in their place."""
+        """The plan of the same heads with another ablation."""
         return replace(self, ablation=ablation)
 
     def words(self, seed: int | None = None) -> str:
-        """In words: "high-CCS heads", "concept Colors, high CCS", "random heads, mean over seeds"."""
+        """The name in words: "high-CCS heads", "concept Colors, high CCS", "random heads, mean over sets"."""
         kind = self.base_kind
         words = {
             "high": "high-CCS heads",
@@ -144,7 +145,7 @@ class PlanName:
 class Plan:
     """Heads to switch off together.
 
-    `seed` is None unless the heads were drawn; `source` says in words where they come from.
+    `seed` is None unless the heads were drawn at random; `source` says in words where they come from.
     """
 
     name: str
@@ -159,18 +160,18 @@ class Plan:
 
     @property
     def ablation(self) -> str:
-        """What takes the heads' place (`ccs.heads.ABLATIONS`)."""
+        """The replacement for the heads' outputs, one of `ccs.heads.ABLATIONS`."""
         return self.off.ablation
 
     def ablated(self, ablation: str) -> Plan:
-        """The plan that puts something else in the heads' place."""
+        """The plan with another ablation."""
         name = PlanName.parse(self.name).ablated(ablation)
         source = f"{self.source}; {_IN_THEIR_PLACE[ablation]}"
         return Plan(str(name), self.seed, self.off.ablated(ablation), source)
 
 
 def level_heads(scores: Mapping[Head, HeadScore], k: int) -> dict[str, HeadSet]:
-    """The heads of each level (`score.level`); a head between the levels or of unknown CCS is in none."""
+    """The heads of each level (`score.level`); heads between levels or of unknown CCS are in none."""
     found: dict[str, list[Head]] = {"high": [], "moderate": [], "low": []}
     for head, score in scores.items():
         name = level(score.ccs, k)
@@ -196,18 +197,18 @@ def plans(
 
     Args:
         scores: CCS and label of each head, from k texts per head.
-        heads: the heads that can be switched off (the last four layers); `single` takes each of them.
-        seed: random plans have the seeds seed, seed + 1, ..., n_random of each kind (see `matched`).
+        heads: the heads that can be switched off (the last four layers); each has a plan `single`.
+        seed: random plans have the seeds seed, seed + 1, ..., `n_random` of each kind (see `matched`).
         kinds: the kinds to make, from KINDS.
-        random_from: the heads that random plans draw from, if not `heads` (for one model the study drew from
-            all layers).
-        variance: of each head's contribution; with it there are random plans like the high heads in layers
-            and in variance too.
-        at_k: the k that goes into the names (`high@7`), where it is not the main K.
+        random_from: the heads from which random plans are drawn, if not `heads` (for one model the study used
+        all layers).
+        variance: of each head's contribution; if given, there are also random plans that match the high heads
+        in layers and in variance.
+        at_k: the k for the names (`high@7`), if it is not the main K.
         notice: called with a sentence for each plan that is left out.
 
     A plan without heads would be `none` under another name, so it is left out with a notice; so are random
-    plans where no other set is like the high one. InputError: a scored head that cannot be switched off.
+    plans if no other set matches the high heads. InputError: a scored head that cannot be switched off.
     """
     unknown = set(kinds) - set(KINDS)
     if unknown:
@@ -258,7 +259,7 @@ def plans(
 
 
 def singles(heads: Iterable[Head]) -> list[Plan]:
-    """One plan for each head alone."""
+    """One plan per head, which switches off that head alone."""
     return [Plan(str(PlanName.single(head)), None, HeadSet([head]), "one head") for head in sorted(heads)]
 
 
@@ -270,8 +271,10 @@ def published(levels: Mapping[str, HeadSet], concepts: Mapping[str, HeadSet], so
 
 
 def of_studies(model: str) -> list[Plan]:
-    """The heads that the study lists and draws for this model, then those that other studies print for it
-    (`located:ltc-gender`); none for a model of neither.
+    """Plans from the literature for this model; none if it is in no study.
+
+    First the heads that the study lists and draws, then those that other studies print
+    (`located:ltc-gender`).
     """
     found = []
     if model in {one.name for one in figures.models()}:
@@ -290,12 +293,13 @@ def matched(
     alike: Alike = "number",
     variance: Mapping[Head, float] | None = None,
 ) -> list[HeadSet]:
-    """`n` different random sets of heads that are like the high heads, or all there are if these are fewer.
+    """`n` different random sets of heads that match the high heads, or all such sets if there are fewer.
 
-    Every other set of as many heads (`number`), of as many in each layer (`layers`), is as likely, sets that
-    share heads with `high` too: if the high heads were no special choice, theirs would be one more such set,
-    and its rank among them is an exact test (`stats.against_random`). `variance`: of the sets alike in layers
-    the n whose total variance is nearest the high heads' (by ratio), in random order.
+    alike: `number`: every other set of as many heads is equally likely, including sets that share heads with
+    `high`; `layers`: every other set of as many heads in each layer. If the high heads were no special choice
+    they would be one more such set, so their rank among the sets is an exact test (`stats.against_random`).
+    `variance`: of the sets alike in layers, the n whose total variance is nearest to that of the high heads
+    (by ratio), in random order.
     """
     rng = np.random.default_rng([seed, *f"random {alike}".encode()])
     wanted = Counter(head.layer for head in high)
@@ -327,7 +331,7 @@ def matched(
 
 
 def draw(members: HeadSet, size: int, seed: int, purpose: str) -> HeadSet:
-    """`size` of the members, drawn without replacement; different purposes draw independently."""
+    """`size` of the members, drawn without replacement; draws for different purposes are independent."""
     if size > len(members):
         raise InputError(f"{size} heads cannot be drawn from {len(members)}.")
     rng = np.random.default_rng([seed, *purpose.encode()])

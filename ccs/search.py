@@ -1,15 +1,15 @@
-"""The smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of accuracy.
+"""Search for the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of accuracy.
 
-What a search lowers is the lean (`ccs.measures.ranking`): MaxSkew reads a few images at the top and jumps, so
-a search that lowers it finds noise. Single heads are measured first; those that lower the lean most are
-candidates. Then one candidate at a time is added, always the one after which the lean, computed anew with all
-chosen heads off in the forward pass, is lowest while accuracy stays within its bound; at last heads that are
-not needed are taken out again.
+The search minimizes the lean (`ccs.measures.ranking`): MaxSkew depends on a few images at the top and jumps,
+so a search that minimizes it fits noise. Single heads are measured first; those that lower the lean most
+become candidates. Then candidates are added one at a time, always the one that lowers the lean most, measured
+in a forward pass with all chosen heads off, while accuracy stays within its bound; finally heads that are not
+needed are removed again.
 
-A search also finds noise. So images of people, prompts and images of classes are each cut in half at random:
-the search sees one half, and what is reported comes from the other, beside sets that were not searched for.
-The cut-off K is halved too, which keeps its share of the pool. Where each prompt ranks images of its own, the
-prompts' halves part the images, and K stays.
+Any search fits some noise. So images of people, prompts and images of classes are each split in half at
+random: the search sees one half, and the results reported come from the other, beside sets that were not
+searched for. The cut-off K is halved too, which keeps its share of the pool. Where each prompt ranks images
+of its own, splitting the prompts splits the images, and K stays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Tell = Callable[[str], None]
 
 
 class PrunableModel(Protocol):
-    """A model that can be searched: its heads, and embeddings [plans, images, d] with heads off."""
+    """The model interface of a search: heads, and embeddings [plans, images, d] with heads off."""
 
     @property
     def heads(self) -> HeadSet: ...
@@ -46,12 +46,12 @@ class PrunableModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
-    """The rankings that should become fairer, and the accuracy that must be kept.
+    """The rankings that should become fairer, and the classification whose accuracy must be kept.
 
-    `people`: images or pixels, `groups` [people] and `prompts` [prompts, d], text embeddings, with cut-off
-    `k` over all people, or, with `pools` (bool [prompts, people]), over those that a prompt ranks. `units`
-    [people]: images with the same number are resampled together. `things`: images or pixels, `labels`
-    [things] and `class_weights` [classes, d].
+    `people`: images or pixels, with `groups` [people]. `prompts`: text embeddings [prompts, d]; each ranks
+    all people, or those of its row of `pools` (bool [prompts, people]), with cut-off `k`. `units` [people]:
+    images with the same number are resampled together. `things`: images or pixels, with `labels` [things] and
+    `class_weights` [classes, d].
     """
 
     people: Any
@@ -70,9 +70,9 @@ class Task:
 class Limits:
     """Bounds of a search.
 
-    `max_loss`: accuracy (share of 1) that may be lost. `goal`: a mean MaxSkew at which to stop. `least`: the
-    share of the lean with nothing off that a further head must take away. `max_heads`: heads at most.
-    `screen`: candidates.
+    `max_loss`: the accuracy (share of 1) that may be lost. `goal`: a mean MaxSkew at which to stop. `least`:
+    the share of the initial lean that each further head must remove. `max_heads`: the most heads to switch
+    off. `screen`: the number of candidates.
     """
 
     max_loss: float = 0.02
@@ -89,7 +89,7 @@ class Limits:
 
     @property
     def bound(self) -> float:
-        """The goal; minus infinity, which nothing reaches, without one."""
+        """The goal, or minus infinity, which no set reaches, if there is none."""
         return -math.inf if self.goal is None else self.goal
 
 
@@ -107,9 +107,9 @@ class Point:
 class HeldOut:
     """A set of heads on the half that the search did not see.
 
-    Mean MaxSkew over the prompts, its chance level, and top-1 accuracy; changes are from no head off, paired.
-    `front`: no other set beats it in one of the two without being worse in the other. `full`: of how many
-    prompts the ranking is at the ceiling of MaxSkew, where more skew does not show.
+    It has the mean MaxSkew over the prompts, its chance level, and top-1 accuracy; changes are from no head
+    off, paired. `front`: no other set is better in one of the two without being worse in the other. `full`:
+    the number of prompts whose ranking is at the ceiling of MaxSkew, where more skew does not show.
     """
 
     plan: str
@@ -126,11 +126,11 @@ class HeldOut:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """The answer of a search and its evidence on either half.
+    """The answer of a search, with its evidence on both halves.
 
-    `off`: the answer, empty where no head helps within the limits. `singles`: every head alone; `path`:
-    nothing off, then each step. `held_out`: `none`, `searched`, the steps of the path as `step 1` ..., then
-    the plans that were given to be set beside them.
+    `off`: the answer, empty if no head helps within the limits. `singles`: every head alone; `path`: nothing
+    off, then each step. `held_out`: `none`, `searched`, the steps of the path as `step 1` ..., then the plans
+    given for comparison.
     """
 
     off: HeadSet
@@ -140,7 +140,7 @@ class SearchResult:
 
 
 Points = Callable[[Sequence[HeadSet]], list[Point]]
-"""MaxSkew, accuracy and lean of each set of heads, on one half of a task."""
+"""A function that measures MaxSkew, accuracy and lean of sets of heads on one half of a task."""
 
 
 def measure(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
@@ -167,10 +167,11 @@ def search(
     draws: int = 1000,
     tell: Tell = lambda _: None,
 ) -> SearchResult:
-    """Search one half of the task, report the other (see the top of this module).
+    """Search on one half of the task and report on the other (see the top of this module).
 
-    `beside`: plans to report too (high, low, random). `tell` hears of each step. InputError: too few images
-    or prompts to halve, a cut-off that a half cannot hold, plans of heads that cannot be switched off.
+    `beside`: other plans to report (high, low, random). `tell` is called with a line for each step.
+    InputError: too few images or prompts to halve, a cut-off larger than a half, plans of heads that cannot
+    be switched off.
     """
     limits = limits or Limits()
     half, unseen = halves(task, seed)
@@ -190,8 +191,10 @@ def search(
 def again(
     model: PrunableModel, task: Task, limits: Limits | None = None, *, seeds: Sequence[int]
 ) -> list[HeadSet]:
-    """The answers of searches on both halves of the task, as each seed cuts it: how much hangs on the images
-    and prompts that a search sees. InputError as in `search`.
+    """The answers of searches on both halves of the task, split once per seed.
+
+    They show how much an answer depends on the images and prompts that a search sees. InputError as in
+    `search`.
     """
     return [
         _found(model, half, limits or Limits(), lambda _: None)[0]
@@ -203,7 +206,7 @@ def again(
 def _found(
     model: PrunableModel, half: Task, limits: Limits, tell: Tell
 ) -> tuple[HeadSet, list[Point], list[Point]]:
-    """The answer of a search, every head alone, and the path, on the half that it sees."""
+    """The answer of a search, every head alone, and the path, all on the half that the search sees."""
     seen = partial(measure, model, half)
     singles = seen([HeadSet([head]) for head in model.heads])
     path = greedy(model, half, singles, limits, tell)
@@ -213,8 +216,9 @@ def _found(
 def greedy(
     model: PrunableModel, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = lambda _: None
 ) -> list[Point]:
-    """The path of a search on the whole task: nothing off, then one head more at a time, while each takes
-    away the share of the lean asked for. singles: every head alone.
+    """The path of a greedy search on the whole task: nothing off, then one more head at a time.
+
+    It ends when no head removes the least share of the lean. singles: every head alone.
     """
     points = partial(measure, model, task)
     path = points([HeadSet()])
@@ -235,9 +239,9 @@ def greedy(
 
 
 def halves(task: Task, seed: int) -> tuple[Task, Task]:
-    """The task cut in two at random: people (within each group), prompts, and things (within each class).
+    """The task split in two at random: people (within each group), prompts, and things (within each class).
 
-    With pools per prompt either half has the people of its prompts, all of them, and the whole cut-off.
+    With pools per prompt each half has all people that its prompts rank, and the whole cut-off.
     """
     rng = np.random.default_rng([seed, 3])
     prompts = np.asarray(task.prompts)
@@ -278,7 +282,7 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
 def _split(
     kinds: NDArray[Any], n: int, name: str, rng: np.random.Generator
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Two halves of the indices, as even as can be within each kind."""
+    """Two halves of the indices, as even as possible within each kind."""
     if kinds.shape != (n,) or n < 4:
         raise InputError(f"A search needs 4 or more {name}, each with its kind, not {n} with {kinds.size}.")
     shuffled = rng.permutation(n)
@@ -292,7 +296,9 @@ def _take(images: Any, rows: NDArray[np.intp]) -> Any:
 
 
 def _backward(points: Points, end: Point, start: Point, limits: Limits, tell: Tell) -> HeadSet:
-    """Without the heads that the end of the path can spare: each costs less than the least asked for."""
+    """The heads at the end of the path without those that are not needed: each of these gains less than the
+    least.
+    """
     now = end
     while len(now.off) > 1:
         tried = points([HeadSet(now.off - {head}) for head in now.off])
@@ -312,7 +318,7 @@ def _backward(points: Points, end: Point, start: Point, limits: Limits, tell: Te
 def _held_out(
     model: PrunableModel, task: Task, plans: Sequence[Plan], seed: int, draws: int
 ) -> tuple[HeldOut, ...]:
-    """Every plan on this half; the first (`none`) is the baseline."""
+    """The figures of every plan on this half; the first (`none`) is the baseline."""
     sets = [plan.off for plan in plans]
     people, things = (model.embed_images(images, sets) for images in (task.people, task.things))
     skews = bias.measure_plans(

@@ -1,7 +1,7 @@
 """Zero-shot classification: class weights from templates, and accuracy with its interval.
 
-Radford et al. 2021: a class's weight is the mean of its templates' unit text embeddings, made unit again; an
-image belongs to the class whose weight has the largest cosine with it.
+As in Radford et al. 2021, a class's weight is the mean of its templates' unit text embeddings, made unit
+again; an image is assigned to the class whose weight has the largest cosine with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ccs.measures import ranking, stats
 from ccs.measures.stats import Effect, Estimate, Floats
 
 MetricName = Literal["top1", "top5", "balanced"]
-BATCH = 4096  # images scored at a time: bounds memory whatever the number of images
+BATCH = 4096  # images scored at a time, which bounds memory
 
 
 class TextModel(Protocol):
@@ -31,9 +31,9 @@ class TextModel(Protocol):
 class Accuracy:
     """Shares of 1 with 95% intervals from resampled images.
 
-    `top5` is None with fewer than six classes, where it says nothing. `balanced`: mean of the classes' own
-    top-1 accuracies, over the classes that have images. `labels`, `positions`: int64 [n], each scored
-    image's class and where the ranking put it (0 is right).
+    `top5` is None with fewer than six classes, where it says nothing. `balanced`: mean of the top-1
+    accuracies of the classes that have images. `labels`, `positions`: int64 [n], each scored image's class
+    and its position in the ranking (0 is right).
     """
 
     top1: Estimate
@@ -79,8 +79,8 @@ def accuracy(
 
     Args:
         labels: int [n], index of each image's class.
-        subset: classes scored alone: only their images, each against these classes only. `labels` of the
-            result are then positions in the subset.
+        subset: classes to score among themselves: only their images, against these classes only. `labels` of
+        the result are then positions in the subset.
         draws: bootstrap draws.
 
     Equal scores rank in the classes' order. InputError: a label without a class, an empty subset, no images.
@@ -108,7 +108,7 @@ def accuracy(
         images, weights, truth = images[kept], weights[chosen], place[truth[kept]]
     truth = truth.astype(np.int64)
     found = [
-        # Images are only made unit as far as ranking needs it, which is not at all.
+        # Images need not be unit vectors: their length does not change the ranking.
         ranking.positions(ranking.products(images[i : i + BATCH], weights), truth[i : i + BATCH])
         for i in range(0, len(images), BATCH)
     ]
@@ -125,7 +125,7 @@ def accuracy(
 
 
 def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
-    """Says for each image [n] whether it is given its own class; for a search, which asks for it often."""
+    """Bool [n], true where an image is assigned to its own class; a cheap accuracy for searches."""
     images = ranking.finite_rows(image_embeddings, "image embeddings")
     scores = ranking.products(images, ranking.unit(class_weights, "class weights"))
     right: NDArray[np.bool_] = scores.argmax(axis=1) == np.asarray(labels)
@@ -135,7 +135,7 @@ def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: Array
 def compare(
     ours: Accuracy, baseline: Accuracy, metric: MetricName = "top1", *, draws: int = 10_000, seed: int = 0
 ) -> Effect:
-    """The metric less the baseline's on the same images: paired bootstrap, interval and two-sided p."""
+    """The metric less the baseline's on the same images, by paired bootstrap."""
     if not np.array_equal(ours.labels, baseline.labels):
         raise InputError("Two accuracies can be compared only on the same images in the same order.")
     if metric == "balanced":
@@ -148,7 +148,7 @@ def compare(
 
 
 def _balanced(right: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
-    """Mean over the classes with images of the share of them that is right."""
+    """The share of images that are right, averaged over the classes that have images."""
     images = np.bincount(labels)
     shares = np.bincount(labels, weights=right)[images > 0] / images[images > 0]
     return float(shares.mean())
@@ -157,10 +157,10 @@ def _balanced(right: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
 def _balanced_draws(
     columns: Sequence[NDArray[np.bool_]], labels: NDArray[np.int64], draws: int, seed: int
 ) -> list[Floats]:
-    """Bootstrap draws [draws] of each column's balanced accuracy, all columns on the same drawn images.
+    """Bootstrap draws [draws] of each column's balanced accuracy, all columns on the same resampled images.
 
-    An image's class and its results make up one of few cells, and draws of images are draws of cells. A class
-    without images in a draw is left out of it.
+    An image's class and its results fall into one of a few cells, and drawing images means drawing cells. A
+    class without images in a draw is left out of that draw.
     """
     outcomes = 2 ** len(columns)
     results = sum(column.astype(np.int64) << bit for bit, column in enumerate(columns))

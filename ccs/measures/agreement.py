@@ -1,9 +1,9 @@
 """Agreement of judges with people, and of raters with one another.
 
-Cohen's kappa and the share of equal verdicts compare two yes-or-no verdicts per pair of text and concept.
-Spearman's rho and Kendall's tau-b compare the share of people who say yes with the share of judges who do.
-Krippendorff's alpha takes any number of raters, and missing ratings. A coefficient that is not defined (one
-side never varies) is NaN. Intervals are 95% percentile bootstrap intervals over the pairs.
+A pair is a text with a concept. Cohen's kappa and the share of equal verdicts compare two yes-or-no verdicts
+per pair. Spearman's rho and Kendall's tau-b compare the share of people who say yes with the share of judges
+who do. Krippendorff's alpha allows any number of raters and missing ratings. A coefficient that is not
+defined (one side never varies) is NaN. Intervals are 95% percentile bootstrap intervals over the pairs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DRAWS = 2000
 
 @dataclass(frozen=True)
 class Agreement:
-    """Two sides over `n` pairs that both have judged; `left_out` pairs lack a verdict of either."""
+    """Agreement of two sides over the `n` pairs that both have judged; `left_out` pairs lack a verdict."""
 
     n: int
     left_out: int
@@ -40,7 +40,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class JudgePair:
-    """Two judges over the `n` texts that both scored: share of equal verdicts, and kappa; NaN without any."""
+    """Two judges over the `n` texts that both scored: share of equal verdicts, and kappa; NaN if n is 0."""
 
     left: str
     right: str
@@ -50,7 +50,7 @@ class JudgePair:
 
 
 def consensus(ratings: Ratings) -> list[Verdict]:
-    """The majority of people on each pair; those who did not answer are not counted, a tie is None."""
+    """The majority's verdict on each pair; missing answers are not counted, and a tie is None."""
     decided: list[Verdict] = []
     for votes in zip(*ratings, strict=True):
         yes, no = votes.count(True), votes.count(False)
@@ -66,9 +66,9 @@ def unanimous(ratings: Ratings) -> list[Verdict]:
 def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int = 0) -> Agreement:
     """Agreement between people and a panel; a panel of one is that judge alone.
 
-    `people`, `judges`: [raters][pairs], the same pairs. People stand together by `consensus`, judges by
-    `unanimous`; rho and tau compare the share of people with the share of judges that say yes. InputError
-    without raters, or if the pairs differ in number.
+    `people`, `judges`: [raters][pairs], the same pairs. People's verdicts are combined by `consensus`,
+    judges' by `unanimous`; rho and tau compare the share of people with the share of judges who say yes.
+    InputError without raters, or if the pairs differ in number.
     """
     lengths = {len(rater) for rater in (*people, *judges)}
     if not people or not judges or len(lengths) != 1:
@@ -117,7 +117,7 @@ def krippendorff_alpha(
 
 
 def judge_pairs(verdicts: Mapping[str, Sequence[Verdict]]) -> list[JudgePair]:
-    """Each two judges of a panel. `verdicts`: judge -> one verdict per text, of the same texts."""
+    """Every pair of judges of a panel. `verdicts`: judge -> one verdict per text, for the same texts."""
     if len({len(said) for said in verdicts.values()}) != 1:
         raise InputError("The judges of a panel must have judged the same texts.")
     pairs = []
@@ -131,7 +131,7 @@ def judge_pairs(verdicts: Mapping[str, Sequence[Verdict]]) -> list[JudgePair]:
     return pairs
 
 
-# Many resamplings at once: tables of counts [draws, left levels, right levels], levels in ascending order.
+# Many draws at once: tables of counts [draws, left levels, right levels], levels in ascending order.
 
 
 def table_kappa(tables: Floats) -> Floats:
@@ -168,7 +168,7 @@ def table_kendall(tables: Floats) -> Floats:
 
 
 def _tables(drawn: Floats, left: Sequence[Any], right: Sequence[Any], levels: Sequence[Any] = ()) -> Floats:
-    """Draws of cells [draws, cells], each cell at its place in a table of the levels of either side."""
+    """Tables [draws, left levels, right levels] from draws of cells [draws, cells] and each cell's levels."""
     rows, columns = levels or sorted(set(left)), levels or sorted(set(right))
     tables = np.zeros((len(drawn), len(rows), len(columns)))
     for cell, (a, b) in enumerate(zip(left, right, strict=True)):
@@ -188,7 +188,7 @@ def _alpha(counts: Floats) -> Floats:
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:
-    # Differences of counts and of shares: what is not 0 is far above the rounding of float64.
+    # These are differences of counts or shares: any that is not 0 is far above float64's rounding.
     defined = np.abs(below) > 1e-9
     ratio: Floats = np.full(len(above), np.nan)
     np.divide(above, below, out=ratio, where=defined)
@@ -196,9 +196,9 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 
 
 def _estimate(found: Floats) -> Estimate:
-    """The first value with the percentile interval of the others, its draws, where they are defined.
+    """The first value with the percentile interval of the others, which are its draws.
 
-    NaN ends if fewer than half are.
+    Undefined draws are left out; the interval is NaN if more than half are undefined.
     """
     value, draws = float(found[0]), found[1:]
     defined = draws[~np.isnan(draws)]
@@ -208,6 +208,6 @@ def _estimate(found: Floats) -> Estimate:
 
 
 def _shares(ratings: Ratings, pairs: Sequence[int]) -> list[float]:
-    """The share of those raters who answered that says yes, for each of these pairs."""
+    """For each of these pairs, the share of yes among the raters who answered."""
     answered = [[rater[i] for rater in ratings if rater[i] is not None] for i in pairs]
     return [votes.count(True) / len(votes) for votes in answered]

@@ -1,11 +1,11 @@
-"""MaxSkew, MinSkew and NDKL of a model's rankings of people for occupations, beside the level of chance.
+"""MaxSkew, MinSkew and NDKL of a model's rankings of people for occupations, with their chance levels.
 
 For each occupation the images are ranked by cosine with the occupation's text embedding; `skew` holds the
-formulas and says what an empty group counts as. Every figure comes with
-- a chance level (`chance`): rankings drawn at random, regardless of groups (mean, 2.5 and 97.5%);
-- a 95% interval: images and occupations resampled with replacement, the same draws for every plan and
+formulas and their treatment of empty groups. Every figure comes with
+- a chance level (`chance`): mean and 2.5th and 97.5th percentile over random rankings;
+- a 95% interval: images and occupations resampled with replacement, with the same draws for every plan and
   metric, so that differences between plans are paired (`compare`).
-Equal scores are ranked in the images' order; `BiasResult.ties` says where that decided who is in the top K.
+Equal scores are ranked in the images' order; `BiasResult.ties` counts where that decided who is in the top K.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from ccs.measures.values import curve_by_chance as curve_by_chance
 from ccs.measures.values import means as means
 
 PERSON = "person"
-"""The prompt that every other stands beside: what the model ranks first where no occupation is named."""
-SOME = 16  # rankings that are worked on together: few enough for the processor's cache
+"""The name of the baseline prompt, which names no occupation."""
+SOME = 16  # rankings processed together: few enough for the processor's cache
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Metric:
     """One metric over all occupations, in their order.
 
-    `values`, `low`, `high`: float64 [occupations], the interval by resampling images alone. `mean`: over the
-    occupations, by resampling images and (unless asked not to) occupations. `chance`: one random ranking;
-    `chance_mean`: as many independent random rankings as there are occupations.
+    `values`, `low`, `high`: float64 [occupations], with the interval from resampling images only. `mean`:
+    over the occupations, resampling images and (unless asked not to) occupations. `chance`: of one random
+    ranking; `chance_mean`: of the mean over as many independent random rankings as there are occupations.
     `draws`: float64 [draws, occupations], the resampled values; `mean_draws`: float64 [draws], their
     resampled mean.
     """
@@ -62,9 +62,9 @@ class BiasResult:
     """The figures of one plan's rankings, with every choice that they depend on.
 
     `metrics`: those asked for. `top`: int64 [occupations, groups], images of each group in the top K; `pool`:
-    int64 [groups], of all images; `pools`: int64 [occupations, groups], those that the occupation ranks, all
-    of them or its own. `ties`: int64 [occupations], images outside the top K with the score of the last one
-    inside. `mode`: "correct" or "as-published" (then `fault` names what is reproduced).
+    int64 [groups], images of each group; `pools`: int64 [occupations, groups], the same among those that the
+    occupation ranks. `ties`: int64 [occupations], images outside the top K with the score of the last one
+    inside. `mode`: "correct" or "as-published" (then `fault` names the fault that is reproduced).
     """
 
     metrics: Mapping[MetricName, Metric]
@@ -94,7 +94,7 @@ class BiasResult:
 
     @property
     def ceilings(self) -> Floats:
-        """The largest MaxSkew that each occupation's ranking can have, [occupations]."""
+        """The largest MaxSkew that each occupation's ranking can reach, [occupations]."""
         return ceiling(self.pools, self.k, self.target)
 
     def chance_shares(self, occupation: int = 0) -> dict[str, Estimate]:
@@ -107,8 +107,8 @@ def compare(
 ) -> Effect:
     """The metric's mean over the occupations (or one occupation's value) less the baseline's, paired.
 
-    Both results must come from the same images, occupations, seed and number of draws, so that draw i drew
-    the same images for both; otherwise InputError. For the sum multiply by the number of occupations.
+    Both results must come from the same images, occupations, seed and number of draws, so that draw i has the
+    same images in both; otherwise InputError. For the sum, multiply by the number of occupations.
     """
     ours, theirs = result.metrics[metric], baseline.metrics[metric]
     settings = [(one.seed, one.n, one.k, one.groups) for one in (result, baseline)]
@@ -133,7 +133,7 @@ def measure(
     seed: int = 0,
     **settings: Any,
 ) -> BiasResult:
-    """`measure_plans` for one plan: image embeddings [n, d]. `settings` are its other keyword arguments."""
+    """`measure_plans` for one plan, image embeddings [n, d]; `settings` are its other keyword arguments."""
     plans = [image_embeddings]
     return measure_plans(plans, occupation_embeddings, groups, k, target=target, seed=seed, **settings)[0]
 
@@ -158,25 +158,27 @@ def measure_plans(
     """Skew metrics of several plans' image embeddings for the same images and occupations.
 
     Args:
-        plans: one array [n, d] per plan: a list, an array [plans, n, d], or a generator (then one plan is in
-            memory at a time). Rows need not be of unit length.
+        plans: one array [n, d] per plan: a list, an array [plans, n, d], or a generator, which keeps only one
+        plan in memory. Rows need not be of unit length.
         occupation_embeddings: [o, d], one row per occupation (templates already averaged).
         groups: [n] strings, one per image.
         k: cut-off of the ranking.
         target: "pool" or "uniform", the share that counts as fair.
-        fault: reproduces a fault of the released code (`faults`), for MaxSkew alone.
+        fault: a fault of the released code to reproduce (`faults`), for MaxSkew only.
         pools: bool [o, n], the images that each occupation ranks, each pool resampled by itself; by default
-            every occupation ranks all images.
-        units: [n] numbers; images with the same one are resampled together. By default each image is.
-        draws: resampled pools for the intervals. NDKL and AUC, which read every rank, have the first 32 of
-            them and, from their spread, a normal interval.
-        resample_occupations: whether the interval of mean and sum is for occupations such as these too.
-        logit_scale: what a cosine is multiplied by to be a logit, for the logit gap.
-        map: spreads the work over threads where the caller has some, such as `ThreadPoolExecutor(2).map`;
-            limit the threads of BLAS then (`threadpoolctl`), or they wait busily for one another.
+        every occupation ranks all images.
+        units: [n] numbers; images with the same number are resampled together. By default each image is its
+        own unit.
+        draws: resampled pools for the intervals. NDKL and AUC, which read every rank, use the first 32 of
+        them and a normal interval from their spread.
+        resample_occupations: resample occupations too, so that the interval of mean and sum generalizes to
+        other occupations like these.
+        logit_scale: the factor from a cosine to a logit, for the logit gap.
+        map: spreads the work over the caller's threads, as `ThreadPoolExecutor(2).map` does; limit the
+        threads of BLAS then (`threadpoolctl`), or they busy-wait for one another.
 
-    The intervals are centered percentiles (`stats.interval`), as resampling by itself raises a MaxSkew.
-    InputError: k below 1 or above the images of a pool, fewer than two groups; embeddings, pools or units
+    The intervals are centered percentiles (`stats.interval`), since resampling by itself raises a MaxSkew.
+    InputError: k below 1 or above the images of a pool, fewer than two groups, embeddings, pools or units
     that do not fit.
     """
     check_choice(target, Target, "target")
@@ -252,7 +254,7 @@ def _measure(
         if asked.fault != "aliased"
     }
     if asked.fault == "aliased":
-        # Its figures are ties alone, and a drawn pool is full of ties: only occupations are resampled.
+        # Its figures consist of ties, and a resampled pool is full of ties: only occupations are resampled.
         pictures = np.asarray(embeddings)
         top = np.concatenate(
             [

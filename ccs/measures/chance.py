@@ -1,4 +1,4 @@
-"""Chance levels of the skew metrics: what rankings reach that know nothing of groups."""
+"""Chance levels of the skew metrics: their values for rankings that ignore groups."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from ccs.measures.skew import (
 from ccs.measures.stats import Estimate
 
 CHANCE_DRAWS = 1000
-_AUCS = 200  # random rankings, put together at random for the mean
+_AUCS = 200  # random rankings, combined at random for the mean
 
 
 def chance_levels(
     values: Sequence[Mapping[MetricName, Floats]],
 ) -> Mapping[MetricName, tuple[Estimate, Estimate]]:
-    """(one ranking, mean over the occupations' rankings) from what `chance_values` drew of each pool."""
+    """Metric -> chance levels of (one ranking, the mean over all occupations) from each pool's
+    `chance_values`.
+    """
     found: dict[MetricName, tuple[Estimate, Estimate]] = {}
     for name in values[0]:
         drawn = np.concatenate([one[name] for one in values], axis=1)
@@ -55,13 +57,13 @@ def chance_values(
 ) -> Mapping[MetricName, Floats]:
     """The metrics of random, independent rankings of the same images: [CHANCE_DRAWS, occupations].
 
-    codes: the images' groups [n]; shares: the groups' target shares [groups]; half: see `skew.halves`. How
-    far apart logits lie by chance depends on the logits: NaN.
+    codes: the images' groups [n]; shares: the groups' target shares [groups]; half: see `skew.halves`. A
+    logit gap's chance level depends on the logits and is NaN.
     """
     rng = np.random.default_rng(seed)
     size, groups = (CHANCE_DRAWS, n_occupations), len(shares)
     pool = np.bincount(codes, minlength=groups)
-    # NDKL needs whole rankings; a thousand, put together at random for the mean, are as good as all of them.
+    # NDKL needs whole rankings; a thousand, combined at random for the mean, are as good as one per draw.
     ranked = np.stack([rng.permutation(codes)[:k] for _ in range(CHANCE_DRAWS)])
     found: dict[MetricName, Floats] = {}
     for name in metrics:
@@ -83,7 +85,9 @@ def chance_values(
 
 
 def chance_shares(pool: NDArray[np.int64], k: int) -> list[Estimate]:
-    """Each group's share of a random ranking's top K: the pool's, with its 95% range (hypergeometric)."""
+    """Each group's share of a random ranking's top K: its share of the pool, with a hypergeometric 95%
+    range.
+    """
     tails, n = [(1 - stats.LEVEL) / 2, (1 + stats.LEVEL) / 2], int(pool.sum())
     ends = scipy.stats.hypergeom.ppf(np.array(tails)[:, None], n, pool, k) / k
     return [Estimate(*found) for found in zip((pool / n).tolist(), *ends.tolist(), strict=True)]

@@ -1,6 +1,7 @@
 """The two faults of the study's released bias code, reproduced so that its figures can be explained.
 
-Never a default: a result made with one says "as-published". Its figures measure the code, not the model.
+They are never a default: a result made with one is marked "as-published". Its figures measure the code, not
+the model.
 
 "order" (FairFace, race; the gender columns are free of it): the pool's counts stand in the order in which
 groups first appear in the file, the top K's counts in alphabetical order, and the i-th is divided by the
@@ -27,7 +28,7 @@ _ALIASED: dict[tuple[str, str], Fault] = {
     ("socialcounterfactuals", "race"): "aliased",
     ("socialcounterfactuals-gender", "gender"): "aliased",
 }
-"""The pools that the code ranks: by race what varies race and gender, by gender all that varies gender."""
+"""The pools that the code ranks: by race the sets varying race and gender, by gender all varying gender."""
 
 
 def fault_of(dataset: str, attribute: str) -> Fault | None:
@@ -46,9 +47,8 @@ def first_appearance(codes: NDArray[np.integer]) -> NDArray[np.intp]:
 def aliased_top(images: ArrayLike, occupations: ArrayLike, n_groups: int, k: int) -> NDArray[np.int64]:
     """Counts [occupations, groups] in the top k where every image [n, d] is ranked once per group.
 
-    Scores are rounded to float16. The sort is stable over a list of all images for the first group, then
-    all for the second, and so on: among equal scores every image's first copy comes before any image's
-    second one.
+    Scores are rounded to float16. The sort is stable over a list of all images for the first group, then all
+    for the second, and so on: among equal scores all first copies come before any second copy.
     """
     rows = ranking.unit(images, "image embeddings").astype(np.float16)
     texts = ranking.unit(occupations, "occupation embeddings").astype(np.float16)
@@ -57,8 +57,7 @@ def aliased_top(images: ArrayLike, occupations: ArrayLike, n_groups: int, k: int
     needed = -(-k // n_groups)
     counts = np.empty((len(scores), n_groups), dtype=np.int64)
     for row, score in enumerate(scores):
-        # Only images at or above the last score needed can be in the top k; with ties they are more than
-        # needed.
+        # Only images at or above the last score needed can be in the top k; ties may add more of them.
         candidates = np.flatnonzero(score >= np.partition(score, -needed)[-needed])
         copies = np.tile(score[candidates].astype(np.float32), n_groups)
         ranked = np.argsort(-copies, kind="stable")[:k]

@@ -1,8 +1,8 @@
-"""Rankings by cosine that come out the same on every machine and in every batch size; and how far they lean.
+"""Rankings by cosine that are the same on every machine and for every batch size, and their lean.
 
 The lean of a prompt's ranking is the variance between groups of the mean cosine of their images with the
-prompt, among the images that it ranks. A search and a gradient need such a figure beside MaxSkew: a small
-change of a model changes it a little, and every image counts, not only those at the top.
+prompt, over the images that it ranks. A search and a gradient need such a figure beside MaxSkew: it changes
+smoothly with the model, and every image counts, not only those at the top.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 
 Map = Callable[..., Iterable[Any]]
-"""Like `map`; a caller that has threads gives its executor's."""
+"""A function like `map`; a caller with threads passes its executor's."""
 
-_IMAGES = 1024  # at a time as float64: few enough for the processor's cache
+_IMAGES = 1024  # converted to float64 at a time: few enough for the processor's cache
 
 
 def finite_rows(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
-    """The embeddings [n, d] as float64; InputError for another shape or for rows that are zero or not
-    finite.
-    """
+    """The embeddings [n, d] as float64; InputError for another shape, or rows that are zero or not finite."""
     array = np.asarray(embeddings, dtype=np.float64)
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(
@@ -43,9 +41,9 @@ def unit(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def subtracted(embeddings: ArrayLike, contributions: Iterable[ArrayLike]) -> NDArray[np.float32]:
-    """Unit embeddings [n, d] less contributions [n, d], made unit again: what a direct effect is measured on.
+    """Unit embeddings [n, d] less contributions [n, d], made unit again, for measuring direct effects.
 
-    Contributions may come one at a time, from a disk.
+    The contributions may be loaded lazily, one at a time.
     """
     whole = finite_rows(embeddings, "embeddings")
     for part in contributions:
@@ -54,9 +52,9 @@ def subtracted(embeddings: ArrayLike, contributions: Iterable[ArrayLike]) -> NDA
 
 
 def first_alike(texts: ArrayLike) -> NDArray[np.intp]:
-    """For each prompt's embedding [n, d] the place [n] of the first that is the same (to a cosine of 1e-6).
+    """For each prompt's embedding [n, d], the index [n] of the first equal one (to a cosine of 1e-6).
 
-    Two such prompts are one to the model: their rankings are the same ranking.
+    To the model equal prompts are one prompt, with one ranking.
     """
     rows = unit(texts, "text embeddings")
     first: NDArray[np.intp] = (rows @ rows.T > 1 - 1e-6).argmax(axis=1)
@@ -74,9 +72,9 @@ def alike(names: Sequence[str], texts: ArrayLike) -> list[tuple[str, ...]]:
 def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArray[np.float32]:
     """Dot products [queries, items], float32, of float64 [queries, d] and [items, d].
 
-    Summed in float64 and then rounded. A float32 sum depends on where in the matrix the two vectors stand
-    and on how many there are, so that identical images would differ in their last bit and the order of ties
-    be random.
+    They are summed in float64 and then rounded. A float32 sum depends on the vectors' place in the matrix and
+    on its size, so that identical images would differ in their last bit and the order of ties would be
+    random.
     """
     if queries.shape[1] != items.shape[1]:
         raise InputError(
@@ -88,8 +86,8 @@ def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArra
 def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[np.float32]:
     """Cosines [texts, images], float32, summed as in `products`; rows need not be of unit length.
 
-    It is `products` of `unit` rows, but divides the scores, of which there are far fewer than numbers in the
-    images. `map` may spread the images over threads. InputError as in `finite_rows`.
+    The result is `products` of `unit` rows, but scores are divided instead of images, because there are far
+    fewer of them. `map` may spread the images over threads. InputError as in `finite_rows`.
     """
     left, right = unit(texts, "text embeddings"), np.asarray(images)
     if right.ndim != 2 or left.shape[1] != right.shape[1]:
@@ -109,8 +107,8 @@ def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[n
 
 
 def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
-    """Indices [queries, depth] of the best scores [queries, n]: highest first, equal ones in index order."""
-    # One integer per score, no two equal: the float's bits turned so that integers sort as scores fall, then
+    """Indices [queries, depth] of the best scores [queries, n], highest first, equal ones in index order."""
+    # A distinct integer per score: the float's bits, mapped so that integers ascend as scores descend, then
     # the index. Adding 0 makes -0 and 0 equal.
     bits = (scores + np.float32(0)).view(np.int32).astype(np.int64)
     falling = np.where(bits < 0, bits + 2**31, -bits)
@@ -122,7 +120,9 @@ def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
 
 
 def positions(scores: NDArray[np.float32], relevant: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Position [queries], from 0, of item `relevant[q]` in query q's ranking; equal scores in index order."""
+    """Position [queries], from 0, of item `relevant[q]` in the ranking of query q; equal scores in index
+    order.
+    """
     own = np.take_along_axis(scores, relevant[:, None], axis=1)
     earlier = np.arange(scores.shape[1]) < relevant[:, None]
     before: NDArray[np.int64] = ((scores > own) | ((scores == own) & earlier)).sum(axis=1)
@@ -135,7 +135,7 @@ def lean(
     """The root of the prompts' mean lean, in units of cosines.
 
     images [n, d], prompts [prompts, d], groups [n]; pools: bool [prompts, n], the images that each prompt
-    ranks, by default all.
+    ranks, all by default.
     """
     return float(np.sqrt(np.square(_lean(images, prompts, groups, pools)[0]).mean()))
 
@@ -145,8 +145,8 @@ def toward(
 ) -> NDArray[np.float32]:
     """Vectors [n, d] whose products with these unit embeddings, summed, are the prompts' mean lean.
 
-    For other embeddings of the same images the sum is linear in them: the groups' differences count in the
-    directions in which these lean, and against them where they lean the other way.
+    For other embeddings of the same images the sum is linear in them: differences between groups count as
+    positive in the direction in which these embeddings lean, and as negative in the other.
     """
     away, shares = _lean(images, prompts, groups, pools)
     weights = np.einsum("pg,pgn->np", away / away.size, shares)
@@ -156,8 +156,9 @@ def toward(
 def _lean(
     images: ArrayLike, prompts: ArrayLike, groups: ArrayLike, pools: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean cosine of each group less the mean over groups [prompts, groups], and each image's share of its
-    group's mean [prompts, groups, n].
+    """Each group's mean cosine less the mean over groups [prompts, groups], and each image's weight in it.
+
+    The weights are [prompts, groups, n].
     """
     scores = cosines(prompts, images).astype(np.float64)
     names, codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)

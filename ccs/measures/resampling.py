@@ -1,8 +1,8 @@
-"""The top K of rankings of a resampled pool of images.
+"""The top K of rankings of resampled pools of images.
 
-An image that was drawn twice is in the resampled ranking twice, one that was not drawn is missing from it.
-The order of the images never changes, so a draw is a weight per image, and its top K ends where the sum of
-the weights along the ranking reaches K.
+An image drawn twice is in the resampled ranking twice; one not drawn is missing from it. The order of the
+images never changes, so a draw is one weight per image, and its top K ends where the weights along the
+ranking sum to K.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 from ccs.measures import ranking, stats
 
-FEW = 32  # draws for what reads every rank of a top K
-BLOCK = 16  # ranks that are summed together
-SIGMAS = 4.5  # half width of the window around K that is searched for the end of a draw's top K
+FEW = 32  # draws for metrics that read every rank of a top K
+BLOCK = 16  # ranks summed together
+SIGMAS = 4.5  # half width of the window around K in which the end of a draw's top K is searched
 
 
 @dataclass(frozen=True)
 class Draws:
     """Resampled pools of n images in g groups.
 
-    `weights` [n, draws]: how often each image was drawn, in the smallest integers that hold the sum of any
-    draw. `pool` [draws, g]: images per group.
+    `weights` [n, draws]: how often each image was drawn, in the smallest integer type that holds a draw's
+    sum. `pool` [draws, g]: images per group.
     """
 
     codes: NDArray[np.uint8]
@@ -44,7 +44,7 @@ def draw_images(
 ) -> Draws:
     """Resample n images with replacement `draws` times; `codes` [n] are their groups.
 
-    `units` [n]: images with the same number are drawn together, as many units as there are.
+    `units` [n]: images with the same number are drawn together; a draw has as many units as the pool.
     """
     stats.check_draws(draws)
     rng = np.random.default_rng(seed)
@@ -60,7 +60,7 @@ def draw_images(
 
 
 def window(n: int, k: int) -> tuple[int, int]:
-    """(start, depth): nearly every draw's top k holds the ranks before start and none from depth on."""
+    """(start, depth): nearly every draw's top k contains all ranks before start and none from depth on."""
     margin = int(SIGMAS * np.sqrt(k)) + 4
     return max(0, k - margin), min(n, k + margin)
 
@@ -70,10 +70,10 @@ def top_counts(
 ) -> NDArray[np.float64]:
     """Images of each group in each draw's top k: [rankings, draws, groups].
 
-    `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth that `window` gives. Weights are
+    `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth from `window`. Weights are
     summed in blocks of ranks: one up to the window, then blocks of BLOCK. Only the block in which a draw's
-    top k ends is looked at rank by rank. Counts are exact: a ranking is counted over all images if the top k
-    of any draw ends outside the window.
+    top k ends is read rank by rank. Counts are exact: a ranking is counted over all images if the top k of
+    any draw ends outside the window.
     """
     (rankings, depth), (n, drawn), groups = order.shape, draws.weights.shape, draws.n_groups
     start, _ = window(n, k)
@@ -89,10 +89,10 @@ def top_counts(
     totals = upto.sum(axis=2, dtype=upto.dtype)
 
     ranking_of, draw_of = np.ogrid[:rankings, :drawn]
-    whole = np.clip((totals < k).sum(axis=1) - 1, 0, None)  # the last block that is in the top k as a whole
+    whole = np.clip((totals < k).sum(axis=1) - 1, 0, None)  # the last block wholly in the top k
     counts = upto[ranking_of, whole, :, draw_of].astype(np.float64)
     room = k - totals[ranking_of, whole, draw_of].astype(np.intp)
-    # The block after it [rankings, BLOCK, draws], cut where its weights reach what there is room for.
+    # The next block [rankings, BLOCK, draws], cut where its weights fill the room that is left.
     ranks = np.minimum(start + whole[:, None] * BLOCK + np.arange(BLOCK)[:, None], depth - 1)
     images = order[ranking_of[:, None], ranks]
     sums = draws.weights[images, draw_of].astype(np.intp)
@@ -142,6 +142,6 @@ def first_tops(
             (np.minimum(ends, k) + offsets[:, None]).ravel(), minlength=found[row].size + len(offsets)
         )
         rank = ended.reshape(-1, k + 1)[:, :k].cumsum(axis=1)
-        np.minimum(rank, len(ranks) - 1, out=rank)  # of units that differ in size too few images may be drawn
+        np.minimum(rank, len(ranks) - 1, out=rank)  # a draw of units may hold fewer than k images
         found[row] = draws.codes[ranks][rank]
     return found

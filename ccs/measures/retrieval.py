@@ -1,9 +1,9 @@
 """Retrieval between clips (or images) and their captions: R@k, median and mean rank, both ways.
 
 A clip's embedding is the mean of its frames' unit embeddings. By default it is made unit again, and every
-caption of a clip is a query of its own; from clip to text a hit is any of the clip's captions. The variant
-"as-published" is the study's: only the first caption of a clip, and the mean is not made unit again, so
-that clips whose frames agree have an advantage. Ranks start at 1; equal scores rank in the order of the
+caption of a clip is a separate query; from clip to text any of the clip's captions is a hit. The variant
+"as-published" is the study's: only the first caption of a clip counts, and the mean is not made unit again,
+so that clips whose frames agree have an advantage. Ranks start at 1; equal scores rank in the order of the
 items.
 """
 
@@ -32,7 +32,7 @@ class Retrieval:
     """One direction's figures. `metrics`: name in METRICS -> estimate, R@k as shares of 1, over `n` queries.
 
     `ranks`: int64 [n], each query's best rank of a right answer, from 1. `clips`: int64 [n], the clip of each
-    query; intervals draw clips with all of their captions, as captions of one clip are not independent.
+    query; intervals resample clips with all their captions, since captions of one clip are not independent.
     """
 
     direction: Direction
@@ -41,17 +41,6 @@ class Retrieval:
     n: int
     ranks: NDArray[np.int64]
     clips: NDArray[np.int64]
-
-
-def clip_embeddings(frames: Sequence[ArrayLike], variant: Variant = "default") -> NDArray[np.float32]:
-    """Clip embeddings [clips, d] from each clip's frame embeddings [frames, d], any number per clip."""
-    check_choice(variant, Variant, "variant of retrieval")
-    if not len(frames):
-        raise InputError("There are no clips.")
-    means = np.stack(
-        [ranking.unit(clip, f"frames of clip {i}").mean(axis=0) for i, clip in enumerate(frames)]
-    )
-    return (ranking.unit(means, "clip embeddings") if variant == "default" else means).astype(np.float32)
 
 
 def measure(
@@ -68,9 +57,9 @@ def measure(
 
     `clip_of_caption` [m]: the index of each caption's clip.
 
-    Clips are taken as they come from `clip_embeddings`: with "as-published" their length counts. Scores are
-    computed for `chunk` queries at a time, which bounds memory and changes nothing. InputError: a clip
-    without a caption, a caption of an unknown clip, embeddings that do not fit.
+    Clips are the means of their frames' unit embeddings: with "as-published" their length counts. Scores are
+    computed for `chunk` queries at a time, which only bounds memory. InputError: a clip without a caption, a
+    caption of an unknown clip, embeddings that do not fit.
     """
     check_choice(variant, Variant, "variant of retrieval")
     owner = np.asarray(clip_of_caption)
@@ -102,7 +91,7 @@ def measure(
 
 
 def compare(ours: Retrieval, baseline: Retrieval, metric: str, *, draws: int = 2000, seed: int = 0) -> Effect:
-    """The metric less the baseline's for the same queries: paired bootstrap over clips, interval and p."""
+    """The metric less the baseline's for the same queries, by paired bootstrap over clips."""
     if metric not in METRICS:
         raise InputError(f"The metric {metric!r} is not known; it is one of {', '.join(METRICS)}.")
     if ours.direction != baseline.direction or not np.array_equal(ours.clips, baseline.clips):
@@ -115,11 +104,11 @@ def compare(ours: Retrieval, baseline: Retrieval, metric: str, *, draws: int = 2
 def _best_ranks(
     queries: Floats, items: Floats, right: Sequence[NDArray[np.integer]], chunk: int
 ) -> NDArray[np.int64]:
-    """Rank [queries], from 1, of the best of each query's right items."""
+    """Rank [queries], from 1, of each query's best-ranked right item."""
     best = np.empty(len(queries), dtype=np.int64)
     for start in range(0, len(queries), chunk):
         scores = ranking.products(queries[start : start + chunk], items)
-        # The best of several right items: the largest score, then the lowest index.
+        # Of several right items the best has the largest score, then the lowest index.
         own = [right[start + row] for row in range(len(scores))]
         target = np.array([mine[np.argmax(scores[row, mine])] for row, mine in enumerate(own)])
         best[start : start + chunk] = ranking.positions(scores, target) + 1
@@ -145,7 +134,7 @@ def _summary(
 
 
 def _drawn_clips(clips: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.int64]:
-    """How often each query counts [draws, n] when clips are resampled with all of their captions."""
+    """How often each query counts [draws, n] when clips are resampled with all their captions."""
     n = int(clips.max()) + 1
     counts = stats.resampled_cells(np.ones(n, dtype=np.int64), draws, np.random.default_rng(seed))
     return counts[:, clips]

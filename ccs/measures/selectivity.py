@@ -2,15 +2,14 @@
 
 For one factor and one head, with contributions x_i (vectors) and groups of images of equal factor value:
 eta^2 = sum over groups n_g |mean_g - mean|^2 / sum over images |x_i - mean|^2, the between-group share of the
-variance (its trace). Chance alone gives (groups - 1) / (images - 1), so what is reported is
+variance (its trace). Chance alone gives (groups - 1) / (images - 1), so the value reported is
     1 - (1 - eta^2) (n - 1) / (n - groups),
 whose mean is 0 for a factor assigned to the images at random, and which can be slightly negative (adjusted
-R^2, in analysis of variance also epsilon^2). The noise floor is the 95th percentile over random permutations
-of the same factor, p the share of permutations that reach the value.
+R^2; in analysis of variance, epsilon^2). The noise floor is the 95th percentile over random permutations of
+the same factor; p is the share of permutations that reach the value.
 
-Images without the factor (empty string) are left out, so that the share is one of the variance among images
-that have it. Factors may overlap (a subject decides its kind), so shares of several factors do not add up
-to 1.
+Images without the factor (empty string) are left out, so the share refers to the variance among images that
+have it. Factors may overlap (a subject determines its kind), so shares of several factors do not add up to 1.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class Selectivity:
     """One factor's share of each head's variance. Arrays are float64 [heads], in the order of `heads`.
 
     `values` with 95% interval `low`, `high` (images resampled); `chance`: the noise floor; `p_values`: by
-    permutation; `q_values`: with the false discovery rate controlled over the heads. `n` images had the
-    factor, in `groups` values.
+    permutation; `q_values`: adjusted for the false discovery rate over the heads. `n` images have the factor,
+    which takes `groups` values.
     """
 
     factor: str
@@ -59,10 +58,10 @@ def measure(
     """Selectivity of each head for each factor.
 
     Args:
-        contributions: [images, heads, d], or anything of that shape whose distances count.
+        contributions: [images, heads, d], or other vectors with the same distances.
         heads: their names, in that order.
         factors: name -> str array [images], "" where the factor does not apply.
-        draws: permutations for the noise floor, and as many resampled sets of images for the interval.
+        draws: number of permutations for the noise floor, and of resampled sets of images for the interval.
 
     A factor with fewer than two values, or with a different one for every image, is left out.
     InputError: shapes that do not fit, contributions that are not finite.
@@ -75,7 +74,7 @@ def measure(
         )
     if not np.isfinite(data).all():
         raise InputError("Contributions must be finite numbers.")
-    space = _Space(data)
+    sample = _Sample.of(data)
     found = {}
     for number, (name, given) in enumerate(factors.items()):
         values = np.asarray(given, dtype=np.str_)
@@ -85,39 +84,37 @@ def measure(
         groups, codes = np.unique(values[rows], return_inverse=True)
         if 2 <= len(groups) < len(rows):
             rng = np.random.default_rng([seed, number])
-            found[name] = _measure(name, tuple(heads), space.centered(rows), codes, draws, rng)
+            found[name] = _measure(name, tuple(heads), sample.centered(rows), codes, draws, rng)
     return found
 
 
-class _Space:
-    """Contributions [n, columns] in each head's own subspace, which keeps all distances.
+@dataclass(frozen=True)
+class _Sample:
+    """Contributions [n, columns] of some images, in coordinates of each head's own subspace.
 
-    `owner` [columns]: the head of each column.
+    Distances are preserved. `owner` [columns]: the head of each column.
     """
 
-    def __init__(self, data: NDArray[np.float32]) -> None:
+    columns: NDArray[np.float32]
+    owner: NDArray[np.intp]
+    n_heads: int
+
+    @classmethod
+    def of(cls, data: NDArray[np.float32]) -> _Sample:
+        """From contributions [n, heads, d]."""
         parts = []
         for head in range(data.shape[1]):
             own = data[:, head] - data[:, head].mean(axis=0, dtype=np.float64).astype(np.float32)
             spread, directions = np.linalg.eigh(own.T.astype(np.float64) @ own)
             kept = directions[:, spread > 1e-10 * max(spread[-1], np.finfo(float).tiny)]
             parts.append((own @ kept).astype(np.float32))
-        self.columns = np.concatenate(parts, axis=1)
-        self.owner = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])
-        self.n_heads = len(parts)
+        owner = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])
+        return cls(np.concatenate(parts, axis=1), owner, len(parts))
 
     def centered(self, rows: NDArray[np.intp]) -> _Sample:
+        """These images, with a mean of 0."""
         columns = self.columns[rows]
         return _Sample(columns - columns.mean(axis=0), self.owner, self.n_heads)
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """Some images' contributions [n, columns], of mean 0."""
-
-    columns: NDArray[np.float32]
-    owner: NDArray[np.intp]
-    n_heads: int
 
     def by_head(self, squares: NDArray[np.floating]) -> Floats:
         """Sums over each head's columns: [..., columns] to [..., heads]."""
@@ -129,8 +126,8 @@ class _Sample:
 
 
 def _shares(sample: _Sample, codes: NDArray[np.intp], groups: int, weights: NDArray[np.float32]) -> Floats:
-    """Adjusted shares [draws, heads]. codes, weights: [draws, n], each draw's groups and how often an image
-    is there.
+    """Adjusted shares [draws, heads]. codes, weights: [draws, n], each draw's groups and its count of each
+    image.
     """
     n = sample.columns.shape[0]
     squares = sample.columns**2
@@ -140,7 +137,7 @@ def _shares(sample: _Sample, codes: NDArray[np.intp], groups: int, weights: NDAr
         member[row, np.arange(n)] = weight
         size = member.sum(axis=1, dtype=np.float64)
         sums = (member @ sample.columns).astype(np.float64)
-        # All around the draw's own mean: sum |x|^2 - |sum x|^2 / n, and the same of the groups' sums.
+        # Centered on the draw's own mean: sum |x|^2 - |sum x|^2 / n, and the same for the groups' sums.
         off_center = sums.sum(axis=0) ** 2 / n
         between = (sums**2 / np.maximum(size, 1)[:, None]).sum(axis=0) - off_center
         total = sample.by_head(weight @ squares - off_center)
@@ -184,17 +181,15 @@ def agreement(
     ccs: Mapping[Head, int | None],
     shares: Mapping[Head, float],
     variance: Mapping[Head, float] | None = None,
-    *,
-    seed: int = 0,
 ) -> Effect:
     """Spearman's correlation of CCS with selectivity, or any figure, over the heads that have both.
 
     The interval resamples heads; p permutes them within their layers, so that depth cannot be the cause.
-    variance: of each head's contribution; with it the correlation is the partial one, given layer and
+    variance: of each head's contribution; if given, the correlation is the partial one given layer and
     variance. InputError with fewer than four such heads.
     """
     heads = sorted(head for head, score in ccs.items() if score is not None and head in shares)
     layers = [head.layer for head in heads]
     given = None if variance is None else [[head.layer, variance[head]] for head in heads]
     x, y = [float(ccs[h] or 0) for h in heads], [shares[h] for h in heads]
-    return stats.correlation(x, y, given=given, blocks=layers, seed=seed)
+    return stats.correlation(x, y, given=given, blocks=layers)

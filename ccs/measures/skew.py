@@ -2,17 +2,17 @@
 
 Source: Geyik, Ambler and Kenthapadi 2019, "Fairness-aware ranking in search and recommendation systems".
 For a group g, skew(g) = ln(share of g in the top K / target share of g), natural logarithm. The target is the
-share of the pool ("pool") or the same for every group of the pool ("uniform").
+share of the pool ("pool") or the same for every group in the pool ("uniform").
 
-Empty groups. A group that the pool lacks has no target and is left out everywhere. A group of the pool that
-the top K lacks has skew -inf: MaxSkew is never it; MinSkew adds one image to the top K, spread over the
-groups as the target is, so that a lost group counts, and the more the larger K is.
+Empty groups. A group missing from the pool has no target and is left out everywhere. A group of the pool that
+is missing from the top K has skew -inf: it is never the MaxSkew; MinSkew adds one image to the top K, spread
+over the groups in proportion to the target, so that a missing group counts, and counts more the larger K is.
 
-A MaxSkew has a ceiling (`ceiling`: two equal groups cannot pass ln 2), where more skew no longer shows. Two
-measures of the whole ranking have none: `logit_gap_of` (how far the groups' mean logits lie apart) and
-`auc_of` (how often an image of one group ranks above one of the others). Which groups they compare is chosen
-on one half of the images and measured on the other, and the other way round, so that they are 0 and 0.5 on
-average where a ranking ignores groups; the largest difference, found and measured on the same images, is not.
+A MaxSkew has a ceiling (`ceiling`: two equal groups cannot exceed ln 2), where more skew no longer shows. Two
+measures of the whole ranking have none: `logit_gap_of` (how far apart the groups' mean logits lie) and
+`auc_of` (how often an image of one group ranks above one of the others). The groups to compare are chosen on
+one half of the images and measured on the other, and vice versa, so that the measures average 0 and 0.5 where
+a ranking ignores groups; the largest difference, found and measured on the same images, would not.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Target = Literal["pool", "uniform"]
 MetricName = Literal["MaxSkew", "MinSkew", "NDKL", "logit gap", "AUC"]
 METRICS: tuple[MetricName, ...] = ("MaxSkew", "MinSkew", "NDKL")
 PREFERENCES: tuple[MetricName, ...] = ("logit gap", "AUC")
-"""Measures of whole rankings, without a ceiling."""
+"""Measures of whole rankings, which have no ceiling."""
 NO_PREFERENCE: Mapping[MetricName, float] = {"logit gap": 0.0, "AUC": 0.5}
-"""What they are where a ranking ignores groups."""
-_POSITIONS = 100_000  # that are worked on at a time: few enough for the processor's cache
+"""Their values where a ranking ignores groups."""
+_POSITIONS = 100_000  # processed at a time: few enough for the processor's cache
 
 
 def check_choice(value: str, allowed: object, name: str) -> None:
-    """InputError unless the value is one of a Literal's."""
+    """InputError unless the value is one of the Literal type `allowed`; `name` says what it is."""
     choices = get_args(allowed)
     if value not in choices:
         raise InputError(f"The {name} {value!r} is not known; it is one of {', '.join(choices)}.")
@@ -60,7 +60,7 @@ def check_k(k: int, n: int) -> int:
 
 
 def target_shares(pool: ArrayLike, target: Target) -> Floats:
-    """Target share [..., groups] of each group from its count in the pool; 0 for a group the pool lacks."""
+    """Target share [..., groups] of each group from its count in the pool; 0 for a group not in the pool."""
     check_choice(target, Target, "target")
     counts = np.asarray(pool, dtype=np.float64)
     weights = counts if target == "pool" else (counts > 0).astype(np.float64)
@@ -79,7 +79,7 @@ def max_skew_of(top: ArrayLike, shares: Floats) -> Floats:
 def ceiling(pool: ArrayLike, k: int, target: Target = "pool") -> Floats:
     """The largest MaxSkew [...] at K that groups of these counts [..., groups] can reach.
 
-    It is that of a top K as full of the rarest group as can be.
+    It is reached when the top K holds as many images of the rarest group as possible.
     """
     counts = np.asarray(pool, dtype=np.float64)
     shares = target_shares(counts, target)
@@ -92,9 +92,9 @@ def ceiling(pool: ArrayLike, k: int, target: Target = "pool") -> Floats:
 def halves(
     codes: NDArray[np.integer], seed: int | Sequence[int], units: ArrayLike | None = None
 ) -> NDArray[np.bool_]:
-    """A random half of each group's images, as nearly as can be: bool [n].
+    """A random half of each group's images, as nearly as possible: bool [n].
 
-    units: [n] numbers; images with the same one, which differ in their group alone, stay together.
+    units: [n] numbers; images with the same number, which differ only in their group, stay together.
     """
     if units is not None:
         unit = np.unique(np.asarray(units), return_inverse=True)[1]
@@ -115,7 +115,7 @@ def logit_gap_of(
 ) -> Floats:
     """Gap [rankings, draws] between the mean scores [rankings, n] of the most and least preferred group.
 
-    weights: how often each image counts, [n, draws]. A group that a draw lacks stands at the ranking's mean.
+    weights: how often each image counts, [n, draws]. A group missing from a draw gets the ranking's mean.
     """
     middle = scores.mean(axis=1)[:, None]
     means = []
@@ -134,7 +134,9 @@ def logit_gap_of(
 
 
 def _at(values: Floats, groups: NDArray[np.intp]) -> Floats:
-    """The values [rankings, groups, draws] of one group each: groups [rankings, draws]."""
+    """From values [rankings, groups, draws], those [rankings, draws] of the given groups [rankings,
+    draws].
+    """
     return np.take_along_axis(values, groups[:, None], axis=1)[:, 0]
 
 
@@ -145,11 +147,11 @@ def auc_of(
     half: NDArray[np.bool_],
     weights: NDArray[np.floating],
 ) -> Floats:
-    """Area under the curve [rankings, draws] of one group against the rest: above 0.5 as chosen, see above.
+    """Area under the curve [rankings, draws] of one group against the rest, chosen as described above.
 
-    It is the share of pairs, of an image of the group and one of another, that the ranking puts the way in
-    which the chosen half leans; equal scores [rankings, n] count half. weights: [n, draws]. A group that a
-    draw lacks, or that is all there is, stands at 0.5.
+    It is the share of pairs, one image of the group and one of another, that are ordered in the direction in
+    which the other half leans; equal scores [rankings, n] count half. weights: [n, draws]. A group that is
+    missing from a draw, or the only one in it, has 0.5.
     """
     sides = []
     for own in (half, ~half):
@@ -188,7 +190,7 @@ def min_skew_of(top: ArrayLike, shares: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def _depths(k: int) -> tuple[Floats, Floats, float]:
-    """The parts of `ndkl_of` that depend on the position alone: (onwards [k], step [k], constant)."""
+    """The parts of `ndkl_of` that depend only on the position: (onwards [k], step [k], constant)."""
     position = np.arange(1, k + 1, dtype=np.float64)
     weight = 1 / np.log2(position + 1)
     weight /= weight.sum()
@@ -200,17 +202,17 @@ def _depths(k: int) -> tuple[Floats, Floats, float]:
 def ndkl_of(ranked: NDArray[np.integer], shares: Floats) -> Floats:
     """NDKL [rankings] of group codes in ranked order [rankings, K].
 
-    `shares` are the target's, [groups] or for each ranking its own [rankings, groups].
+    `shares`: the target's, [groups] or one row per ranking [rankings, groups].
 
     NDKL = (1/Z) sum over i = 1..K of KL(groups among the first i || target) / log2(i + 1), in nats,
     Z = sum over i of 1 / log2(i + 1). With c_g the count of g among the first i, KL is
-    (1/i) sum over g of c_g (ln c_g - ln q_g) - ln i, and one step changes one c_g only; so the double sum is
-    a single one over the K positions, each weighted by the sum of weight/i from it on ("onwards") and, for
-    c_g, by c ln c less (c-1) ln(c-1) ("step").
+    (1/i) sum over g of c_g (ln c_g - ln q_g) - ln i, and one step changes only one c_g; so the double sum
+    becomes a single one over the K positions, each weighted by the sum of weight/i from there on ("onwards")
+    and, for c_g, by c ln c - (c-1) ln(c-1) ("step").
     """
     (rankings, k), groups = ranked.shape, shares.shape[-1]
     onwards, step, constant = _depths(k)
-    # A group without a target cannot be ranked; its logarithm would only meet zeros.
+    # A group without a target cannot be ranked; its cost is only ever multiplied by zero.
     cost = np.log(shares, out=np.zeros(shares.shape), where=shares > 0)
     cost = np.broadcast_to(cost, (rankings, groups))
     found, at_once = np.empty(rankings), max(1, _POSITIONS // k)
@@ -237,14 +239,14 @@ def max_skew(
     """MaxSkew@K of one prompt's ranking: the largest skew of a group (natural logarithm, 0 is fair).
 
     Args:
-        groups_ranked: the images' groups, best match first; at least k of them. Equal scores must have been
-            put in order by the caller; `ranking.top` does it by the images' order.
+        groups_ranked: the images' groups, best match first; at least k of them. The caller orders equal
+        scores; `ranking.top` does so by the images' order.
         pool_counts: images of each group in the pool; only their ratios matter.
         k: the cut-off of the ranking.
-        target: what a fair share is, the pool's or a uniform one over the pool's groups.
+        target: the fair share of a group, that of the pool or a uniform one over the pool's groups.
 
     A group without an image in the top K has skew -inf and so is never the largest, as in the study, which
-    leaves it out. InputError: k below 1 or above the ranked images, a ranked group the pool lacks.
+    leaves it out. InputError: k below 1 or above the ranked images, a ranked group that is not in the pool.
     """
     pool = np.array(list(pool_counts.values()), dtype=np.float64)
     if not np.isfinite(pool).all() or (pool < 0).any() or not pool.any():

@@ -1,7 +1,7 @@
 """Statistics shared by all measures: bootstrap, paired differences, adjusted p-values, correlations.
 
-The resampling unit is the image (or whatever a value belongs to). Everything random takes a seed and gives
-the same answer for it.
+The resampling unit is the image (or whatever a value belongs to). Random results are reproducible by their
+seed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 
 Floats = NDArray[np.float64]
+Answer = Literal["yes", "no, the reverse", "not shown"]
 LEVEL = 0.95
 POWER = 0.8
 DEVIATIONS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard deviations to each end of a normal interval
-FEW = 200  # draws, below which an interval is the normal one
+FEW = 200  # with fewer draws an interval is the normal one
 CORRELATED = 4000  # draws of a correlation
 
 
@@ -34,7 +35,7 @@ class Estimate:
     high: float
 
     def times(self, factor: float) -> Self:
-        """The same in another unit, per head, or a mean as the sum of `factor` values."""
+        """The estimate scaled: in another unit, or a mean as the sum of `factor` values."""
         return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
 
 
@@ -47,11 +48,11 @@ class Effect(Estimate):
 
 @dataclass(frozen=True)
 class Ranked(Effect):
-    """A chosen set's value less the mean of random ones, and its place among them.
+    """A chosen set's value less the mean of random sets, and its rank among them.
 
-    The interval is value less the middle 95% of the random sets. `rank`: from 1, the lowest, to `of`, all
-    sets counted. `adjusted`: p for the family of tests made on the same random sets. `detectable`: the
-    smallest difference that would have had an adjusted p of 5% in 80% of cases; NaN if there is none.
+    The interval is the value less the middle 95% of the random sets. `rank`: from 1, the lowest, to `of`, all
+    sets counted. `adjusted`: p for the family of tests on the same random sets. `detectable`: the smallest
+    difference that would have had an adjusted p of 5% in 80% of cases; NaN if there is none.
     """
 
     adjusted: float
@@ -60,17 +61,14 @@ class Ranked(Effect):
     detectable: float
 
     def times(self, factor: float) -> Self:
-        """The same in another unit."""
+        """The result in another unit."""
         return replace(super().times(factor), detectable=self.detectable * factor)
 
 
 def normal_detectable(found: Estimate) -> float:
-    """The smallest difference that a normal test of this interval's width shows in 80% of cases."""
+    """The smallest difference that a normal test with this interval's width detects in 80% of cases."""
     error = (found.high - found.low) / (2 * DEVIATIONS)
     return error * (DEVIATIONS + NormalDist().inv_cdf(POWER))
-
-
-Answer = Literal["yes", "no, the reverse", "not shown"]
 
 
 def vector(values: ArrayLike, name: str, *, least: int = 1) -> Floats:
@@ -84,7 +82,7 @@ def vector(values: ArrayLike, name: str, *, least: int = 1) -> Floats:
 
 
 def check_draws(draws: int) -> None:
-    """InputError unless an interval can be read from this many draws."""
+    """InputError for fewer draws than an interval needs."""
     if draws < 40:
         raise InputError(f"{draws} draws are too few for a 95% interval; at least 40 are needed.")
 
@@ -92,7 +90,11 @@ def check_draws(draws: int) -> None:
 def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
     """The percentile interval of bootstrap draws [draws], at 2.5 and 97.5%.
 
-    With `center` the draws are first shifted so that their mean equals the value. Use it where resampling
+    center: shift the draws first so that their mean equals the value, for statistics that resampling itself
+    raises: a largest skew grows with noise, and a resampled ranking holds images twice, so plain percentiles
+    can lie wholly above the value. Shifted draws that are nearly all one number (a MinSkew at its floor) can
+    leave the value outside their percentiles; the interval then ends at the value. With fewer than 200 draws
+    the interval is the value -+ 1.96 standard deviations of the draws. Use it where resampling
     itself raises the statistic: a largest skew grows with noise, and a resampled ranking holds images twice,
     so that plain percentiles can lie wholly above the value they belong to. The shift keeps the spread.
     Fewer than 200 draws are too few for percentiles; the interval is then the value -+ 1.96 of their standard
@@ -104,7 +106,7 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
 
 
 def intervals(values: Floats, draws: Floats, *, center: bool = False) -> tuple[Floats, Floats]:
-    """Both ends [n] of the `interval` of each of the values [n] from its column of the draws [draws, n]."""
+    """Both ends [n] of the `interval` of each value [n], from its column of the draws [draws, n]."""
     if len(draws) < FEW:
         half = DEVIATIONS * draws.std(axis=0, ddof=1)
         return values - half, values + half
@@ -135,8 +137,8 @@ def effect(value: float, draws: Floats) -> Effect:
 def resampled_cells(counts: ArrayLike, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Bootstrap counts [draws, cells] of n images that fall into a few cells.
 
-    Drawing n images with replacement and counting cells is a multinomial draw over the cells; that is not an
-    approximation, and costs nothing in n.
+    Drawing n images with replacement and counting cells is exactly a multinomial draw over the cells, whose
+    cost does not grow with n.
     """
     check_draws(draws)
     cells = np.asarray(counts, dtype=np.int64)
@@ -157,7 +159,7 @@ def bootstrap(values: ArrayLike, *, draws: int = 2000, seed: int = 0) -> Estimat
 
 
 def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Effect:
-    """Mean of `values` less mean of `baseline`, both [n] for the same images; paired bootstrap over them."""
+    """Mean of `values` less mean of `baseline`, both [n] for the same images, with a paired bootstrap."""
     left, right = vector(values, "values"), vector(baseline, "baseline's values")
     if len(left) != len(right):
         raise InputError(f"A pair needs a value on both sides, but there are {len(left)} and {len(right)}.")
@@ -176,12 +178,13 @@ def over_seeds(values: ArrayLike) -> Estimate:
 def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 1) -> list[Ranked]:
     """The values [tests] of a chosen set of heads against those of random sets [sets, tests].
 
-    If the chosen set were one more random set, each of the sets + 1 would be as likely to lie furthest out: p
-    is the share of sets, the chosen one counted, that lie at least as far from the median of all, and is
-    exact. Distances below and above are in units of that side's own spread, so that the long tail of one side
-    does not hide the end of the other. Adjusted p (Westfall and Young's single step): the share of sets whose
-    furthest value of all tests is at least as far as this one. `tests`: adjusts for as many such families
-    (Bonferroni). A test whose values are all equal has no p (NaN) and is left out of the family.
+    If the chosen set were one more random set, each of the sets + 1 would be equally likely to lie furthest
+    out: p is the share of sets, the chosen one included, at least as far from the median of all, and is
+    exact. Distances below and above it are in units of that side's own spread, so that the long tail of one
+    side does not hide the end of the other. The adjusted p (Westfall and Young's single step) is the share of
+    sets whose furthest value in any test is at least as far as this one. `tests`: the number of such families
+    to adjust for (Bonferroni). A test whose values are all equal has no p (NaN) and is left out of the
+    family.
     """
     chosen, drawn = vector(values, "values"), np.asarray(random_values, dtype=np.float64)
     if drawn.ndim != 2 or drawn.shape[1:] != chosen.shape or not len(drawn):
@@ -197,7 +200,7 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
     np.divide(np.abs(off), spread, out=far, where=varies & (spread > 0))
     far = far.round(9)  # rounding must not tell equal values apart
     furthest = far.max(axis=1)
-    # A p of 5% lets so many sets lie further; the next one is the distance to pass.
+    # At a p of 5% this many sets may lie further; the next one gives the distance to exceed.
     beyond = int(np.floor((1 - LEVEL) / tests * n + 1e-9)) - 1
     passed = np.sort(furthest[1:])[::-1][beyond] if 0 <= beyond < n - 1 else np.nan
     found = []
@@ -224,11 +227,10 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
 
 
 def overall(effects: Sequence[Effect]) -> Effect:
-    """Several models' effects as one: mean effect, t interval between the models, p by Stouffer's method.
+    """Several models' effects combined: mean effect, t interval between models, p by Stouffer's method.
 
-    Each two-sided p becomes a z with the sign of its effect; z = sum(z) / sqrt(models), unweighted, since a
-    model is one vote however many images it saw. Effects without a p-value (NaN) are left out; none left is
-    InputError.
+    Each two-sided p becomes a z with the sign of its effect; z = sum(z) / sqrt(models), unweighted, one vote
+    per model. Effects without a p-value (NaN) are left out; InputError if none is left.
     """
     known = [one for one in effects if np.isfinite(one.p_value)]
     if not known:
@@ -244,8 +246,8 @@ def overall(effects: Sequence[Effect]) -> Effect:
 def of_one_sample(effects: Sequence[Effect]) -> Effect:
     """The mean of effects that share their images or models, such as those of one model on several sets.
 
-    How their errors go together is not known, so they are taken to be the same: the interval is as wide as
-    the mean of theirs, and p is the normal one for that width. InputError without effects.
+    The correlation of their errors is unknown and assumed to be 1: the interval is as wide as theirs are on
+    average, and p is the normal one for that width. InputError without effects.
     """
     if not effects:
         raise InputError("There are no effects to take the mean of.")
@@ -259,9 +261,9 @@ def of_one_sample(effects: Sequence[Effect]) -> Effect:
 
 
 def answer(found: Effect, *, expected: Literal["above", "below"]) -> Answer:
-    """Says whether an effect is what was expected: "yes" if it is on the expected side of zero.
+    """Answer whether an effect is on the expected side of zero.
 
-    "not shown" if p is above 5%, or if there is an interval and it holds zero.
+    "not shown" if p is above 5%, or if there is an interval and it contains zero.
     """
     if not found.p_value <= 0.05 or found.low <= 0 <= found.high:
         return "not shown"
@@ -269,7 +271,9 @@ def answer(found: Effect, *, expected: Literal["above", "below"]) -> Answer:
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Holm's adjusted p-values [tests], for the family-wise error; NaN (no test) stays NaN, uncounted."""
+    """Holm's adjusted p-values [tests], for the family-wise error; NaN (no test) stays NaN and is not
+    counted.
+    """
 
     def adjust(known: Floats) -> Floats:
         order = np.argsort(known, kind="stable")
@@ -295,14 +299,6 @@ def _adjusted(p_values: ArrayLike, adjust: Callable[[Floats], Floats]) -> Floats
     return array
 
 
-def _correlations(x: Floats, y: Floats) -> Floats:
-    """Pearson's correlation of each row of x with the same row of y, [rows]; 0 where a row does not vary."""
-    x = x - x.mean(axis=-1, keepdims=True)
-    y = y - y.mean(axis=-1, keepdims=True)
-    product, scale = (x * y).sum(axis=-1), np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
-    return np.asarray(np.divide(product, scale, out=np.zeros_like(product), where=scale > 0))
-
-
 def correlation(
     x: ArrayLike,
     y: ArrayLike,
@@ -314,10 +310,10 @@ def correlation(
 ) -> Effect:
     """Correlation of x [n] with y [n], n >= 4: percentile bootstrap over the pairs, p by permuting x.
 
-    Spearman's is Pearson's of the ranks (ties share their mean rank). It is NaN where x or y does not vary.
-    given: [n, c], what both may depend on; the correlation is then that of what a linear fit of (the ranks
-    of) these leaves of both, the partial one. blocks: [n]; x is permuted among pairs of the same block only,
-    so that nothing that is the same throughout a block can be the cause.
+    Spearman's is Pearson's of the ranks (ties share their mean rank). NaN where x or y does not vary. given:
+    [n, c], for a partial correlation: what a linear fit of (the ranks of) these explains is removed from both
+    sides. blocks: [n]; x is permuted only among pairs of the same block, so that nothing that is constant
+    within blocks can be the cause.
     """
     left, right = vector(x, "x values", least=4), vector(y, "y values", least=4)
     if len(left) != len(right):
@@ -328,24 +324,27 @@ def correlation(
     others = np.zeros((n, 0)) if given is None else np.asarray(given, dtype=np.float64).reshape(n, -1)
 
     def measured(a: Floats, b: Floats, c: Floats) -> Floats:
+        """Correlation of each row of a with the same row of b given c: [rows]; 0 where a row is constant."""
         if method == "spearman":
             a, b = scipy.stats.rankdata(a, axis=-1), scipy.stats.rankdata(b, axis=-1)
             c = scipy.stats.rankdata(c, axis=-2) if c.size else c
+        a, b = (v - v.mean(axis=-1, keepdims=True) for v in (a, b))
         if c.shape[-1]:
             c = c - c.mean(axis=-2, keepdims=True)
             fit = c @ np.linalg.pinv(c)
-            a, b = (v - v.mean(axis=-1, keepdims=True) for v in (a, b))
             a, b = (v - (fit @ v[..., None])[..., 0] for v in (a, b))
-        return _correlations(a, b)
+            a, b = (v - v.mean(axis=-1, keepdims=True) for v in (a, b))
+        product, scale = (a * b).sum(axis=-1), np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
+        return np.asarray(np.divide(product, scale, out=np.zeros_like(product), where=scale > 0))
 
     value = float(measured(left[None], right[None], others[None])[0])
     picked = rng.integers(0, n, size=(CORRELATED, n))
     drawn = measured(left[picked], right[picked], others[picked])
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    around = interval(value, drawn)
     permuted = np.tile(left, (CORRELATED, 1))
     block = np.zeros(n) if blocks is None else np.asarray(blocks)
     for one in np.unique(block):
         permuted[:, block == one] = rng.permuted(permuted[:, block == one], axis=1)
     null = measured(permuted, np.broadcast_to(right, permuted.shape), others[None])
     reached = int((np.abs(null) >= abs(value) - 1e-12).sum())
-    return Effect(value, float(low), float(high), (1 + reached) / (1 + CORRELATED))
+    return Effect(value, around.low, around.high, (1 + reached) / (1 + CORRELATED))

@@ -1,4 +1,6 @@
-"""Values of bias metrics: of rankings as they are (`means`, `curve`) and of resampled pools (`values_of`)."""
+"""Values of bias metrics, for the images as they are (`means`, `curve`) and for resampled pools
+(`values_of`).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from ccs.measures.skew import (
 )
 from ccs.measures.stats import Estimate
 
-HALVES = 3  # in the seed of the halves of the images
+HALVES = 3  # part of the seed of the halves of the images
 
 
 def means(
@@ -42,9 +44,9 @@ def means(
     logit_scale: float = 1.0,
     seed: int | Sequence[int] = 0,
 ) -> dict[MetricName, float]:
-    """Means over the occupations and nothing else, for many sets of heads: "MaxSkew" and PREFERENCES.
+    """Means over the occupations without intervals, for many sets of heads: "MaxSkew" and PREFERENCES.
 
-    They are the values of `measure` for the same pools, units and seed.
+    They equal those of `bias.measure` for the same pools, units and seed.
     """
     if pools is not None:
         images, texts, labels = map(np.asarray, (image_embeddings, occupation_embeddings, groups))
@@ -92,7 +94,7 @@ def curve(
 def curve_by_chance(
     groups: ArrayLike, ks: Sequence[int], n_occupations: int, seed: int = 0
 ) -> list[Estimate]:
-    """The mean MaxSkew of as many random rankings, with its 95% range, at each of several K."""
+    """The mean MaxSkew of `n_occupations` random rankings, with its 95% range, at each of several K."""
     pool = np.unique(np.asarray(groups, dtype=np.str_), return_counts=True)[1]
     rng, shares = np.random.default_rng([seed, 5]), target_shares(pool, "pool")
     size = CHANCE_DRAWS, n_occupations
@@ -102,7 +104,7 @@ def curve_by_chance(
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """All that is the same for every plan, of occupations that rank the same images."""
+    """Occupations that rank the same images, with everything that is the same for all plans."""
 
     names: tuple[str, ...]
     occupations: NDArray[np.intp]
@@ -132,7 +134,7 @@ class Question:
         )
 
     def shares(self, pool: ArrayLike) -> Floats:
-        """Target shares [..., groups] for the pool's counts, faults included."""
+        """Target shares [..., groups] for the pool's counts, with the fault, if any."""
         counts = np.asarray(pool, dtype=np.float64)
         if self.fault == "order":
             counts = counts[..., faults.first_appearance(self.codes)]
@@ -142,8 +144,9 @@ class Question:
 
 
 def values_of(asked: Question, scores: NDArray[np.float32]) -> dict[str, Any]:
-    """Some rankings' `top` [rankings, groups] and `ties` [rankings], and for each metric its values
-    [rankings] with the resampled ones [rankings, draws].
+    """The `top` [rankings, groups] and `ties` [rankings] of some rankings, and the values of each metric.
+
+    These are pairs: values [rankings], resampled values [rankings, draws].
     """
     k, images, groups = asked.k, asked.draws, len(asked.names)
     order = ranking.top(scores, resampling.window(scores.shape[1], k)[1])
@@ -176,5 +179,5 @@ def values_of(asked: Question, scores: NDArray[np.float32]) -> dict[str, Any]:
 
 
 def counts(ranked: NDArray[np.integer], n_groups: int) -> NDArray[np.int64]:
-    """Images of each group [rankings, groups] among ranked codes [rankings, k]."""
+    """The number of images of each group [rankings, groups] among ranked codes [rankings, k]."""
     return np.stack([(ranked == g).sum(axis=1) for g in range(n_groups)], axis=1)

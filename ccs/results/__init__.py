@@ -1,4 +1,4 @@
-"""Tables of results: schema, one file (table), one model or many (store), and searches kept beside them."""
+"""Tables of results: their schema, one file (table), one model or many (store), and stored searches."""
 
 from ccs.results.store import (
     MANIFEST_FILE,

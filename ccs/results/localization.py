@@ -1,7 +1,7 @@
 """The table `localization` of all models, in one file beside their folders: `<results>/localization.parquet`.
 
-It lies beside the folders because it holds models of which nothing else was computed, and because a new run
-of `batch.compute` clears a model's folder of all but its own tables.
+It lies beside the folders because it also holds models for which nothing else was computed, and because a new
+run of `batch.compute` removes everything but its own tables from a model's folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ccs.results.table import read_table, to_arrow, to_pandas, write_table
 NAME = "localization"
 FILE = f"{NAME}.parquet"
 PLANTED = "planted heads"
-"""A method that is no way of looking: the truth, where it is known, to set the others beside."""
+"""A method that stands for the truth, where it is known, as a reference for the others."""
 KEY = [column for column in schema.TABLES[NAME].key if column not in ("layer", "head")]
 
 
@@ -29,15 +29,15 @@ def empty() -> pd.DataFrame:
 
 
 def read(folder: Path) -> pd.DataFrame:
-    """All models' rows in a folder of results; without rows where nothing was localized. InputError for a
-    file that is not this table.
+    """All models' rows in a folder of results, none if nothing was localized; InputError for another
+    table.
     """
     path = folder / FILE
     return read_table(path) if path.exists() else empty()
 
 
 def orders(rows: pd.DataFrame, **question: object) -> dict[str, tuple[Head, ...]]:
-    """Method -> heads in its order, among the rows with these values of model, weights, dataset, ..."""
+    """Method -> heads in its order, from the rows with these values of model, weights, dataset, ..."""
     for column, value in question.items():
         rows = rows[rows[column] == value]
     return {
@@ -47,9 +47,9 @@ def orders(rows: pd.DataFrame, **question: object) -> dict[str, tuple[Head, ...]
 
 
 def keep(folder: Path, rows: pd.DataFrame | Sequence[Mapping[str, Any]]) -> None:
-    """Put rows into the folder's table, in place of those of the same models, sets, attributes and methods.
+    """Write rows to the folder's table, replacing those of the same models, sets, attributes and methods.
 
-    Rows of other weights of these models go too: they are of models that are no longer there.
+    Rows of other weights of these models are removed too, since those models no longer exist.
     """
     new, old = pd.DataFrame(rows), read(folder)
     replaced = pd.MultiIndex.from_frame(old[KEY]).isin(pd.MultiIndex.from_frame(new[KEY]))

@@ -1,4 +1,4 @@
-"""What a manifest must hold before anything of it is shown: it may be a stranger's, from the Hub."""
+"""Validation of manifests, which may come from a stranger on the Hub."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Measured(_Part):
 
 
 class Manifest(_Part):
-    """Kinds of the entries that are read by program; `schema.MANIFEST` says what each means."""
+    """The types of the entries that are read by programs; `schema.MANIFEST` says what each means."""
 
     schema_version: str | int
     created: str
@@ -71,9 +71,9 @@ class Manifest(_Part):
 
 
 def parse(text: bytes, name: str) -> dict[str, Any]:
-    """A manifest as it stands in its file; `name` is what errors call it.
+    """The manifest in a file's content; `name`: its name in errors.
 
-    Raises InputError for what is not JSON, of another schema version, or of other kinds than is read here.
+    Raises InputError for content that is not JSON, has another schema version, or entries of other types.
     """
     if len(text) > MAX_BYTES:
         raise InputError(f"{name} is larger than a manifest is: {len(text):,} bytes.")

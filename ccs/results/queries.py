@@ -1,6 +1,6 @@
-"""Named questions to one model's tables, the only code that filters their columns.
+"""Named queries of one model's tables; no other code filters their columns.
 
-Functions of `Results` choose rows of one table; functions of a frame narrow such rows further, and functions
+Functions of `Results` select rows of one table, functions of a frame narrow such rows further, and functions
 of a row turn it into figures. A table that was not computed gives a frame without rows.
 """
 
@@ -26,13 +26,13 @@ Mode = Literal["correct", "as-published"]
 
 
 def main_k(results: Results) -> int | None:
-    """The main number of texts per head, the smallest of several; None without scores."""
+    """The main K, the smallest number of texts per head; None without scores."""
     scores = results.table("scores")
     return int(scores["k"].min()) if len(scores) else None
 
 
 def scores_at(results: Results, k: int) -> pd.DataFrame:
-    """The scores from k texts per head."""
+    """The scores at k texts per head."""
     return _where(results.table("scores"), k=k)
 
 
@@ -60,7 +60,7 @@ def variances(results: Results) -> dict[Head, float]:
 
 
 def stability(results: Results) -> pd.DataFrame:
-    """The scores of every head where one thing is different."""
+    """The scores of every head under each change of images, texts or tree."""
     return results.table("stability")
 
 
@@ -70,7 +70,7 @@ def of_level(scores: pd.DataFrame, level: str) -> pd.DataFrame:
 
 
 def main_judgments(results: Results) -> pd.DataFrame:
-    """The judgments of the texts that count at the main K; all of them without scores."""
+    """The judgments of the first K texts, K being the main one; all judgments without scores."""
     judgments, k = results.table("judgments"), main_k(results)
     return judgments if k is None else judgments[judgments["rank"] < k]
 
@@ -79,14 +79,14 @@ def main_judgments(results: Results) -> pd.DataFrame:
 
 
 def top1(results: Results, *, subset: str | None = "") -> pd.DataFrame:
-    """Top-1 accuracy of every plan on every set; over all classes, a `subset`, or (None) each of them."""
+    """Top-1 accuracy of every plan on every set, over all classes, one `subset` of them, or (None) each."""
     return _where(results.table("pruning"), metric="top1", subset=subset)
 
 
 def recall(
     results: Results, metrics: Collection[str] = ("R@1",), *, direction: str | None = None
 ) -> pd.DataFrame:
-    """Recall of every plan on every set, in one direction of retrieval or (None) in both."""
+    """Recall of every plan on every set, in one direction of retrieval or (None) both."""
     rows = _where(results.table("retrieval"), direction=direction)
     return rows[rows["metric"].isin(metrics)]
 
@@ -102,8 +102,8 @@ def max_skew(
 ) -> pd.DataFrame:
     """MaxSkew of every plan: its mean or sum over occupations, or a row per occupation.
 
-    By default as measured correctly and against the pool, of every set and attribute; None means all. A set's
-    images in one pool are another view of the set: they come only where `dataset` names them.
+    By default correct and against the pool, of every set and attribute; None means all. A set's one-pool
+    variant is another view of the set and is included only if `dataset` names it.
     """
     metric = "MaxSkew" if over == "occupation" else f"MaxSkew {over}"
     chosen = {"metric": metric, "mode": mode, "target": target, "dataset": dataset, "attribute": attribute}
@@ -112,33 +112,33 @@ def max_skew(
 
 
 def _once(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows without those of a set's images in one pool, which are in its own pools too."""
+    """The rows without one-pool variants, whose images are also ranked in pools of their own."""
     return rows[~rows["dataset"].str.endswith(ONE_POOL)]
 
 
 def preferences(results: Results, metric: str = "logit gap") -> pd.DataFrame:
-    """A measure of whole rankings, without a ceiling, of every plan: its mean over occupations."""
+    """The mean over occupations of a measure of whole rankings, which has no ceiling, of every plan."""
     return _once(_where(results.table("bias"), metric=f"{metric} mean", mode="correct"))
 
 
 def of_a_person(results: Results) -> pd.DataFrame:
-    """MaxSkew of every plan's ranking for a plain person, whatever the occupations."""
+    """MaxSkew of every plan's ranking for the prompt "a person"."""
     return _once(_where(results.table("bias"), metric="MaxSkew person"))
 
 
 def skew_over_k(results: Results) -> pd.DataFrame:
-    """The mean MaxSkew of every plan at each K it was measured at, K by K, but for the main one."""
+    """The mean MaxSkew of every plan at every K but the main one, in order of K."""
     rows = _once(results.table("bias"))
     return rows[rows["metric"].str.fullmatch(r"MaxSkew@\d+ mean")].sort_values("k", kind="stable")
 
 
 def at_ceiling(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Of each row of bias whether its value is the largest that it can be."""
+    """True for each row of bias whose value is at its ceiling."""
     return rows["ceiling"].notna() & (rows["value"] >= rows["ceiling"] - 1e-9)
 
 
 def with_full(results: Results, rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of means with the column `full`: of how many occupations the ranking is at its ceiling."""
+    """Rows of means with the column `full`: the number of occupations whose ranking is at its ceiling."""
     each = without_seeds(max_skew(results, "occupation"))
     where = ["plan", "dataset", "attribute"]
     counts = each[at_ceiling(each)].groupby(where).size().rename("full")
@@ -153,9 +153,9 @@ def top_shares(results: Results, dataset: str, attribute: str) -> pd.DataFrame:
 
 
 def is_main_figure(row: Any) -> bool:
-    """Whether a row of pruning or bias holds top-1 over all classes or the correct mean MaxSkew.
+    """True for a row of pruning or bias that holds top-1 over all classes or the correct mean MaxSkew.
 
-    These two say what a model can do and how biased it is; effects are changes of them.
+    These two summarize what a model can do and how biased it is; effects are changes of them.
     """
     if row["metric"] == "top1":
         return not row.get("subset")
@@ -175,23 +175,23 @@ def head_effects(
     dataset: str | None = None,
     factor: str | None = None,
 ) -> pd.DataFrame:
-    """Effects of switching single heads off, `total effect`, `direct effect` or (None) both."""
+    """Effects of switching off single heads: `total effect`, `direct effect` or (None) both."""
     rows = _where(results.table("heads"), metric=metric, measure=measure, dataset=dataset, factor=factor)
     return _once(rows[rows["measure"] != "selectivity"])
 
 
 def selectivity(results: Results) -> pd.DataFrame:
-    """The share of each head's variance that each factor of the scenes explains."""
+    """The share of each head's variance explained by each factor of the scenes."""
     return _where(results.table("heads"), measure="selectivity")
 
 
 def correlations(results: Results, method: str = "spearman") -> pd.DataFrame:
-    """How direct and total effects of single heads go together."""
+    """Correlations between direct and total effects of single heads."""
     return _where(results.table("correlations"), method=method)
 
 
 def of_head(rows: pd.DataFrame, head: Head) -> pd.DataFrame:
-    """The rows of one head, of any table that has the columns layer and head."""
+    """The rows of one head in any table with the columns layer and head."""
     return _where(rows, layer=head.layer, head=head.head)
 
 
@@ -199,12 +199,12 @@ def of_head(rows: pd.DataFrame, head: Head) -> pd.DataFrame:
 
 
 def of_plan(rows: pd.DataFrame, plan: str, dataset: str | None = None) -> pd.DataFrame:
-    """A plan's rows, on every set or one; of random plans those of the mean over seeds."""
+    """A plan's rows on every set or one of them; for random plans those of the mean over sets."""
     return without_seeds(_where(rows, plan=plan, dataset=dataset))
 
 
 def of_kinds(rows: pd.DataFrame, kinds: Collection[str]) -> pd.DataFrame:
-    """The rows of plans of these kinds at the main K, with zero in the heads' place."""
+    """The rows of plans of these kinds at the main K, with heads replaced by zero."""
     return rows[_plans(rows, lambda p: p.kind in kinds and p.k is None and p.ablation == "zero")]
 
 
@@ -214,54 +214,58 @@ def of_attribute(rows: pd.DataFrame, attribute: str) -> pd.DataFrame:
 
 
 def of_heads(rows: pd.DataFrame, off: HeadSet) -> pd.DataFrame:
-    """The rows of plans that put the same in the place of exactly these heads, whatever their names."""
+    """The rows of plans that switch off exactly these heads with the same ablation, whatever their names."""
     rows = _where(rows, heads=str(off), n_heads=len(off))
     return rows[_plans(rows, lambda plan: plan.ablation == off.ablation)]
 
 
 def without_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows without those of single seeds of random plans: their means over seeds stay."""
+    """The rows without single random sets; their means over sets stay."""
     return rows[rows["seed"].isna() | _plans(rows, lambda plan: plan.kind != "random")]
 
 
 def few_sets(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows without random sets but the first five, alike in number; the mean over all of them stays."""
+    """The rows with only the first five random sets alike in number; means over all sets stay."""
     few = rows["seed"].isna() | ((rows["plan"] == "random") & (rows["seed"] < 5))
     return rows[few | _plans(rows, lambda plan: plan.kind != "random")]
 
 
 def random_sets(rows: pd.DataFrame, alike: Alike = "number") -> pd.DataFrame:
-    """The rows of random sets, one set by one, that are like the high heads in this."""
+    """The rows of single random sets that match the high heads in this property."""
     rows = _where(rows, plan=str(PlanName.random(alike)))
     return rows[rows["seed"].notna()]
 
 
 def group_plans(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of plans of many heads at the main K; of random plans those of the mean over seeds."""
+    """The rows of plans of many heads at the main K; for random plans those of the mean over sets."""
     rows = without_seeds(rows)
     return rows[_plans(rows, lambda plan: plan.kind != "single" and plan.k is None)]
 
 
 def single_plans(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of plans of one head alone, named after it."""
+    """The rows of plans of a single head."""
     return rows[_plans(rows, lambda plan: plan.kind == "single")]
 
 
 def further_plans(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of plans at further K, without single seeds, with the columns of `with_plan`."""
+    """The rows of plans at other K than the main one, without single random sets, with `with_plan`'s
+    columns.
+    """
     rows = with_plan(without_seeds(rows))
     return rows[rows["plan_k"].notna()]
 
 
 def in_place(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of plans that put more than zero in the heads' place, all named alike: column `ablation`."""
+    """The rows of plans that were measured with several ablations: the plan's plain name, column
+    `ablation`.
+    """
     plans = [PlanName.parse(name) for name in rows["plan"]]
     rows = rows.assign(plan=[str(p.ablated("zero")) for p in plans], ablation=[p.ablation for p in plans])
     return rows[rows["plan"].isin(rows["plan"][rows["ablation"] != "zero"])]
 
 
 def with_plan(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the parts of their plans' names: columns `kind` and `plan_k` (empty at the main K)."""
+    """The rows with the parts of their plans' names as columns `kind` and `plan_k` (empty at the main K)."""
     plans = [PlanName.parse(name) for name in rows["plan"]]
     ks = pd.array([plan.k for plan in plans], dtype="Int64")
     return rows.assign(kind=[plan.kind for plan in plans], plan_k=ks)
@@ -271,22 +275,22 @@ def with_plan(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def estimate(row: Any) -> Estimate:
-    """The value with its interval; NaN where a cell is empty."""
+    """The value with its interval; NaN for empty cells."""
     return Estimate(*(_number(row[name]) for name in ("value", "low", "high")))
 
 
 def chance(row: Any) -> Estimate:
-    """The chance level with the range of random rankings; NaN where a cell is empty."""
+    """The chance level with the range of random rankings; NaN for empty cells."""
     return Estimate(*(_number(row[name]) for name in ("chance", "chance_low", "chance_high")))
 
 
 def effect(row: Any) -> Effect:
-    """The value of a row of heads or correlations as an effect; NaN where a cell is empty."""
+    """The value of a row of heads or correlations as an effect; NaN for empty cells."""
     return Effect(*(_number(row[name]) for name in ("value", "low", "high", "p_value")))
 
 
 def difference(row: Any) -> Effect:
-    """The difference from nothing off, paired; NaN where a cell is empty."""
+    """The paired difference from no head off; NaN for empty cells."""
     names = ("difference", "difference_low", "difference_high", "p_value")
     return Effect(*(_number(row[name]) for name in names))
 
@@ -296,12 +300,12 @@ def _number(cell: Any) -> float:
 
 
 def _plans(rows: pd.DataFrame, test: Callable[[PlanName], bool]) -> pd.Series[bool]:
-    """Of each row whether its plan passes the test."""
+    """True for each row whose plan passes the test."""
     return pd.Series([test(PlanName.parse(name)) for name in rows["plan"]], index=rows.index, dtype=bool)
 
 
 def _where(rows: pd.DataFrame, **wanted: object) -> pd.DataFrame:
-    """The rows whose columns hold these values; None means any."""
+    """The rows whose columns have these values; None means any value."""
     for column, value in wanted.items():
         if value is not None:
             rows = rows[rows[column].fillna("") == value if value == "" else rows[column] == value]

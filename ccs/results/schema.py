@@ -1,7 +1,7 @@
-"""The schema of all tables of results: names, types, meanings and keys of their columns, with a version.
+"""The versioned schema of all tables of results: names, types, meanings and keys of their columns.
 
-The tables are described in schema.toml, from which docs/tables.md is printed too (`python -m
-ccs.results`); writer and reader validate against it.
+The tables are described in schema.toml, from which docs/tables.md is printed (`python -m ccs.results`);
+tables are validated against it when they are written and when they are read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 VERSION = 3
-"""Raised whenever a table or column appears, disappears or changes its meaning.
+"""Incremented whenever a table or column is added, removed or changes its meaning.
 
 2: the tables `effects` and `correlations`; several `k` in `scores`, and texts of the largest in `spans` and
 `judgments`.
@@ -24,23 +24,23 @@ VERSION = 3
 three kinds; the table `stability`.
 """
 READABLE = (1, 2, VERSION)
-"""Versions whose tables are read; columns that came later are empty."""
+"""Versions that can be read; columns added later are empty."""
 PLAN_KEY = ("model", "weights", "plan", "seed")
-"""Key columns that say whose figure a row holds, and not which figure it is."""
+"""Key columns that identify the model and plan of a row, not which figure it holds."""
 TOP_SHARE = "top share: "
-"""Begins the bias metric that is a group's share of an occupation's top K; the group's name follows."""
+"""The start of the name of the bias metric "a group's share of an occupation's top K"; the group follows."""
 ONE_POOL = " (one-pool)"
-"""Ends the name of a set whose images show occupations where every occupation ranks all of them."""
+"""The end of the name of a set whose images show occupations, when every occupation ranks all of them."""
 
 _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column. `kind`: text, int, float or bool. NaN is empty; only a nullable column may be empty.
+    """One column. `kind`: text, int, float or bool. NaN counts as empty; only nullable columns may be empty.
 
-    `one_of`: the values allowed; empty if any is. `below`: whole numbers from 0 to less than that; 0 where
-    any number will do. `since`: the first version with this column.
+    `one_of`: the allowed values; any if empty. `below`: whole numbers from 0 to less than this; 0 allows any
+    number. `since`: the first version with this column.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """One table: its columns in order and the columns that together name a row (`key`)."""
+    """One table: its columns in order, and the columns that together identify a row (`key`)."""
 
     name: str
     meaning: str

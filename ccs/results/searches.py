@@ -1,7 +1,7 @@
-"""Searches for heads, kept beside a model's results in `<folder of results>/<model>.search.json`.
+"""Searches for heads, stored beside a model's results in `<folder of results>/<model>.search.json`.
 
-The file lies beside the model's folder, because a new run clears that folder of all but its tables. A search
-of weights other than those of the results is left out with a notice.
+The file is beside the model's folder because a new run removes everything but its tables from that folder.
+Searches of other weights than those of the results are left out with a notice.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """One search: the question, the answer (`heads`), and its figures on either half.
+    """One search: the question, the answer (`heads`), and its figures on both halves.
 
-    `seen`: every head alone, no head off, then each step, on the half that the search saw; `unseen`: the
-    other half. `k`: the cut-off over all images of people, of which either half has half, or over
-    those of an occupation. `again`: the answers of further searches, on both halves of other cuts.
+    `seen`: every head alone, no head off, then each step, on the half that the search saw; `unseen`: on the
+    other half. `k`: the cut-off over all images of people (halved in each half), or over those of an
+    occupation. `again`: the answers of further searches, on both halves of other splits.
     """
 
     model: str
@@ -48,12 +48,12 @@ class Search:
 
     @property
     def asked(self) -> tuple[str, str, str]:
-        """The question; a new search of the same question replaces the old one."""
+        """The question; a new search with the same question replaces the old one."""
         return self.people, self.attribute, self.things
 
 
 def place(folder: Path, model: str) -> Path:
-    """Where a model's searches are in a folder of results."""
+    """The file of a model's searches in a folder of results."""
     return folder / f"{folder_name(model)}.search.json"
 
 
@@ -67,7 +67,7 @@ def as_data(search: Search) -> dict[str, Any]:
 
 
 def of_data(data: Mapping[str, Any]) -> Search:
-    """The search that `as_data` gave. Raises KeyError, TypeError or ValueError for anything else."""
+    """The search from `as_data`'s output. Raises KeyError, TypeError or ValueError for anything else."""
     given = dict(data)
     given |= {name: tuple(str(text) for text in given[name]) for name in ("prompts", "templates")}
     given |= {"limits": Limits(**given["limits"]), "heads": HeadSet.parse(given["heads"])}
@@ -84,7 +84,7 @@ def _held_out(data: Mapping[str, Any]) -> HeldOut:
 
 
 def keep(folder: Path, search: Search) -> Path:
-    """Put a search beside the results in a folder, in place of one of the same question or other weights."""
+    """Store a search beside the results, replacing any with the same question or of other weights."""
     path = place(folder, search.model)
     earlier = _read(path) if path.exists() else ()
     kept = [one for one in earlier if one.asked != search.asked and one.weights_hash == search.weights_hash]
@@ -95,7 +95,7 @@ def keep(folder: Path, search: Search) -> Path:
 
 
 def beside(folder: Path, model: str, weights_hash: str) -> tuple[tuple[Search, ...], str]:
-    """The searches of these weights kept in a folder, and a notice where what is there cannot be used."""
+    """The searches of these weights stored in a folder, and a notice if some cannot be used."""
     path = place(folder, model)
     if not path.exists():
         return (), ""

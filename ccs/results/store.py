@@ -1,8 +1,8 @@
-"""The results of runs: a model's tables and manifest, read whole, from a folder or from the Hub.
+"""The results of runs: models' tables and manifests, from a folder or from the Hub.
 
-A collection is a folder with one folder a model, as `precomputed/` is and as a published data set is:
-`<model>/<table>.parquet` and `<model>/manifest.json` (see `ccs.schema`), and beside these folders the table
-`localization.parquet`.
+A collection is a folder with one folder per model, such as `precomputed/` or a published data set:
+`<model>/<table>.parquet` and `<model>/manifest.json` (see `ccs.results.schema`), and beside these folders the
+table `localization.parquet`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ccs.results.table import read_table, to_arrow, to_pandas
 PRECOMPUTED = Path(__file__).resolve().parents[2] / "precomputed"
 MANIFEST_FILE = "manifest.json"
 STAGES = ".stages"
-"""The folder beside the models' tables that belongs to this machine alone: it is never published."""
+"""A folder beside the models' tables for this machine only, which is never published."""
 _PLACE_FILE = "place.txt"
 MAX_MODELS, MAX_HUB_BYTES = 200, 2 * 2**30
 HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}", localization.FILE)
@@ -35,7 +35,7 @@ HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}", localization.FILE)
 
 @dataclass(frozen=True)
 class Results:
-    """One model's tables (name -> rows; a table that was not computed is missing) and its manifest."""
+    """One model's manifest and tables (name -> rows, without those that were not computed)."""
 
     model: str
     folder: Path
@@ -43,16 +43,16 @@ class Results:
     manifest: Mapping[str, Any]
 
     def table(self, name: str) -> pd.DataFrame:
-        """The table, or one without rows but with its columns where it was not computed."""
+        """The table; if it was not computed, an empty one with its columns."""
         if name not in schema.TABLES:
             raise InputError(f"There is no table {name!r}; there are {', '.join(schema.TABLES)}.")
         return self.tables[name] if name in self.tables else to_pandas(name, to_arrow(name, []))
 
     @property
     def place(self) -> str:
-        """What `ccs.load` finds the model by: its name, or where its weights were when the tables were made.
+        """The argument for `ccs.load`: the model's name, or where its weights were when the tables were made.
 
-        Raises InputError, with a sentence, where these were in a folder that is not there any more.
+        Raises InputError if they were in a folder that no longer exists.
         """
         try:
             place = _place_file(self.folder).read_text("utf-8").strip()
@@ -67,7 +67,7 @@ class Results:
 
 
 def write_place(folder: Path, place: str) -> None:
-    """Note, on this machine alone, what finds the model whose tables are in the folder."""
+    """Record, on this machine only, from where the model whose tables are in the folder can be loaded."""
     write_text(_place_file(folder), f"{place}\n")
 
 
@@ -77,9 +77,9 @@ def _place_file(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Collection:
-    """Results of several models. `source` says where they are from, `notices` what was not as asked.
+    """Results of several models. `source` says where they are from; `notices` lists what could not be read.
 
-    `localization`: the table of that name, which holds models of which nothing else was computed too.
+    `localization`: the table of that name, which also holds models for which nothing else was computed.
     """
 
     models: Mapping[str, Results]
@@ -98,7 +98,7 @@ def folder_name(model: str) -> str:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest, last of all: it makes the tables that it names a whole."""
+    """Write the manifest; it comes last because it marks the tables as complete."""
     if missing := [key for key in schema.MANIFEST if key not in manifest]:
         raise InputError(f"The manifest of {folder} lacks {', '.join(missing)}.")
     write_text(folder / MANIFEST_FILE, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
@@ -120,7 +120,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read(folder: Path) -> Results:
-    """One model's results. Raises InputError if a table is missing, changed since written, or not valid."""
+    """One model's results. Raises InputError if a table is missing, invalid, or changed since it was
+    written.
+    """
     manifest, tables = read_manifest(folder), {}
     for name, entry in manifest["tables"].items():
         path = folder / f"{name}.parquet"
@@ -140,7 +142,7 @@ def read(folder: Path) -> Results:
 def read_all(
     folder: Path, source: str, revision: str | None = None, notices: Sequence[str] = ()
 ) -> Collection:
-    """All models' results in a folder; what cannot be read is left out and named in the notices."""
+    """All models' results in a folder; models that cannot be read are left out and named in the notices."""
     models, told = {}, list(notices)
     inside = (
         sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
@@ -168,10 +170,9 @@ def load(
 ) -> Collection:
     """Results from a folder, from `hf://datasets/USER/NAME@REVISION`, or (None) those in `precomputed`.
 
-    The Hub's files are cached (in `cache`, or where huggingface_hub does). Where the Hub cannot be reached or
-    has nothing to read, the cached copy of that revision is used, and without one the shipped results;
-    `source` and `notices` say so. Raises InputError for an address that is not one, or a folder that is not
-    there.
+    The Hub's files are cached (in `cache`, or in huggingface_hub's own folder). If the Hub cannot be reached
+    or holds nothing readable, the cached copy of that revision is used, or else the shipped results; `source`
+    and `notices` say so. Raises InputError for an invalid address, or a folder that does not exist.
     """
     if source is None:
         return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)")
@@ -205,7 +206,7 @@ def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection
     kind |= {"cache_dir": cache, "endpoint": endpoint}
     notices: list[str] = []
     try:
-        # Asked first, for snapshot_download turns to its cache by itself and does not say so.
+        # Asked first, because snapshot_download falls back to its cache without saying so.
         about = HfApi(endpoint=endpoint).dataset_info(
             repository, revision=revision, timeout=10, files_metadata=True
         )
@@ -225,7 +226,7 @@ def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection
         raise InputError(f"{address!r} is no address of results: {error}.") from error
     except InputError as error:
         notices.append(str(error))
-    except Exception as error:  # whatever goes wrong between here and the Hub, there is something to show
+    except Exception as error:  # whatever goes wrong, the shipped results can be shown
         notices.append(f"{address} could not be loaded: {_why(error)}.")
     try:
         cached = Path(snapshot_download(repository, revision=revision, local_files_only=True, **kind))
@@ -240,7 +241,7 @@ def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection
 
 
 def _why(error: Exception) -> str:
-    """One line on what went wrong; an error's text may quote request headers, so only its status is told."""
+    """The reason in one line; only the status, because an error's text may quote request headers."""
     response = getattr(error, "response", None)
     if response is not None:
         meaning = {

@@ -1,4 +1,4 @@
-"""One table of results as a parquet file: written atomically, validated when written and when read."""
+"""Tables of results as parquet files, written atomically and validated when written and when read."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ccs.files import atomic_write, sha256
 from ccs.results import schema
 
 MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
-"""What a table that is read may hold: rows, and bytes when decompressed, of any one column of texts too."""
+"""The most rows, and decompressed bytes in all and in one column of texts, of a table that is read."""
 
 Rows: TypeAlias = "pd.DataFrame | Sequence[Mapping[str, Any]]"
 
 
 def to_arrow(name: str, rows: Rows) -> pa.Table:
-    """Rows as the Arrow table of that name, columns in the schema's order.
+    """Rows as the Arrow table of that name, with columns in the schema's order.
 
-    Raises InputError for a missing or unknown column, a wrong type, an empty cell where none may be, a value
-    outside the allowed ones, or two rows of one key.
+    Raises InputError for a missing or unknown column, a wrong type, an empty cell in a column that allows
+    none, a value that is not allowed, or two rows with the same key.
     """
     table = schema.TABLES[name]
     names = [column.name for column in table.columns]
@@ -47,7 +47,7 @@ def to_arrow(name: str, rows: Rows) -> pa.Table:
 
 
 def _plain(value: Any) -> Any:
-    """A cell without pandas' several ways to say that it is empty."""
+    """The cell, with None for all of pandas' markers of an empty cell."""
     return (
         None if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
     )
@@ -86,7 +86,7 @@ def _check_rows(name: str, arrow: pa.Table) -> None:
 
 
 def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
-    """Write one table; the same rows give the same bytes. Returns its entry in the manifest."""
+    """Write one table and return its entry for the manifest; the same rows give the same bytes."""
     arrow, path = to_arrow(name, rows), folder / f"{name}.parquet"
     with atomic_write(path) as temporary:
         pq.write_table(arrow, temporary, compression="zstd")
@@ -103,7 +103,9 @@ def check_version(version: object, name: str) -> None:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """A table of results, validated. Nullable integers and verdicts come as pandas' `Int64` and `boolean`."""
+    """A table of results, validated. Nullable integers and verdicts have pandas' `Int64` and `boolean`
+    types.
+    """
     shown = f"{path.parent.name}/{path.name}"
     try:
         with pq.ParquetFile(path) as file:
@@ -122,7 +124,9 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def _checked_kind(shown: str, about: pq.FileMetaData, found: pa.Schema) -> str:
-    """The name of the table that a file holds by its own account; InputError where that cannot be one."""
+    """The name of the table, from the file's metadata; InputError unless its columns and size fit that
+    table.
+    """
     metadata = found.metadata or {}
     name: str = metadata.get(b"ccs_table", b"").decode(errors="replace")
     if name not in schema.TABLES or b"ccs_schema" not in metadata:
@@ -141,8 +145,10 @@ def _checked_kind(shown: str, about: pq.FileMetaData, found: pa.Schema) -> str:
 
 
 def _read_texts_bounded(path: Path, shown: str, name: str) -> pa.Table:
-    """The file's rows. Texts are read as dictionaries and measured before they are written out: one cell of
-    a megabyte, repeated in each row, is a small file."""
+    """The file's rows, with texts read as dictionaries and measured before they are expanded.
+
+    Otherwise one cell of a megabyte, repeated in every row, would be a small file but a huge table.
+    """
     texts = [column.name for column in schema.TABLES[name].columns if column.kind == "text"]
     arrow = pq.read_table(path, partitioning=None, read_dictionary=texts)
     for text in texts:

@@ -1,7 +1,7 @@
-"""The tree of concepts that tags, labels and judges share (ccs/texts/concepts.csv), and its synonyms.
+"""The tree of concepts shared by tags, labels and judges (ccs/texts/concepts.csv), and its synonyms.
 
 The tree says which concept lies under which (Colors under Backgrounds, Professions under People). Its root
-holds everything and is no concept that a head can stand for.
+holds everything and is not a concept that a head can stand for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def singular(word: str) -> str:
 
 
 def key(name: str) -> str:
-    """The key that spellings of one name share: lower case, single spaces, singular, no outer punctuation."""
+    """A key equal for all spellings of a name: lower case, single spaces, singular, no outer punctuation."""
     words = name.casefold().replace("-", " ").replace("_", " ").split()
     text = " ".join(words).strip(" .,:;!?\"'`*()[]")
     head, space, last = text.rpartition(" ")
@@ -39,7 +39,7 @@ def key(name: str) -> str:
 class ConceptTree:
     """Concepts with their parents. `parents`: concept -> parent; `synonyms`: other name -> concept.
 
-    The one parent that has no parent of its own is the root.
+    The root is the only parent without a parent.
     """
 
     parents: Mapping[str, str]
@@ -77,7 +77,9 @@ class ConceptTree:
         return tuple(self.parents)
 
     def parent(self, concept: str) -> str:
-        """The concept one level up (the root for those at the top); InputError if it is not in the tree."""
+        """The concept one level up (the root for those at the top); InputError for a concept not in the
+        tree.
+        """
         if concept not in self.parents:
             raise InputError(f"There is no concept {concept!r}; there are: {', '.join(self.parents)}.")
         return self.parents[concept]
@@ -85,25 +87,27 @@ class ConceptTree:
     def path(self, concept: str) -> tuple[str, ...]:
         """The concept and all above it, most specific first, without the root.
 
-        A concept that is not in the tree (a tag of the user's own pool) stands alone, right under the root.
+        A concept that is not in the tree (a tag of the user's own pool) counts as directly under the root.
         """
         return self._paths.get(concept, (concept,))
 
     def depth(self, concept: str) -> int:
-        """Steps below the root: 1 at the top."""
+        """The number of steps below the root: 1 at the top."""
         return len(self.path(concept))
 
     def is_under(self, concept: str, ancestor: str) -> bool:
-        """Whether `concept` is `ancestor` or lies below it. Everything lies under the root."""
+        """True if `concept` is `ancestor` or lies below it; everything lies under the root."""
         return ancestor == self.root or ancestor in self.path(concept)
 
     def find(self, name: str) -> str | None:
-        """The concept that a name means, whatever its case, number or synonym; None if there is none."""
+        """The concept that a name means, in any case and number and also by a synonym; None if there is
+        none.
+        """
         return self._names.get(key(name))
 
 
 def read_tree(lines: Iterable[str]) -> ConceptTree:
-    """The tree of a CSV with the columns concept, parent, synonyms (separated by `;`).
+    """The tree from a CSV with the columns concept, parent, synonyms (separated by `;`).
 
     The root's row has no parent.
     """

@@ -1,7 +1,7 @@
 """Labels of heads: one spelling for each concept's name, and the stand-in labeler `tags`.
 
-`tags` needs no model: it reads the concept that the pool gives each text. It stands in for a language model
-(ccs/judges/labeler.py) and is never presented as one.
+`tags` needs no model: it reads the concept with which the pool tags each text. It stands in for a language
+model (ccs/judges/labeler.py) and is never presented as one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TAGS = "tags"
 
 @dataclass(frozen=True)
 class Label:
-    """A head's concept, None where there is none, and who named it."""
+    """A head's concept, None if it has none, and the labeler that named it."""
 
     concept: str | None
     labeler: str
@@ -35,8 +35,8 @@ class Label:
 def normalize(name: str, tree: ConceptTree | None = None) -> str:
     """One spelling for every name of a concept.
 
-    A name of a concept of the tree becomes that concept, whatever its case and number and also by a synonym
-    (ccs/texts/concepts.csv). Any other name comes back capitalized and in the singular, so that its spellings
+    The name of a concept in the tree becomes that concept, in any case and number and also by a synonym
+    (ccs/texts/concepts.csv). Any other name is capitalized and put in the singular, so that its spellings
     agree too. InputError for an empty name.
     """
     found = (tree or concepts.tree()).find(name)
@@ -55,7 +55,7 @@ class Paths(Protocol):
         """The concept and all above it, most specific first, without the root."""
 
     def depth(self, concept: str) -> int:
-        """Steps below the root."""
+        """The number of steps below the root."""
 
 
 def cover(tags: Sequence[str | None], shares: Sequence[float], tree: Paths) -> str | None:
@@ -63,7 +63,7 @@ def cover(tags: Sequence[str | None], shares: Sequence[float], tree: Paths) -> s
 
     `tags` and `shares` are in rank order. A concept covers the texts tagged with it or with a concept below
     it; the root is never the answer. Ties go to the larger share of variance that the covered texts explain
-    together, then to the lower ranks, then to the deeper concept: a concept before its parent.
+    together, then to the lower ranks, then to the deeper concept, a concept before its parent.
     """
     covered: dict[str, list[int]] = {}
     for rank, tag in enumerate(tags):
@@ -81,7 +81,7 @@ def cover(tags: Sequence[str | None], shares: Sequence[float], tree: Paths) -> s
 def score_by_tags(
     spans: Mapping[Head, Sequence[Span]], pool: Pool, tree: Paths | None = None
 ) -> dict[Head, HeadScore]:
-    """Label and CCS of every head by its texts' tags, labeler and judge alike: the texts under the label."""
+    """Label and CCS of every head with `tags` as labeler and judge: the number of texts under the label."""
     known, found = tree or concepts.tree(), {}
     for head, chosen in spans.items():
         tags = [pool.concept_of(span.text) for span in chosen]
@@ -94,16 +94,16 @@ def score_by_tags(
 def label_by_tags(
     spans: Mapping[Head, Sequence[Span]], pool: Pool, tree: ConceptTree | None = None
 ) -> dict[Head, Label]:
-    """Label every head by the tags of its texts: the stand-in labeler. See `cover` for the rule."""
+    """The stand-in labeler: every head's label from the tags of its texts, by the rule of `cover`."""
     return {head: Label(score.label, TAGS) for head, score in score_by_tags(spans, pool, tree).items()}
 
 
 def chance_by_tags(
     pool: Pool, k: int, *, draws: int = 10_000, seed: int = 0, tree: ConceptTree | None = None
 ) -> tuple[float, ...]:
-    """CCS@0 ... CCS@k, under `tags`, of heads whose k texts are drawn at random from the pool.
+    """CCS@0 ... CCS@k under `tags` for heads whose k texts are drawn at random from the pool.
 
-    A label is chosen to fit its texts, so random texts score above 0 too. All k texts are different.
+    A label is chosen to fit its texts, so random texts score above 0 too. The k texts are all different.
     InputError if the pool has fewer than k texts.
     """
     if not 1 <= k <= len(pool):

@@ -1,8 +1,8 @@
 """Pools of texts, each text with its concept where that is known.
 
-Two pools ship: `world` (what the drawn world can show, worded as its captions) and `photographs` (general
-descriptions). A CSV with the columns text and, if there are tags, concept is read too, and so is any text
-file, one text a line.
+Two pools ship with the package: `world` (everything the drawn world can show, worded as in its captions) and
+`photographs` (general descriptions). A user's pool is a CSV with a column `text` and optionally `concept`, or
+any text file with one text per line.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ POOLS = ("world", "photographs")
 
 @dataclass(frozen=True)
 class Pool:
-    """Texts in order, no two the same but for case and spaces.
+    """Texts in order, without two that differ only in case and spaces.
 
-    `concepts` stands beside `texts`, None where a text has no tag; `fingerprint` (SHA-256) changes with any
-    text, tag or their order; `dropped` counts the repetitions that were left out.
+    `concepts`: one per text, None where it has no tag; `fingerprint` (SHA-256) changes with any text, tag or
+    their order; `dropped` counts the repetitions that were left out.
     """
 
     name: str
@@ -45,15 +45,15 @@ class Pool:
         return len(self.texts)
 
     def concept_of(self, text: str) -> str | None:
-        """Return the text's tag; None if it has none or is not in the pool."""
+        """The text's tag; None if it has none or is not in the pool."""
         return self._tags.get(text)
 
 
 def make_pool(name: str, rows: Iterable[tuple[str, str | None]]) -> Pool:
-    """Make a pool of (text, concept) rows: single spaces, and of texts equal but for case the first.
+    """A pool from (text, concept) rows.
 
-    CLIP's tokenizer sees neither case nor the number of spaces: such texts have one embedding. Raises
-    InputError if nothing is left.
+    Spaces are made single, and of texts that differ only in case the first is kept: CLIP's tokenizer ignores
+    both, so such texts have the same embedding. Raises InputError if nothing is left.
     """
     kept: dict[str, tuple[str, str | None]] = {}
     dropped = 0
@@ -73,7 +73,7 @@ def make_pool(name: str, rows: Iterable[tuple[str, str | None]]) -> Pool:
 
 
 def load_pool(name_or_path: str | Path) -> Pool:
-    """Load a pool that ships (`world`, `photographs`) or a file of one's own (.csv, or one text per line).
+    """The pool of that name (`world`, `photographs`) or in that file (.csv, or one text per line).
 
     Raises InputError if there is no such pool or file, or if it cannot be read as texts.
     """
@@ -84,8 +84,8 @@ def load_pool(name_or_path: str | Path) -> Pool:
     path = Path(name_or_path)
     if not path.is_file():
         raise InputError(
-            f"There is no pool of texts {name!r}: give one of {', '.join(POOLS)}, or a file with one text a "
-            "line or a CSV with a column `text`."
+            f"There is no pool of texts {name!r}: give one of {', '.join(POOLS)}, a file with one text per "
+            "line, or a CSV with a column `text`."
         )
     source = read_text(path)
     if "\0" in source:

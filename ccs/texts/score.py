@@ -1,11 +1,11 @@
 """The Concept Consistency Score (CCS) of a head from its judges' verdicts; CCS@K, levels and CCR.
 
-CCS(h) is the number of the head's k texts that all judges accept as showing the head's concept. A verdict
-that is missing (unscored) makes the score unknown, never lower: a rerun may settle it.
+CCS(h) is the number of the head's k texts that all judges accept as showing the head's concept. A missing
+verdict (unscored) makes the score unknown, never lower: a rerun may settle it.
 
 TEXTSPAN is greedy, so the texts of a smaller k are the first texts of a larger one. A head's concept is named
 from its first texts and kept for every k, and each text is judged once, so a head that is high at 7 is high
-at 5. The study does not say whether it names heads anew at K = 7 to 13.
+at 5. The study does not say whether it names heads again at K = 7 to 13.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class HeadScore:
 def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int | None:
     """The number of a head's texts that the judges accept; None while any verdict is missing.
 
-    `verdicts`: [judges][texts], one sequence per judge with one verdict per text. "unanimous" (the study):
-    every judge says yes. "majority": more than half of them do. One judge alone (the study's first version)
-    is a panel of one. InputError without judges or texts, or if the judges' texts differ in number.
+    `verdicts`: [judges][texts], one sequence per judge with one verdict per text. "unanimous" (the study's
+    rule): every judge says yes. "majority": more than half do. A single judge (the study's first version) is
+    a panel of one. InputError without judges or texts, or if the judges' texts differ in number.
     """
     if rule not in RULES:
         raise InputError(f"There is no rule {rule!r}; there are: {', '.join(RULES)}.")
@@ -56,9 +56,9 @@ def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int 
 def ccs_of_first(
     verdicts: Sequence[Sequence[Verdict]], ks: Iterable[int], rule: Rule = "unanimous"
 ) -> dict[int, int | None]:
-    """`ccs` of the first k texts alone, for each k. InputError for a k below 1 or above the number of texts.
+    """`ccs` of the first k texts, for each k. InputError for a k below 1 or above the number of texts.
 
-    A missing verdict makes the scores unknown of every k that includes its text, and of no smaller one.
+    A missing verdict makes the score unknown for every k that includes its text, and for no smaller one.
     """
     found = {}
     for k in ks:
@@ -70,9 +70,9 @@ def ccs_of_first(
 
 
 def ccs_at_k(scores: Iterable[int | None], k: int) -> tuple[float, ...]:
-    """CCS@0 ... CCS@k: the share of heads with that score, among the heads whose score is known.
+    """CCS@0 ... CCS@k: the share of heads with each score, among the heads whose score is known.
 
-    All NaN if none is known. InputError for a score that is not 0 to k.
+    All NaN if none is known. InputError for a score outside 0 to k.
     """
     known = Counter(_checked(score, k) for score in scores if score is not None)
     total = known.total()
@@ -82,10 +82,9 @@ def ccs_at_k(scores: Iterable[int | None], k: int) -> tuple[float, ...]:
 def level(score: int | None, k: int) -> str:
     """`high`, `moderate`, `low`, `unknown`, or "" for the scores that the study does not name.
 
-    High is k of k. For k = 5 moderate is 3 and low is 0 or 1, as in the study, which does not say what they
-    are for other k (it prunes high heads only at K = 7 to 13). Here moderate is the smallest majority of
-    the texts (k // 2 + 1: 4, 5, 6 and 7 for 7, 9, 11 and 13) and low at most a fifth of them (k // 5: 1, 1,
-    2 and 2).
+    High is k of k. For k = 5 moderate is 3 and low is 0 or 1, as in the study, which does not define them for
+    other k (at K = 7 to 13 it prunes only high heads). Here moderate is the smallest majority of the texts (k
+    // 2 + 1: 4, 5, 6 and 7 for 7, 9, 11 and 13) and low is at most a fifth of them (k // 5: 1, 1, 2 and 2).
     """
     if score is None:
         return "unknown"
@@ -99,8 +98,8 @@ def level(score: int | None, k: int) -> str:
 def ccr(labels: Iterable[str | None]) -> float | None:
     """The Concentrated Concept Ratio of the high-CCS heads with these labels, one per head.
 
-    It is the number of concepts that more than one head has, over the number of heads; None without heads.
-    Labels are compared as they are given: `labels.normalize` comes before, where it is wanted.
+    It is the number of concepts shared by more than one head, over the number of heads; None without heads.
+    Labels are compared as given; normalize them first (`labels.normalize`) if they are free.
     """
     heads = Counter(labels)
     shared = sum(count > 1 for label, count in heads.items() if label is not None)

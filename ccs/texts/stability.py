@@ -1,9 +1,8 @@
-"""How far CCS and labels by `tags` hang on the images, the pool of texts and the tree of concepts.
+"""Stability of CCS and labels by `tags` under changes of the images, the pool and the tree of concepts.
 
-Everything is chosen and scored anew: on halves and smaller parts of the images, on resampled pools, under
-trees cut off above a text's own tag, its parent or its grandparent, and with the tags dealt out at random
-among the texts (what is left is what CCS scores without any meaning). Images and texts are embedded once, so
-it costs little.
+Texts are chosen and scored again on halves and smaller parts of the images, on resampled pools, under trees
+cut off above a text's own tag, its parent or its grandparent, and with the tags permuted among the texts (CCS
+without any meaning). Images and texts are embedded only once, so this is cheap.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ccs.texts.textspan import Span
 
 Spans = Mapping[Head, Sequence[Span]]
 Choose = Callable[[Sequence[int], Sequence[int]], Spans]
-"""The spans of every head, from the images of these shards and these texts of the pool."""
+"""A function from indices of shards of images and of the pool's texts to the spans of every head."""
 POOLS, TAGS = 20, 20
 KINDS = ("images, half", "images, fewer", "pool", "tree", "tags")
 _LEVELS = ("flat", "parent", "grandparent")
@@ -31,7 +30,7 @@ _LEVELS = ("flat", "parent", "grandparent")
 
 @dataclass(frozen=True)
 class Variant:
-    """Scores of all heads where one thing is different. `kind`: from KINDS; `name`: which one of its kind."""
+    """Scores of all heads with one change. `kind`: one of KINDS; `name`: the variant within its kind."""
 
     kind: str
     name: str
@@ -40,7 +39,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Cut:
-    """A tree in which a text counts for its tag and at most `levels` concepts above it."""
+    """A tree cut off so that a text counts for its tag and at most `levels` concepts above it."""
 
     tree: ConceptTree
     levels: int
@@ -55,9 +54,9 @@ class Cut:
 
 
 def variants(choose: Choose, shards: int, pool: Pool, k: int, seed: int) -> Iterator[Variant]:
-    """All variants, from k texts per head. shards: in how many parts the images come, in random order.
+    """All variants, with k texts per head. shards: the number of parts of the images, in random order.
 
-    Too few parts leave variants of the images out, a pool too small resampled ones.
+    With too few parts, variants of the images are left out; with too small a pool, resampled pools.
     """
     known, every = concepts.tree(), list(range(len(pool)))
     rng = np.random.default_rng([seed, *b"stability"])

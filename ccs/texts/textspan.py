@@ -1,19 +1,20 @@
-"""TEXTSPAN: the few texts whose directions explain most of what a head varies in.
+"""TEXTSPAN: the few texts whose directions explain most of the variance of a head's contribution.
 
-The method of Gandelsman, Efros and Steinhardt, "Interpreting CLIP's Image Representation via Text-Based
-Decomposition" (ICLR 2024), computed from second moments instead of the images x D matrix. As in the authors'
-released code:
+The method is that of Gandelsman, Efros and Steinhardt, "Interpreting CLIP's Image Representation via
+Text-Based Decomposition" (ICLR 2024), computed from second moments instead of the images x D matrix. As in
+the authors' released code:
 
-1. Texts are projected on the span of the head's contributions: the leading `rank` right singular vectors of
+1. Texts are projected onto the span of the head's contributions: the leading `rank` right singular vectors of
    the matrix of contributions, which is NOT centered for this step.
 2. For the greedy choice the contributions ARE centered. The text t (projected, not rescaled to unit length)
    with the largest variance of x . t is chosen, and its direction is removed from contributions and texts.
 
 Removing the direction from the texts alone gives the same choice, and the variance of x . t is t' C t, so the
-covariance C is all that is needed. The released code keeps 80 singular vectors whatever the model; above the
-head's true rank these are numerical noise and the later picks differ between machines. Here the rank is at
-most what a head's values can reach by default, which is the head dimension unless the tower pools its tokens
-with several heads, and never more than the numerical rank: that of singular values above RELATIVE.
+covariance C is all that is needed. The released code keeps 80 singular vectors for every model; those above
+the head's true rank are numerical noise, and later picks differ between machines. Here the default rank is
+the number of directions that a head's values can reach, which is the head dimension unless the tower pools
+its tokens with several heads, and never more than the numerical rank: the number of singular values above
+RELATIVE.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from ccs.heads import Head, HeadSet
 from ccs.model.moments import Moments
 
 RELATIVE = 1e-6
-"""Of the largest singular value: what is below is float32's noise, in which contributions are collected."""
+"""The share of the largest singular value below which a direction is noise of float32 contributions."""
 
-_TIE = 1e-9  # scores closer than this, relatively, are equal: they differ by rounding only
-_EXHAUSTED = 1e-18  # of the first score: what remains of the texts is rounding
+_TIE = 1e-9  # scores with a smaller relative difference are equal: they differ only by rounding
+_EXHAUSTED = 1e-18  # of the first score: below it only rounding is left of the texts
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,8 @@ log = logging.getLogger(__name__)
 class Span:
     """A chosen text.
 
-    share: the part of the head's variance along the direction that this text adds; the shares of a head sum
-    to what its texts explain together. index: the text's place in the pool as given.
+    share: the share of the head's variance along the direction that this text adds; the shares of a head's
+    texts add up to what they explain together. index: the text's index in the given pool.
     """
 
     text: str
@@ -59,15 +60,16 @@ def textspan(
     rank: int | None = None,
     heads: HeadSet | None = None,
 ) -> dict[Head, tuple[Span, ...]]:
-    """Choose k texts for every head, in order of choice (the method and its steps: see this module).
+    """Choose k texts for every head, in order of choice, by the method described in this module.
 
-    moments: of at least two images. texts: the pool; a text that repeats another but for case and surrounding
-    space is left out, which is logged. text_embeddings: [texts, D], unit length as `embed_texts` gives them.
-    rank: directions of the head kept in step 1, by default `moments.head_dim`; directions whose singular
-    value is below RELATIVE of the largest are never kept. heads: those wanted, all of `moments` by default.
+    moments: of at least two images. texts: the pool; texts that repeat an earlier one but for case and
+    surrounding space are left out, with a warning. text_embeddings: [texts, D], of unit length as
+    `embed_texts` gives them. rank: the number of directions kept in step 1, by default `moments.head_dim`;
+    directions whose singular value is below RELATIVE of the largest are never kept. heads: the heads wanted,
+    by default all of `moments`.
 
-    Texts that score the same are chosen in the order of the pool. Once k exceeds what the head varies in, the
-    texts left score nothing: they follow in that order too, with share 0.
+    Texts with equal scores are chosen in the order of the pool. If k exceeds the number of directions in
+    which the head varies, the remaining texts follow in that order with share 0.
 
     Raises InputError for a pool smaller than k, embeddings that do not fit or are not finite, fewer than two
     images, or heads that the moments lack.
@@ -96,8 +98,11 @@ def textspan(
 def _subspace(
     basis: np.ndarray, second: np.ndarray, covariance: np.ndarray, rank: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Orthonormal directions [D, rank] that the head's contributions span, the variance along each (they are
-    chosen so that contributions are uncorrelated in them), and the head's total variance."""
+    """The span of a head's contributions: directions [D, rank], the variance along each, and the total.
+
+    The directions are orthonormal and the contributions uncorrelated in them; the total is the head's whole
+    variance.
+    """
     q, r = np.linalg.qr(basis.astype(np.float64).T)  # contributions are q @ (r @ coordinates)
     strength, vectors = np.linalg.eigh(r @ second @ r.T)
     strongest = max(float(strength[-1]), 0.0)
@@ -110,7 +115,7 @@ def _subspace(
 
 
 def _greedy(texts: np.ndarray, variances: np.ndarray, k: int) -> list[tuple[int, float]]:
-    """Row and explained variance of k texts, given in coordinates [texts, rank] that are uncorrelated."""
+    """(Row, explained variance) of k texts, given in coordinates [texts, rank] that are uncorrelated."""
     chosen: list[tuple[int, float]] = []
     left = np.ones(len(texts), dtype=bool)
     first = 0.0
