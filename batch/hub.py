@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +21,7 @@ from huggingface_hub.hf_api import RepoFile
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from ccs.errors import InputError
+from ccs.files import endpoint
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -133,7 +133,7 @@ class Repository:
             raise InputError(
                 "A repository is named USER/NAME: letters, digits, '-', '_' and '.' on both sides."
             )
-        self.api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
+        self.api = HfApi(endpoint=endpoint())
         self.name, self.kind = name, kind
 
     @_patient

@@ -1,4 +1,4 @@
-"""Files: atomic writes, hashes, and text in UTF-8."""
+"""Files: atomic writes, hashes, text in UTF-8, and the address of the Hub."""
 
 from __future__ import annotations
 
@@ -85,3 +85,10 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path} is not a text file in UTF-8 (byte {error.start}).") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def endpoint() -> str:
+    """The Hub's address in the environment as it is now; the Hub's client reads it only at its import."""
+    from huggingface_hub import constants
+
+    return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT

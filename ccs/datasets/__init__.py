@@ -1,4 +1,4 @@
-"""Evaluation sets: what they are (sets), which are known (registry), and how they are read (the rest)."""
+"""Evaluation sets: their types (sets), those known by name (registry), and their readers (the rest)."""
 
 from ccs.datasets.opening import names, open_images, open_set
 from ccs.datasets.registry import SOURCES, DatasetRecord

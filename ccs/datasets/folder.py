@@ -1,4 +1,4 @@
-"""Sets from the reader's own disk: a folder of images, class folders, parquet files."""
+"""Sets on the user's own disk: a folder of images, class folders, parquet files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", 
 
 
 def files(folder: Path, suffixes: frozenset[str] = SUFFIXES) -> list[Path]:
-    """Return the files of these kinds below `folder` by path, without hidden ones."""
+    """The files with these suffixes below `folder`, ordered by path, without hidden ones."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     return [
         path
@@ -36,9 +36,9 @@ def _existing(path: str | Path) -> Path:
 
 
 def image_set(path: str | Path, max_images: int | None = None) -> ImageSet:
-    """Return the images of a folder (at any depth), or of a parquet file or a folder of them.
+    """The images in a folder (at any depth), a parquet file or a folder of parquet files.
 
-    Of more than `max_images`, evenly spaced ones are taken. Raises InputError if there are none.
+    If there are more than `max_images`, evenly spaced ones are used. Raises InputError if there are none.
     """
     folder = _existing(path)
     paths = [] if folder.is_file() else files(folder)
@@ -51,7 +51,7 @@ def image_set(path: str | Path, max_images: int | None = None) -> ImageSet:
 
 
 def scan_files(paths: Sequence[Path], folder: Path, source: str) -> Scan:
-    """Check the image files below `folder`."""
+    """The `scan` of image files below `folder`."""
     return scan(
         lambda entry: paths[entry].read_bytes(),
         range(len(paths)),
@@ -61,12 +61,12 @@ def scan_files(paths: Sequence[Path], folder: Path, source: str) -> Scan:
 
 
 def scan_column(table: ImageTable, column: str, max_images: int | None, source: str) -> Scan:
-    """Check the images of one column; of more than `max_images`, evenly spaced ones."""
+    """The `scan` of one column of images; of at most `max_images`, evenly spaced."""
     return scan(table.encoded(column), spread(len(table), max_images), table.row_name, source)
 
 
 def table_images(table: ImageTable, max_images: int | None = None, *, source: str) -> ImageSet:
-    """Return the images of a table's first column that holds any, as `image_set` does."""
+    """The images in a table's first column of images, as in `image_set`."""
     found = scan_column(table, table.image_column(), max_images, source)
     return ImageSet(name=table.name, **found.fields())
 
@@ -81,12 +81,12 @@ def classification_set(
     subsets: Mapping[str, Sequence[str]] | None = None,
     max_images: int | None = None,
 ) -> ClassificationSet:
-    """Return images that stand in one folder per class, or with `first_word` images whose class is their
-    file's name up to the first "_".
+    """Images in one folder per class, or with `first_word` images whose file names start with their class.
 
-    `class_names` turns folders' names into classes; without it "_" and "-" become spaces. A folder `test` or
-    `val` (with `first_word`: `images`) is entered if there is one. `subsets`: name -> classes, by the
-    folders' names. Raises InputError if there are no images, or not the classes of a subset.
+    With `first_word` a class is the file's name up to the first "_". `class_names` turns folders' names into
+    classes; by default "_" and "-" become spaces. A folder `test` or `val` (with `first_word`: `images`) is
+    entered if there is one. `subsets`: name -> classes, by the folders' names. Raises InputError if there are
+    no images, or if classes of a subset are missing.
     """
     folder = _existing(path)
     for inner in ("images",) if first_word else ("test", "val", "validation"):
@@ -117,12 +117,14 @@ def classification_set(
 
 
 def read_labels(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
-    """Return the rows of a CSV of labels. Raises InputError without rows or a column that is needed."""
+    """The rows of a CSV file of labels. Raises InputError if there are no rows or a needed column is
+    missing.
+    """
     return label_rows(read_text(path), str(path), needed)
 
 
 def label_rows(text: str, name: str, needed: Sequence[str]) -> list[dict[str, str]]:
-    """Return the rows of labels in the text of a CSV, as `read_labels` does. name: of where it is from."""
+    """The rows in the text of a CSV, as in `read_labels`; `name`: its name in errors."""
     try:
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
     except csv.Error as error:
@@ -137,7 +139,7 @@ def label_rows(text: str, name: str, needed: Sequence[str]) -> list[dict[str, st
 def subset_indices(
     name: str, subsets: Mapping[str, Sequence[str]], classes: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the places of each subset's classes. Raises InputError for one that the data lack."""
+    """The indices of each subset's classes. Raises InputError for a class missing from the data."""
     needed = {label for members in subsets.values() for label in members}
     if missing := sorted(needed - set(classes)):
         raise InputError(f"{name!r} lacks the classes {', '.join(missing)}, which its subsets need.")

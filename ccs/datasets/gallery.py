@@ -1,4 +1,4 @@
-"""A gallery of one's own: labeled images of people from a file, a folder, or a set known by name."""
+"""A user's gallery: labeled images of people from a file, a folder, or a set known by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ccs.paper import figures as paper
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
 LABELS = "labels.csv"
 MOST_FILES, MOST_BYTES, MOST_PIXELS = 2000, 64 * 2**20, 40_000_000
-"""What a stranger's file may hold: images, bytes once unpacked, pixels of an image."""
+"""The most that a stranger's file may hold: images, bytes once unpacked, pixels of one image."""
 CODECS = ("UNCOMPRESSED", "SNAPPY")  # of a stranger's parquet file: others pack a gigabyte into nothing
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
@@ -31,7 +31,7 @@ def open_gallery(spec: str) -> BiasSet:
 
     A file has a column of images and one or more of `ATTRIBUTES`. A folder has a file labels.csv with a
     column `file` and one column per attribute, or one folder of images per group. Occupations and templates
-    are the study's, K a tenth of the images. Raises InputError for anything else.
+    are the study's; K is a tenth of the images. Raises InputError for anything else.
     """
     path = Path(spec).expanduser()
     if path.is_dir():
@@ -57,10 +57,10 @@ def _parquet(path: Path) -> tuple[Scan, Mapping[str, np.ndarray]]:
 
 
 def open_upload(data: bytes, name: str) -> BiasSet:
-    """A stranger's gallery: a zip file laid out like a folder, or a parquet file as `open_gallery` takes it.
+    """A stranger's gallery: a zip file laid out like a folder, or a parquet file, as for `open_gallery`.
 
-    All of it stays in memory. `name`: what the set is called. Raises InputError for what is neither, is laid
-    out differently, or holds more than `MOST_FILES` images or `MOST_BYTES` bytes once unpacked.
+    All of it stays in memory. `name`: the set's name. Raises InputError for other files, other layouts, and
+    more than `MOST_FILES` images or `MOST_BYTES` bytes once unpacked.
     """
     read = _of_parquet if data.startswith(b"PAR1") else _of_zip
     try:
@@ -81,7 +81,7 @@ def _require_small(files: int, size: int) -> None:
 
 
 def _of_parquet(data: bytes) -> tuple[Scan, Mapping[str, np.ndarray]]:
-    """Images as bytes, alone or beside a path that is not followed, with their groups as text or classes."""
+    """Images as bytes, alone or with a path, which is not followed; groups as text or class numbers."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -102,7 +102,7 @@ def _of_parquet(data: bytes) -> tuple[Scan, Mapping[str, np.ndarray]]:
     told = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     images, groups, size = list[bytes | None](), {name: list[str]() for name in names}, 0
     for batch in file.iter_batches(16, columns=[image, *names]):
-        size += batch.nbytes  # a value that the file holds once may stand in every row
+        size += batch.nbytes  # a value stored once in the file may be repeated in every row
         _require_small(about.num_rows, size)
         column = batch.column(image)
         images += (column.field("bytes") if structs[image] else column).to_pylist()
@@ -120,7 +120,7 @@ def _of_zip(data: bytes) -> tuple[Scan, Mapping[str, np.ndarray]]:
         inside = [one for one in archive.infolist() if not one.is_dir()]
         inside = [one for one in inside if not one.filename.startswith((".", "__MACOSX"))]
         _require_small(len(inside), sum(one.file_size for one in inside))
-        # Read to the size that is told and no further, whatever the packed data hold.
+        # Read up to the stated size and no further, whatever the packed data hold.
         unpacked = {one.filename: archive.open(one).read(one.file_size) for one in inside}
     top = {path.split("/")[0] for path in unpacked}
     if len(top) == 1 and any(path.count("/") > 1 or path.endswith(f"/{LABELS}") for path in unpacked):
@@ -134,7 +134,7 @@ def _of_zip(data: bytes) -> tuple[Scan, Mapping[str, np.ndarray]]:
 
 
 def _checked(data: bytes) -> bytes:
-    """A stranger's image, of a usual kind and size; OSError for any other."""
+    """The bytes of a stranger's image in a usual format and size; OSError for any other."""
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
@@ -153,7 +153,7 @@ def _folder(path: Path) -> tuple[Scan, Mapping[str, np.ndarray]]:
 def _labeled(
     images: Mapping[str, Callable[[], bytes]], rows: Sequence[Mapping[str, str]] | None, source: str
 ) -> tuple[Scan, Mapping[str, np.ndarray]]:
-    """The images that a table names, with their groups; without a table those in one folder per group."""
+    """The images named in a table, with their groups; without a table, one folder per group."""
     if rows is None:
         rows = [{"file": name, "group": name.split("/")[0]} for name in images if "/" in name]
     if not rows:

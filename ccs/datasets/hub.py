@@ -1,8 +1,7 @@
-"""A set's rows and files from the Hub; every way that can fail ends in one clear sentence."""
+"""A set's rows and files from the Hub; every failure becomes one clear sentence."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import ssl
 import threading
@@ -17,20 +16,14 @@ from typing import Any
 from ccs.datasets.registry import DatasetRecord
 from ccs.datasets.table import ImageTable
 from ccs.errors import InputError
+from ccs.files import endpoint
 
 STREAM_SEED = 0
-"""Seed of the shuffled stream that part of a large set is taken from."""
-
-
-def endpoint() -> str:
-    """The Hub's address, as the environment has it now."""
-    from huggingface_hub import constants
-
-    return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+"""Seed of the shuffled stream from which part of a large set is taken."""
 
 
 def reachable(seconds: float) -> bool:
-    """Whether the Hub answers within that time, whatever it says."""
+    """True if the Hub answers within that time, whatever the answer."""
     answers: list[bool] = []
 
     def ask() -> None:
@@ -45,7 +38,7 @@ def reachable(seconds: float) -> bool:
                 return
         answers.append(True)
 
-    asking = threading.Thread(target=ask, daemon=True)  # looking up a name heeds no limit
+    asking = threading.Thread(target=ask, daemon=True)  # looking up a host name ignores the timeout
     asking.start()
     asking.join(seconds)
     return bool(answers)
@@ -53,9 +46,9 @@ def reachable(seconds: float) -> bool:
 
 @cache
 def _check_connection() -> None:
-    """Ask once whether the Hub answers. If it does not, switch its libraries to what they have cached.
+    """Check once whether the Hub answers; if not, restrict its libraries to their caches.
 
-    By themselves they try each file for half a minute before they give up.
+    On their own they try each file for half a minute before they give up.
     """
     import datasets
     from huggingface_hub import constants
@@ -66,9 +59,9 @@ def _check_connection() -> None:
 
 @contextmanager
 def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
-    """Turn what `datasets` and huggingface_hub raise into an InputError that says what to do.
+    """Turn the errors of `datasets` and huggingface_hub into an InputError that says what to do.
 
-    copy: a local copy would do.
+    copy: mention that a local copy can be used instead.
     """
     import datasets
     import huggingface_hub.errors as hub_errors
@@ -77,12 +70,12 @@ def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
         said = " ".join(str(error).split())
         unreachable = f"cannot be fetched from the Hub ({hub}): no connection"
         missing = (datasets.exceptions.DatasetNotFoundError, hub_errors.RepositoryNotFoundError)
-        # What huggingface_hub says of any missing repository has the word "gated" in it too.
+        # huggingface_hub's message for any missing repository contains the word "gated" too.
         if isinstance(error, hub_errors.GatedRepoError) or (
             isinstance(error, missing) and "is a gated dataset" in said
         ):
             return f"is gated on the Hub: accept its terms at {hub!r} and log in with `hf auth login`"
-        # `datasets` says that a revision is gone by the error for a missing set.
+        # `datasets` reports a missing revision with the error for a missing set.
         if isinstance(error, missing) and not said.startswith("Revision"):
             return (
                 f"was not found on the Hub as {hub!r}: it may have been renamed, removed or made private; "
@@ -119,7 +112,7 @@ def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
 
 
 def rows(record: DatasetRecord, max_rows: int | None = None) -> ImageTable:
-    """The rows of a set. Part of a large one is streamed, in a fixed shuffled order, not downloaded whole."""
+    """The rows of a set. Part of a large set is streamed in a fixed shuffled order, not downloaded whole."""
     if record.hub is None:
         raise InputError(
             f"{record.name!r} is not on the Hub; put a local copy in $CCS_DATA/{record.name} "
@@ -144,7 +137,7 @@ def any_rows(
     revision: str | None = None,
     max_streamed: int | None = None,
 ) -> ImageTable:
-    """The rows of any data set of the Hub, or of a local folder laid out like one."""
+    """The rows of any data set on the Hub, or of a local folder laid out like one."""
     import datasets
 
     if not Path(hub).is_dir():
@@ -165,9 +158,9 @@ def any_rows(
 
 
 def _whole_split(hub: str, config: str | None, split: str, revision: str | None) -> Any:
-    """A `datasets.Dataset` of one split. Its files alone are fetched; `load_dataset` fetches every split's.
+    """A `datasets.Dataset` of one split, fetching only its files; `load_dataset` alone fetches every split.
 
-    ValueError where the split is not there or has not the rows that its card says.
+    ValueError if the split is missing or does not have the number of rows stated on its card.
     """
     import datasets
 
@@ -191,7 +184,7 @@ def _whole_split(hub: str, config: str | None, split: str, revision: str | None)
 
 
 def text_file(record: DatasetRecord, name: str) -> str:
-    """A small text file of the set's repository."""
+    """The content of a small text file in the set's repository."""
     from huggingface_hub import hf_hub_download
 
     assert record.hub is not None
@@ -202,7 +195,7 @@ def text_file(record: DatasetRecord, name: str) -> str:
 
 
 def video_folder(record: DatasetRecord) -> Path:
-    """The annotations and the unpacked videos of a set, downloaded once."""
+    """A folder with the annotations and the unpacked videos of a set, downloaded once."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HOME
 
@@ -227,7 +220,7 @@ def video_folder(record: DatasetRecord) -> Path:
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack a zip, a tar, or a tar's numbered parts when given the first; leave other files alone."""
+    """Unpack a zip, a tar, or (given the first) a tar's numbered parts; ignore other files."""
     target.mkdir(parents=True, exist_ok=True)
     name, part_of, _ = archive.name.partition(".part")
     if part_of and ".tar" in name:

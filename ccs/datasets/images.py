@@ -14,19 +14,19 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ccs.datasets.sets import Lazy
 from ccs.errors import InputError
 
-# What Pillow raises for a file that is cut off, corrupt, no image, or absurdly large.
+# Pillow's errors for a file that is truncated, corrupt, no image, or absurdly large.
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
 
 
 def decode(data: bytes) -> Image.Image:
-    """The image as `upright` makes it. Raises one of `UNREADABLE` for what is no complete image."""
+    """The `upright` image in these bytes. Raises one of `UNREADABLE` if they are not a complete image."""
     return upright(Image.open(io.BytesIO(data)))
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """The image as RGB, upright and opaque, the first frame of many.
+    """The image (its first frame) as RGB, upright and opaque.
 
-    Rotation noted in EXIF is applied, transparency is laid over white, 16-bit gray is scaled to 8 bits.
+    EXIF rotation is applied, transparency is laid over white, 16-bit gray is scaled to 8 bits.
     """
     image.load()
     image = ImageOps.exif_transpose(image)
@@ -39,9 +39,9 @@ def upright(image: Image.Image) -> Image.Image:
 
 
 def problem(data: bytes) -> str:
-    """Why the bytes are no complete image, or "".
+    """The reason why the bytes are not a complete image, or "".
 
-    JPEG is read at an eighth of its size, which walks through all of its data and still costs little.
+    JPEG is decoded at an eighth of its size, which reads all of its data at little cost.
     """
     if not data:
         return "empty file"
@@ -58,7 +58,9 @@ def problem(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class Scan:
-    """The result of a pass over encoded images: the good ones, their fingerprint, and what ails the rest."""
+    """The result of a pass over encoded images: the readable ones, their fingerprint, and why others are
+    skipped.
+    """
 
     read: Callable[[int], bytes]
     kept: tuple[int, ...]
@@ -68,11 +70,11 @@ class Scan:
 
     @property
     def images(self) -> Lazy[Image.Image]:
-        """The good entries, decoded when asked for."""
+        """The readable images, decoded lazily."""
         return Lazy(lambda entry: decode(self.read(entry)), self.kept)
 
     def fields(self, *labels: object) -> dict[str, Any]:
-        """Return the fields of an ImageSet but its name. The labels beside the images are hashed too."""
+        """The fields of an ImageSet except its name; the fingerprint includes the labels."""
         fingerprint = with_labels(self.fingerprint, *labels) if labels else self.fingerprint
         about = {"fingerprint": fingerprint, "source": self.source, "skipped": self.skipped}
         return {"images": self.images, **about}
@@ -81,9 +83,9 @@ class Scan:
 def scan(
     read: Callable[[int], bytes], entries: Iterable[int], name: Callable[[int], str], source: str
 ) -> Scan:
-    """Check every entry once; InputError if there is none, or none that can be read.
+    """Check every entry once; InputError if there are no entries, or none that can be read.
 
-    The fingerprint is a SHA-256 over the SHA-256 of each good entry's encoded bytes, in order.
+    The fingerprint is a SHA-256 over the SHA-256 of each readable entry's encoded bytes, in order.
     """
     total = hashlib.sha256()
     kept: list[int] = []
@@ -110,7 +112,7 @@ def scan(
 
 
 def spread(count: int, wanted: int | None) -> range | list[int]:
-    """At most `wanted` of `count` indices, evenly spaced: files and rows are often sorted by class."""
+    """At most `wanted` of `count` indices, evenly spaced because files and rows are often sorted by class."""
     if wanted is None or wanted >= count:
         return range(count)
     if wanted < 1:
@@ -119,5 +121,5 @@ def spread(count: int, wanted: int | None) -> range | list[int]:
 
 
 def with_labels(fingerprint: str, *extras: object) -> str:
-    """The fingerprint of images together with what stands beside them (labels, groups, captions)."""
+    """The fingerprint of images together with their labels, groups or captions."""
     return hashlib.sha256("\x00".join([fingerprint, *map(repr, extras)]).encode()).hexdigest()

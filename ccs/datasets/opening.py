@@ -1,4 +1,4 @@
-"""Opening a set by what a person types: a name, a folder, a file, an id on the Hub."""
+"""Opening a set by name, folder, file or id on the Hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ccs.datasets.sets import ImageSet, RetrievalSet
 from ccs.errors import InputError
 
 WORLD_IMAGES = 5000
-"""Scenes of the drawn world by default."""
+"""The default number of scenes of the drawn world."""
 
 WORLD_SETS = (
     "subjects",
@@ -28,13 +28,13 @@ WORLD_SETS = (
     "counterfactuals",
 )
 DATA_ROOT = "CCS_DATA"
-"""Environment variable that names a folder of local copies, each under its set's name."""
+"""The environment variable with a folder of local copies, each under its set's name."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 
 def names() -> tuple[str, ...]:
-    """Return every name that `open_set` takes."""
+    """Every name that `open_set` accepts."""
     return (*SOURCES, *(f"world/{name}" for name in WORLD_SETS))
 
 
@@ -42,9 +42,9 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
     """Images without labels, for the moments.
 
     `spec`: a folder of images, a parquet file (or a folder of them), "world" (scenes drawn from `seed`), a
-    registered name ("imagenet-val", or "imagenet" for short), or a Hub id, with its split if that is not the
-    first ("owner/name:validation"), after "hf://datasets/" as `photographs` reads a stranger's. InputError
-    says which of these a bad one could be.
+    registered name ("imagenet-val", or "imagenet" for short), a Hub id, with its split if it is not `train`
+    ("owner/name:validation"), or a stranger's set after "hf://datasets/" (see `photographs`). InputError,
+    with these choices, for anything else.
     """
     if spec in ("world", "world/images"):
         from ccs.world import sets as world
@@ -75,11 +75,10 @@ def open_set(
 ) -> ImageSet | RetrievalSet:
     """An evaluation set: a ClassificationSet, RetrievalSet or BiasSet (an ImageSet for "imagenet-val").
 
-    `root`: a local copy: the set's own folder or file, or a folder that holds it under its name. Without
-    it the set comes from the folder that the environment variable CCS_DATA names, if it is there, else from
-    the Hub. Names that begin with "world/" are drawn. `max_images`: at most so many images or clips, evenly
-    spaced ones of a set on disk; drawn people are always all of them, as the cut-off of their ranking belongs
-    to their number.
+    `root`: a local copy, the set's own folder or file or a folder that holds it under its name. By default
+    the set comes from the folder in the environment variable CCS_DATA, if it is there, or else from the Hub.
+    Names that begin with "world/" are drawn. `max_images`: the most images or clips, evenly spaced for a set
+    on disk; drawn people are never reduced, because the cut-off of their ranking depends on their number.
     """
     if max_images is not None and max_images < 1:
         raise InputError(f"At least one image is needed, not {max_images}.")
@@ -91,7 +90,7 @@ def open_set(
 
 
 def _own_copy(name: str) -> Path | None:
-    """Return the copy of a set in the folder that the environment names, if there is one."""
+    """The copy of a set in the folder that the environment names, if there is one."""
     if not (root := os.environ.get(DATA_ROOT)):
         return None
     candidates = (Path(root).expanduser() / found for found in (name, f"{name}.parquet"))

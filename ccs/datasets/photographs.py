@@ -1,7 +1,7 @@
-"""Photographs of a data set on the Hub, some rows of its parquet files, which a stranger may have written.
+"""Photographs from a data set on the Hub: some rows of its parquet files, which a stranger may have written.
 
-Nothing but parquet is opened, at one commit, and of it nothing but the images' own bytes: a card or a row may
-name files and addresses of its own, which the library `datasets` would follow. No token is sent.
+Only parquet files of one commit are opened, and only the images' bytes are read from them: a card or a row
+may name other files and addresses, which the library `datasets` would follow. No token is sent.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ccs.datasets.hub import endpoint, explained
+from ccs.datasets.hub import explained
 from ccs.datasets.images import scan, spread
 from ccs.datasets.sets import ImageSet
 from ccs.errors import InputError
+from ccs.files import endpoint
 
 MOST = 5000
-"""Photographs that are read at most."""
+"""The most photographs that are read."""
 MAX_BYTES, MAX_GROUP_BYTES = 2**30, 2**29
-"""Of all images read, and of the images of one row group when unpacked."""
+"""The most bytes of all images read, and of the unpacked images of one row group."""
 FILES = 4
-"""Parquet files that rows are taken from, evenly spaced."""
+"""The number of parquet files, evenly spaced, from which rows are read."""
 CONVERTED = "refs/convert/parquet"
 """The branch on which the Hub keeps other formats as parquet."""
 _PREFIX = "hf://datasets/"
@@ -32,17 +33,19 @@ _COLUMNS = ("image", "img", "jpg", "png", "webp", "picture", "photo")
 
 @dataclass(frozen=True)
 class Address:
-    """A data set of the Hub and its split, "" for the first that fits; written `hf://datasets/USER/NAME:SPLIT`."""
+    """A data set on the Hub and its split, "" for `train` or else any; written
+    `hf://datasets/USER/NAME:SPLIT`.
+    """
 
     repository: str
     split: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """The address, with or without `hf://datasets/`; InputError for a text that is none."""
+        """The address, written with or without `hf://datasets/`; InputError for any other text."""
         found = _ADDRESS.fullmatch(f"{_PREFIX}{text.strip().removeprefix(_PREFIX)}")
         if found is None or ".." in found[1]:
-            raise InputError(f"{text[:100]!r} is no data set of the Hub; one looks like USER/NAME:train.")
+            raise InputError(f"{text[:100]!r} is no data set of the Hub; these are written USER/NAME:SPLIT.")
         return cls(found[1], found[2] or "")
 
     def __str__(self) -> str:
@@ -50,14 +53,15 @@ class Address:
 
 
 def is_address(text: str) -> bool:
-    """True for what `Address.parse` reads and nothing else does."""
+    """True for a text that begins like an address."""
     return text.startswith(_PREFIX)
 
 
 def stream(text: str, count: int | None) -> ImageSet:
     """At most `count` photographs, from evenly spaced row groups of the split's files.
 
-    Raises InputError for an address that is none, a set that cannot be reached or holds no images as parquet.
+    Raises InputError for an invalid address, and for a set that cannot be reached or holds no images as
+    parquet.
     """
     address, wanted = Address.parse(text), min(count or MOST, MOST)
     with explained(address.repository, address.repository, copy=False):
@@ -69,7 +73,7 @@ def stream(text: str, count: int | None) -> ImageSet:
 
 
 def _files(address: Address) -> tuple[str, list[str]]:
-    """The commit, and the split's parquet files there."""
+    """The commit, and the split's parquet files at that commit."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RevisionNotFoundError
 
@@ -94,7 +98,7 @@ def _parquet(about: Any) -> list[str]:
 
 
 def _read(address: Address, commit: str, files: list[str], wanted: int) -> list[bytes]:
-    """The encoded images, as many as wanted where there are."""
+    """The encoded images, as many as wanted or as there are."""
     import pyarrow.parquet as pq
     from huggingface_hub import HfFileSystem
 
@@ -129,7 +133,7 @@ def _read(address: Address, commit: str, files: list[str], wanted: int) -> list[
 
 
 def _image_column(schema: Any) -> str:
-    """The first column whose cells are records with bytes, else bytes under a usual name."""
+    """The first column of records with bytes, or else a column of bytes with a usual name."""
     import pyarrow as pa
 
     for field in schema:

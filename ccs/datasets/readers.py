@@ -1,4 +1,4 @@
-"""An evaluation set from its record, wherever its data are."""
+"""Evaluation sets from their records, read from a local copy or the Hub."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _local(record: DatasetRecord, root: Path | None) -> Path | None:
 
 def _local_table(record: DatasetRecord, local: Path, max_rows: int | None) -> ImageTable:
     if local.is_dir() and (local / "README.md").exists():
-        # A clone of the repository: its card says which files are which configuration and split.
+        # A clone of the repository: its card assigns files to configurations and splits.
         return hub.any_rows(str(local), name=record.name, config=record.config, split=record.split)
     if local.is_dir() and folder.files(local, frozenset({".tar"})):
         return hub.any_rows(str(local), name=record.name, split=record.split)
@@ -153,9 +153,9 @@ def _imagenet_classes() -> dict[str, str]:
 
 
 def wordnet_names(ids: Iterable[str]) -> list[str]:
-    """Return open_clip's names of ImageNet's classes ("n01440764" -> "tench").
+    """open_clip's names of ImageNet's classes ("n01440764" -> "tench").
 
-    Raises InputError for another id.
+    Raises InputError for any other id.
     """
     known = _imagenet_classes()
     for wordnet_id in ids:
@@ -191,9 +191,10 @@ def _bias(record: DatasetRecord, table: ImageTable, max_images: int | None) -> B
 
 
 def _counterfactuals(record: DatasetRecord, table: ImageTable, max_images: int | None) -> BiasSet:
-    """SocialCounterfactuals: a row says which two attributes its set varies, in either order, and its caption
-    ends with the occupation. Sets are kept that vary all of the record's attributes. Occupations with fewer
-    images than the largest cut-off are left out.
+    """SocialCounterfactuals, of which those sets are kept that vary all of the record's attributes.
+
+    A row names the two attributes that its set varies, in either order, and its caption ends with the
+    occupation. Occupations with fewer images than the largest cut-off are left out.
     """
     columns = ("a1_type", "a1", "a2_type", "a2", "caption")
     wanted, occupations = set(record.groups), set(paper.occupations())
@@ -231,19 +232,18 @@ def _counterfactuals(record: DatasetRecord, table: ImageTable, max_images: int |
 def _occupation(row: Mapping[str, Any]) -> str:
     """The last word of a caption: "A photo of a Black female judge" -> "judge".
 
-    The study's code takes the last word of the file's name, which is made of the same words.
+    The study's code uses the last word of the file's name, which has the same words.
     """
     return str(row["caption"]).lower().strip(" .").rpartition(" ")[2]
 
 
 def _bias_csv(record: DatasetRecord, local: Path, max_images: int | None) -> BiasSet:
-    """FairFace as its authors give it: a CSV of labels, one row per image, and the images in folders."""
+    """FairFace as its authors distribute it: a CSV of labels, one row per image, and folders of images."""
     labels = sorted(local.rglob("*label_val*.csv")) or sorted(local.rglob("*.csv"))
     if not labels:
         raise InputError(f"{record.name!r} needs a CSV file with the groups of its images in {str(local)!r}.")
     rows = folder.read_labels(labels[0], ["file", *record.groups.values()])
-    # The CSV's paths begin at a folder that need not be there; the end of the path says which image is
-    # meant.
+    # The CSV's paths start at a folder that may be missing here; the end of a path identifies the image.
     tails = {"/".join(path.parts[-2:]): path for path in folder.files(local)}
 
     def read(row: int) -> bytes:
@@ -258,7 +258,7 @@ def _bias_csv(record: DatasetRecord, local: Path, max_images: int | None) -> Bia
 
 
 def merge_groups(groups: Iterable[str], definition: Mapping[str, str]) -> list[str]:
-    """Groups renamed, and so merged, by a record's `renames`; a group that it lacks is an InputError."""
+    """Groups renamed, and so merged, by a record's `renames`; InputError for a group that is not in it."""
     found = []
     for name in groups:
         if name not in definition:

@@ -1,8 +1,9 @@
-"""The evaluation sets known by name (sets.toml): where each comes from and how its columns are read.
+"""The evaluation sets known by name (sets.toml), with their sources and the meaning of their columns.
 
-Prompt templates of zero-shot classification are those published with CLIP; `{}` is the class. Source:
-data/prompts.md of openai/CLIP for CIFAR, Food-101, Country-211 and Oxford-Pets; the 80 of ImageNet are those
-open_clip ships. The study uses these, but CIFAR's for Oxford-Pets (`oxford-pets-first-word`).
+Prompt templates for zero-shot classification are those published with CLIP; `{}` is the class. Their source
+is data/prompts.md of openai/CLIP for CIFAR, Food-101, Country-211 and Oxford-Pets; the 80 of ImageNet are
+those in open_clip. The study uses these too, except that it uses CIFAR's for Oxford-Pets
+(`oxford-pets-first-word`).
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from ccs.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetRecord:
-    """What is known of an evaluation set before it is opened.
+    """The description of an evaluation set, available before it is opened.
 
     kind: "classification", "captions" (images with captions), "videos", "bias" or "images".
-    hub, config, split, revision: where it is on the Hub; without `hub` a local copy is needed.
-    image, label: its columns. names: where class names come from: "column" (the table's own), "wordnet", or
-    a file of the repository with one name per line. first_word: classes are the first words of these names.
+    hub, config, split, revision: its place on the Hub; without `hub` a local copy is needed.
+    image, label: its columns. names: the source of class names: "column" (the table's own), "wordnet", or a
+    file in the repository with one name per line. first_word: classes are the first words of these names.
     joined: the words of a class are joined by underscores.
-    renames: class or group -> its name here. templates: the name of some templates.
+    renames: class or group -> its name here. templates: the name of the templates.
     captions: columns of captions. annotations, frames: the file with captions of videos, frames per video.
-    groups: attribute -> column. k: attribute -> cut-off. rows: how many there should be. gigabytes: what is
-    downloaded, about, for the split alone where it has files of its own.
-    large: streamed when only part of it is asked for. verified: how the id and the columns were checked.
+    groups: attribute -> column. k: attribute -> cut-off. rows: the expected number of rows. gigabytes:
+    roughly how much is downloaded, for the split alone if it has files of its own.
+    large: streamed if only part of it is needed. verified: how the id and the columns were checked.
     study: what the reference study did differently.
     """
 
@@ -61,7 +62,7 @@ class DatasetRecord:
 
     @property
     def address(self) -> str:
-        """Where it is on the Hub: id, configuration, split and revision."""
+        """Its place on the Hub: id, configuration, split and revision."""
         return " ".join(filter(None, (self.hub or "local copy", self.config, self.split, self.revision)))
 
 
@@ -74,7 +75,7 @@ ALIASES = {"imagenet": "imagenet-val", "fairface": "fairface-1.25"}
 
 
 def source(name: str) -> DatasetRecord:
-    """The record of the set of that name or alias; InputError names those there are."""
+    """The record of the set of that name or alias; InputError, with the known names, for any other."""
     if ALIASES.get(name, name) not in SOURCES:
         raise InputError(
             f"There is no set {name!r}; there are {', '.join(SOURCES)} and the drawn world/... ones."

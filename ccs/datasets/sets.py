@@ -1,7 +1,7 @@
-"""What an evaluation set is, wherever it comes from (the Hub, a folder, the drawn world).
+"""The types of evaluation sets, whatever their source (the Hub, a folder, the drawn world).
 
-Images are lazy sequences: `images[i]` decodes image i, `len(images)` costs nothing. Order is fixed, so labels
-and groups stand at the same index as their image.
+Images are lazy sequences: `images[i]` decodes image i, `len(images)` costs nothing. The order is fixed, so
+labels and groups have the same index as their image.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Lazy(Sequence[T]):
-    """A sequence whose items are made from their keys when they are asked for; none is kept."""
+    """A sequence whose items are made from their keys on every access and not kept."""
 
     def __init__(self, make: Callable[[Any], T], keys: Sequence[Any]) -> None:
         self._make, self._keys = make, keys
@@ -39,10 +39,10 @@ class Lazy(Sequence[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSet:
-    """Images without labels: what moments are collected from.
+    """Images without labels, for collecting moments.
 
-    `fingerprint` changes when any image or their order changes; `source` says where they come from;
-    `skipped` names what could not be read.
+    `fingerprint` changes with any image and with their order; `source` says where they come from; `skipped`
+    lists what could not be read.
     """
 
     name: str
@@ -56,8 +56,8 @@ class ImageSet:
 class ClassificationSet(ImageSet):
     """Images with one class each. `labels`: int64 [images], index into `classes`.
 
-    A template holds `{}` where the class goes. `subsets` names groups of classes that are also scored alone,
-    among themselves (CIFAR-10's animals and objects).
+    A template holds `{}` where the class goes. `subsets`: name -> classes that are also scored among
+    themselves (CIFAR-10's animals and objects).
     """
 
     labels: np.ndarray
@@ -82,11 +82,10 @@ class RetrievalSet:
 class BiasSet(ImageSet):
     """Images of people, each with its group in one or more attributes, and the prompts that rank them.
 
-    `groups`: attribute -> str array [images]. `k`: attribute -> cut-off of the ranking.
-    A template holds `{}` where the occupation goes.
-    `pools`: str array [images], the occupation whose prompt alone ranks the image; None where every prompt
-    ranks them all. `units`: int64 array [images], the same number for images that differ in nothing but
-    their group and are therefore resampled together; None where each image stands for itself.
+    `groups`: attribute -> str array [images]. `k`: attribute -> cut-off of the ranking. A template holds `{}`
+    where the occupation goes. `pools`: str array [images], the only occupation whose prompt ranks the image;
+    None if every prompt ranks all images. `units`: int64 array [images], the same number for images that
+    differ only in their group and are therefore resampled together; None if each image is its own unit.
     """
 
     groups: Mapping[str, np.ndarray]
@@ -97,9 +96,9 @@ class BiasSet(ImageSet):
     units: np.ndarray | None = None
 
     def own_pools(self, occupations: Sequence[str]) -> np.ndarray | None:
-        """Which images each occupation ranks, bool [occupations, images]; None where each ranks all of them.
+        """The images that each occupation ranks, bool [occupations, images]; None if each ranks all of them.
 
-        Raises InputError for an occupation that no image shows, where occupations have pools of their own.
+        Raises InputError for an occupation that no image shows, if occupations have pools of their own.
         """
         if self.pools is None:
             return None

@@ -1,4 +1,4 @@
-"""Tables with encoded images in them, as `datasets` reads them from the Hub or from parquet files."""
+"""Tables of encoded images, read by `datasets` from the Hub or from parquet files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ccs.errors import InputError
 
 
 class ImageTable:
-    """A `datasets.Dataset` seen as columns of strings, class labels and encoded images; rows stay on disk."""
+    """A `datasets.Dataset` as columns of strings, class labels and encoded images; rows stay on disk."""
 
     def __init__(self, rows: Any, name: str) -> None:
         import datasets
@@ -32,7 +32,7 @@ class ImageTable:
         return tuple(self._features)
 
     def require(self, *columns: str) -> None:
-        """InputError that names the columns there are, if one of these is missing."""
+        """Raise InputError, with the existing columns, if one of these is missing."""
         for column in columns:
             if column not in self._features:
                 raise InputError(
@@ -40,7 +40,7 @@ class ImageTable:
                 )
 
     def image_column(self) -> str:
-        """The first column of images; bytes under a usual name will do."""
+        """The first column of images, or else a column with a usual name."""
         import datasets
 
         for column, feature in self._features.items():
@@ -55,7 +55,7 @@ class ImageTable:
         )
 
     def encoded(self, column: str) -> Callable[[int], bytes]:
-        """A function from row to encoded image. It raises OSError where a row holds none."""
+        """A function from row to encoded image; it raises OSError for a row without one."""
         self.require(column)
         values = self._rows.select_columns([column])
 
@@ -77,9 +77,9 @@ class ImageTable:
         return f"row {row}"
 
     def labels(self, column: str) -> tuple[list[int], tuple[str, ...] | None]:
-        """Class numbers of all rows and the names the table gives them (None if it gives none).
+        """The class numbers of all rows, and the table's names for them (None if it has none).
 
-        A column of strings counts as classes in alphabetical order.
+        A column of strings is read as classes in alphabetical order.
         """
         import datasets
 
@@ -92,7 +92,7 @@ class ImageTable:
         return numbers.tolist(), tuple(names.tolist())
 
     def strings(self, column: str) -> list[str]:
-        """A column as text; class numbers become the names of their classes."""
+        """A column as text, with class numbers replaced by the classes' names."""
         import datasets
 
         values, feature = self.values(column), self._features[column]
@@ -106,7 +106,7 @@ class ImageTable:
         return list(self._rows[column])
 
     def where(self, keep: Callable[[dict[str, Any]], bool], *columns: str) -> ImageTable:
-        """The rows for which `keep` says yes, given these columns alone."""
+        """The rows for which `keep`, given a dict of these columns, is true."""
         self.require(*columns)
         flags = zip(*(self._rows[column] for column in columns), strict=True)
         rows = [row for row, cells in enumerate(flags) if keep(dict(zip(columns, cells, strict=True)))]

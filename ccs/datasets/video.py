@@ -1,4 +1,4 @@
-"""Clips from video files: frames at the middle of equal intervals, decoded by PyAV."""
+"""Clips from video files: frames from the middle of equal intervals, decoded by PyAV."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SUFFIXES = frozenset({".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", "
 
 
 def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
-    """`count` frames, each the one shown at the middle of one of `count` equal parts of the video's duration.
+    """`count` frames, those shown at the middle of `count` equal parts of the video's duration.
 
-    A stream that breaks off repeats its last good frame. Raises OSError or ValueError if no frame can be
+    If the stream breaks off, its last good frame is repeated. Raises OSError or ValueError if no frame can be
     decoded.
     """
-    import av  # here and below: only clips need it, and its import takes time
+    import av  # imported here and below because only clips need it and its import is slow
 
     with av.open(str(path)) as container:
         stream = _video_stream(container)
@@ -34,7 +34,7 @@ def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
         try:
             for frame in container.decode(stream):
                 now = frame.time - start if frame.time is not None else 0.0
-                # `shown` stays on the screen until this frame comes.
+                # `shown` stays on the screen until this frame.
                 while shown is not None and len(taken) < count and times[len(taken)] < now:
                     taken.append(shown.to_image())
                 if len(taken) == count:
@@ -69,7 +69,7 @@ def _seconds(container: Any, stream: Any) -> float:
 
 
 def _first_frame(path: Path) -> str:
-    """Why the clip cannot be used, or ""."""
+    """The reason why the clip cannot be used, or ""."""
     import av
 
     try:
@@ -93,9 +93,9 @@ def retrieval_set(
 ) -> RetrievalSet:
     """Video files with captions.
 
-    `annotations`: a JSON list of objects with `video` or `file` (a path, or its end) and `caption` (a
-    string, or a list of several); by default the only JSON file of the folder. Clips that are missing,
-    cannot be decoded or have no caption are skipped and named.
+    `annotations`: the name of a JSON list of objects with `video` or `file` (a path, or its end) and
+    `caption` (a string or a list of strings); by default the only JSON file in the folder. Clips that are
+    missing, cannot be decoded or have no caption are listed in `skipped`.
     """
     root = Path(folder).expanduser()
     entries = _annotations(root, annotations)

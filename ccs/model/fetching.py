@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from ccs.files import endpoint
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,3 @@ def require_connection(repository: str, *files: str) -> None:
 
     if not any(isinstance(huggingface_hub.try_to_load_from_cache(repository, file), str) for file in files):
         huggingface_hub.get_session().head(endpoint(), timeout=5)
-
-
-def endpoint() -> str:
-    """The Hub's address, read from the environment now; the Hub's client reads it only when it is
-    imported.
-    """
-    from huggingface_hub import constants
-
-    return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ccs.errors import InputError
+from ccs.files import endpoint
 from ccs.heads import Head, HeadSet
 from ccs.model import sources
 from ccs.model.building import WEIGHTS_FILES
 from ccs.model.checkpoints.weights import INDEX_FILE
-from ccs.model.fetching import endpoint
 from ccs.model.sources import HUB, UNTRAINED, Source
 
 SAFE, UNSAFE = ".safetensors", "open_clip_pytorch_model.bin"

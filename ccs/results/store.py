@@ -8,7 +8,6 @@ table `localization.parquet`.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from ccs.errors import InputError
-from ccs.files import sha256, write_text
+from ccs.files import endpoint, sha256, write_text
 from ccs.results import localization, schema
 from ccs.results import manifest as manifests
 from ccs.results.table import read_table, to_arrow, to_pandas
@@ -201,13 +200,12 @@ def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection
     from huggingface_hub.errors import HFValidationError
 
     repository, revision = parse_address(address)
-    endpoint = os.environ.get("HF_ENDPOINT") or None
     kind: dict[str, Any] = {"repo_type": "dataset", "allow_patterns": list(HUB_FILES)}
-    kind |= {"cache_dir": cache, "endpoint": endpoint}
+    kind |= {"cache_dir": cache, "endpoint": endpoint()}
     notices: list[str] = []
     try:
         # Asked first, because snapshot_download falls back to its cache without saying so.
-        about = HfApi(endpoint=endpoint).dataset_info(
+        about = HfApi(endpoint=endpoint()).dataset_info(
             repository, revision=revision, timeout=10, files_metadata=True
         )
         size = sum(

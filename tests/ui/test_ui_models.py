@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 import app as entry
-from ccs.datasets import hub as datasets_hub
 from ccs.errors import InputError
+from ccs.files import endpoint
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from ccs.model.offer import last_layers
@@ -178,7 +178,7 @@ def test_the_opening_model_is_decided_by_the_hub(hub: Hub, monkeypatch: pytest.M
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     name, why = entry.opening_model()
     assert (name, "did not answer within 2 seconds" in why) == ("organism", True)
-    assert datasets_hub.endpoint() == "http://127.0.0.1:9"
+    assert endpoint() == "http://127.0.0.1:9"
 
 
 def test_a_model_of_photographs_opens_on_photographs(own: Own) -> None:
