@@ -96,7 +96,8 @@ def opening_model(chosen: str = "") -> tuple[str, str]:
         return chosen, "as chosen"
     from huggingface_hub import try_to_load_from_cache
 
-    from ccs.datasets.hub import endpoint, reachable
+    from ccs.datasets.hub import reachable
+    from ccs.files import endpoint
 
     other = "choose another with --model or CCS_MODEL"
     if isinstance(try_to_load_from_cache(*WEIGHTS), str):

@@ -1,4 +1,4 @@
-"""Models at Anthropic, through the messages API with a JSON schema."""
+"""Anthropic's models, by the messages API with a JSON schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ccs.judges.provider import GeneratedProvider, Reply, Request, Usage
 
 
 class AnthropicProvider(GeneratedProvider):
-    """Messages whose output is held to a JSON schema."""
+    """Messages with output constrained to a JSON schema."""
 
     kind = "anthropic"
     package = "anthropic"

@@ -1,7 +1,7 @@
-"""Answers on disk: one SQLite file that several processes share.
+"""The cache of answers: one SQLite file that several processes share.
 
-An answer is stored as it was parsed, the moment it arrives, so a killed run loses none and a rerun repeats
-none. A claim on a key keeps two processes from asking the same thing at the same time.
+A parsed answer is stored the moment it arrives, so a killed run loses none and a rerun repeats none. A claim
+on a key keeps two processes from asking the same question at the same time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION = 1
 
 
 class Cache(contextlib.AbstractContextManager["Cache"]):
-    """The file, open. One object per run and process."""
+    """The open file; one object per run and process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class Cache(contextlib.AbstractContextManager["Cache"]):
         self._opened.close()
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return the answer stored under a key, None where it is not there or not whole."""
+        """The answer stored under a key; None if there is none or it is damaged."""
         row = self._execute("SELECT answer FROM answers WHERE key = ?", (key,))
         try:
             return None if row is None else parse_object(str(row[0]))
@@ -66,7 +66,7 @@ class Cache(contextlib.AbstractContextManager["Cache"]):
         )
 
     def _execute(self, statement: str, values: tuple[Any, ...]) -> Any:
-        """The first row of what is found."""
+        """The first row of the statement's result."""
         try:
             return self._db.execute(statement, values).fetchone()
         except sqlite3.Error as error:
@@ -74,15 +74,15 @@ class Cache(contextlib.AbstractContextManager["Cache"]):
 
     def _unusable(self, error: Exception) -> InputError:
         return InputError(
-            f"The judges' cache {str(self._path)!r} cannot be used ({error}); where it is damaged, move it "
-            "away: what it held is asked again."
+            f"The judges' cache {str(self._path)!r} cannot be used ({error}); if it is damaged, move it "
+            "away: its questions are then asked again."
         )
 
     def claim(self, key: str) -> bool:
         """Claim a key; False if another process holds it.
 
-        A claim is a lock on one byte beyond the end of a file beside the cache. The system releases it when
-        the process ends, however it ends.
+        A claim is a lock on one byte beyond the end of a file beside the cache. The operating system releases
+        it when the process ends, however it ends.
         """
         try:
             fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(key))
@@ -91,7 +91,7 @@ class Cache(contextlib.AbstractContextManager["Cache"]):
         return True
 
     def release(self, key: str) -> None:
-        """Give a claim back."""
+        """Release a claim."""
         fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, _byte(key))
 
 

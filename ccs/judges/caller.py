@@ -1,4 +1,4 @@
-"""Asking one model many things: the cache, limits, retries and the budget, in one place."""
+"""Sending questions to models, with the cache, limits, retries and the budget in one place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _INTERRUPTED = "interrupted: before it was asked"
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer that follows its schema, as it was parsed; or None with the cause."""
+    """A parsed answer that follows its schema, or None with the cause."""
 
     content: Mapping[str, Any] | None
     cause: str = ""
@@ -61,12 +61,12 @@ class Caller:
         self._paused_until = 0.0
 
     def describe(self) -> dict[str, Any]:
-        """Return the model for a manifest. No key, no URL."""
+        """The model's entry for a manifest, without key and URL."""
         identity = {name: value for name, value in self.provider.identity().items() if name != "base_url"}
         return {"name": self.name, "stand_in": False} | identity
 
     def estimate(self, requests: Sequence[Request]) -> CostEstimate:
-        """Return what asking would cost; neither a key nor the network is needed."""
+        """The cost of asking; neither a key nor the network is needed."""
         by_key = {self.provider.cache_key(request): request for request in requests}
         left = by_key
         if self.settings.cache.exists():  # a dry run leaves no file behind
@@ -86,7 +86,9 @@ class Caller:
         )
 
     def unanswered(self, cache: Cache, requests: Sequence[Request]) -> dict[str, Request]:
-        """Return by cache key what must be sent; if nothing, neither a key nor the network is needed."""
+        """Cache key -> request that must be sent; if there is none, neither a key nor the network is
+        needed.
+        """
         keys = map(self.provider.cache_key, requests)
         return {
             key: request
@@ -99,10 +101,11 @@ class Caller:
         return not names.isdisjoint(self.settings.refresh)
 
     async def run(self, cache: Cache, requests: Sequence[Request], stop: asyncio.Event) -> list[Answer]:
-        """Answer requests in their order, equal ones once. The provider is open if any needs sending.
+        """The answers in the order of the requests, of which equal ones are sent once.
 
-        Once `stop` is set nothing more is sent, while requests in flight end and are stored. Raises
-        InputError (a key or a model that the server does not accept) after those.
+        The provider must be open if anything must be sent. Once `stop` is set nothing more is sent, while
+        requests in flight finish and are stored; then InputError is raised if the server did not accept the
+        key or model.
         """
         keys = [self.provider.cache_key(request) for request in requests]
         left = self.unanswered(cache, requests)
@@ -129,7 +132,7 @@ class Caller:
                     return Answer(None, _INTERRUPTED)
                 if cache.claim(key):
                     try:
-                        # Looked up only under the claim: a holder before us may have answered it.
+                        # Checked under the claim, because a previous holder may have answered it.
                         if not self._is_refreshed(request) and (known := cache.get(key)) is not None:
                             return Answer(known)
                         return Answer(await retrying(self._attempt, cache, key, request, stop))
@@ -138,7 +141,7 @@ class Caller:
                     except UnscoredError as error:
                         return Answer(None, error.cause)
                     except InputError:
-                        stop.set()  # before another question takes the slot
+                        stop.set()  # before another question gets the slot
                         raise
                     finally:
                         cache.release(key)
@@ -171,7 +174,7 @@ class Caller:
             after = error.after or 0.0
             if after > self.settings.max_wait:
                 raise UnscoredError(f"{error.cause}; the server asks to wait {after:.0f} s") from None
-            # A server that asks to wait means every request of this judge.
+            # A server's request to wait applies to all requests of this judge.
             self._paused_until = max(self._paused_until, time.monotonic() + after)
             raise
         except UnscoredError as error:
@@ -187,7 +190,9 @@ class Caller:
         return 0.0 if self.price is None else self.price.cost(usage)
 
     async def _pace(self, stop: asyncio.Event) -> None:
-        """Wait for a turn: starts are spread evenly over the minute, and none falls into a server's pause."""
+        """Wait until the next request may start: evenly spread over the minute, and not during a server's
+        pause.
+        """
         start = max(time.monotonic(), self._next_start)
         if self.settings.per_minute is not None:
             self._next_start = start + 60.0 / self.settings.per_minute
@@ -196,14 +201,14 @@ class Caller:
 
 
 def fingerprint(instructions: str, schema: Mapping[str, Any]) -> str:
-    """Return a short digest of a prompt, so that results say which one they were made with."""
+    """A short digest of a prompt, by which results record the prompt they were made with."""
     return hashlib.sha256((instructions + json.dumps(schema)).encode()).hexdigest()[:12]
 
 
 def ask_all(callers: Sequence[Caller], requests: Sequence[Request], cache: Path) -> list[list[Answer]]:
-    """Ask several models at once; return answers as [caller][request].
+    """The answers [caller][request] of several models that are asked at the same time.
 
-    Packages and keys of all are checked before the first request to any. Raises InputError.
+    Packages and keys of all models are checked before the first request is sent. Raises InputError.
     """
 
     async def main() -> list[list[Answer]]:
@@ -225,7 +230,9 @@ def ask_all(callers: Sequence[Caller], requests: Sequence[Request], cache: Path)
 
 
 async def _finish(work: Sequence[Coroutine[None, None, T]], stop: asyncio.Event) -> list[T]:
-    """Run coroutines at once. When one fails, or the run is interrupted, `stop` is set and the others end."""
+    """Run coroutines concurrently. When one fails, or the run is interrupted, set `stop` and let the others
+    finish.
+    """
     tasks = [asyncio.create_task(each) for each in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -237,6 +244,6 @@ async def _finish(work: Sequence[Coroutine[None, None, T]], stop: asyncio.Event)
 
 
 async def _sleep(seconds: float, stop: asyncio.Event) -> None:
-    """Sleep, but no longer than until `stop` is set."""
+    """Sleep until the time is over or `stop` is set."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), seconds)

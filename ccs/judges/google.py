@@ -1,4 +1,4 @@
-"""Gemini models at Google, through generate_content with a JSON schema."""
+"""Google's Gemini models, by generate_content with a JSON schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class GoogleProvider(Provider):
     keys = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 
     def connect(self, key: str) -> Any:
-        import httpx2  # what google-genai itself sends with
+        import httpx2  # the HTTP client of google-genai
 
         # Our own HTTP client keeps the SDK from switching to aiohttp, where installed, with its own retries.
         # `enterprise=False` keeps an environment variable from moving the calls to another service.
@@ -56,7 +56,7 @@ class GoogleProvider(Provider):
         if isinstance(error, self._sdk.errors.APIError):
             message = f"{error.status or ''} {error.message or ''}".strip()
             status = 401 if "API_KEY_INVALID" in str(error.details) else error.code
-            # Google says how long to wait in the body of an error.
+            # Google states how long to wait in the error's body.
             delay = re.search(r"'retryDelay': '([\d.]+)s'", str(error.details))
             headers = {"retry-after": delay[1]} if delay else getattr(error.response, "headers", None) or {}
             return self.failure(status, message, headers)

@@ -1,7 +1,7 @@
-"""A head's concept, named by a language model that is shown five worked examples.
+"""The labeler: a language model names a head's concept after five worked examples.
 
-The examples are heads of the study's table 1, never the head that is being labeled. The answer is free, or
-one of a closed vocabulary; a free one is normalized to one spelling by `ccs.texts.labels.normalize`.
+The examples are heads of the study's table 1, never the head that is being labeled. The answer is free or
+from a closed vocabulary; a free answer is normalized to one spelling by `ccs.texts.labels.normalize`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _EXAMPLES = 5
 class Labeler:
     """One language model, "PROVIDER:MODEL" (see JudgeSpec), that labels heads.
 
-    vocabulary: the concepts to choose from, or None for a free answer, whose spelling `tree` settles.
-    spending: shared with a panel, it holds both to one budget. Raises InputError.
+    vocabulary: the concepts to choose from, or None for a free answer, which is normalized by `tree`.
+    spending: may be shared with a panel for a common budget. Raises InputError.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Labeler:
         self.causes: dict[Head, str] = {}
 
     def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, Label]:
-        """Label heads by their texts, which stand in rank order.
+        """Label heads by their texts, which are in rank order.
 
-        A head without an answer (refused, truncated, off the schema, timed out) has the label None now and
-        its cause in `causes`; a rerun asks again. Raises InputError as `Panel.judge` does.
+        A head without an answer (refused, truncated, off the schema, timed out) has the label None and its
+        cause in `causes`; a rerun asks again. Raises InputError as in `Panel.judge`.
         """
         asked = [head for head, chosen in texts.items() if chosen]
         requests = [self.request(head, texts[head]) for head in asked]
@@ -88,7 +88,7 @@ class Labeler:
         return labels
 
     def request(self, head: Head, texts: Sequence[str]) -> Request:
-        """Return what is sent for a head. The worked examples leave that head out."""
+        """The request for a head, whose worked examples leave that head out."""
         lines = [LABEL_INSTRUCTIONS]
         concept: dict[str, Any] = {"type": "string"}
         if self.vocabulary is not None:
@@ -104,20 +104,20 @@ class Labeler:
         return Request("\n\n".join(lines), _message(texts), schema, str(head))
 
     def estimate(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
-        """Return what `label` would send; neither a key nor the network is needed."""
+        """The cost of `label`; neither a key nor the network is needed."""
         return self._caller.estimate([self.request(head, texts[head]) for head in texts if texts[head]])
 
     def describe(self) -> dict[str, Any]:
-        """Return the model, the prompt's digest and the vocabulary, for a manifest. No key, no URL."""
+        """The model, the prompt's digest and the vocabulary, for a manifest; without key and URL."""
         prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": [example.label for example in examples()]})
         return self._caller.describe() | {"prompt": prompt, "vocabulary": self.vocabulary}
 
 
 def worked_examples(head: Head, texts: Sequence[str]) -> list[Example]:
-    """Return five of the study's nine printed heads, levels in turn, without the head being labeled.
+    """Five of the study's nine printed heads, alternating between levels, without the head being labeled.
 
-    That head is recognized by its name and, as names recur from model to model, by its texts: an example that
-    shares more than half of them is the same head.
+    That head is recognized by its name and, as names recur in different models, by its texts: an example that
+    shares more than half of its texts is the same head.
     """
     by_level = [[each for each in examples() if each.level == level] for level in LEVELS]
     in_turn = chain.from_iterable(zip(*by_level, strict=True))

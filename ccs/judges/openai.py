@@ -1,4 +1,4 @@
-"""Models at OpenAI, and at any server that speaks its chat completions (vLLM, Ollama, llama.cpp)."""
+"""Models at OpenAI, or at any server with its chat completions API (vLLM, Ollama, llama.cpp)."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class OpenAIProvider(GeneratedProvider):
 
 
 class CompatibleProvider(OpenAIProvider):
-    """A server of the user's own, known by its base URL."""
+    """The user's own server, identified by its base URL."""
 
     kind = "compatible"
     keys = ("COMPATIBLE_API_KEY",)
-    limit_name = "max_tokens"  # the name that local servers know
+    limit_name = "max_tokens"  # the name that local servers support
 
     def identity(self) -> dict[str, Any]:
         return super().identity() | {"base_url": self.spec.base_url}
@@ -60,4 +60,4 @@ class CompatibleProvider(OpenAIProvider):
         try:
             return super().key()
         except InputError:
-            return "none"  # local servers want none, the SDK wants a string
+            return "none"  # local servers need none, but the SDK needs a string

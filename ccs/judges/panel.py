@@ -1,4 +1,4 @@
-"""A panel of judges: opened from a line of text, asked all at once, estimated before anything is sent."""
+"""A panel of judges, from a line of text: its cost is estimated first, then all judges are asked at once."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Panel:
     """Judges that answer the same questions, from a line such as "openai,anthropic:claude-haiku-4-5".
 
     spec: judges separated by commas, each PROVIDER:MODEL (see JudgeSpec); "default" is one model from each of
-    the three providers; a name such as "tags" stands for that judge in `stand_ins`. spending: shared with a
-    labeler, it holds both to one budget. Neither keys nor packages are needed until something must be sent.
-    Raises InputError.
+    the three providers; a name such as "tags" is looked up in `stand_ins`. spending: may be shared with a
+    labeler for a common budget. Keys and packages are needed only when something must be sent. Raises
+    InputError.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Panel:
         return tuple(member.name for member in self._members)
 
     def judge(self, questions: Sequence[Question]) -> list[list[list[Judgment]]]:
-        """Return judgments as [question][judge][text], judges in the panel's order.
+        """The judgments [question][judge][text], with judges in the panel's order.
 
-        Cached answers need no request; what cannot be settled now is unscored with its cause. Raises
-        InputError (a missing key or package, or a key that the server does not accept), with every answer
-        received by then in the cache.
+        Cached answers need no request; texts without an answer are unscored, with the cause. Raises
+        InputError (a missing key or package, or a key that the server does not accept) after storing every
+        answer received so far.
         """
         asked = [question for question in questions if question.texts]
         requests = [judge_request(question) for question in asked]
@@ -75,12 +75,12 @@ class Panel:
         return [list(row) for row in zip(*columns, strict=True)]
 
     def estimate(self, questions: Sequence[Question]) -> tuple[CostEstimate, ...]:
-        """Return what `judge` would send to each model; neither keys nor the network are needed."""
+        """The cost of `judge` for each model; neither keys nor the network are needed."""
         requests = [judge_request(question) for question in questions if question.texts]
         return tuple(caller.estimate(requests) for caller in self._callers)
 
     def describe(self) -> dict[str, Any]:
-        """Return the judges, the prompt's digest, and whether a stand-in is on the panel, for a manifest."""
+        """The judges, the prompt's digest, and whether a stand-in is on the panel, for a manifest."""
         judges = [
             member.describe() if isinstance(member, Caller) else {"name": member.name, "stand_in": True}
             for member in self._members
@@ -90,13 +90,13 @@ class Panel:
 
 
 def judge_request(question: Question) -> Request:
-    """Return what is sent for a question."""
+    """The request for a question."""
     schema = judge_schema(len(question.texts))
     return Request(JUDGE_INSTRUCTIONS, judge_prompt(question), schema, question.head_key)
 
 
 def check_refresh(settings: JudgeSettings, judges: Sequence[str], head_keys: Sequence[str]) -> None:
-    """Raise InputError if the settings name something to refresh that is neither a judge nor a head here."""
+    """Raise InputError if the settings' `refresh` names something that is neither a judge nor a head."""
     known = {"all", *judges, *(name.partition(":")[0] for name in judges), *head_keys}
     for each in settings.refresh:
         if each not in known:

@@ -1,4 +1,4 @@
-"""What requests cost: a dated table of prices, estimates before sending, and a budget that holds."""
+"""The cost of requests: a dated table of prices, estimates before sending, and a budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SNAPSHOT = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8})$")
 _Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _OVERHEAD = 64  # tokens of a message's framing
 _ANSWER = 40  # tokens of a reason of 15 words with its verdict and the JSON around it
-_POLL = 0.02  # seconds between looks at whether the budget has room again
+_POLL = 0.02  # seconds between checks for room in the budget
 
 
 class Price(BaseModel, frozen=True):
@@ -32,19 +32,19 @@ class Price(BaseModel, frozen=True):
     output: _Dollars
 
     def cost(self, usage: Usage) -> float:
-        """Return what this usage costs, in US dollars."""
+        """The cost of this usage in US dollars."""
         return (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1e6
 
 
 class Prices(BaseModel, frozen=True):
-    """Prices by judge name ("openai:gpt-4o"), as of `date` (the user's own file's, if one was given)."""
+    """Prices by judge name ("openai:gpt-4o") as of `date` (of the user's own file, if one is given)."""
 
     date: str
     models: dict[str, Price]
 
     @classmethod
     def load(cls, override: Path | None = None) -> Prices:
-        """Read prices.json, and over it a file of the same form. Raises InputError for an unusable file."""
+        """The prices in prices.json, overridden by those in a file of the same form. Raises InputError."""
         known = Prices(date="", models={})
         for path in filter(None, (_TABLE, override)):
             try:
@@ -60,14 +60,17 @@ class Prices(BaseModel, frozen=True):
         return known
 
     def of(self, name: str) -> Price | None:
-        """Return a judge's price, or None if unknown. A dated snapshot costs what its model costs; a
-        compatible server is the user's own and free, unless the user's file says otherwise."""
+        """A judge's price, or None if it is unknown.
+
+        A dated snapshot costs the same as its model. A compatible server is the user's own and therefore
+        free, unless the user's file says otherwise.
+        """
         free = Price(input=0.0, output=0.0) if name.startswith("compatible:") else None
         return self.models.get(name) or self.models.get(_SNAPSHOT.sub("", name)) or free
 
 
 def expected_usage(request: Request) -> Usage:
-    """Estimate a request's tokens: four characters each in, and a fixed number out for each verdict or label.
+    """The expected tokens: a fourth of the input's characters, and a fixed number per verdict or label.
 
     A model that reasons before it answers uses more output.
     """
@@ -76,7 +79,7 @@ def expected_usage(request: Request) -> Usage:
 
 
 def largest_usage(request: Request, max_tokens: int) -> Usage:
-    """Return an upper bound on a request's tokens: no tokenizer makes more tokens than bytes."""
+    """An upper bound on a request's tokens: no tokenizer produces more tokens than bytes."""
     return Usage(_OVERHEAD + _size(request), max_tokens)
 
 
@@ -85,10 +88,10 @@ def _size(request: Request) -> int:
 
 
 class Spending:
-    """US dollars that a run may spend, has spent, and has promised to requests in flight.
+    """The US dollars that a run may spend, has spent, and has reserved for requests in flight.
 
-    A request is sent only if the most it can cost still fits, so the budget is never exceeded. One object may
-    serve a labeler and a panel, so that they share the budget.
+    A request is sent only if the most it can cost still fits, so the budget is never exceeded. A labeler and
+    a panel may share one object and thus one budget.
     """
 
     def __init__(self, limit: float | None) -> None:
@@ -106,17 +109,17 @@ class Spending:
         return True
 
     def settle(self, promised: float, actual: float) -> None:
-        """Replace a promise by what was really spent."""
+        """Replace a reserved amount by the amount spent."""
         self._promised.remove(promised)
         self.spent += actual
 
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What one judge would be asked, and for how much: questions, those cached, and requests left to send.
+    """The cost of asking one judge: all questions, the cached ones, and the requests left to send.
 
-    Tokens and dollars are what to expect of a model that does not reason before it answers; `at_most` is the
-    bound that the budget is checked against. Dollars are None where no price is known.
+    Tokens and dollars are those expected of a model that does not reason before it answers; `at_most` is the
+    bound that is checked against the budget. Dollars are None if the price is unknown.
     """
 
     judge: str
@@ -130,7 +133,7 @@ class CostEstimate:
 
 
 def estimate_table(estimates: Sequence[CostEstimate], prices: Prices) -> str:
-    """Return estimates as lines of text, with a total and the date of the prices."""
+    """The estimates as lines of text, with a total and the date of the prices."""
     table = pd.DataFrame([asdict(each) for each in estimates]).rename(
         columns=lambda name: name.replace("_", " ")
     )

@@ -1,4 +1,4 @@
-"""The interface of model providers: one request in; one reply, or one of three errors, out.
+"""The interface of model providers: a request yields one reply or one of three errors.
 
 A provider sends a request once. Retries, limits, the cache and the budget are in one place (`caller`), so the
 SDKs' own retries are off and counts are exact.
@@ -28,7 +28,7 @@ _LONGEST_REPLY = 200_000  # characters
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a model: instructions, the data, and the JSON schema of the answer.
+    """A request to a model: instructions, the data, and the JSON schema of the answer.
 
     `head_key`, the head in question ("L11.H5"), is not sent.
     """
@@ -41,8 +41,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one request; hidden reasoning counts as output. Raises TypeError for what is no such count:
-    a budget is held by them."""
+    """Tokens of one request; hidden reasoning counts as output.
+
+    Raises TypeError for anything but a plausible count, because the budget relies on them.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -55,8 +57,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reply:
-    """What an SDK's response says: its text (None if it holds none), why the model refused ("" if it did
-    not), and whether the reply was cut off at the limit on tokens."""
+    """The content of an SDK's response.
+
+    `text` is None if there is none, `refusal` the model's reason for refusing or "", and `truncated` true if
+    the reply was cut off at the limit on tokens.
+    """
 
     text: str | None
     usage: Usage
@@ -65,7 +70,9 @@ class Reply:
 
 
 class UnscoredError(Exception):
-    """There is no answer (refusal, truncation, rejection), and asking again would only be paid for again."""
+    """There is no answer (refusal, truncation, rejection), and asking again would cost the same and not
+    help.
+    """
 
     def __init__(self, cause: str, usage: Usage | None = None) -> None:
         super().__init__(cause)
@@ -74,10 +81,10 @@ class UnscoredError(Exception):
 
 
 class TransientError(Exception):
-    """No answer this time; the same request may succeed later.
+    """There is no answer this time; the same request may succeed later.
 
-    `after`: seconds that the server asks to wait, or None. `sent`: whether the model may have worked, and so
-    may be billed, although no answer arrived (a timeout, a cut connection).
+    `after`: seconds that the server asks to wait, or None. `sent`: true if the model may have worked on it,
+    and so may be billed, although no answer arrived (a timeout, a broken connection).
     """
 
     def __init__(self, cause: str, *, after: float | None = None, sent: bool = False) -> None:
@@ -90,7 +97,7 @@ class TransientError(Exception):
 class Provider(ABC):
     """One model at one provider: `open`, then `send` as often as needed, then `aclose`.
 
-    Building one needs neither the provider's package nor a key; `open` needs both.
+    The constructor needs neither the provider's package nor a key; `open` needs both.
     """
 
     kind: ClassVar[str]
@@ -102,19 +109,19 @@ class Provider(ABC):
         self.settings = settings
 
     def identity(self) -> dict[str, Any]:
-        """Return what determines the answer besides the request. The manifest describes a judge by it.
+        """Everything besides the request that determines the answer; the manifest describes a judge by it.
 
-        The base URL is left out: a gateway passes on to the same model. `compatible` adds its own, because
-        there the URL says which server's weights answer.
+        The base URL is left out, because a gateway leads to the same model. `compatible` adds it, because
+        there the URL decides which server's weights answer.
         """
         spec = self.spec
         sampling = {"temperature": spec.temperature, "effort": spec.effort}
         return {"provider": self.kind, "model": spec.model, **sampling}
 
     def cache_key(self, request: Request) -> str:
-        """Return the SHA-256 of everything that changes the answer, and of nothing else.
+        """The SHA-256 of everything that changes the answer, and of nothing else.
 
-        The limit on output tokens is left out on purpose: it only truncates, and what is truncated is never
+        The limit on output tokens is left out on purpose: it only truncates, and truncated answers are never
         cached.
         """
         parts = [self.identity(), request.system, request.user, request.schema]
@@ -132,7 +139,7 @@ class Provider(ABC):
         self._client = self.connect(self.key())
 
     def key(self) -> str:
-        """Return the API key from the environment. Raises InputError that names the variable."""
+        """The API key from the environment. Raises InputError that names the variable."""
         for variable in self.keys:
             if value := os.environ.get(variable, "").strip():
                 return value
@@ -142,13 +149,13 @@ class Provider(ABC):
         )
 
     async def send(self, request: Request) -> tuple[str, Usage]:
-        """Send one request once; return the reply's text, not yet checked, and the tokens used.
+        """The reply's text, not yet checked, and the tokens used, for one request that is sent once.
 
         Raises UnscoredError, TransientError, or InputError (key, model).
         """
         try:
             response = await self.call(request)
-        except RecursionError:  # Google's SDK parses the answer, however deep it is nested
+        except RecursionError:  # Google's SDK parses the answer, however deeply it is nested
             raise UnscoredError("off-schema: not JSON (nested too deep)") from None
         except Exception as error:
             raise self.translate(error) from None
@@ -169,7 +176,7 @@ class Provider(ABC):
 
     @abstractmethod
     def connect(self, key: str) -> Any:
-        """Return a client of the SDK, its retries off."""
+        """A client of the SDK with its retries off."""
 
     async def aclose(self) -> None:
         """Close the client and its connections."""
@@ -177,18 +184,20 @@ class Provider(ABC):
 
     @abstractmethod
     async def call(self, request: Request) -> Any:
-        """Return the SDK's response to a request. Raises the SDK's errors."""
+        """The SDK's response to a request. Raises the SDK's errors."""
 
     @abstractmethod
     def translate(self, error: Exception) -> Exception:
-        """Return what an error of the SDK means to a caller; one that is not the SDK's as it is."""
+        """The exception to raise for an error of the SDK; other errors are returned unchanged."""
 
     @abstractmethod
     def read(self, response: Any) -> Reply:
-        """Read a response. Raises LookupError, TypeError or AttributeError for one of another form."""
+        """The content of a response. Raises LookupError, TypeError or AttributeError if it has another
+        form.
+        """
 
     def failure(self, status: int, message: object, headers: Mapping[str, str]) -> Exception:
-        """Return the exception for an HTTP error status."""
+        """The exception for an HTTP error status."""
         text = f"{status} {message}"
         if status in (401, 403):
             return InputError(clean(f"{self.spec.name} does not accept the key given ({text})."))
@@ -201,7 +210,7 @@ class Provider(ABC):
 
 
 class GeneratedProvider(Provider):
-    """A provider with an SDK made by Stainless, as OpenAI's and Anthropic's are: alike in clients and errors.
+    """A provider whose SDK is generated by Stainless (OpenAI, Anthropic), with the same clients and errors.
 
     `client`: the name of the SDK's client class.
     """
@@ -211,7 +220,7 @@ class GeneratedProvider(Provider):
     def connect(self, key: str) -> Any:
         sdk_client = getattr(self._sdk, self.client)
         timeout = self.settings.timeout
-        # A redirect would take the key, which stands in a header, to another host.
+        # A redirect would send the key, which is in a header, to another host.
         http = self._sdk.DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout)
         return sdk_client(
             api_key=key, base_url=self.spec.base_url, timeout=timeout, max_retries=0, http_client=http
@@ -233,7 +242,7 @@ class GeneratedProvider(Provider):
 
 
 def clean(text: str) -> str:
-    """Return an error text on one line, shortened, with every key in it replaced."""
+    """An error text on one line, shortened, with every key in it replaced."""
     for variable, given in os.environ.items():
         value = given.strip()
         if variable.endswith(("_API_KEY", "_AUTH_TOKEN")) and len(value) >= 4:
@@ -244,7 +253,7 @@ def clean(text: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a reply's headers ask to wait, or None. Header names are lower case."""
+    """The seconds that a reply's headers ask to wait, or None. Header names are lower case."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         with contextlib.suppress(KeyError, ValueError):
             return max(0.0, float(headers[name]) * scale)

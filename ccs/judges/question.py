@@ -1,7 +1,7 @@
-"""The question put to a judge, and the reading of its reply.
+"""The questions to judges, and the parsing of their replies.
 
-One question is a head's label with its K texts; one answer is K verdicts, each with a short reason. A judge
-that could not answer leaves every text of the question unscored, with the cause: unscored is never a no.
+One question is a head's label with its K texts; one answer is K verdicts, each with a short reason. If a
+judge could not answer, every text of the question is unscored, with the cause: unscored is never a no.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from jsonschema.exceptions import best_match
 
 @dataclass(frozen=True)
 class Question:
-    """Does each of `texts` belong to the concept `label`? `head_key` names the head ("L11.H5") in reports.
+    """A question: does each of `texts` belong to the concept `label`?
 
-    The key is not sent: two heads with the same label and texts are one request.
+    `head_key` names the head ("L11.H5") in reports. It is not sent: two heads with the same label and texts
+    share one request.
     """
 
     head_key: str
@@ -29,9 +30,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Judgment:
-    """One judge's verdict on one text: True, False, or None for unscored, then with `cause`.
+    """One judge's verdict on one text: True, False, or None for unscored.
 
-    `reason` is the judge's own sentence ("" when unscored); `cause` is "" unless unscored.
+    `reason` is the judge's own sentence ("" if unscored); `cause` says why it is unscored ("" if it is
+    scored).
     """
 
     judge: str
@@ -41,23 +43,23 @@ class Judgment:
 
 
 class Judge(Protocol):
-    """Anything that answers questions: a language model, or a stand-in that needs none."""
+    """A judge that is not asked through a provider, such as a stand-in."""
 
     @property
     def name(self) -> str: ...
 
     def judge(self, questions: Sequence[Question]) -> list[list[Judgment]]:
-        """Return one list of judgments per question, one judgment per text, in the order given."""
+        """One list of judgments per question, with one judgment per text, in the given order."""
         ...
 
 
 def unscored(judge: str, question: Question, cause: str) -> list[Judgment]:
-    """Return the judgments of a question that got no answer."""
+    """The judgments of a question without an answer."""
     return [Judgment(judge, None, "", cause) for _ in question.texts]
 
 
 class OffSchemaError(Exception):
-    """A reply that is not what the schema asks for. The message says where it departs."""
+    """A reply that does not follow the schema; the message says where."""
 
 
 JUDGE_INSTRUCTIONS = """\
@@ -78,28 +80,28 @@ single sentence of at most 15 words, and then "verdict", true or false."""
 
 
 def text_names(count: int) -> list[str]:
-    """Return the names under which a question's texts are sent and answered: text_1 to text_K."""
+    """The names under which a question's texts are sent and answered: text_1 to text_K."""
     return [f"text_{number}" for number in range(1, count + 1)]
 
 
 def judge_prompt(question: Question) -> str:
-    """Return the user message: the label and the texts as JSON, so that no text can escape its quotes."""
+    """The user message, with the label and the texts as JSON so that no text can escape its quotes."""
     texts = dict(zip(text_names(len(question.texts)), question.texts, strict=True))
     return json.dumps({"concept": question.label, "texts": texts}, ensure_ascii=False, indent=1)
 
 
 def judge_schema(count: int) -> dict[str, Any]:
-    """Return the JSON schema of an answer to `count` texts.
+    """The JSON schema of an answer to `count` texts.
 
-    One required property per text rather than an array: every provider can enforce the names of an object,
-    while several ignore the length of an array.
+    It has one required property per text instead of an array: every provider can enforce the names of an
+    object, while several ignore the length of an array.
     """
     verdict = closed_object({"reason": {"type": "string"}, "verdict": {"type": "boolean"}})
     return closed_object(dict.fromkeys(text_names(count), verdict))
 
 
 def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object with exactly these properties."""
+    """The schema of an object with exactly these properties."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -109,9 +111,9 @@ def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_reply(reply: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a reply that must be one object of `schema`, its properties in the schema's order.
+    """The object in a reply, which must follow `schema`, with properties in the schema's order.
 
-    Raises OffSchemaError that says where it departs; an empty string, save for a reason, does so too.
+    Raises OffSchemaError otherwise, and for an empty string in any property but a reason.
     """
     answer = parse_object(reply)
     if error := best_match(Draft202012Validator(schema).iter_errors(answer)):
@@ -125,10 +127,10 @@ def parse_reply(reply: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_object(reply: str) -> dict[str, Any]:
-    """Read a reply that is one JSON object.
+    """The JSON object in a reply that holds nothing else.
 
-    A Markdown fence around all of it is dropped (servers without structured output often add one); anything
-    else beside the object, and a name given twice, raises OffSchemaError.
+    A Markdown fence around it is dropped (servers without structured output often add one); any other text,
+    and a name given twice, raises OffSchemaError.
     """
     text = reply.strip()
     lines = text.splitlines()

@@ -1,4 +1,4 @@
-"""Which models judge, and the limits they are asked under."""
+"""Settings of judges: the models, and the limits on requests."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _SPEC = re.compile(r"(?P<provider>\w+)(:(?P<model>[^@?\s]+))?(@(?P<url>[^?\s]+))
 class JudgeSettings:
     """Limits of a run, the same for every judge of a panel. Times are in seconds.
 
-    cache: SQLite file of answers; on a local disk, as it uses write-ahead logging.
-    concurrency, per_minute: requests in flight, and started per minute (None: no limit), for each judge.
-    timeout: for one attempt as a whole, so that a reply that trickles in ends too.
-    retries: further attempts after the first; the wait doubles from `delay` up to `max_delay`, with jitter.
-    max_wait: the longest Retry-After obeyed; a server that asks for more leaves the question unscored.
-    max_tokens: ceiling on a reply, hidden reasoning included.
-    budget: the most US dollars that this run may spend, or None. Needs a price for every judge.
-    prices: a JSON file that adds to or replaces prices.json.
+    cache: SQLite file of answers, on a local disk because it uses write-ahead logging.
+    concurrency, per_minute: requests in flight, and started per minute (None: no limit), per judge.
+    timeout: for one attempt as a whole, so that a reply that trickles in is cut off too.
+    retries: attempts after the first; the wait doubles from `delay` up to `max_delay`, with jitter.
+    max_wait: the longest Retry-After obeyed; if a server asks for more, the question is left unscored.
+    max_tokens: limit on a reply, including hidden reasoning.
+    budget: the most US dollars that this run may spend, or None; a budget needs a price for every judge.
+    prices: a JSON file whose prices are added to prices.json or override it.
     refresh: judges (by name or provider) and heads (by key) to ask again, or "all".
     """
 
@@ -64,8 +64,8 @@ class JudgeSettings:
 class JudgeSpec:
     """One model: `PROVIDER[:MODEL][@BASE_URL][?effort=low&temperature=0]`.
 
-    `effort` and `temperature` are sent only where given: several current models reject a temperature, older
-    ones an effort.
+    `effort` and `temperature` are sent only if given: several current models reject a temperature, older ones
+    an effort.
     """
 
     provider: str
@@ -80,7 +80,7 @@ class JudgeSpec:
 
     @classmethod
     def parse(cls, text: str) -> JudgeSpec:
-        """Read one judge as the command line names it. Raises InputError."""
+        """One judge from its name on the command line. Raises InputError."""
         match = _SPEC.fullmatch(text.strip())
         if match is None or match["provider"] not in PROVIDERS:
             raise InputError(
@@ -101,9 +101,9 @@ class JudgeSpec:
 
 
 def parse_panel(text: str) -> list[JudgeSpec | str]:
-    """Read a panel: judges separated by commas; "default" is one model from each of the three providers.
+    """A panel from judges separated by commas; "default" is one model from each of the three providers.
 
-    A stand-in stays the string it is. Raises InputError for an empty panel and a judge named twice.
+    A stand-in stays a string. Raises InputError for an empty panel and for a judge named twice.
     """
     judges: list[JudgeSpec | str] = []
     for part in filter(None, map(str.strip, text.split(","))):

@@ -1,6 +1,6 @@
-"""The judge `tags`: yes where the pool tags a text with the label or with a concept under it.
+"""The judge `tags`: yes if the pool tags a text with the label or with a concept under it.
 
-It needs no model and no key. It stands in for judges that are language models, and is never presented as one.
+It needs neither a model nor a key. It stands in for language models and is never presented as one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ccs.texts.pools import Pool
 
 
 class TagsJudge:
-    """Judges by the tags of a pool and the tree of concepts. A text without a tag is unscored, not a no."""
+    """A judge by the tags of a pool and the tree of concepts. A text without a tag is unscored, not a no."""
 
     name = TAGS
 
@@ -24,7 +24,7 @@ class TagsJudge:
         self._tree = tree or concepts.tree()
 
     def judge(self, questions: Sequence[Question]) -> list[list[Judgment]]:
-        """Return one list of judgments per question, one judgment per text, in the order given."""
+        """One list of judgments per question, with one judgment per text, in the given order."""
         return [self._answer(question) for question in questions]
 
     def _answer(self, question: Question) -> list[Judgment]:

@@ -1,4 +1,4 @@
-"""Ways of looking for the heads that carry a bias, each a function of the same evidence (`base.Evidence`)."""
+"""Methods of finding the heads that carry a bias, each a function of the same evidence (`base.Evidence`)."""
 
 from collections.abc import Mapping
 

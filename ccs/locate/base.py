@@ -1,7 +1,7 @@
-"""What every way of looking for heads is given, and what it gives: a score for each head.
+"""The interface of methods that find heads: evidence in, a score per head out.
 
-A method is a function of `Evidence` that returns a score per head, the higher the more it takes the head to
-carry the bias. Sources of the methods are named in their files.
+A method is a function of `Evidence` that returns a score per head, the higher the more likely the head
+carries the bias. Sources of the methods are named in their files.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Scores = Mapping[Head, float]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """One half of the people and prompts of a task, and what is known of the model's heads.
+    """One half of the people and prompts of a task, and data about the model's heads.
 
-    task: its `people` are a trunk. names: group -> texts that name it. moments, pool,
-    pool_embeddings [texts, d]: what TEXTSPAN reads. spans, scores: the texts and the CCS of each head.
+    task: its `people` are a trunk. names: group -> texts that name it. moments, pool, pool_embeddings [texts,
+    d]: the inputs of TEXTSPAN. spans, scores: the texts and the CCS of each head.
     """
 
     model: Model
@@ -63,18 +63,20 @@ class Evidence:
 
     @cached_property
     def seen(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Unit embeddings of the people [n, d], and what each head contributes to them [n, heads, d]."""
+        """Unit embeddings of the people [n, d], and each head's contribution to them [n, heads, d]."""
         embedded, parts = self.model.embed_with_contributions(self.people, heads=self.model.heads)
         return embedded, parts.direct
 
     @cached_property
     def singles(self) -> NDArray[np.float32]:
-        """Unit embeddings of the people with each head alone off in the forward pass [heads, n, d]."""
+        """Unit embeddings of the people with each head alone switched off in the forward pass [heads, n,
+        d].
+        """
         return self.model.embed_images(self.people, [HeadSet([head]) for head in self.model.heads])
 
     @cached_property
     def toward(self) -> NDArray[np.float32]:
-        """Vectors [n, d] whose products with embeddings, summed, say how far rankings lean."""
+        """Vectors [n, d] whose products with embeddings, summed, are the rankings' mean lean."""
         return toward(self.seen[0], self.task.prompts, self.task.groups, self.task.pools)
 
 
@@ -82,12 +84,12 @@ Method = Callable[[Evidence], Scores]
 
 
 def ranking(scores: Scores, seed: int = 0) -> tuple[Head, ...]:
-    """Heads by falling score; equal ones in an order drawn from the seed."""
+    """Heads by descending score; equal ones in an order drawn from the seed."""
     heads = sorted(scores)
     order = np.random.default_rng([seed, 5]).permutation(len(heads))
     return tuple(sorted((heads[i] for i in order), key=lambda head: -scores[head]))
 
 
 def by_head(evidence: Evidence, values: Floats | Sequence[float]) -> dict[Head, float]:
-    """Values [heads], in the order of the model's heads, as scores."""
+    """Scores from values [heads] in the order of the model's heads."""
     return dict(zip(evidence.model.heads, map(float, values), strict=True))

@@ -1,4 +1,4 @@
-"""Heads in random order: what every other way has to beat."""
+"""Heads in random order, the baseline of every other method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ccs.locate.base import Evidence, Scores, by_head
 
 
 def random(evidence: Evidence) -> Scores:
-    """A number drawn per head, from the seed and the model's weights: another order for each model."""
+    """A random number per head, seeded by the seed and the model's weights, so that models differ."""
     weights = int(evidence.model.weights_hash[:8], 16)
     rng = np.random.default_rng([evidence.seed, weights])
     return by_head(evidence, rng.random(len(evidence.model.heads)))

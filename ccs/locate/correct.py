@@ -1,10 +1,10 @@
 """Locate-Then-Correct (arXiv 2505.17425): heads that lead to biased answers more often than to others.
 
-The source sets occupations against a counterpart and splits the pictures of the group that is worse off into
-those answered wrongly and rightly. Faces without an occupation have no right answer, so here, for each of the
-ten pairs of prompts whose answers differ most between groups, the pictures of the group that is given one
-answer most often are split into those that get it (the biased answer) and those that do not. As in the source
-only the head counts that contributes most to the answer given over the other one.
+The source contrasts occupations with a counterpart and splits the pictures of the disadvantaged group into
+those answered wrongly and rightly. Faces without an occupation have no right answer. So here, for each of the
+ten pairs of prompts whose answers differ most between groups, the pictures of the group that gets one answer
+most often are split into those that get it (the biased answer) and those that do not. As in the source, only
+the head counts that contributes most to the given answer over the other one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ PAIRS = 10
 
 
 def locate_then_correct(evidence: Evidence) -> Scores:
-    """Share of biased answers in which the head comes first, less its share of others; mean over pairs."""
+    """The share of biased answers in which the head comes first, less that of other answers; mean over
+    pairs.
+    """
     embedded, direct = evidence.seen
     cosines, codes = embedded @ evidence.prompts.T, evidence.codes
     pairs = []

@@ -1,4 +1,4 @@
-"""Heads by what becomes of MaxSkew without each alone: as a total effect, or as a direct one (`effects`)."""
+"""Heads by the change of MaxSkew when each is switched off alone, as a total or as a direct effect."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ccs.measures.ranking import subtracted
 
 
 def total(evidence: Evidence) -> Scores:
-    """By how much the mean MaxSkew falls when the head's output is zero in the forward pass."""
+    """The fall of the mean MaxSkew when the head's output is zero in the forward pass."""
     before = _skew(evidence, evidence.seen[0])
     return by_head(evidence, [before - _skew(evidence, one) for one in evidence.singles])
 
 
 def direct(evidence: Evidence) -> Scores:
-    """By how much the mean MaxSkew falls when the head's contribution is subtracted from the embedding."""
+    """The fall of the mean MaxSkew when the head's contribution is subtracted from the embedding."""
     whole, parts = evidence.seen
     before = _skew(evidence, whole)
     rest = (subtracted(whole, [parts[:, row]]) for row in range(parts.shape[1]))

@@ -1,6 +1,6 @@
-"""Expert heads ("Debiasing CLIP with neural interventions", ECIR 2026): those that tell groups apart.
+"""Expert heads ("Debiasing CLIP with neural interventions", ECIR 2026): those that distinguish groups.
 
-A linear probe is fitted to what each head passes to the CLS token of each picture.
+A linear probe is fitted to each head's output at the CLS token of each picture.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ FOLDS = 5
 
 
 def experts(evidence: Evidence) -> Scores:
-    """Balanced accuracy of each head's probe in cross-validation; equal ones by the probe's log loss."""
+    """Cross-validated balanced accuracy of each head's probe; ties are broken by its log loss."""
     codes = evidence.codes
     folds = StratifiedKFold(
         min(FOLDS, int(np.bincount(codes).min())), shuffle=True, random_state=evidence.seed
     )
     found = {}
     for row, head in enumerate(evidence.model.heads):
-        # What a head contributes lies in its own few dimensions, in which alone a probe is well posed.
+        # A head's contribution lies in a few dimensions of its own; only in these is a probe well posed.
         parts = evidence.seen[1][:, row].astype(np.float64)
         _, _, directions = np.linalg.svd(parts - parts.mean(axis=0), full_matrices=False)
         inside = parts @ directions[: evidence.model.tower.rank(head)].T

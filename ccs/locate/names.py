@@ -1,4 +1,4 @@
-"""Texts that name the groups of an attribute, for the ways of looking that start from texts."""
+"""Texts that name the groups of an attribute, for the methods that start from texts."""
 
 from __future__ import annotations
 

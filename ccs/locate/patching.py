@@ -1,10 +1,10 @@
-"""Activation patching: what becomes of the lean when a head sees somebody of another group.
+"""Activation patching: the change of the lean when a head sees somebody of another group.
 
 Each person is paired with one of another group. A head's output for the person, at every token, is replaced
 by its output for the other one in the forward pass (Vig et al. 2020; Zhang and Nanda 2024, arXiv 2309.16042),
-and the head's score is what the lean (`ccs.measures.ranking`) loses. Its gradient approximation (attribution
-patching: Nanda 2023; Syed et al. 2023, arXiv 2310.10348) needs one pass forward and one back for all heads:
-the difference of both outputs times the gradient of the lean.
+and the head's score is the resulting fall of the lean (`ccs.measures.ranking`). The gradient approximation
+(attribution patching: Nanda 2023; Syed et al. 2023, arXiv 2310.10348) needs one forward and one backward pass
+for all heads: the difference of both outputs times the gradient of the lean.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Change = Callable[[int, Tensor], Tensor]
 
 
 def counterparts(evidence: Evidence) -> NDArray[np.intp]:
-    """For each person [n] somebody of another group: all groups in turn, people drawn from the seed."""
+    """For each person [n] the index of somebody of another group: all groups in turn, in seeded order."""
     codes, rng = evidence.codes, np.random.default_rng([evidence.seed, 6])
     groups = int(codes.max()) + 1
     members = [rng.permutation(np.flatnonzero(codes == group)) for group in range(groups)]
@@ -37,7 +37,7 @@ def counterparts(evidence: Evidence) -> NDArray[np.intp]:
 
 
 def patching(evidence: Evidence) -> Scores:
-    """What the lean loses when the head alone is given its output for somebody of another group."""
+    """The fall of the lean when the head alone has its output for somebody of another group."""
     tower, heads = evidence.model.tower, list(evidence.model.heads)
     lost = np.zeros(len(heads))
     with torch.no_grad():
@@ -57,7 +57,7 @@ def patching(evidence: Evidence) -> Scores:
 
 
 def gradient(evidence: Evidence) -> Scores:
-    """`patching` to first order: one pass forward and one back for all heads together."""
+    """`patching` to first order, with one forward and one backward pass for all heads together."""
     tower, lost = evidence.model.tower, dict.fromkeys(evidence.model.heads, 0.0)
     for own, other, toward, _ in _pairs(evidence):
         with torch.no_grad():
@@ -81,7 +81,7 @@ def gradient(evidence: Evidence) -> Scores:
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[Trunk, Trunk, NDArray[np.float32], slice]]:
-    """The people in batches: themselves, their counterparts, the lean's vectors [n, d], where they stand."""
+    """The people in batches: themselves, their counterparts, the lean's vectors [n, d], and their rows."""
     people, other = evidence.people, counterparts(evidence)
     for start in range(0, len(people), BATCH):
         rows = slice(start, start + BATCH)
@@ -90,7 +90,7 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Trunk, Trunk, NDArray[np.float3
 
 
 def _values(evidence: Evidence, images: Trunk) -> dict[int, Tensor]:
-    """What heads pass on for these images, by layer: [n, T, W]."""
+    """The heads' outputs for these images by layer: [n, T, W]."""
     found: dict[int, Tensor] = {}
 
     def keep(layer: int, passed: Tensor) -> Tensor:

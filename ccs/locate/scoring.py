@@ -1,4 +1,4 @@
-"""How good a ranking of heads is: against heads that are known, and by what its first ones do."""
+"""Quality of a ranking of heads: precision against known heads, and its first heads as plans."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 
 MOST = 8
-"""Heads that are switched off at most: the first one, the first two, and so on."""
+"""The most heads to switch off: the first one, the first two, and so on."""
 
 
 def average_precision(order: Sequence[Head], planted: HeadSet) -> float:
-    """Mean, over the planted heads, of the share of planted ones among the heads up to and with that one.
+    """The mean, over the planted heads, of the precision at their places in the order.
 
-    1 where they come first; a head that the order lacks counts 0. InputError without planted heads.
+    1 if they come first; a head missing from the order counts as 0. InputError without planted heads.
     """
     places = _places(order, planted)
     return sum(found / place for found, place in enumerate(places, 1)) / len(planted)
 
 
 def precision(order: Sequence[Head], planted: HeadSet) -> float:
-    """Share of planted heads among as many first ones as were planted; InputError if none were."""
+    """The share of planted heads among as many first ones as were planted; InputError if none were."""
     return sum(place <= len(planted) for place in _places(order, planted)) / len(planted)
 
 
 def first(order: Sequence[Head], most: int = MOST) -> list[HeadSet]:
-    """The first head of the order, the first two, ..., `most` of them or all."""
+    """The first head of the order, the first two, ..., up to `most` or all of them."""
     return [HeadSet(order[:size]) for size in range(1, min(most, len(order)) + 1)]
 
 

@@ -1,4 +1,4 @@
-"""Our own search (`ccs.search`) as a ranking: sets of heads, measured anew with each further head off."""
+"""Our own search (`ccs.search`) as a ranking of heads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMITS = Limits(screen=8, least=0.05)
 
 
 def search(evidence: Evidence) -> Scores:
-    """The heads of the search's path in its order, then all others by the share of the lean each takes."""
+    """The heads on the search's path in its order, then all others by the share of the lean each removes."""
     heads = [HeadSet([head]) for head in evidence.model.heads]
     task = evidence.task
     leans = [lean(one, task.prompts, task.groups, task.pools) for one in evidence.singles]

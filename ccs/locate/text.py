@@ -1,7 +1,7 @@
-"""Heads by what their texts say: CCS (the study's claim), labels, and TEXTSPAN with texts of the groups.
+"""Heads by their texts: CCS (the study's claim), labels, and TEXTSPAN with texts that name the groups.
 
-The last is that of the mechanistic fairness audit (arXiv 2603.11793): texts that name the groups join the
-pool, and a head counts by the share of its variance that those it picks explain.
+The last is from the mechanistic fairness audit (arXiv 2603.11793): texts that name the groups are added to
+the pool, and a head's score is the share of its variance explained by those of them that it picks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PEOPLE = "People"
 
 
 def ccs_high(evidence: Evidence) -> Scores:
-    """High CCS first; among equals the head whose texts explain more. Heads of unknown CCS come last."""
+    """High CCS first, ties by the share of variance that the texts explain; heads of unknown CCS last."""
     return {
         head: -1.0 if score.ccs is None else score.ccs + min(_explained(evidence, head), 0.999)
         for head, score in evidence.scores.items()
@@ -27,13 +27,13 @@ def ccs_high(evidence: Evidence) -> Scores:
 
 
 def ccs_low(evidence: Evidence) -> Scores:
-    """Low CCS first, the reverse of `ccs_high`. Heads of unknown CCS come last."""
+    """Low CCS first, the reverse of `ccs_high`; heads of unknown CCS last."""
     known = ccs_high(evidence)
     return {head: -score if score >= 0 else -math.inf for head, score in known.items()}
 
 
 def label(evidence: Evidence) -> Scores:
-    """Heads labeled People or below it first; among equals by what texts of people explain."""
+    """Heads labeled People or a concept below it first, ties by the share that texts about people explain."""
     tree = concepts.tree()
 
     def about_people(concept: str | None) -> bool:
@@ -51,10 +51,10 @@ def label(evidence: Evidence) -> Scores:
 
 
 def group_texts(evidence: Evidence, k: int = 5) -> Scores:
-    """The share of each head's variance that texts naming the groups explain, among the k that it picks."""
+    """The share of each head's variance explained by texts that name the groups, among the k it picks."""
     added = [text for texts in evidence.names.values() for text in texts]
     wanted = {text.casefold() for text in added}
-    # The added come first: TEXTSPAN drops the later of two equal texts.
+    # The added texts come first, since TEXTSPAN drops the later of two equal texts.
     embeddings = np.concatenate([evidence.model.embed_texts(added), evidence.pool_embeddings])
     found = textspan(evidence.moments, [*added, *evidence.pool.texts], embeddings, k)
     return {

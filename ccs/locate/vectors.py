@@ -1,6 +1,6 @@
 """Concept activation vectors from texts alone, as in the mechanistic fairness audit (arXiv 2603.11793).
 
-The texts that name the groups span the concept's directions; a head counts by how much what it contributes
+The texts that name the groups span the concept's directions; a head's score is how much its contribution
 varies along them from person to person.
 """
 
@@ -12,7 +12,7 @@ from ccs.locate.base import Evidence, Scores, by_head
 
 
 def concept_vectors(evidence: Evidence) -> Scores:
-    """Standard deviation of each head's contribution along directions that tell the groups' texts apart."""
+    """Standard deviation of each head's contribution along the directions that separate the groups' texts."""
     means = np.stack([evidence.model.embed_texts(texts).mean(axis=0) for texts in evidence.names.values()])
     _, strength, directions = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
     kept = directions[strength > 1e-6 * strength[0]]

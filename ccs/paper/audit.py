@@ -2,11 +2,10 @@
 
 The sentences are paraphrased from the abstracts of the three versions, from the project page (docs/index.html
 of the released repository), which repeats sections of the paper, and from the authors' summary of it
-(Thoughtworks AI Labs, "Concept consistency score"), and were read again beside both; `source` says
-which, and which table or figure the sentence is about. A cell is a figure or a pair of figures that the
-sentence speaks of; it bears the sentence out or goes against it. Cells without a figure are left out, so the
-same checks run over a part of the measurements. audit.toml holds the sentences, this module the ways to check
-them.
+(Thoughtworks AI Labs, "Concept consistency score"), and were checked against both; `source` says which, and
+which table or figure the sentence is about. A cell is a figure or a pair of figures that the sentence refers
+to; it supports the sentence or contradicts it. Cells without a figure are left out, so the same checks run on
+partial measurements.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Figures = Mapping[tuple[str, str, str], float]
 """(table, row, column) -> number."""
 Cells = Iterator[tuple[str, bool]]
 
-SMALL = 1.0  # points that still count as "minimal" or "minor"; the study names no limit
+SMALL = 1.0  # points that count as "minimal" or "minor"; the study gives no limit
 LARGER = (
     ("ViT-L-14-OpenAI", "ViT-B-32-OpenAI"),
     ("ViT-L-14-OpenAI", "ViT-B-16-OpenAI"),
@@ -40,7 +39,9 @@ KS = ("K=5", "K=7", "K=9", "K=11", "K=13")
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of the study: a function of CHECKS, called with the arguments of each of `cells`."""
+    """A sentence of the study. `check`: a function in CHECKS, called with the arguments in each of
+    `cells`.
+    """
 
     source: str
     text: str
@@ -48,7 +49,7 @@ class Sentence:
     cells: tuple[Mapping[str, Any], ...]
 
     def over(self, values: Figures) -> Check:
-        """How many cells bear the sentence out, and those that go against it."""
+        """The number of cells that support the sentence, and those that contradict it."""
         outcomes = dict(one for cell in self.cells for one in CHECKS[self.check](values, **cell))
         return Check.of_outcomes(self.text, outcomes, self.source)
 
@@ -73,7 +74,7 @@ def printed() -> Figures:
 
 
 def measured(results: Mapping[str, Results], *, correct: bool = True) -> Figures:
-    """What results say of the same cells; `results`: by model.
+    """The measured figures of the same cells; `results`: by model.
 
     Bias is that of the correct metric, or with `correct` False that of the study's code.
     """
@@ -92,13 +93,13 @@ def audit(values: Figures | None = None) -> tuple[Check, ...]:
     return tuple(one.over(printed() if values is None else values) for one in sentences())
 
 
-# The ways to check a sentence: each yields (the figures, whether they bear it out) -----------------
+# Ways to check a sentence; each yields (the figures, whether they support it) ----------------------
 
 
 def _figures(values: Figures, table: str, plan: str) -> dict[tuple[str, str], float]:
-    """A plan's figures by (data set or attribute, model); the set is "" where a table has but one.
+    """A plan's figures by (data set or attribute, model); the set is "" in a table with only one.
 
-    Figure 2 prints no unpruned accuracies: table 5 has them.
+    Figure 2 prints no unpruned accuracies; they are in table 5.
     """
     printed = figures.table(table)
     sets = dict.fromkeys(column[: column.find("/") + 1] for column in printed.columns)
@@ -117,7 +118,7 @@ def _figures(values: Figures, table: str, plan: str) -> dict[tuple[str, str], fl
 def _pairs(
     values: Figures, table: str, one: str, other: str, of: str = ""
 ) -> Iterator[tuple[tuple[str, str], float, float]]:
-    """Cells with two plans' figures; `of`: only sets that begin so."""
+    """Cells with the figures of two plans; `of`: only sets whose names begin with this."""
     ours, theirs = _figures(values, table, one), _figures(values, table, other)
     for cell, value in ours.items():
         if cell in theirs and cell[0].startswith(of):
@@ -137,25 +138,25 @@ def _place(table: str, cell: tuple[str, str]) -> str:
 
 
 def _below(values: Figures, table: str, smaller: str, larger: str, of: str = "") -> Cells:
-    """Whether one plan's figure is below another's."""
+    """One plan's figure is below another's."""
     for cell, low, high in _pairs(values, table, smaller, larger, of):
         yield f"{_place(table, cell)} ({larger} {high:g}, {smaller} {low:g})", low < high
 
 
 def _above(values: Figures, table: str, column: str, limit: float) -> Cells:
-    """Whether the figures of a column exceed a limit."""
+    """The figures of a column exceed a limit."""
     for cell, value in _figures(values, table, column).items():
         yield f"{_place(table, cell)} {column} {value:g}", value > limit
 
 
 def _small_change(values: Figures, table: str, plan: str, gain: float = SMALL) -> Cells:
-    """Whether a plan's figure is within SMALL below the original and `gain` above it."""
+    """A plan's figure is at most SMALL below the original and at most `gain` above it."""
     for cell, drop in _drops(values, table, plan).items():
         yield f"{_place(table, cell)} ({-drop:+.2f})", -gain <= drop <= SMALL
 
 
 def _smaller_change(values: Figures, table: str, plan: str, other: str) -> Cells:
-    """Whether one plan's figure is nearer to the original than another's."""
+    """One plan's figure is nearer to the original than another's."""
     theirs = _drops(values, table, other)
     for cell, drop in _drops(values, table, plan).items():
         if cell in theirs:
@@ -164,7 +165,7 @@ def _smaller_change(values: Figures, table: str, plan: str, other: str) -> Cells
 
 
 def _larger_fall(values: Figures, table: str, other: str, plan: str) -> Cells:
-    """Whether a plan's fall in percent of an original above 0 is larger in one table than in another."""
+    """A plan's fall, in percent of an original above 0, is larger in one table than in another."""
     ours, theirs = (
         {
             cell: 100 * drop / before
@@ -180,7 +181,7 @@ def _larger_fall(values: Figures, table: str, other: str, plan: str) -> Cells:
 
 
 def _less_in_larger(values: Figures, table: str, larger: str, smaller: str = "") -> Cells:
-    """Whether a column's figure, or what it has more than a `smaller` one's, is less in larger models."""
+    """A column's figure, or its excess over the `smaller` one's, is less in larger models."""
     found, digits = _figures(values, table, larger), "g"
     if smaller:
         found = {cell: high - low for cell, high, low in _pairs(values, table, larger, smaller)}
@@ -194,7 +195,7 @@ def _less_in_larger(values: Figures, table: str, larger: str, smaller: str = "")
 
 
 def _by_k(values: Figures, table: str) -> dict[tuple[str, str], list[float]]:
-    """The figures at every K of KS, of the cells that have them all."""
+    """The figures at every K in KS, for the cells that have all of them."""
     columns = [_figures(values, table, k) for k in KS]
     return {
         cell: [column[cell] for column in columns]
@@ -204,20 +205,20 @@ def _by_k(values: Figures, table: str) -> dict[tuple[str, str], list[float]]:
 
 
 def _close(values: Figures, table: str, points: float) -> Cells:
-    """Whether the figures at all K lie within so many points."""
+    """The figures at all K lie within this many points."""
     for cell, found in _by_k(values, table).items():
         spread = max(found) - min(found)
         yield f"{_place(table, cell)} (range {spread:.2f})", spread <= points
 
 
 def _not_rising(values: Figures, table: str) -> Cells:
-    """Whether the figures do not rise steadily with K."""
+    """The figures do not rise steadily with K."""
     for cell, found in _by_k(values, table).items():
         yield _place(table, cell), found != sorted(found)
 
 
 def _same_order(values: Figures, table: str) -> Cells:
-    """Whether two models stand in the same order at every K."""
+    """Two models are in the same order at every K."""
     for (one, ours), (other, theirs) in combinations(_by_k(values, table).items(), 2):
         if one[0] == other[0]:
             same = {a < b for a, b in zip(ours, theirs, strict=True)}
@@ -235,4 +236,4 @@ CHECKS: Mapping[str, Callable[..., Cells]] = {
     "small_change": _small_change,
     "smaller_change": _smaller_change,
 }
-"""The values of `check` in audit.toml."""
+"""Functions by their name in `check` of audit.toml."""

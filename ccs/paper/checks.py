@@ -1,4 +1,4 @@
-"""What the published figures say of one another: every check is computed from the package data."""
+"""Consistency checks of the published figures with one another, computed from the package data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Outcomes = Iterator[tuple[str, bool]]  # (the cells, whether the statement is tr
 
 @dataclass(frozen=True)
 class Check:
-    """A statement about figures, how many cells bear it out, and those that go against it.
+    """A statement about figures, the number of cells that support it, and those that contradict it.
 
-    `source`: where the study says so; empty for what the figures should say of one another.
+    `source`: where the study makes the statement; empty if consistency alone demands it.
     """
 
     statement: str
@@ -27,13 +27,13 @@ class Check:
 
     @classmethod
     def of_outcomes(cls, statement: str, outcomes: Mapping[str, bool], source: str = "") -> Check:
-        """The check of cells by name."""
+        """The check from the outcomes of cells by name."""
         failed = tuple(name for name, good in outcomes.items() if not good)
         return cls(statement, sum(outcomes.values()), len(outcomes), failed, source)
 
 
 def checks() -> tuple[Check, ...]:
-    """All of them, in the order of the tables."""
+    """All checks, in the order of the tables."""
     return tuple(Check.of_outcomes(statement, dict(outcomes())) for statement, outcomes in CHECKS.items())
 
 
@@ -81,7 +81,7 @@ def _swapped() -> Outcomes:
 
 
 def _repeated() -> Outcomes:
-    """Figures that stand in two places: tables 3 and 5, figures 2 to 5 and the tables."""
+    """Figures printed in two places: tables 3 and 5, figures 2 to 5 and the tables."""
     pairs = []
     for model in figures.models():
         row = model.paper_name

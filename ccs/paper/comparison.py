@@ -1,9 +1,8 @@
-"""Published beside measured: every printed number, what it is a number of, and the row of the tables that
-answers it.
+"""Comparison of the study's printed figures with measured ones.
 
-A printed figure is a `Claim`. `compare` looks a claim up in results (schema: docs/tables.md) and says
-whether the printed number lies within the measured interval. Accuracies, recalls and shares are compared
-in percent, as printed.
+A printed figure is a `Claim`. `compare` looks a claim up in results (schema: docs/tables.md) and says whether
+the printed number lies within the measured interval. Accuracies, recalls and shares are compared in percent,
+as printed.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ AS_STUDIED = {
     "food101": "food101-joined",
     "oxford-pets": "oxford-pets-first-word",
 }
-"""Sets that the study read in a way of its own, and the variant that follows it."""
+"""Sets that the study read in its own way, and the variants that do the same."""
 
 TABLES = (
     *("table2", "table3", "table5", "table6", "table7", "table8", "table9", "table10", "table11"),
     *("figure2", "figure3", "figure4", "figure5"),
 )
-"""Tables and figures that measured tables can answer (tables 4 and v1-table2 need people's annotations)."""
+"""Tables and figures that can be measured (tables 4 and v1-table2 need people's annotations)."""
 
 
 @dataclass(frozen=True)
 class Claim:
     """One printed number.
 
-    `measure`: the table of results that answers it ("pruning", "retrieval", "bias"), "level" or "ccs"
-    (share or number of heads in `scores`) or "ccr". `plan`: as in the tables; `k`: texts per head where it
-    is not five. `digits`: decimals printed.
+    `measure`: the table of results with the measured figure ("pruning", "retrieval", "bias"), "level" or
+    "ccs" (number or share of heads in `scores`), or "ccr". `plan`: as in the tables; `k`: texts per head; for
+    CCS@k, the score. `digits`: decimals printed.
     """
 
     table: str
@@ -67,8 +66,9 @@ NOTHING = Estimate(math.nan, math.nan, math.nan)
 
 @dataclass(frozen=True)
 class Measured(Estimate):
-    """What the tables say, NaN where there is no interval. `plan` and `dataset` are those found, which may be
-    stand-ins for those asked for. `chance`: of bias alone.
+    """A measured figure, NaN where there is no interval; `chance` is for bias only.
+
+    `plan` and `dataset` are those found, which may be stand-ins for those of the claim.
     """
 
     plan: str = ""
@@ -79,11 +79,11 @@ class Measured(Estimate):
 
 @dataclass(frozen=True)
 class Compared:
-    """A claim with what was measured, or without (`measured` None).
+    """A claim with the measured figure (None if there is none).
 
     `open_clip`: open_clip's own figure for the unpruned model on the standard set. `standard`: measured on
-    the standard set where the study used a variant. `correct`: the same bias by the correct metric, where
-    `measured` follows the released code.
+    the standard set, if the study used a variant. `correct`: the bias by the correct metric, if `measured`
+    follows the released code.
     """
 
     claim: Claim
@@ -99,9 +99,9 @@ class Compared:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the printed number lies in the measured interval, give or take its last digit.
+        """True if the printed number lies in the measured interval, give or take its last digit.
 
-        None where nothing was measured. Without an interval the two must be equal to the printed digits.
+        None if nothing was measured. Without an interval the two must be equal to the printed digits.
         """
         if self.measured is None:
             return None
@@ -176,9 +176,9 @@ def _plan(printed: str) -> str:
 
 
 def plan_names(claim: Claim, main_k: int = 5) -> tuple[str, ...]:
-    """The plans that answer a claim, best first: the heads that the study lists, then those scored here.
+    """The plans that measure a claim, best first: the heads that the study lists, then those scored here.
 
-    `main_k`: texts per head of the plans that have no K in their name.
+    `main_k`: texts per head for plans without a K in their name.
     """
     name = PlanName.parse(claim.plan)
     if name.kind == "none":
@@ -188,7 +188,7 @@ def plan_names(claim: Claim, main_k: int = 5) -> tuple[str, ...]:
 
 
 def dataset_names(claim: Claim) -> tuple[str, ...]:
-    """Sets that answer a claim, best first: as the study read it, then the standard one."""
+    """The sets that measure a claim, best first: as read by the study, then the standard one."""
     if claim.dataset.startswith("fairface"):
         return ("fairface-1.25", "fairface-0.25", "fairface")
     if claim.dataset == "socialcounterfactuals" and claim.attribute == "gender":
@@ -200,7 +200,7 @@ def dataset_names(claim: Claim) -> tuple[str, ...]:
 
 
 def compare(claim: Claim, results: Results | None) -> Compared:
-    """The claim beside its model's results (None: the model was not measured)."""
+    """The claim compared with its model's results (None if the model was not measured)."""
     anchor = _open_clip(claim)
     if results is None:
         return Compared(claim, None, anchor)
@@ -211,7 +211,7 @@ def compare(claim: Claim, results: Results | None) -> Compared:
         correct = _look_up(claim, results, datasets, "correct")
         if not any(fault_of(dataset, claim.attribute) for dataset in datasets):
             return Compared(claim, correct, anchor, correct=correct)
-        # The printed numbers come from the released code; only its own mode can explain them.
+        # The printed numbers come from the released code; only its mode can explain them.
         measured = _look_up(claim, results, datasets, "as-published")
         return Compared(claim, measured, anchor, correct=correct)
     measured = _look_up(claim, results, datasets)

@@ -1,7 +1,7 @@
 """Published heads, tables, occupations and worked examples, read from the files beside this module.
 
-Models go by the study's name ("ViT-B-32-OpenAI") or by open_clip's ("ViT-B-32/openai"). Layers and heads
-count from 0. Numbers are as printed.
+Models have the study's name ("ViT-B-32-OpenAI") and open_clip's ("ViT-B-32/openai"). Layers and heads count
+from 0. Numbers are as printed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ LEVELS = ("high", "moderate", "low")
 
 @dataclass(frozen=True)
 class PaperModel:
-    """One of the six models of the study. `name` is what `ccs.load` takes; `paper_name` is how it is
-    printed.
-    """
+    """One of the six models of the study. `name` is for `ccs.load`; `paper_name` is the printed one."""
 
     paper_name: str
     name: str
@@ -37,7 +35,7 @@ class PaperModel:
 
     @property
     def heads(self) -> HeadSet:
-        """The heads the study prunes: those of the last four layers."""
+        """The heads from which the study prunes, those of the last four layers."""
         layers = range(self.layers - 4, self.layers)
         return HeadSet(Head(layer, head) for layer in layers for head in range(self.heads_per_layer))
 
@@ -46,7 +44,7 @@ class PaperModel:
 class PaperTable:
     """A printed table, or a figure whose values can be read.
 
-    `rows`: row name -> one value a column, None where the cell is empty. `kind` says what is measured
+    `rows`: row name -> one value per column, None for an empty cell. `kind` says what is measured
     ("accuracy", "bias", "retrieval", "share", "agreement", "heads").
     """
 
@@ -61,13 +59,13 @@ class PaperTable:
     rows: Mapping[str, tuple[float | None, ...]]
 
     def value(self, row: str, column: str) -> float | None:
-        """One cell; KeyError or ValueError if there is no such row or column."""
+        """The value of one cell; KeyError or ValueError if there is no such row or column."""
         return self.rows[row][self.columns.index(column)]
 
 
 @dataclass(frozen=True)
 class Example:
-    """A head of table 1 with its texts. `ccs` is None where the table says only "at most 1"."""
+    """A head of table 1 with its texts. `ccs` is None if the table says only "at most 1"."""
 
     level: str
     head: Head
@@ -90,7 +88,7 @@ def models() -> tuple[PaperModel, ...]:
 
 
 def model(name: str) -> PaperModel:
-    """The model of either name; InputError if the study has none such."""
+    """The model with that name or printed name; InputError if the study has no such model."""
     for found in models():
         if name in (found.name, found.paper_name):
             return found
@@ -133,8 +131,9 @@ def concept_sets(name: str) -> dict[str, HeadSet]:
 
 @dataclass(frozen=True)
 class Located:
-    """Heads that another study prints for a bias, by model (open_clip's names). `plan` names the set, `words`
-    describe it.
+    """Heads that another study prints for a bias, by model (open_clip's names).
+
+    `plan` names the set, `words` describes it.
     """
 
     plan: str
@@ -158,9 +157,9 @@ def drawn_sets(name: str) -> dict[str, HeadSet]:
     """The heads that the released code draws: "random", "equal-high" and "equal-low".
 
     The code seeds Python's generator with 0 when it is imported and draws once per model, in the order of
-    `models()`, one process per kind of plan. Random heads come from outside of the high ones, in order of
-    layer and head: of the last four layers, but for ViT-B-32-OpenAI of all twelve. As no model has fewer high
-    than low heads, "equal-low" is every low head.
+    `models()`, with one process per kind of plan. Random heads are drawn from those that are not high,
+    ordered by layer and head, of the last four layers, except for ViT-B-32-OpenAI, where all twelve are used.
+    As no model has fewer high than low heads, "equal-low" is every low head.
     """
     asked = model(name)
     generators = {kind: random.Random(0) for kind in ("random", "equal-high", "equal-low")}
@@ -204,7 +203,7 @@ def examples() -> tuple[Example, ...]:
 
 @cache
 def tables() -> dict[str, PaperTable]:
-    """Every table and figure with numbers, by key ("table5", "figure2", "section4.4", "open_clip" ...)."""
+    """Every table and figure with numbers by key: "table5", "figure2", "section4.4", "open_clip", ..."""
     return {
         key: PaperTable(
             key=key,
@@ -217,7 +216,7 @@ def tables() -> dict[str, PaperTable]:
 
 
 def table(key: str) -> PaperTable:
-    """One table; InputError names the keys there are."""
+    """The table with that key; InputError, with the known keys, for any other."""
     if key not in tables():
         raise InputError(f"There is no published table {key!r}; there are {', '.join(tables())}.")
     return tables()[key]

@@ -1,4 +1,4 @@
-"""The drawn world: scenes of known factors, their images and captions, and the models trained on them."""
+"""The drawn world: scenes with known factors, their images and captions, and the models trained on them."""
 
 from ccs.world.drawing import draw
 from ccs.world.scene import Scene, captions, scene

@@ -14,14 +14,14 @@ RGB = tuple[int, int, int]
 
 
 def _shade(color: RGB, factor: float) -> RGB:
-    """Return a lighter (factor > 1) or darker color."""
+    """A lighter (factor > 1) or darker color."""
     red, green, blue = (round(c + (255 - c) * (factor - 1) if factor > 1 else c * factor) for c in color)
     return red, green, blue
 
 
 @lru_cache(maxsize=1024)
 def wash(color: str, pattern: str, size: int, phase: int) -> Image.Image:
-    """Return a color with a pattern in a second shade of it; `phase` (0 to 7) shifts and scales it."""
+    """A color with a pattern in a second shade of it; `phase` (0 to 7) shifts and scales the pattern."""
     base = COLORS[color]
     second = _shade(base, 1.55 if sum(base) < 480 else 0.72)
     image = Image.new("RGB", (size, size), base)
@@ -46,7 +46,7 @@ def wash(color: str, pattern: str, size: int, phase: int) -> Image.Image:
 
 @lru_cache(maxsize=256)
 def place(name: str, size: int, variant: int) -> Image.Image:
-    """Return a drawing of a place; `variant`, 0 to 7, is its seed."""
+    """A drawing of a place; `variant` (0 to 7) is its seed."""
     rng = np.random.default_rng((PLACES.index(name), variant))
     image = Image.new("RGB", (size, size))
     draw = ImageDraw.Draw(image)

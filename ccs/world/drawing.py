@@ -1,4 +1,4 @@
-"""The image of a scene. The same scene gives the same pixels: integers and seeded draws only."""
+"""Images of scenes. The same scene gives the same pixels: only integers and seeded draws are used."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SPOTS = {  # centers of the subjects, as shares of the side
 
 
 def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
-    """Draw a scene as an RGB image of `size` x `size` pixels: about 0.5 ms at 72 once the glyphs are cached.
+    """A scene as an RGB image of `size` x `size` pixels, in about 0.5 ms at 72 once the glyphs are cached.
 
-    `drift` moves the subjects sideways by this share of the side, and nothing else: the frames of a clip.
+    `drift` moves only the subjects, sideways by this share of the side, for the frames of a clip.
     """
     rng = np.random.default_rng((scene.seed, 2))
     phase = int(rng.integers(8))

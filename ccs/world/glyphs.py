@@ -33,7 +33,7 @@ def _master(name: str) -> Image.Image:
     image = Image.new("RGBA", (int(box[2] - box[0]), int(box[3] - box[1])))
     ImageDraw.Draw(image).text((-box[0], -box[1]), chars, font=_font(), embedded_color=True)
     if _font().getlength(chars) > 1.5 * _font().getlength("\N{WHITE SMILING FACE}"):
-        # a joined sequence that the font lacks comes out as its parts side by side
+        # a joined sequence that is not in the font is drawn as its parts side by side
         raise InputError(f"OpenMoji's font has no single glyph for {name!r}.")
     ink = image.getbbox()
     if ink is None:
@@ -43,9 +43,9 @@ def _master(name: str) -> Image.Image:
 
 @lru_cache(maxsize=16384)
 def glyph(name: str, size: int) -> Image.Image:
-    """Return an RGBA image of the emoji of that name, its longer side `size` pixels.
+    """An RGBA image of the emoji of that name, with a longer side of `size` pixels.
 
-    Raises InputError for a name that the package emoji lacks or for which the font has no glyph.
+    Raises InputError for a name that is not in the package emoji or has no glyph in the font.
     """
     master = _master(name)
     scale = size / max(master.size)
@@ -55,7 +55,7 @@ def glyph(name: str, size: int) -> Image.Image:
 
 @lru_cache(maxsize=1024)
 def character(text: str, size: int, ink: tuple[int, int, int]) -> Image.Image:
-    """Return an RGBA image of a letter or digit in Pillow's own typeface, `size` pixels high."""
+    """An RGBA image of a letter or digit in Pillow's own typeface, `size` pixels high."""
     font = ImageFont.load_default(size=96)
     box = font.getbbox(text)
     image = Image.new("RGBA", (int(box[2] - box[0]), int(box[3] - box[1])))

@@ -1,9 +1,9 @@
-"""Line-ups: plain faces that differ in nothing but occupation, gender presentation and skin tone.
+"""Line-ups: plain faces that differ only in occupation, gender presentation and skin tone.
 
 A ranking of faces has no scale, and hardly any of a model's loss depends on it. A model trained on images
-that differ in everything keeps whatever small preferences chance left it, and they rank faces all the same
-(docs/organism.md). Within a line-up nothing else tells captions apart, so preferences settle at the shares
-of the world.
+that differ in everything keeps small preferences that arose by chance, and these still rank faces
+(docs/organism.md). Within a line-up nothing else distinguishes the captions, so preferences converge to the
+shares of the world.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ LINEUP = _STRATA * _SIDE_BY_SIDE  # images
 
 @lru_cache(maxsize=4)  # its images are drawn one after the other
 def lineup(seed: int, world: str = "balanced") -> tuple[Scene, ...]:
-    """Return the LINEUP scenes of a seed: four occupations, ten faces each, all of one backdrop and hair.
+    """The LINEUP scenes of a seed: four occupations, ten faces each, all with one backdrop and hair.
 
     An occupation's ten groups are drawn from the world's table, one from each of 2 x 5 equal strata of the
-    two shares, so equal shares come out exactly. Raises InputError for an unknown world.
+    two shares, so equal shares are met exactly. Raises InputError for an unknown world.
     """
     rng = np.random.default_rng((seed, 3))
     names = rng.permutation(list(OCCUPATIONS))[:_SIDE_BY_SIDE].tolist()

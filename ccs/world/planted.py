@@ -1,7 +1,7 @@
 """The planted skew: the shares of gender presentations and skin tones per occupation in the skewed world.
 
-A shuffle assigned the directions, so that the two attributes are unrelated and strong and weak skew occur
-both ways. They say nothing about real occupations; some run against the stereotype.
+The directions were assigned by a shuffle, so that the two attributes are unrelated and strong and weak skew
+occur in both directions. They say nothing about real occupations; some contradict the stereotype.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ TONE_SHARES = {  # light to dark
     -1: (0.30, 0.25, 0.20, 0.15, 0.10), -2: (0.50, 0.30, 0.13, 0.05, 0.02),
 }  # fmt: skip
 WORLDS = ("balanced", "skewed", "gender", "skin tone")
-"""A world named after an attribute is skewed in it alone."""
+"""A world named after an attribute is skewed only in that attribute."""
 
 
 def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, float]:
-    """Return the planted share of each group of "gender" or "skin tone" in images of an occupation."""
+    """The planted share of each group of "gender" or "skin tone" in images of an occupation."""
     size = lean(occupation, attribute) if world in ("skewed", attribute) else 0
     if attribute == "gender":
         women = WOMEN_SHARE[size]
@@ -37,11 +37,11 @@ def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, 
 
 
 def lean(occupation: str, attribute: str) -> int:
-    """Return the direction of the skew, -2 to 2: towards women or dark skin where positive."""
+    """The direction and strength of the skew, -2 to 2: positive towards women or dark skin."""
     return LEANS[occupation][0 if attribute == "gender" else 1]
 
 
 def pick(shares_: dict[str, float], u: float) -> str:
-    """Return the group at quantile `u` in [0, 1): the same u gives paired draws in the two worlds."""
+    """The group at quantile `u` in [0, 1); the same u gives paired draws in different worlds."""
     edges = np.cumsum(list(shares_.values()))
     return list(shares_)[min(int(np.searchsorted(edges, u, side="right")), len(edges) - 1)]

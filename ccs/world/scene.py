@@ -1,4 +1,4 @@
-"""A scene of the drawn world: a frozen record of factors, drawn from a seed, with its captions."""
+"""Scenes of the drawn world: frozen records of factors, drawn from a seed, with their captions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ccs.world import vocabulary as words
 _SUBJECTS = {"letter": words.LETTERS, "digit": words.DIGITS, "flag": tuple(words.COUNTRIES)}
 KINDS = ("thing", "occupation", "face", "letter", "digit", "flag")
 KIND_SHARES = (0.50, 0.26, 0.10, 0.06, 0.03, 0.05)
-PLAIN_SHARE = 0.4  # of the occupation images: a face without props, else the skew cannot be learned
+PLAIN_SHARE = 0.4  # of the occupation images are faces without props; otherwise the skew cannot be learned
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What an image shows. A factor that does not apply is ""; `count` is 1 for all but things.
+    """The factors of an image. A factor that does not apply is ""; `count` is 1 for all but things.
 
-    `seed` fixes what is no factor: position, size, details of the backdrop, the wording of captions.
+    `seed` determines everything else: position, size, details of the backdrop, the wording of captions.
     """
 
     seed: int
@@ -42,7 +42,7 @@ class Scene:
 
 
 def scene(seed: int, world: str = "balanced") -> Scene:
-    """Return the scene of a seed. The worlds differ only in the groups of people with an occupation.
+    """The scene of a seed. The worlds differ only in the groups of people with an occupation.
 
     Raises InputError for a world that is not one of `planted.WORLDS`.
     """
@@ -88,7 +88,7 @@ def scene(seed: int, world: str = "balanced") -> Scene:
 
 
 def article(noun: str) -> str:
-    """Return the noun with a or an."""
+    """The noun with a or an."""
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
@@ -125,14 +125,14 @@ def _subject_phrase(s: Scene, rng: np.random.Generator) -> str:
 
 
 def captions(s: Scene, n: int = 1) -> tuple[str, ...]:
-    """Return `n` captions. Each names the subject and a random part of the other factors."""
+    """`n` captions. Each names the subject and a random part of the other factors."""
     rng = np.random.default_rng((s.seed, 1))
     return tuple(_caption(s, rng) for _ in range(n))
 
 
 def _caption(s: Scene, rng: np.random.Generator) -> str:
     subject = _subject_phrase(s, rng)
-    # styles never trained on have no phrase: they are captioned as drawings
+    # styles that are never trained on have no phrase and are captioned as drawings
     phrases = words.STYLE_PHRASES.get(s.style, words.STYLE_PHRASES["drawn"])
     said = rng.random(4)
     if s.style in words.STYLE_PHRASES and (said[0] < 0.6 if s.style != "drawn" else said[0] < 0.5):

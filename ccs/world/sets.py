@@ -1,7 +1,7 @@
 """Evaluation sets of the drawn world, from seeds that training never sees (below 1,000,000).
 
-Each set takes scenes from its own range of seeds, sets the factor that is asked for to each of its values in
-turn, and leaves the others as the world draws them, so that a class can be told by its factor alone.
+Each set takes scenes from its own range of seeds, sets its factor to each value in turn, and leaves the other
+factors as the world draws them, so that classes differ systematically only in that factor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ccs.world import vocabulary as words
 from ccs.world.drawing import draw
 from ccs.world.scene import Scene, article, captions, scene
 
-VERSION = 1  # raised whenever a scene of the same factors comes out differently
+VERSION = 1  # raised whenever the image of the same factors changes
 SOURCE = "drawn world (OpenMoji, CC BY-SA 4.0)"
 FRAMES = 8
 _Show = Callable[[Scene, int], Scene]
@@ -30,7 +30,7 @@ _NO_PERSON = {"occupation": "", "gender": "", "skin_tone": "", "hair": "", "age"
 
 
 class Drawn(Lazy[Any]):
-    """The images of scenes, or with `make` their clips, drawn when asked for."""
+    """The images of scenes, or with `make` their clips, drawn on every access."""
 
     def __init__(self, scenes: Sequence[Scene], make: Callable[[Scene], Any] = draw) -> None:
         super().__init__(make, tuple(scenes))
@@ -38,7 +38,7 @@ class Drawn(Lazy[Any]):
 
 
 def _clip(s: Scene, frames: int) -> list[Image.Image]:
-    """Draw the frames of a clip: the subject crosses the image."""
+    """The frames of a clip in which the subject crosses the image."""
     toward = 1 if s.seed % 2 else -1
     return [draw(s, drift=float(toward * d)) for d in np.linspace(-0.2, 0.2, frames)]
 
@@ -49,13 +49,13 @@ def _fingerprint(scenes: Sequence[Scene], extra: str = "") -> str:
 
 
 def _scenes(start: int) -> Iterator[Scene]:
-    """Yield the balanced world's scenes from `start` on."""
+    """The balanced world's scenes from seed `start` on."""
     return map(scene, count(start))
 
 
 @lru_cache(maxsize=1)
 def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int, _Show]]:
-    """Map names of sets to classes, templates, first seed, and what makes a scene show class i."""
+    """Name of a set -> classes, templates, first seed, and a function that makes a scene show class i."""
     things, occupations = tuple(t.word for t in words.THINGS), tuple(words.OCCUPATIONS)
     colors, weathers = tuple(words.COLORS), tuple(words.WEATHER_PHRASES)
     whole = ("a {}", "a picture of a {}", "a drawing of a {}", "an image of a {}")
@@ -114,13 +114,14 @@ def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int,
 
 
 def classification_names() -> tuple[str, ...]:
-    """Return the names that `classification_set` takes."""
+    """The names that `classification_set` accepts."""
     return tuple(_classifications())
 
 
 def classification_set(name: str, n: int | None = None) -> ClassificationSet:
-    """Return `n` images (default: ten per class, at least 300), the classes in turn; InputError for an
-    unknown name.
+    """`n` images (default: ten per class, at least 300), cycling through the classes.
+
+    Raises InputError for an unknown name.
     """
     if name not in _classifications():
         raise InputError(f"The drawn world has no set {name!r}; it has: {', '.join(_classifications())}.")
@@ -139,9 +140,9 @@ def classification_set(name: str, n: int | None = None) -> ClassificationSet:
 
 
 def retrieval_set(name: str = "clips", n: int = 300) -> RetrievalSet:
-    """Return "clips", 8 frames and one caption each, or "captions", one image and two captions each.
+    """The set "clips", 8 frames and one caption each, or "captions", one image and two captions each.
 
-    Captions name every factor that shows, and no two images share theirs. Raises InputError for another name.
+    Captions name every visible factor, and no two images share one. Raises InputError for another name.
     """
     if name not in ("clips", "captions"):
         raise InputError(f"The drawn world has no retrieval set {name!r}; it has: clips, captions.")
@@ -163,7 +164,7 @@ def retrieval_set(name: str = "clips", n: int = 300) -> RetrievalSet:
 
 
 def full_caption(s: Scene) -> str:
-    """Return a caption that names subject, count, backdrop and weather."""
+    """A caption that names subject, count, backdrop and weather."""
     subject = captions(replace(s, place="", color="", weather="clear", style=""))[0]
     if s.place:
         where = words.PLACE_PHRASES[s.place]
@@ -175,11 +176,11 @@ def full_caption(s: Scene) -> str:
 
 
 def bias_set(name: str = "faces") -> BiasSet:
-    """Return people balanced over gender presentation and skin tone.
+    """People balanced over gender presentation and skin tone.
 
-    "faces": 600 plain faces, no occupational cue, 60 per cell, K = 60. "counterfactuals": 20 occupations with
-    their props, four scenes each shown in all ten groups; an occupation's prompt ranks its own 40 images,
-    K = 10, the default of the study's code. Raises InputError for another name.
+    "faces": 600 plain faces without occupational cues, 60 per cell, K = 60. "counterfactuals": 20 occupations
+    with their props, four scenes each, shown in all ten groups; an occupation's prompt ranks its own 40
+    images, with K = 10, the default of the study's code. Raises InputError for another name.
     """
     if name not in ("faces", "counterfactuals"):
         raise InputError(f"The drawn world has no bias set {name!r}; it has: faces, counterfactuals.")
@@ -218,14 +219,14 @@ def bias_set(name: str = "faces") -> BiasSet:
 
 
 def image_set(n: int = 2000, seed: int = 0) -> ImageSet:
-    """Return `n` scenes as the world draws them, for the moments."""
+    """`n` scenes as the world draws them, for the moments."""
     scenes = [scene(i) for i in range(20_000 * (seed % 5), 20_000 * (seed % 5) + n)]
     known = _fingerprint(scenes, "balanced")
     return ImageSet(name="world/images", images=Drawn(scenes), fingerprint=known, source=SOURCE)
 
 
 def factors(images: ImageSet) -> dict[str, np.ndarray]:
-    """Return the factors of a drawn set's scenes: name -> str array [images], "" where one does not apply.
+    """The factors of a drawn set's scenes: name -> str array [images], "" where one does not apply.
 
     Raises InputError for images that are not drawn.
     """

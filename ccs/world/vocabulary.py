@@ -1,6 +1,6 @@
-"""The values of every factor of the drawn world, each with its words.
+"""The values of every factor of the drawn world, with the words for them.
 
-Glyphs are OpenMoji's, under the names that the package `emoji` gives them.
+Glyphs are OpenMoji's, under their names in the package `emoji`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Thing:
 
 
 def _things(concept: str, rows: str) -> tuple[Thing, ...]:
-    """Read rows of `word/plural=glyph`; the plural defaults to word + s, the glyph to the word."""
+    """Things from rows of `word/plural=glyph`; the plural defaults to word + s, the glyph to the word."""
     out = []
     for row in rows.split(","):
         words, _, glyph = row.strip().partition("=")
@@ -133,9 +133,9 @@ OCCUPATIONS: dict[str, tuple[str, ...]] = {
 
 
 def person_glyph(gender: str, tone: str, occupation: str = "", hair: str = "", age: str = "adult") -> str:
-    """Return the emoji name of a person.
+    """The emoji name of a person.
 
-    gender: woman, man or person. hair: for adults without an occupation only.
+    gender: woman, man or person. hair: only for adults without an occupation.
     """
     skin = f"{tone}_skin_tone"
     if occupation:
