@@ -115,7 +115,7 @@ def prepare(
     """
     from ccs.datasets.opening import open_images
     from ccs.locate import Evidence
-    from ccs.locate.names import group_names
+    from ccs.locate.base import group_names
     from ccs.model.moments import collect_moments
     from ccs.search import halves
     from ccs.texts.labels import score_by_tags

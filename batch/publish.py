@@ -27,6 +27,7 @@ from batch.options import run
 from ccs import results
 from ccs.errors import InputError
 from ccs.results import localization, schema
+from ccs.results.table import empty
 
 ROOT = Path(__file__).resolve().parents[1]
 _CARD = Path(__file__).with_name("card.md")
@@ -86,7 +87,7 @@ def plan_results(
     """Return how a data set changes when these results are put into it, and rows of the table `localization`;
     its card covers all models in it.
     """
-    files, rows = result_files(found), localization.empty() if located is None else located
+    files, rows = result_files(found), empty(localization.NAME) if located is None else located
 
     def plan(remote: Remote) -> Change:
         manifests = {folder: result.manifest for folder, result in found.items()}

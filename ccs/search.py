@@ -65,6 +65,16 @@ class Task:
     pools: NDArray[np.bool_] | None = None
     units: NDArray[np.int64] | None = None
 
+    def max_skew(self, embeddings: ArrayLike) -> float:
+        """The mean MaxSkew over the prompts for embeddings [people, d]."""
+        return bias.means(
+            embeddings, self.prompts, self.groups, self.k, target=self.target, pools=self.pools
+        )["MaxSkew"]
+
+    def lean(self, embeddings: ArrayLike) -> float:
+        """The lean of the prompts' rankings for embeddings [people, d]."""
+        return ranking.lean(embeddings, self.prompts, self.groups, self.pools)
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -148,13 +158,11 @@ def measure(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[P
     if not sets:
         return []
     people, things = (model.embed_images(images, list(sets)) for images in (task.people, task.things))
-    skews = [
-        bias.means(one, task.prompts, task.groups, task.k, target=task.target, pools=task.pools)["MaxSkew"]
-        for one in people
-    ]
     rights = [zeroshot.correct(one, task.class_weights, task.labels).mean() for one in things]
-    leans = [ranking.lean(one, task.prompts, task.groups, task.pools) for one in people]
-    return [Point(*row) for row in zip(sets, skews, map(float, rights), leans, strict=True)]
+    return [
+        Point(off, task.max_skew(one), float(right), task.lean(one))
+        for off, one, right in zip(sets, people, rights, strict=True)
+    ]
 
 
 def search(

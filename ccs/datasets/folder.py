@@ -62,7 +62,7 @@ def scan_files(paths: Sequence[Path], folder: Path, source: str) -> Scan:
 
 def scan_column(table: ImageTable, column: str, max_images: int | None, source: str) -> Scan:
     """The `scan` of one column of images; of at most `max_images`, evenly spaced."""
-    return scan(table.encoded(column), spread(len(table), max_images), table.row_name, source)
+    return scan(table.encoded(column), spread(len(table), max_images), "row {}".format, source)
 
 
 def table_images(table: ImageTable, max_images: int | None = None, *, source: str) -> ImageSet:

@@ -73,9 +73,6 @@ class ImageTable:
 
         return read
 
-    def row_name(self, row: int) -> str:
-        return f"row {row}"
-
     def labels(self, column: str) -> tuple[list[int], tuple[str, ...] | None]:
         """The class numbers of all rows, and the table's names for them (None if it has none).
 

@@ -93,3 +93,18 @@ def ranking(scores: Scores, seed: int = 0) -> tuple[Head, ...]:
 def by_head(evidence: Evidence, values: Floats | Sequence[float]) -> dict[Head, float]:
     """Scores from values [heads] in the order of the model's heads."""
     return dict(zip(evidence.model.heads, map(float, values), strict=True))
+
+
+_TEMPLATES = {
+    "gender": ("a {}", "a photo of a {}"),
+    "skin tone": ("a woman with {} skin", "a man with {} skin"),
+}
+_OTHERS = ("a {} person", "a photo of a {} person")
+_WORDS = {"male": "man", "female": "woman"}
+
+
+def group_names(attribute: str, groups: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Group -> texts that name it, such as "a woman with dark skin"."""
+    templates = _TEMPLATES.get(attribute, _OTHERS)
+    words = {group: _WORDS.get(group.lower(), group.lower()) for group in groups}
+    return {group: tuple(one.replace("{}", word) for one in templates) for group, word in words.items()}

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from numpy.typing import ArrayLike
-
 from ccs.locate.base import Evidence, Scores, by_head
-from ccs.measures import bias
 from ccs.measures.ranking import subtracted
 
 
 def total(evidence: Evidence) -> Scores:
     """The fall of the mean MaxSkew when the head's output is zero in the forward pass."""
-    before = _skew(evidence, evidence.seen[0])
-    return by_head(evidence, [before - _skew(evidence, one) for one in evidence.singles])
+    before = evidence.task.max_skew(evidence.seen[0])
+    return by_head(evidence, [before - evidence.task.max_skew(one) for one in evidence.singles])
 
 
 def direct(evidence: Evidence) -> Scores:
     """The fall of the mean MaxSkew when the head's contribution is subtracted from the embedding."""
     whole, parts = evidence.seen
-    before = _skew(evidence, whole)
+    before = evidence.task.max_skew(whole)
     rest = (subtracted(whole, [parts[:, row]]) for row in range(parts.shape[1]))
-    return by_head(evidence, [before - _skew(evidence, one) for one in rest])
-
-
-def _skew(evidence: Evidence, embeddings: ArrayLike) -> float:
-    task = evidence.task
-    found = bias.means(embeddings, task.prompts, task.groups, task.k, target=task.target, pools=task.pools)
-    return found["MaxSkew"]
+    return by_head(evidence, [before - evidence.task.max_skew(one) for one in rest])

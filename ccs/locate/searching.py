@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from ccs.heads import HeadSet
 from ccs.locate.base import Evidence, Scores, by_head
-from ccs.measures.ranking import lean
 from ccs.search import Limits, Point, greedy
 
 LIMITS = Limits(screen=8, least=0.05)
@@ -16,10 +15,9 @@ LIMITS = Limits(screen=8, least=0.05)
 def search(evidence: Evidence) -> Scores:
     """The heads on the search's path in its order, then all others by the share of the lean each removes."""
     heads = [HeadSet([head]) for head in evidence.model.heads]
-    task = evidence.task
-    leans = [lean(one, task.prompts, task.groups, task.pools) for one in evidence.singles]
+    leans = [evidence.task.lean(one) for one in evidence.singles]
     alone = [Point(off, math.nan, math.nan, value) for off, value in zip(heads, leans, strict=True)]
-    path = greedy(evidence.model, task, alone, LIMITS)
+    path = greedy(evidence.model, evidence.task, alone, LIMITS)
     start = path[0].lean
     found = by_head(evidence, [1 - value / start if start else 0.0 for value in leans])
     for step, (before, after) in enumerate(pairwise(path)):

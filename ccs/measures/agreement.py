@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccs.errors import InputError
-from ccs.measures.stats import Estimate, interval, resampled_cells
+from ccs.measures.stats import UNKNOWN, Estimate, interval, resampled_cells
 
 Floats = NDArray[np.float64]
 Verdict = bool | None  # None: not answered, or unscored
@@ -78,8 +78,7 @@ def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int =
     left, right = [bool(said[i]) for i in both], [bool(ruled[i]) for i in both]
     left_votes, right_votes = _shares(people, both), _shares(judges, both)
     if not both:
-        nothing = Estimate(float("nan"), float("nan"), float("nan"))
-        return Agreement(0, len(said), nothing, nothing, nothing, nothing)
+        return Agreement(0, len(said), UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
     # Everything else follows from how often each (people, panel, people's share, panel's share) occurs.
     rows = list(zip(left, right, left_votes, right_votes, strict=True))
     cells = sorted(set(rows))
@@ -110,7 +109,7 @@ def krippendorff_alpha(
     units = [unit for unit in units if len(unit) > 1]
     values = list(dict.fromkeys(rating for unit in units for rating in unit))
     if not units:
-        return Estimate(float("nan"), float("nan"), float("nan"))
+        return UNKNOWN
     counts = np.array([[unit.count(value) for value in values] for unit in units], dtype=np.float64)
     chosen = np.random.default_rng(seed).integers(len(units), size=(draws, len(units)))
     return _estimate(_alpha(np.concatenate([counts[None], counts[chosen]])))

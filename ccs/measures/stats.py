@@ -39,6 +39,9 @@ class Estimate:
         return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
 
 
+UNKNOWN = Estimate(float("nan"), float("nan"), float("nan"))
+
+
 @dataclass(frozen=True)
 class Effect(Estimate):
     """A difference (or a correlation), its 95% interval, and the two-sided p-value of "there is none"."""
@@ -261,10 +264,7 @@ def of_one_sample(effects: Sequence[Effect]) -> Effect:
 
 
 def answer(found: Effect, *, expected: Literal["above", "below"]) -> Answer:
-    """Answer whether an effect is on the expected side of zero.
-
-    "not shown" if p is above 5%, or if there is an interval and it contains zero.
-    """
+    """Compare an effect with the expected side of zero: "not shown" if p is above 5% or the interval contains zero."""
     if not found.p_value <= 0.05 or found.low <= 0 <= found.high:
         return "not shown"
     return "yes" if (found.value > 0) == (expected == "above") else "no, the reverse"

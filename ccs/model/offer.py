@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ccs.errors import InputError
 from ccs.files import endpoint
-from ccs.heads import Head, HeadSet
+from ccs.heads import HeadSet
 from ccs.model import sources
 from ccs.model.building import WEIGHTS_FILES
 from ccs.model.checkpoints.weights import INDEX_FILE
@@ -17,7 +17,6 @@ from ccs.model.sources import HUB, UNTRAINED, Source
 SAFE, UNSAFE = ".safetensors", "open_clip_pytorch_model.bin"
 OVERHEAD = 2**29  # bytes that a model in use needs besides its weights
 _GIGABYTE = 1e9
-_PRUNABLE = 4  # the study's last layers
 _PROC, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 _CGROUPS = (
     ("memory.max", "memory.current", "inactive_file"),
@@ -98,12 +97,6 @@ def look(name: str, *, anonymous: bool = False) -> Offer:
     if local := _local(repository):
         return Offer(source.name, local, True, repository, heads)
     return Offer(source.name, _weights_of(source.name, repository), False, repository, heads)
-
-
-def last_layers(layers: int, heads: int, pool: int = 0) -> HeadSet:
-    """The scored heads of a tower of `layers` layers of `heads` heads each, and a pool of `pool` heads."""
-    last = {**dict.fromkeys(range(max(0, layers - _PRUNABLE), layers), heads), layers: pool}
-    return HeadSet(Head(layer, head) for layer, count in last.items() for head in range(count))
 
 
 def free_memory() -> int | None:

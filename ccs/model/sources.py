@@ -74,7 +74,8 @@ def find(name: str) -> Source:
             raise InputError(f"{file.name} is for {base[:100]!r}, which does not come with this package.")
         return replace(_folder(_EMBEDDED / base, file.stem), planted=file)
     if name.startswith(HUB):
-        return _hub(name)
+        repository = repository_of(name)
+        return _described(name, name, f"the Hub's {repository}", Place(repository=repository))
     if not name.startswith(FOLDER) and (known := _registered(name)) is not None:
         return known
     if (path := _existing_folder(name.removeprefix(FOLDER))) is not None:
@@ -125,11 +126,6 @@ def repository_of(name: str) -> str:
     if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", repository, re.ASCII) or ".." in repository:
         raise InputError(f"{name[:100]!r} is no repository on the Hub; these are written {HUB}USER/NAME.")
     return repository
-
-
-def _hub(name: str) -> Source:
-    repository = repository_of(name)
-    return _described(name, name, f"the Hub's {repository}", Place(repository=repository))
 
 
 def _described(name: str, open_clip_name: str, where: str, place: Place) -> Source:

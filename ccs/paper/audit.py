@@ -73,16 +73,13 @@ def printed() -> Figures:
     }
 
 
-def measured(results: Mapping[str, Results], *, correct: bool = True) -> Figures:
-    """The measured figures of the same cells; `results`: by model.
-
-    Bias is that of the correct metric, or with `correct` False that of the study's code.
-    """
+def measured(results: Mapping[str, Results]) -> Figures:
+    """The measured figures of the same cells, with bias by the correct metric; `results`: by model."""
     found = {}
     for key in TABLES:
         for claim in claims(key):
             one = compare(claim, results.get(claim.model))
-            value = one.correct if correct and claim.measure == "bias" else one.measured
+            value = one.correct if claim.measure == "bias" else one.measured
             if value is not None:
                 found[claim.table, claim.row, claim.column] = value.value
     return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from ccs.measures.faults import fault_of
-from ccs.measures.stats import Estimate
+from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures
 from ccs.plans import PlanName
 from ccs.results import Results, queries
@@ -61,9 +61,6 @@ class Claim:
     k: int = 5
 
 
-NOTHING = Estimate(math.nan, math.nan, math.nan)
-
-
 @dataclass(frozen=True)
 class Measured(Estimate):
     """A measured figure, NaN where there is no interval; `chance` is for bias only.
@@ -74,7 +71,7 @@ class Measured(Estimate):
     plan: str = ""
     dataset: str = ""
     mode: str = ""
-    chance: Estimate = NOTHING
+    chance: Estimate = UNKNOWN
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import Head, HeadSet, last_layers
 
 LEVELS = ("high", "moderate", "low")
 
@@ -36,8 +36,7 @@ class PaperModel:
     @property
     def heads(self) -> HeadSet:
         """The heads from which the study prunes, those of the last four layers."""
-        layers = range(self.layers - 4, self.layers)
-        return HeadSet(Head(layer, head) for layer in layers for head in range(self.heads_per_layer))
+        return last_layers(self.layers, self.heads_per_layer)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ccs.heads import Head
 from ccs.results import schema
-from ccs.results.table import read_table, to_arrow, to_pandas, write_table
+from ccs.results.table import empty, read_table, write_table
 
 NAME = "localization"
 FILE = f"{NAME}.parquet"
@@ -23,17 +23,12 @@ PLANTED = "planted heads"
 KEY = [column for column in schema.TABLES[NAME].key if column not in ("layer", "head")]
 
 
-def empty() -> pd.DataFrame:
-    """The table without rows."""
-    return to_pandas(NAME, to_arrow(NAME, []))
-
-
 def read(folder: Path) -> pd.DataFrame:
     """All models' rows in a folder of results, none if nothing was localized; InputError for another
     table.
     """
     path = folder / FILE
-    return read_table(path) if path.exists() else empty()
+    return read_table(path) if path.exists() else empty(NAME)
 
 
 def orders(rows: pd.DataFrame, **question: object) -> dict[str, tuple[Head, ...]]:

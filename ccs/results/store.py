@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ccs.errors import InputError
 from ccs.files import endpoint, sha256, write_text
 from ccs.results import localization, schema
 from ccs.results import manifest as manifests
-from ccs.results.table import read_table, to_arrow, to_pandas
+from ccs.results.table import empty, read_table
 
 PRECOMPUTED = Path(__file__).resolve().parents[2] / "precomputed"
 MANIFEST_FILE = "manifest.json"
@@ -45,7 +46,7 @@ class Results:
         """The table; if it was not computed, an empty one with its columns."""
         if name not in schema.TABLES:
             raise InputError(f"There is no table {name!r}; there are {', '.join(schema.TABLES)}.")
-        return self.tables[name] if name in self.tables else to_pandas(name, to_arrow(name, []))
+        return self.tables[name] if name in self.tables else empty(name)
 
     @property
     def place(self) -> str:
@@ -85,7 +86,7 @@ class Collection:
     source: str
     revision: str | None = None
     notices: tuple[str, ...] = field(default=())
-    localization: pd.DataFrame = field(default_factory=localization.empty)
+    localization: pd.DataFrame = field(default_factory=partial(empty, localization.NAME))
 
 
 def folder_name(model: str) -> str:
@@ -156,7 +157,7 @@ def read_all(
             models[results.model] = results
         except InputError as error:
             told.append(str(error))
-    located = localization.empty()
+    located = empty(localization.NAME)
     try:
         located = localization.read(folder)
     except InputError as error:

@@ -162,7 +162,13 @@ def _read_texts_bounded(path: Path, shown: str, name: str) -> pa.Table:
     return arrow
 
 
+def empty(name: str) -> pd.DataFrame:
+    """The table of that name without rows."""
+    return to_pandas(name, to_arrow(name, []))
+
+
 def to_pandas(name: str, arrow: pa.Table) -> pd.DataFrame:
+    """An Arrow table of that name as a frame, with pandas' nullable types."""
     frame: pd.DataFrame = arrow.to_pandas()
     extension = {"int": "Int64", "bool": "boolean"}
     for column in schema.TABLES[name].columns:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import Head
 from ccs.model.moments import Moments
 
 RELATIVE = 1e-6
@@ -58,7 +58,6 @@ def textspan(
     k: int = 5,
     *,
     rank: int | None = None,
-    heads: HeadSet | None = None,
 ) -> dict[Head, tuple[Span, ...]]:
     """Choose k texts for every head, in order of choice, by the method described in this module.
 
@@ -71,11 +70,10 @@ def textspan(
     Texts with equal scores are chosen in the order of the pool. If k exceeds the number of directions in
     which the head varies, the remaining texts follow in that order with share 0.
 
-    Raises InputError for a pool smaller than k, embeddings that do not fit or are not finite, fewer than two
-    images, or heads that the moments lack.
+    Raises InputError for a pool smaller than k, embeddings that do not fit or are not finite, or fewer than
+    two images.
     """
-    heads = moments.heads if heads is None else heads
-    _check(moments, texts, text_embeddings, k, rank, heads)
+    _check(moments, texts, text_embeddings, k, rank)
     kept = _without_repeats(texts)
     if k > len(kept):
         raise InputError(f"{k} texts per head cannot be chosen from a pool of {len(kept)} different ones.")
@@ -83,8 +81,6 @@ def textspan(
     rank = moments.head_dim if rank is None else rank
     spans = {}
     for row, head in enumerate(moments.heads):
-        if head not in heads:
-            continue
         second, covariance = moments.second(row), moments.covariance(row)
         directions, variances, total = _subspace(moments.basis[row], second, covariance, rank)
         chosen = _greedy(embeddings @ directions, variances, k)
@@ -144,9 +140,7 @@ def _without_repeats(texts: Sequence[str]) -> list[int]:
     return list(seen.values())
 
 
-def _check(
-    moments: Moments, texts: Sequence[str], embeddings: np.ndarray, k: int, rank: int | None, heads: HeadSet
-) -> None:
+def _check(moments: Moments, texts: Sequence[str], embeddings: np.ndarray, k: int, rank: int | None) -> None:
     moments.require(2)
     if k < 1:
         raise InputError(f"At least one text per head is chosen, not {k}.")
@@ -157,5 +151,3 @@ def _check(
         raise InputError(f"The texts' embeddings must be {list(expected)}, not {list(np.shape(embeddings))}.")
     if not np.isfinite(embeddings).all():
         raise InputError("The texts' embeddings are not all finite numbers.")
-    if missing := heads - moments.heads:
-        raise InputError(f"These moments hold no {missing}; they hold {moments.heads}.")

@@ -9,8 +9,7 @@ import pytest
 
 from ccs import Head, InputError, locate
 from ccs.heads import HeadSet
-from ccs.locate.base import ranking
-from ccs.locate.names import group_names
+from ccs.locate.base import group_names, ranking
 from ccs.locate.scoring import average_precision, first, precision
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span

@@ -229,7 +229,6 @@ def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_
     assert plain.measured.value == 20.0
     place = (race.table, race.row, race.column)
     assert audit.measured({results.model: results})[place] == 20
-    assert audit.measured({results.model: results}, correct=False)[place] == 61.8
 
 
 def test_levels_shares_and_ratio_come_from_the_scores() -> None:

@@ -176,17 +176,6 @@ def test_a_head_that_never_varies_explains_nothing() -> None:
     assert ccs.textspan(empty, names(7), unit(rng, 7, 20)) == spans
 
 
-def test_only_the_heads_wanted(wide_model: Model) -> None:
-    moments = ccs.collect_moments(wide_model, [pixels(wide_model, 20)])
-    embeddings = unit(np.random.default_rng(1), 50, wide_model.dim)
-    wanted = HeadSet.parse("L1.H2 L2.H0")
-    some = ccs.textspan(moments, names(50), embeddings, heads=wanted)
-    every = ccs.textspan(moments, names(50), embeddings)
-    assert some == {head: every[head] for head in wanted}
-    with pytest.raises(InputError, match=r"hold no L9\.H9"):
-        ccs.textspan(moments, names(50), embeddings, heads=HeadSet.parse("L1.H1 L9.H9"))
-
-
 def test_bad_input_is_named(wide_model: Model) -> None:
     rng = np.random.default_rng(1)
     moments = ccs.collect_moments(wide_model, [pixels(wide_model, 3)])

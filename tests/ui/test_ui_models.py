@@ -11,9 +11,8 @@ import yaml
 import app as entry
 from ccs.errors import InputError
 from ccs.files import endpoint
-from ccs.heads import Head, HeadSet
+from ccs.heads import Head, HeadSet, last_layers
 from ccs.model.model import Model
-from ccs.model.offer import last_layers
 from ccs.model.sources import find, require_known_tower
 from ccs.ui.app import App
 from ccs.ui.page import page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 from ccs.model.towers.parts import Affine, Attention, Block, Map, Module, Parts, ReadOut, Unknown, by_head
 from ccs.model.towers.readouts import AttentionPool, Linear, NormedMean, OneNorm, Pool
@@ -47,10 +47,6 @@ def fused(qkv: Module) -> list[Affine]:
     return [(qkv.weight, qkv.bias)]
 
 
-def scale_of(module: Module) -> Tensor | None:
-    return None if plain(module) else module.gamma
-
-
 def block(module: Module, heads: Attention) -> Block:
     """A block that norms before attention and before its MLP, with or without LayerScale."""
     return Block(
@@ -58,7 +54,7 @@ def block(module: Module, heads: Attention) -> Block:
         norm=module.norm1,
         projection=module.attn.proj,
         mlp=lambda x: module.ls2(module.mlp(module.norm2(x))),
-        scale=lambda: scale_of(module.ls1),
+        scale=lambda: None if plain(module.ls1) else module.ls1.gamma,
     )
 
 

@@ -17,10 +17,10 @@ from cachetools import LRUCache, TTLCache
 
 import ccs
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import HeadSet, last_layers
 from ccs.model import difference
 from ccs.model.model import Images, Model, embedded
-from ccs.model.offer import Offer, last_layers, look
+from ccs.model.offer import Offer, look
 from ccs.model.sources import FOLDER, HUB, find, is_public, require_known_tower
 
 log = logging.getLogger(__name__)
