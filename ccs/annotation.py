@@ -105,9 +105,7 @@ def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
 
 
 def _share_out(n: int, sizes: Sequence[int], quotas: Sequence[float]) -> list[int]:
-    """Split n into parts no larger than their sizes: one to each, then one by one to the part furthest below
-    quota.
-    """
+    """Split n into parts up to their sizes: one to each, then one by one to the part furthest below quota."""
     parts = [0] * len(sizes)
     for _ in range(min(n, sum(sizes))):
         room = (i for i, size in enumerate(sizes) if parts[i] < size)
@@ -116,9 +114,7 @@ def _share_out(n: int, sizes: Sequence[int], quotas: Sequence[float]) -> list[in
 
 
 def sheet(pairs: Iterable[Pair]) -> str:
-    """The pairs as a CSV with an empty column `answer`. Nothing in it reveals a model, a head or a
-    verdict.
-    """
+    """The pairs as a CSV with an empty column `answer`, without models, heads and verdicts."""
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -35,9 +35,7 @@ class Head:
 
 
 ABLATIONS = ("zero", "mean", "resample")
-"""The replacement for a head's output when it is switched off: zero, its mean, or its output for another
-image.
-"""
+"""Replacements for a head's output when it is off: zero, its mean, or its output for another image."""
 
 
 class HeadSet(Set[Head]):

@@ -34,9 +34,7 @@ Notice = Callable[[str], None]
 
 KINDS = ("none", "high", "moderate", "low", "equal", "random", "concept", "single")
 Alike = Literal["number", "layers", "variance"]
-"""The properties in which random sets match the high heads: number; number per layer; number per layer and,
-nearly, variance.
-"""
+"""How random sets match the high heads: in number, number per layer, or that and nearly variance."""
 ALIKE: tuple[Alike, ...] = get_args(Alike)
 _ALIKE_WORDS = {"number": "number", "layers": "number and layers", "variance": "number, layers and variance"}
 _FEW_SETS = 20_000

@@ -95,7 +95,9 @@ class Limits:
         if self.max_loss < 0 or self.least < 0 or (self.goal is not None and self.goal < 0):
             raise InputError("The loss, the goal and the least gain of a search must not be negative.")
         if self.max_heads < 1 or self.screen < 1:
-            raise InputError(f"A search needs 1 or more heads, not {self.max_heads} among {self.screen}.")
+            raise InputError(
+                f"A search needs 1 or more heads and candidates, not {self.max_heads} and {self.screen}."
+            )
 
     @property
     def bound(self) -> float:
@@ -304,9 +306,7 @@ def _take(images: Any, rows: NDArray[np.intp]) -> Any:
 
 
 def _backward(points: Points, end: Point, start: Point, limits: Limits, tell: Tell) -> HeadSet:
-    """The heads at the end of the path without those that are not needed: each of these gains less than the
-    least.
-    """
+    """The heads at the end of the path without those that each gain less than the least."""
     now = end
     while len(now.off) > 1:
         tried = points([HeadSet(now.off - {head}) for head in now.off])

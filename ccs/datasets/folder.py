@@ -117,9 +117,7 @@ def classification_set(
 
 
 def read_labels(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of a CSV file of labels. Raises InputError if there are no rows or a needed column is
-    missing.
-    """
+    """The rows of a CSV file of labels. Raises InputError without rows or a needed column."""
     return label_rows(read_text(path), str(path), needed)
 
 

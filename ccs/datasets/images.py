@@ -58,9 +58,7 @@ def problem(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class Scan:
-    """The result of a pass over encoded images: the readable ones, their fingerprint, and why others are
-    skipped.
-    """
+    """The result of `scan`: the readable images, their fingerprint, and why the others are skipped."""
 
     read: Callable[[int], bytes]
     kept: tuple[int, ...]

@@ -33,9 +33,7 @@ _COLUMNS = ("image", "img", "jpg", "png", "webp", "picture", "photo")
 
 @dataclass(frozen=True)
 class Address:
-    """A data set on the Hub and its split, "" for `train` or else any; written
-    `hf://datasets/USER/NAME:SPLIT`.
-    """
+    """A data set on the Hub, `hf://datasets/USER/NAME:SPLIT`; split "" is `train` or else any."""
 
     repository: str
     split: str = ""

@@ -111,9 +111,7 @@ class ImageTable:
 
 
 def open_parquet(path: Path) -> ImageTable:
-    """The table in a parquet file, or in all parquet files below a folder (only those of a test split, if
-    named so).
-    """
+    """The table in a parquet file, or in a folder of them (those of the test split, where so named)."""
     import datasets
 
     found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]

@@ -86,9 +86,7 @@ class Caller:
         )
 
     def unanswered(self, cache: Cache, requests: Sequence[Request]) -> dict[str, Request]:
-        """Cache key -> request that must be sent; if there is none, neither a key nor the network is
-        needed.
-        """
+        """Cache key -> request that must be sent. If empty, neither a key nor the network is needed."""
         keys = map(self.provider.cache_key, requests)
         return {
             key: request
@@ -190,9 +188,7 @@ class Caller:
         return 0.0 if self.price is None else self.price.cost(usage)
 
     async def _pace(self, stop: asyncio.Event) -> None:
-        """Wait until the next request may start: evenly spread over the minute, and not during a server's
-        pause.
-        """
+        """Wait until a request may start: evenly over the minute, and not during a server's pause."""
         start = max(time.monotonic(), self._next_start)
         if self.settings.per_minute is not None:
             self._next_start = start + 60.0 / self.settings.per_minute
@@ -230,9 +226,7 @@ def ask_all(callers: Sequence[Caller], requests: Sequence[Request], cache: Path)
 
 
 async def _finish(work: Sequence[Coroutine[None, None, T]], stop: asyncio.Event) -> list[T]:
-    """Run coroutines concurrently. When one fails, or the run is interrupted, set `stop` and let the others
-    finish.
-    """
+    """Run coroutines concurrently; if one fails or the run is interrupted, `stop` lets the others finish."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)

@@ -70,9 +70,7 @@ class Reply:
 
 
 class UnscoredError(Exception):
-    """There is no answer (refusal, truncation, rejection), and asking again would cost the same and not
-    help.
-    """
+    """There is no answer (refusal, truncation, rejection), and asking again would cost but not help."""
 
     def __init__(self, cause: str, usage: Usage | None = None) -> None:
         super().__init__(cause)
@@ -192,9 +190,7 @@ class Provider(ABC):
 
     @abstractmethod
     def read(self, response: Any) -> Reply:
-        """The content of a response. Raises LookupError, TypeError or AttributeError if it has another
-        form.
-        """
+        """A response's content. Raises LookupError, TypeError or AttributeError for another form."""
 
     def failure(self, status: int, message: object, headers: Mapping[str, str]) -> Exception:
         """The exception for an HTTP error status."""

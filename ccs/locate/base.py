@@ -69,9 +69,7 @@ class Evidence:
 
     @cached_property
     def singles(self) -> NDArray[np.float32]:
-        """Unit embeddings of the people with each head alone switched off in the forward pass [heads, n,
-        d].
-        """
+        """Unit embeddings of the people with each head alone off in the forward pass [heads, n, d]."""
         return self.model.embed_images(self.people, [HeadSet([head]) for head in self.model.heads])
 
     @cached_property

@@ -19,9 +19,7 @@ PAIRS = 10
 
 
 def locate_then_correct(evidence: Evidence) -> Scores:
-    """The share of biased answers in which the head comes first, less that of other answers; mean over
-    pairs.
-    """
+    """The head's share of first places for biased answers less that for others; mean over pairs."""
     embedded, direct = evidence.seen
     cosines, codes = embedded @ evidence.prompts.T, evidence.codes
     pairs = []

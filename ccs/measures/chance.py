@@ -29,9 +29,7 @@ _AUCS = 200  # random rankings, combined at random for the mean
 def chance_levels(
     values: Sequence[Mapping[MetricName, Floats]],
 ) -> Mapping[MetricName, tuple[Estimate, Estimate]]:
-    """Metric -> chance levels of (one ranking, the mean over all occupations) from each pool's
-    `chance_values`.
-    """
+    """Metric -> levels of (one ranking, the mean over occupations) from each pool's `chance_values`."""
     found: dict[MetricName, tuple[Estimate, Estimate]] = {}
     for name in values[0]:
         drawn = np.concatenate([one[name] for one in values], axis=1)
@@ -85,9 +83,7 @@ def chance_values(
 
 
 def chance_shares(pool: NDArray[np.int64], k: int) -> list[Estimate]:
-    """Each group's share of a random ranking's top K: its share of the pool, with a hypergeometric 95%
-    range.
-    """
+    """Each group's share of a random ranking's top K, the pool's, with a hypergeometric 95% range."""
     tails, n = [(1 - stats.LEVEL) / 2, (1 + stats.LEVEL) / 2], int(pool.sum())
     ends = scipy.stats.hypergeom.ppf(np.array(tails)[:, None], n, pool, k) / k
     return [Estimate(*found) for found in zip((pool / n).tolist(), *ends.tolist(), strict=True)]

@@ -120,9 +120,7 @@ def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
 
 
 def positions(scores: NDArray[np.float32], relevant: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Position [queries], from 0, of item `relevant[q]` in the ranking of query q; equal scores in index
-    order.
-    """
+    """Position [queries], from 0, of item `relevant[q]` in query q's ranking; ties in index order."""
     own = np.take_along_axis(scores, relevant[:, None], axis=1)
     earlier = np.arange(scores.shape[1]) < relevant[:, None]
     before: NDArray[np.int64] = ((scores > own) | ((scores == own) & earlier)).sum(axis=1)

@@ -126,9 +126,7 @@ class _Sample:
 
 
 def _shares(sample: _Sample, codes: NDArray[np.intp], groups: int, weights: NDArray[np.float32]) -> Floats:
-    """Adjusted shares [draws, heads]. codes, weights: [draws, n], each draw's groups and its count of each
-    image.
-    """
+    """Adjusted shares [draws, heads]. codes, weights: [draws, n], each image's group and count."""
     n = sample.columns.shape[0]
     squares = sample.columns**2
     found = []

@@ -134,9 +134,7 @@ def logit_gap_of(
 
 
 def _at(values: Floats, groups: NDArray[np.intp]) -> Floats:
-    """From values [rankings, groups, draws], those [rankings, draws] of the given groups [rankings,
-    draws].
-    """
+    """The values [rankings, draws] of given groups [rankings, draws] in [rankings, groups, draws]."""
     return np.take_along_axis(values, groups[:, None], axis=1)[:, 0]
 
 

@@ -264,16 +264,14 @@ def of_one_sample(effects: Sequence[Effect]) -> Effect:
 
 
 def answer(found: Effect, *, expected: Literal["above", "below"]) -> Answer:
-    """Compare an effect with the expected side of zero: "not shown" if p is above 5% or the interval contains zero."""
+    """Compare an effect with what is expected; "not shown" if p > 5% or the interval contains zero."""
     if not found.p_value <= 0.05 or found.low <= 0 <= found.high:
         return "not shown"
     return "yes" if (found.value > 0) == (expected == "above") else "no, the reverse"
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Holm's adjusted p-values [tests], for the family-wise error; NaN (no test) stays NaN and is not
-    counted.
-    """
+    """Holm's adjusted p-values [tests], for the family-wise error; NaN (no test) stays NaN, uncounted."""
 
     def adjust(known: Floats) -> Floats:
         order = np.argsort(known, kind="stable")

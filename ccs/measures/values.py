@@ -1,6 +1,4 @@
-"""Values of bias metrics, for the images as they are (`means`, `curve`) and for resampled pools
-(`values_of`).
-"""
+"""Values of bias metrics, for images as they are (`means`, `curve`) and resampled (`values_of`)."""
 
 from __future__ import annotations
 

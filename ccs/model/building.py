@@ -26,9 +26,7 @@ MAX_WEIGHTS_BYTES = 24 * 2**30
 
 
 def create(source: Source, device: torch.device) -> tuple[Any, Any]:
-    """open_clip's model, ready for use, and its tokenizer. Raises InputError if its weights cannot be
-    loaded.
-    """
+    """open_clip's model, ready for use, and its tokenizer. Raises InputError if weights cannot be loaded."""
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

@@ -30,9 +30,7 @@ def _used_by_open_clip(tower: str, key: str) -> frozenset[str]:
 
 
 def _known(tower: str, key: str) -> AfterValidator:
-    """Accepts a name that one of open_clip's architectures has in that field, or ours; no path or
-    repository.
-    """
+    """Accepts a name that an architecture of open_clip has in that field, or ours; no path, no repository."""
 
     def check(name: str) -> str:
         if name == convolutional.NAME:

@@ -59,9 +59,7 @@ class Truth:
 
     @classmethod
     def from_json(cls, text: str) -> Truth:
-        """The truth that `to_json` wrote. Raises InputError, ValueError, TypeError or KeyError for other
-        texts.
-        """
+        """The truth in `to_json`'s text. Raises InputError, ValueError, TypeError or KeyError."""
         known = json.loads(text)
         carries = {str(name): HeadSet.parse(heads) for name, heads in known["carries"].items()}
         heads = HeadSet.parse(known["heads"])
@@ -120,9 +118,7 @@ def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
 
 
 def by_head(name: str, values: Tensor) -> Tensor:
-    """A parameter that `slices` names, or values of its shape, with the heads along the first axis (a
-    view).
-    """
+    """A parameter that `slices` names, or the like, with the heads along the first axis (a view)."""
     return values.T if name.endswith("out_proj.weight") else values
 
 

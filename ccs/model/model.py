@@ -252,9 +252,7 @@ class Model:
         return Trunk.joined(parts) if parts else Trunk(empty, self.tower.first_prunable_layer)
 
     def prepare(self, images: Images) -> None:
-        """Record the heads' outputs for images, which `off.ablated("mean")` and `.ablated("resample")`
-        need.
-        """
+        """Record heads' outputs for images, for `off.ablated("mean")` and `.ablated("resample")`."""
         self.tower.prepare(part for _, part in self.batches(images) if isinstance(part, Tensor))
 
     def ready(self, plans: Sequence[HeadSet]) -> None:
@@ -314,7 +312,7 @@ class Model:
             plans, single = list(off), False
         for plan in plans:
             if not isinstance(plan, HeadSet):
-                raise InputError(f"Heads to switch off are a HeadSet, not {plan!r}; see HeadSet.parse.")
+                raise InputError(f"Heads to switch off must be a HeadSet, not {plan!r}; see HeadSet.parse.")
             self.tower.require(plan)
         self.ready(plans)
         return plans, single
@@ -322,5 +320,5 @@ class Model:
 
 def _count(images: Images) -> int:
     if isinstance(images, Image.Image):
-        raise InputError("Images are given as a list, also when there is only one.")
+        raise InputError("Images must be given as a list, even if there is only one.")
     return len(images)

@@ -44,9 +44,7 @@ class Offer:
         return 2 * self.size + OVERHEAD
 
     def refusal(self, freed: int = 0) -> str:
-        """A sentence on why this machine cannot load it; "" if it can. freed: bytes that will be freed
-        first.
-        """
+        """Why this machine cannot load it, as a sentence, or "". freed: bytes that will be freed first."""
         free, room = free_memory(), shutil.disk_usage(_existing(_cache())).free
         if free is not None and self.memory > free + freed:
             return (

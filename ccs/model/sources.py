@@ -195,9 +195,7 @@ def no_weights(name: str, where: str, error: Exception) -> str:
 
 
 def without_folders(words: str) -> str:
-    """The text with each absolute path cut to its last part, so that visitors are not shown this machine's
-    folders.
-    """
+    """The text with absolute paths cut to their last part, so that it reveals no folders to visitors."""
     return re.sub(r"(?<![\w/:.])~?(?:/[^\s/'\"]+)+/", "", words)
 
 

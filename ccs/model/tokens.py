@@ -27,9 +27,7 @@ MAX_RULES = 64 * 2**20
 """The most bytes of one file; SigLIP 2's largest has 34 MB."""
 _STEPS = ("normalizer", "pre_tokenizer", "post_processor")
 _MOST, _LONGEST, _LETTERS = 64, 64, 1000
-"""The most parts of all steps; bytes that a map makes of one letter (NFKC's longest has 33); letters of a
-pattern, and of a word that is cut into pieces.
-"""
+"""The most parts of all steps, bytes per letter in a map (NFKC's most is 33), letters per pattern or word."""
 _ATOM = r"(?:\\[pP]\{\w+\}|\\[sSdDwWnrt]|\\[^\w]|\[\^?(?:\\.|[^\\\[\]])+\]|[^\\()\[\]{}^$|*+?])"
 _PIECES = re.compile(
     rf"(?P<one>{_ATOM}(?![*+?{{]))|(?P<some>{_ATOM}(?:\+|\{{[1-9]\d{{0,2}},?\d{{0,3}}\}}))|(?P<any>{_ATOM}\*)"
@@ -160,9 +158,7 @@ def _inside(value: object) -> Iterator[dict[str, Any]]:
 
 
 def _is_quick(pattern: str) -> bool:
-    """True for a pattern that matches something and is fast: no groups, at most one repeat per
-    alternative.
-    """
+    """True for a fast pattern that matches something: no groups, at most one repeat per alternative."""
     place, alternatives = 0, [Counter[str]()]
     while place < len(pattern):
         if len(pattern) > _LETTERS or (piece := _PIECES.match(pattern, place)) is None:

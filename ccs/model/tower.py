@@ -73,9 +73,7 @@ class ImageTower(Decomposition):
 
     @property
     def heads(self) -> HeadSet:
-        """The heads of the chosen layers; by default those of the last four blocks, as in the study, and the
-        pool's.
-        """
+        """The heads of the chosen layers, by default those of the last four blocks and the pool."""
         return HeadSet(head for head in self.all_heads if head.layer in self._chosen)
 
     @property

@@ -39,9 +39,7 @@ KS = ("K=5", "K=7", "K=9", "K=11", "K=13")
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of the study. `check`: a function in CHECKS, called with the arguments in each of
-    `cells`.
-    """
+    """A sentence of the study. `check`: a function in CHECKS, called with each of `cells`."""
 
     source: str
     text: str

@@ -24,9 +24,7 @@ KEY = [column for column in schema.TABLES[NAME].key if column not in ("layer", "
 
 
 def read(folder: Path) -> pd.DataFrame:
-    """All models' rows in a folder of results, none if nothing was localized; InputError for another
-    table.
-    """
+    """All models' rows in a folder of results, none without a table; InputError for another table."""
     path = folder / FILE
     return read_table(path) if path.exists() else empty(NAME)
 

@@ -248,17 +248,13 @@ def single_plans(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def further_plans(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of plans at other K than the main one, without single random sets, with `with_plan`'s
-    columns.
-    """
+    """The rows of plans at K other than the main one, without single sets, with `with_plan`'s columns."""
     rows = with_plan(without_seeds(rows))
     return rows[rows["plan_k"].notna()]
 
 
 def in_place(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of plans that were measured with several ablations: the plan's plain name, column
-    `ablation`.
-    """
+    """The rows of plans with several ablations, under the plan's plain name, with a column `ablation`."""
     plans = [PlanName.parse(name) for name in rows["plan"]]
     rows = rows.assign(plan=[str(p.ablated("zero")) for p in plans], ablation=[p.ablation for p in plans])
     return rows[rows["plan"].isin(rows["plan"][rows["ablation"] != "zero"])]

@@ -120,9 +120,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read(folder: Path) -> Results:
-    """One model's results. Raises InputError if a table is missing, invalid, or changed since it was
-    written.
-    """
+    """One model's results. Raises InputError if a table is missing, invalid or changed."""
     manifest, tables = read_manifest(folder), {}
     for name, entry in manifest["tables"].items():
         path = folder / f"{name}.parquet"

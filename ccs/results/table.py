@@ -103,9 +103,7 @@ def check_version(version: object, name: str) -> None:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """A table of results, validated. Nullable integers and verdicts have pandas' `Int64` and `boolean`
-    types.
-    """
+    """A table of results, validated; nullable integers and verdicts are `Int64` and `boolean`."""
     shown = f"{path.parent.name}/{path.name}"
     try:
         with pq.ParquetFile(path) as file:
@@ -124,9 +122,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def _checked_kind(shown: str, about: pq.FileMetaData, found: pa.Schema) -> str:
-    """The name of the table, from the file's metadata; InputError unless its columns and size fit that
-    table.
-    """
+    """The name of the table, from the file's metadata; InputError unless columns and size fit."""
     metadata = found.metadata or {}
     name: str = metadata.get(b"ccs_table", b"").decode(errors="replace")
     if name not in schema.TABLES or b"ccs_schema" not in metadata:

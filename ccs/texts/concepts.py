@@ -77,9 +77,7 @@ class ConceptTree:
         return tuple(self.parents)
 
     def parent(self, concept: str) -> str:
-        """The concept one level up (the root for those at the top); InputError for a concept not in the
-        tree.
-        """
+        """The concept one level up (at the top, the root); InputError for a concept not in the tree."""
         if concept not in self.parents:
             raise InputError(f"There is no concept {concept!r}; there are: {', '.join(self.parents)}.")
         return self.parents[concept]
@@ -100,9 +98,7 @@ class ConceptTree:
         return ancestor == self.root or ancestor in self.path(concept)
 
     def find(self, name: str) -> str | None:
-        """The concept that a name means, in any case and number and also by a synonym; None if there is
-        none.
-        """
+        """The concept that a name or synonym means, in any case and number; None if there is none."""
         return self._names.get(key(name))
 
 

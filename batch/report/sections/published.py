@@ -10,9 +10,9 @@ import pandas as pd
 from batch.report.figures import dots
 from batch.report.page import Block, Chart, fill, table
 from batch.report.sections.agreement import agreement_blocks, plain
-from ccs.measures.stats import Estimate
+from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures as paper
-from ccs.paper.comparison import NOTHING, TABLES, Compared, claims, compare
+from ccs.paper.comparison import TABLES, Compared, claims, compare
 from ccs.results import Results
 
 Models = Mapping[str, Results]
@@ -105,7 +105,7 @@ def _beside(found: Sequence[Compared]) -> pd.DataFrame:
             row["standard set"] = _figures(one.standard, digits)[0]
         if claim.measure == "bias":
             row["correct metric"] = " ".join(_figures(one.correct, digits))
-            level = one.correct.chance if one.correct else NOTHING
+            level = one.correct.chance if one.correct else UNKNOWN
             row["chance"] = "–" if isnan(level.value) else " ".join(_figures(level, 1))
         rows.append(row)
     return pd.DataFrame(rows)

@@ -18,9 +18,7 @@ from ccs.model.config import Layers, ModelConfig, Side, Token, Width, why
 
 CONFIG_FILE = "config.json"
 LEGACY_EOS = 2
-"""The end token in configurations from before transformers 4.31; the read-out is then at the largest
-token.
-"""
+"""The end token in configurations before transformers 4.31, which read out at the largest token."""
 
 
 class Refused(Exception):

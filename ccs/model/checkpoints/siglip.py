@@ -72,9 +72,7 @@ _IN_IMAGES = (
 
 
 def renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """The weights of a SiglipModel under open_clip's and timm's names. Raises ValueError if parts are
-    missing.
-    """
+    """A SiglipModel's weights under open_clip's and timm's names. Raises ValueError if parts are missing."""
     weights = {}
     for theirs, values in gathered(held).items():
         name = theirs

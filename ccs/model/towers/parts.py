@@ -31,9 +31,7 @@ class Layer(Protocol):
     def projection(self) -> Module: ...
 
     def values(self, x: Tensor, first: bool = False) -> Tensor:
-        """The heads' outputs before the output projection [n, T, H d]; only the first token's: [n, 1, H
-        d].
-        """
+        """The heads' outputs [n, T, H d] before the output projection, or the first token's [n, 1, H d]."""
 
     def attention(self, x: Tensor, first: bool) -> Tensor:
         """Attention [n, H, T] of the first token's query, or the mean over all queries."""
