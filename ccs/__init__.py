@@ -1,4 +1,4 @@
-"""What the attention heads of a CLIP model have learned, and what happens when some are switched off.
+"""Attention heads of CLIP: what they have learned, and what changes when some are switched off.
 
 Parts that need PyTorch are loaded when they are first used, so that `import ccs` is fast.
 """

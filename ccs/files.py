@@ -25,8 +25,8 @@ def disk_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise InputError(
-                f"There is no space left to write to {folder}; make room and give the same command again, "
-                "what is finished is kept."
+                f"There is no space left to write to {folder}; make room and run the same command again; "
+                "finished work is kept."
             ) from error
         if error.errno in _SHUT:
             raise InputError(f"{error.filename or folder} cannot be written to: {error.strerror}.") from error

@@ -191,7 +191,7 @@ def _bias(record: DatasetRecord, table: ImageTable, max_images: int | None) -> B
 
 
 def _counterfactuals(record: DatasetRecord, table: ImageTable, max_images: int | None) -> BiasSet:
-    """SocialCounterfactuals, of which those sets are kept that vary all of the record's attributes.
+    """SocialCounterfactuals, with only those sets that vary all of the record's attributes.
 
     A row names the two attributes that its set varies, in either order, and its caption ends with the
     occupation. Occupations with fewer images than the largest cut-off are left out.

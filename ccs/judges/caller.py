@@ -99,7 +99,7 @@ class Caller:
         return not names.isdisjoint(self.settings.refresh)
 
     async def run(self, cache: Cache, requests: Sequence[Request], stop: asyncio.Event) -> list[Answer]:
-        """The answers in the order of the requests, of which equal ones are sent once.
+        """The answers in the order of the requests; equal requests are sent once.
 
         The provider must be open if anything must be sent. Once `stop` is set nothing more is sent, while
         requests in flight finish and are stored; then InputError is raised if the server did not accept the

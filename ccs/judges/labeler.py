@@ -114,7 +114,7 @@ class Labeler:
 
 
 def worked_examples(head: Head, texts: Sequence[str]) -> list[Example]:
-    """Five of the study's nine printed heads, alternating between levels, without the head being labeled.
+    """Five of the study's nine printed heads, taking the levels in turn, without the head being labeled.
 
     That head is recognized by its name and, as names recur in different models, by its texts: an example that
     shares more than half of its texts is the same head.

@@ -1,4 +1,4 @@
-"""A panel of judges, from a line of text: its cost is estimated first, then all judges are asked at once."""
+"""A panel of judges: its cost is estimated first, then all judges are asked at the same time."""
 
 from __future__ import annotations
 

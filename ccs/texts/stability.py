@@ -1,7 +1,7 @@
 """Stability of CCS and labels by `tags` under changes of the images, the pool and the tree of concepts.
 
 Texts are chosen and scored again on halves and smaller parts of the images, on resampled pools, under trees
-cut off above a text's own tag, its parent or its grandparent, and with the tags permuted among the texts (CCS
+cut off above a text's own tag, its parent or its grandparent, and with the tags permuted between texts (CCS
 without any meaning). Images and texts are embedded only once, so this is cheap.
 """
 

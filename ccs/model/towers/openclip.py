@@ -85,7 +85,7 @@ def _readout(visual: Module) -> ReadOut:
 
 
 def _pool(visual: Module, linear: Linear) -> AttentionPool:
-    """CoCa's pool, of which only the first query stands for the image."""
+    """CoCa's pool; only its first query stands for the image."""
     pool, attn = visual.attn_pool, visual.attn_pool.attn
 
     def projection(index: int) -> Affine:

@@ -32,7 +32,7 @@ def parts(visual: Module, stem: Map, blocks: list[Block]) -> Parts:
 
 
 def plain(module: Module | None) -> bool:
-    """Whether the module does nothing."""
+    """True for a module that does nothing."""
     return module is None or isinstance(module, nn.Identity)
 
 
