@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import gc
+import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccs.errors import InputError
 from ccs.files import escape_output
@@ -70,7 +72,9 @@ def serve(
     gc.disable()
     deciding = ThreadPoolExecutor(1).submit(opening_model, first)
     from ccs import results as tables
-    from ccs.ui.server import LazyApp, blocks, launch_settings
+
+    with no_stubs():
+        from ccs.ui.server import LazyApp, blocks, launch_settings
 
     found = tables.load(results)
     first, why = deciding.result()
@@ -88,6 +92,27 @@ def serve(
     threading.Thread(target=warm, args=(app,), daemon=True).start()
     threading.Thread(target=return_memory, daemon=True).start()
     demo.block_thread()
+
+
+@contextmanager
+def no_stubs() -> Iterator[None]:
+    """Keep Gradio from writing interface files for editors beside its components whenever it is imported.
+
+    To find out that they are as they were takes it longer than the rest of its import. It writes none for a
+    component whose file cannot be told.
+    """
+    known = inspect.getfile
+
+    def getfile(object: Any) -> str:
+        if isinstance(object, type) and object.__module__.startswith("gradio."):
+            raise OSError("no file")
+        return known(object)
+
+    inspect.getfile = getfile
+    try:
+        yield
+    finally:
+        inspect.getfile = known
 
 
 def opening_model(chosen: str = "") -> tuple[str, str]:

@@ -31,7 +31,8 @@ RESULTS = Path(__file__).parent / "results" / "app.json"
 ROOT = Path(__file__).parent.parent
 ALLOWED = {"start": 10.0, "click": 0.3, "ratio": 1.0, "estimate": 0.3, "exact": 0.3}
 PORT = 7989
-VISITS = {"Start": "", "Bias": "?tab=bias", "a random ViT-B-32": "?tab=heads&model=ViT-B-32/random"}
+RANDOM = "ViT-B-32/random"
+VISITS = {"Start": "", "Bias": "?tab=bias", "a random ViT-B-32": f"?tab=heads&model={RANDOM}"}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -40,7 +41,10 @@ def started() -> dict[str, float]:
     start = time.perf_counter()
     address = f"http://127.0.0.1:{PORT}/"
     with subprocess.Popen(
-        [sys.executable, "app.py", "--port", str(PORT)], cwd=ROOT, stdout=subprocess.DEVNULL
+        [sys.executable, "app.py", "--port", str(PORT)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "CCS_MODELS": RANDOM},  # a link can only name what is offered
     ) as process:
         try:
             while process.poll() is None:
@@ -78,7 +82,11 @@ def in_browser(address: str, clicks: int) -> dict[str, float]:
             page.wait_for_function(words)
             told = time.perf_counter() - start
             page.wait_for_function(whole)
-            return told, time.perf_counter() - start
+            took = time.perf_counter() - start
+            shown = str(page.input_value('select[data-do="model"]'))
+            if f"model={shown}" not in query and "model=" in query:
+                raise RuntimeError(f"{query} shows {shown}")
+            return told, took
 
         found: dict[str, float] = {}
         for name, query in VISITS.items():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import scipy.stats
+import scipy
 from numpy.typing import NDArray
 
 from ccs.measures import stats

@@ -12,7 +12,7 @@ from statistics import NormalDist
 from typing import Literal, Self
 
 import numpy as np
-import scipy.stats
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError

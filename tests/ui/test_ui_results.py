@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
 from pathlib import Path
+from unittest.mock import Mock
 
+import gradio
 import pytest
+from gradio import component_meta
 
 import app as entry
 from ccs import results
@@ -87,6 +91,19 @@ def test_results_that_are_not_there_end_the_program_in_a_sentence(
     assert "environment to load results from" in capsys.readouterr().err
     assert entry.main(["--results", str(tmp_path / "argument")]) == 2
     assert capsys.readouterr().err.startswith("error: There is no folder")
+
+
+def test_gradio_writes_no_stubs_while_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = Mock(side_effect=AssertionError)
+    monkeypatch.setattr(component_meta, "create_pyi", written)
+    known = inspect.getfile
+    with entry.no_stubs():
+        component_meta.create_or_modify_pyi(gradio.HTML, "HTML", [])
+        assert inspect.getfile(App) == known(App)
+    assert inspect.getfile is known
+    with pytest.raises(AssertionError):  # without it, it would
+        component_meta.create_or_modify_pyi(gradio.HTML, "HTML", [])
+    assert written.call_count == 1
 
 
 def test_requirements_are_those_of_the_project() -> None:

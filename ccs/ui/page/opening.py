@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -19,6 +18,7 @@ from ccs.ui.session import Session
 from ccs.ui.state import State, from_query, one_of, template
 from ccs.ui.views import VIEWS, classify
 from ccs.ui.views.bias.query import BiasQuery
+from ccs.ui.views.bias.view import Bias
 from ccs.ui.views.start import Start
 
 log = logging.getLogger(__name__)
@@ -77,22 +77,27 @@ def warm(app: App) -> None:
     try:
         for _ in app.model_cache.loading(first, seconds=3600):
             pass
-        session = open_link(app, {})
-        for _ in VIEWS[session.state.tab].prepare(app, session):
-            pass
+        _prepare(app, Start.name)
         if app.records(first).results is None:
             return
-        model, faces = app.model_cache.get(first), app.galleries.names[0]
+        model = app.model_cache.get(first)
         if claim := claims.of(app.records(first)):
-            app.galleries.embeddings(model, faces, claim.off)
+            app.galleries.embeddings(model, claims.FACES, claim.off)
         open_link(app, {"tab": "heads"})  # its example
-        work = [app.galleries.collect(model, faces)]
+        VIEWS[Bias.name].render(app, _prepare(app, Bias.name))
         if saw_drawings_only(first):
-            work.append(top_activating.collect(app.top_activating, model))
-        for _ in chain(*work):
-            pass
+            for _ in top_activating.collect(app.top_activating, model):
+                pass
     except InputError as error:
         log.warning("the first model cannot be loaded: %s", error)
+
+
+def _prepare(app: App, tab: str) -> Session:
+    """A new visitor's session at a view, its long work done."""
+    session = open_link(app, {} if tab == Start.name else {"tab": tab})
+    for _ in VIEWS[tab].prepare(app, session):
+        pass
+    return session
 
 
 def _example(app: App, session: Session, whole: bool) -> None:
