@@ -1,7 +1,7 @@
-"""People check the judges.
+"""Let people check the judges.
 
 `python -m batch.annotate export` draws a blind sample of (text, concept) pairs as a CSV to fill in;
-`python -m batch.annotate import FILE...` reads the answers and writes how far people agree with the judges.
+`python -m batch.annotate import FILE...` reads the answers and reports how far people agree with the judges.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m batch.annotate", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    export = commands.add_parser("export", help="draw a blind sample and write it as a CSV to fill in")
-    export.add_argument("--n", type=int, default=100, help="pairs over all models (default: 100)")
-    export.add_argument(
-        "--models", nargs="+", metavar="NAME", help="only these models (default: all there are)"
-    )
-    export.add_argument("--out", type=Path, default=Path("annotation.csv"), help="default: annotation.csv")
-    export.add_argument("--force", action="store_true", help="write over a file that is there")
+    export = commands.add_parser("export", help="write a blind sample as a CSV to fill in")
+    add = export.add_argument
+    add("--n", type=int, default=100, help="pairs over all models (default 100)")
+    add("--models", nargs="+", metavar="NAME", help="only these models (default: all)")
+    add("--out", type=Path, default=Path("annotation.csv"), help="sheet (default annotation.csv)")
+    add("--force", action="store_true", help="overwrite an existing file")
     read = commands.add_parser("import", help="read filled sheets, write and print the agreement")
-    read.add_argument("sheets", nargs="+", type=Path, metavar="FILE", help="one filled sheet per person")
-    read.add_argument(
-        "--out", type=Path, default=Path("agreement.parquet"), help="default: agreement.parquet"
-    )
-    for command in (export, read):
-        command.add_argument("--results", type=Path, default=results.PRECOMPUTED, help="folder of results")
-        command.add_argument(
-            "--seed", type=int, default=0, help="of the sample or the bootstrap (default: 0)"
+    add = read.add_argument
+    add("sheets", nargs="+", type=Path, metavar="FILE", help="one filled sheet per person")
+    add("--out", type=Path, default=Path("agreement.parquet"), help="table (default agreement.parquet)")
+    for one in (export, read):
+        add = one.add_argument
+        add(
+            "--results",
+            type=Path,
+            default=results.PRECOMPUTED,
+            help="folder of results (default precomputed)",
         )
+        add("--seed", type=int, default=0, help="seed of the sample or the bootstrap (default 0)")
     return parser
 
 

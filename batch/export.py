@@ -1,27 +1,22 @@
-"""Take a model home with heads off: `python -m batch.export --model M --off "L8.H1 L9.H2" --out DIR`.
-
-Writes an ordinary open_clip folder with a model card, or puts it on the Hub with --repo USER/NAME (private
-unless --public). What the results say of exactly these heads goes into the card.
-"""
+"""Save a model with heads off: `python -m batch.export --model M --off "L8.H1 L9.H2" --out DIR`."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import math
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 import ccs
-from batch.compute.inputs import open_moment_images
-from batch.compute.settings import Settings
 from batch.hub import Repository
-from batch.options import run
+from batch.options import command, option
 from ccs import results
+from ccs.datasets import open_images
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.export import export
@@ -29,6 +24,22 @@ from ccs.model.model import Model
 from ccs.results import queries
 
 _MEAN_OVER = 500  # images
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Save a model with heads off as an ordinary open_clip folder with a model card; --repo publishes it on
+    the Hub. What the results say of exactly these heads goes into the card.
+    """
+
+    model: str = option("organism", "embedded name, open_clip NAME/TAG or a folder")
+    off: str = option("", 'heads to switch off, e.g. "L8.H1 L9.H2"')
+    ablation: str = option("zero", "what replaces the heads' outputs", choices=("zero", "mean"))
+    images: str = option("world", "images for the mean")
+    out: Path | None = option(None, "a new folder")
+    repo: str | None = option(None, "a model repository on the Hub, USER/NAME")
+    public: bool = option(False, "visible to everyone; otherwise a new repository is private")
+    results: Path = option(results.PRECOMPUTED, "results for the card")
 
 
 def measured(model: Model, off: HeadSet, collection: Path) -> list[str]:
@@ -73,34 +84,14 @@ def publish(folder: Path, repository: Repository, message: str, *, public: bool)
     return repository.push(lambda remote: remote.difference(files), message, public=public)[0]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m batch.export", description=__doc__)
-    parser.add_argument("--model", default="organism", help="embedded name, open_clip name/tag, or folder")
-    parser.add_argument("--off", default="", help='heads to switch off, e.g. "L8.H1 L9.H2"')
-    parser.add_argument(
-        "--ablation",
-        default="zero",
-        choices=("zero", "mean"),
-        help="what takes the heads' place (default zero)",
-    )
-    parser.add_argument("--images", default="world", help="images that the mean is over (default world)")
-    parser.add_argument("--out", type=Path, help="a new folder")
-    parser.add_argument("--repo", help="a model repository on the Hub, USER/NAME")
-    parser.add_argument(
-        "--public", action="store_true", help="visible to all; a new one is private otherwise"
-    )
-    parser.add_argument("--results", type=Path, default=results.PRECOMPUTED, help="results for the card")
-    return parser
-
-
-def _export(arguments: argparse.Namespace) -> None:
+def _export(arguments: Settings) -> None:
     if not arguments.out and not arguments.repo:
         raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
     repository = Repository(arguments.repo, "model") if arguments.repo else None
     off = HeadSet.parse(arguments.off).ablated(arguments.ablation)
     model = ccs.load(arguments.model, layers="all" if off.ablation == "mean" else None)
     if off.ablation == "mean":
-        images = open_moment_images(Settings(images=arguments.images, max_images=_MEAN_OVER)).images
+        images = open_images(arguments.images, _MEAN_OVER).images
         model.prepare([images[i] for i in range(min(len(images), _MEAN_OVER))])
     title = f"{model.name} with {off or 'no head'} off"
     with tempfile.TemporaryDirectory() as scratch:
@@ -116,9 +107,8 @@ def _export(arguments: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; its exit status (see batch.options)."""
-    arguments = _parser().parse_args(argv)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
-    return run(lambda: _export(arguments))
+    return command(Settings, argv, _export)
 
 
 if __name__ == "__main__":

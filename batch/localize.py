@@ -1,4 +1,4 @@
-"""Rank heads by every way of looking for those that carry a bias: `python -m batch.localize --help`."""
+"""Rank heads by every method that looks for those that carry a bias: `python -m batch.localize --help`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from batch.options import check_least, option, parse, run
+from batch.options import command, option
 from batch.search import make_task, open_sets
 from ccs import results
 from ccs.errors import InputError
@@ -25,35 +25,33 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """The command line's options."""
+    """Rank a model's heads by every method that looks for those that carry a bias, using one half of the
+    people and prompts, and measure on the other half what switching the first ones off does.
+    """
 
     model: tuple[str, ...] = option(
-        (), "organism, an open_clip NAME/TAG, a folder; repeatable (default: the planted organisms)"
+        (), "organism, an open_clip NAME/TAG or a folder; repeatable (default: the planted organisms)"
     )
-    people: str = option("world/faces", "a bias set (default world/faces)", metavar="SET")
+    people: str = option("world/faces", "a bias set", metavar="SET")
     attribute: tuple[str, ...] = option(
         (), "attribute that groups people; repeatable (default: those planted, else all of the set's)"
     )
-    things: str = option("world/subjects", "a classification set (default world/subjects)", metavar="SET")
-    images: str = option("world", "images that TEXTSPAN reads (default world)")
-    texts: str = option("world", "its pool of texts (default world)")
-    method: tuple[str, ...] = option((), "one way of looking only; repeatable (default: all)")
-    max_images: int = option(186, "images of each set at most; drawn people are all (default 186)", least=4)
-    moments: int = option(500, "images that TEXTSPAN reads at most (default 500)", least=2)
-    seed: int = option(0, "seed of the halves (default 0)", least=0)
-    out: Path = option(results.PRECOMPUTED, "folder of results whose localization.parquet is added to")
-    force: bool = option(False, "do again what is there")
-    device: str = option("cpu", "cpu, cuda or cuda:N (default cpu)")
-
-
-DESCRIPTION = """Rank a model's heads by every way of looking for those that carry a bias, on one half of the
-people and prompts, and measure on the other half what switching the first ones off does."""
+    things: str = option("world/subjects", "a classification set", metavar="SET")
+    images: str = option("world", "images that TEXTSPAN reads")
+    texts: str = option("world", "its pool of texts")
+    method: tuple[str, ...] = option((), "use this method only; repeatable (default: all)")
+    max_images: int = option(186, "most images of each set; drawn people are always all used", least=4)
+    moments: int = option(500, "most images that TEXTSPAN reads", least=2)
+    seed: int = option(0, "seed of the halves", least=0)
+    out: Path = option(results.PRECOMPUTED, "folder of results whose localization.parquet is extended")
+    force: bool = option(False, "redo what is there")
+    device: str = option("cpu", "cpu, cuda or cuda:N")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; its exit status (see batch.options)."""
-    args = parse(Settings, argv, prog="python -m batch.localize", description=DESCRIPTION)
-    return run(lambda: _localize(args), "Interrupted. What is finished is kept; the same command goes on.")
+    interrupted = "Interrupted. What is finished is kept; the same command continues."
+    return command(Settings, argv, _localize, interrupted)
 
 
 def _localize(args: Settings) -> None:
@@ -61,10 +59,9 @@ def _localize(args: Settings) -> None:
     from ccs.locate import METHODS
     from ccs.model import difference
 
-    check_least(args)
     for method in args.method:
         if method not in METHODS:
-            raise InputError(f"There is no way of looking {method!r}; there are {', '.join(METHODS)}.")
+            raise InputError(f"There is no method {method!r}; there are {', '.join(METHODS)}.")
     people, things = open_sets(args, args.attribute)
     names = args.model or [name for name in difference.names() if planted_heads(name, people.groups)]
     if not names:
@@ -90,7 +87,7 @@ def _one(
         asked = about | {"attribute": attribute, "seed": args.seed}
         there = {} if args.force else localization.orders(localization.read(args.out), **asked)
         missing = [method for method in methods if method not in there]
-        print(f"{model.name}, {attribute}: {len(missing)} of {len(methods)} ways of looking", flush=True)
+        print(f"{model.name}, {attribute}: {len(missing)} of {len(methods)} methods", flush=True)
         if not missing:
             continue
         evidence, unseen = prepare(args, model, people, things, attribute, shared)
@@ -109,9 +106,9 @@ def prepare(
     attribute: str,
     shared: dict[str, Any],
 ) -> tuple[Evidence, Task]:
-    """What the ways of looking see of one attribute, and the half that they do not see.
+    """What the methods see of one attribute, and the half that they do not see.
 
-    shared: takes what the next attribute of the same model needs too.
+    shared: filled with what the next attribute of the same model needs too.
     """
     from ccs.datasets.opening import open_images
     from ccs.locate import Evidence

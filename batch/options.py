@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ccs.errors import InputError
@@ -14,8 +16,8 @@ from ccs.files import escape_output
 T = TypeVar("T")
 
 
-def option(default: Any, help: str, **more: Any) -> Any:
-    """A dataclass field that is a command-line option.
+def option(default: Any, help: str = "", **more: Any) -> Any:
+    """A dataclass field that is a command-line option; its default is added to the help.
 
     more: `flag`, where the option is not called as the field is; `least`, the lowest value allowed; `read`,
     which turns the given text (or texts) into the field's value; the rest goes to `add_argument`.
@@ -23,17 +25,27 @@ def option(default: Any, help: str, **more: Any) -> Any:
     return field(default=default, metadata={"help": help, **more})
 
 
-def parse(settings: type[T], argv: Sequence[str] | None, *, prog: str, description: str | None) -> T:
-    """The settings of a command line: bool fields are switches, tuples repeatable, `X | None` takes an X.
+def parse(settings: type[T], argv: Sequence[str] | None) -> T:
+    """The settings of a command line, described by their docstring: bool fields are switches, tuples
+    repeatable, `X | None` takes an X.
 
     Raises InputError for a value that is not allowed; argparse exits on an option that does not exist.
     """
-    parser = argparse.ArgumentParser(prog=prog, description=description, argument_default=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {settings.__module__.removesuffix('.__main__').removesuffix('.settings')}",
+        description=settings.__doc__,
+        argument_default=argparse.SUPPRESS,
+    )
     hints = get_type_hints(settings)
     readers: dict[str, Callable[[Any], Any]] = {}
+    least: dict[str, float] = {}
     for one in fields(settings):  # type: ignore[arg-type]
         about: dict[str, Any] = dict(one.metadata)
-        about.pop("least", None)
+        flag = about.pop("flag", "--" + one.name.replace("_", "-"))
+        least[flag] = about.pop("least", -math.inf)
+        said = about["help"].endswith(")") or isinstance(one.default, bool) or one.default in (None, (), "")
+        if not said:
+            about["help"] = f"{about['help']} (default {_plain(one.default)})".strip()
         kinds = [kind for kind in get_args(hints[one.name]) if kind not in (type(None), Ellipsis)]
         kind = hints[one.name] if get_origin(hints[one.name]) is tuple or not kinds else kinds[0]
         if "read" in about:
@@ -44,25 +56,35 @@ def parse(settings: type[T], argv: Sequence[str] | None, *, prog: str, descripti
             about["action"], readers[one.name] = "append", tuple
         else:
             about["type"] = kind
-        parser.add_argument(about.pop("flag", _flag(one.name)), dest=one.name, **about)
+        parser.add_argument(flag, dest=one.name, **about)
     given = vars(parser.parse_args(argv))
-    return settings(**{name: readers.get(name, lambda value: value)(value) for name, value in given.items()})
+    found = settings(**{name: readers.get(name, lambda value: value)(value) for name, value in given.items()})
+    for one, (flag, lowest) in zip(fields(settings), least.items(), strict=True):  # type: ignore[arg-type]
+        value = getattr(found, one.name)
+        if value is not None and lowest > -math.inf and value < lowest:
+            raise InputError(f"{flag} is {value}, but must be at least {lowest}.")
+    return found
 
 
-def check_least(settings: Any) -> None:
-    """Raise InputError for an option below the lowest value it may have."""
-    for one in fields(settings):
-        value, least = getattr(settings, one.name), one.metadata.get("least")
-        if value is not None and least is not None and value < least:
-            flag = one.metadata.get("flag", _flag(one.name))
-            raise InputError(f"{flag} is {value}, but must be at least {least}.")
+def _plain(value: Any) -> str:
+    if isinstance(value, Path) and value.is_absolute():
+        return value.name
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def command(
+    settings: type[T],
+    argv: Sequence[str] | None,
+    work: Callable[[T], int | None],
+    interrupted: str = "Interrupted; nothing was written.",
+) -> int:
+    """Do the work of a command line; its exit code (see `run`)."""
+    return run(lambda: work(parse(settings, argv)), interrupted)
 
 
 def run(work: Callable[[], int | None], interrupted: str = "Interrupted; nothing was written.") -> int:
-    """The exit code of a command: what `work` returns (0 for None), 2 after InputError or what a disk or a
-    connection would not do, 130 if interrupted.
-
-    All are told on standard error, `interrupted` being what to say of the last.
+    """The exit code of a command: what `work` returns (0 for None), 2 after InputError or where a disk or a
+    connection fails, 130 if interrupted. Standard error says why; `interrupted` is said of the last.
     """
     escape_output()
     try:
@@ -78,7 +100,3 @@ def run(work: Callable[[], int | None], interrupted: str = "Interrupted; nothing
     except KeyboardInterrupt:
         print(f"\n{interrupted}", file=sys.stderr)
         return 130
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -1,18 +1,14 @@
-"""Publish results as a data set on the Hub: `python -m batch.publish --repo USER/NAME`.
-
-Other models' results in it are left alone, what is there already is not sent again, and each run gets a tag
-to pin. With `--space USER/NAME` the app goes to a Space that shows these results.
-"""
+"""Publish results as a data set on the Hub: `python -m batch.publish --repo USER/NAME`."""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import io
 import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +19,7 @@ import pyarrow.parquet as pq
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
 from batch.hub import Change, Remote, Repository
-from batch.options import run
+from batch.options import command, option
 from ccs import results
 from ccs.errors import InputError
 from ccs.results import localization, schema
@@ -35,6 +31,21 @@ _SPACE = ("README.md", "LICENSE", "NOTICE", "app.py", "requirements.txt", "pypro
 _SPACE_FOLDERS = ("ccs", "batch", "precomputed", "docs")
 
 Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Publish results as a data set on the Hub. Other models' results in it are left alone, what is there is
+    not sent again, and each run gets a tag. --space publishes the app as a Space that shows these results.
+    """
+
+    repo: str | None = option(None, "the data set, USER/NAME")
+    space: str | None = option(None, "also create or update the Space USER/NAME with this app")
+    results: Path = option(results.PRECOMPUTED, "folder of results")
+    model: tuple[str, ...] = option((), "only this model; repeatable")
+    public: bool = option(False, "visible to everyone; otherwise a new repository is private")
+    tag: str | None = option(None, "name of this run (default: a date and a hash)")
+    dry_run: bool = option(False, "print what would change, and change nothing")
 
 
 def results_to_publish(folder: Path, models: Sequence[str]) -> dict[str, results.Results]:
@@ -198,7 +209,7 @@ def _weights(model: str) -> str | None:
     return f"{repository} {file or 'open_clip_model.safetensors'}" if repository else None
 
 
-def publish_results(repository: Repository, args: argparse.Namespace) -> str:
+def publish_results(repository: Repository, args: Settings) -> str:
     """Publish, or say what would be; return the address of exactly these results."""
     found = results_to_publish(args.results, args.model)
     located = localization.read(args.results)
@@ -223,7 +234,7 @@ def publish_results(repository: Repository, args: argparse.Namespace) -> str:
     return address
 
 
-def publish_space(space: Repository, args: argparse.Namespace, address: str | None) -> None:
+def publish_space(space: Repository, args: Settings, address: str | None) -> None:
     """Create or update the Space, or say what would change. `address`: the results that it is to show."""
     shown = results_to_publish(args.results, args.model) if address else {}
     files = space_files(ROOT, [result.model for result in shown.values()])
@@ -246,27 +257,13 @@ def _done(change: Change) -> str:
     return f"{len(change.write)} files written, {len(change.remove)} removed"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m batch.publish", description=__doc__)
-    add = parser.add_argument
-    add("--repo", help="the data set, USER/NAME")
-    add("--space", help="also create or update the Space USER/NAME with this app")
-    add("--results", type=Path, default=results.PRECOMPUTED, help="folder of results")
-    add("--model", action="append", default=[], help="only this model (repeatable)")
-    add("--public", action="store_true", help="visible to all; otherwise a new repository is private")
-    add("--tag", help="name of this run (default: a date and a hash)")
-    add("--dry-run", action="store_true", help="print what would change, and change nothing")
-    return parser
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit status (see batch.options)."""
-    args = _parser().parse_args(argv)
+    """The command line; its exit status (see batch.options)."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
-    return run(lambda: _publish(args), "Interrupted; a commit is made completely or not at all.")
+    return command(Settings, argv, _publish, "Interrupted; a commit is made completely or not at all.")
 
 
-def _publish(args: argparse.Namespace) -> None:
+def _publish(args: Settings) -> None:
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
     space = Repository(args.space, "space") if args.space else None

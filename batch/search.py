@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from batch.options import check_least, option, parse, run
+from batch.options import command, option
 from ccs import results
 from ccs.errors import InputError
 from ccs.files import write_text
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """The command line's options."""
+    """Find the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of accuracy. The
+    set is chosen on one half of the prompts and images and reported on the other.
+    """
 
-    model: str = option("organism", "organism, an open_clip NAME/TAG, a folder (default organism)")
-    people: str = option("world/faces", "a bias set (default world/faces)", metavar="SET")
+    model: str = option("organism", "organism, an open_clip NAME/TAG or a folder")
+    people: str = option("world/faces", "a bias set", metavar="SET")
     attribute: str | None = option(
         None, "attribute that groups people: gender, skin tone, race (default: the set's first)"
     )
@@ -37,35 +39,30 @@ class Settings:
     one_pool: bool = option(
         False, "each prompt ranks all of --people (default: its own images, where the set has such pools)"
     )
-    things: str = option("world/subjects", "a classification set (default world/subjects)", metavar="SET")
-    max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1 (default 0.02)")
-    goal: float | None = option(None, "a mean MaxSkew at which to stop (default: as low as it gets)")
+    things: str = option("world/subjects", "a classification set", metavar="SET")
+    max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1")
+    goal: float | None = option(None, "stop at this mean MaxSkew (default: as low as it gets)")
     least: float = option(
-        0.02, "share of the lean (see ccs.measures.ranking) that a further head must take away (default 0.02)"
+        0.02, "share of the lean (see ccs.measures.ranking) that each further head must take away"
     )
-    max_heads: int = option(8, "heads at most (default 8)")
-    screen: int = option(12, "heads tried together, best single ones first (default 12)")
-    max_images: int | None = option(None, "images of each set at most")
-    seed: int = option(0, "seed of the halves (default 0)")
+    max_heads: int = option(8, "most heads")
+    screen: int = option(12, "heads tried together, the best single ones first")
+    max_images: int | None = option(None, "most images of each set")
+    seed: int = option(0, "seed of the halves")
     again: int = option(
         0,
-        "also search both halves of so many other cuts, to tell how often a head is found (default 0)",
+        "repeat the search on the halves of this many other cuts, to count how often a head is found",
         least=0,
     )
-    results: Path = option(results.PRECOMPUTED, "tables whose plans stand beside the answer")
+    results: Path = option(results.PRECOMPUTED, "tables whose plans are shown with the answer")
     out: Path | None = option(None, "also write the answer to this JSON file")
-    keep: bool = option(False, "keep the answer beside --results, where batch.report shows it")
-    device: str = option("cpu", "cpu, cuda or cuda:N (default cpu)")
-
-
-DESCRIPTION = """Find the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of
-accuracy. It is chosen on one half of the prompts and images and reported on the other."""
+    keep: bool = option(False, "save the answer beside --results, where batch.report shows it")
+    device: str = option("cpu", "cpu, cuda or cuda:N")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; its exit status (see batch.options)."""
-    args = parse(Settings, argv, prog="python -m batch.search", description=DESCRIPTION)
-    return run(lambda: _search(args))
+    return command(Settings, argv, _search)
 
 
 def _search(args: Settings) -> None:
@@ -76,14 +73,7 @@ def _search(args: Settings) -> None:
     from ccs.results.searches import Search
     from ccs.search import Limits
 
-    check_least(args)
-    limits = Limits(
-        max_loss=args.max_loss,
-        goal=args.goal,
-        least=args.least,
-        max_heads=args.max_heads,
-        screen=args.screen,
-    )
+    limits = Limits(**{one.name: getattr(args, one.name) for one in fields(Limits)})
     for flag, folder in (
         ("--out", args.out and args.out.parent),
         ("--results", args.keep and args.results),

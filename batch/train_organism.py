@@ -1,16 +1,10 @@
-"""Train an embedded model on the drawn world: `python -m batch.train_organism --world skewed`.
+"""Train an embedded model on the drawn world: `python -m batch.train_organism --help`.
 
-Training has two phases. The first, shared by both organisms of a seed, learns to see and to read on the
-balanced world at a constant rate; the second continues on the chosen world, half of it line-ups
-(ccs.world.lineup), while the rate falls to zero. So organism and control differ in nothing but the groups of
-the second phase. `--start organism-control` begins the second phase from a model that ships, so that several
-seeds of it cost minutes (batch.trainings). The same command resumes where it was stopped. Loss: open_clip's
-symmetric cross-entropy (Radford et al. 2021).
+Loss: open_clip's symmetric cross-entropy (Radford et al. 2021).
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import sys
@@ -29,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from batch.options import run
+from batch.options import command, option
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.world import Scene, captions, draw, scene
@@ -247,33 +241,38 @@ def subject_accuracy(model: open_clip.CLIP, device: str, n: int = 384) -> float:
     return float(np.mean([THINGS[i].word == s.subject for i, s in zip(found, held_out, strict=True)]))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m batch.train_organism", description=__doc__)
-    parser.add_argument("--world", choices=sorted(OUTPUT_NAMES), required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--shared", type=int, default=778_240, help="images of the shared first phase")
-    parser.add_argument(
-        "--start",
+@dataclass(frozen=True)
+class Options:
+    """Train an embedded model on the drawn world, in two phases. The first, shared by both organisms of a
+    seed, learns to see and to read on the balanced world at a constant rate; the second continues on the
+    chosen world, half of it line-ups, while the rate falls to zero. So organism and control differ only in
+    the groups of the second phase. The same command resumes where it was stopped.
+    """
+
+    world: str = option("", "of the second phase (required)", required=True, choices=sorted(OUTPUT_NAMES))
+    seed: int = option(0)
+    shared: int = option(778_240, "images of the shared first phase")
+    start: str | None = option(
+        None,
+        "begin the second phase from this model that ships, without a first phase",
         choices=sorted(OUTPUT_NAMES.values()),
-        help="begin the second phase from this model that ships, without a first",
     )
-    parser.add_argument(
-        "--own", type=int, default=204_800, help="images of the second phase, in the chosen world"
-    )
-    parser.add_argument("--batch-size", type=int, default=Settings.batch_size, help="images per step")
-    parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where checkpoints and logs are kept")
-    parser.add_argument(
-        "--out", type=Path, help="where the model goes (default: its place in ccs/world/models)"
-    )
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=1, help="processes that draw images")
-    parser.add_argument("--autocast", action="store_true", help="bfloat16; worth it on hardware that has it")
-    args = parser.parse_args(argv)
-    return run(lambda: train(args), "Stopped; the same command resumes from the last checkpoint.")
+    own: int = option(204_800, "images of the second phase")
+    batch_size: int = option(Settings.batch_size, "images per step")
+    rate: float = option(Settings.rate, "peak learning rate")
+    runs: Path = option(Path("runs"), "folder for checkpoints and logs")
+    out: Path | None = option(None, "folder of the model (default: its place in ccs/world/models)")
+    device: str = option("cuda" if torch.cuda.is_available() else "cpu")
+    workers: int = option(1, "processes that draw images")
+    autocast: bool = option(False, "bfloat16, for hardware that has it")
 
 
-def train(args: argparse.Namespace) -> None:
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    return command(Options, argv, train, "Stopped; the same command resumes from the last checkpoint.")
+
+
+def train(args: Options) -> None:
     """Run both phases, from wherever the checkpoints stand."""
     shared = 0 if args.start else args.shared
     if not 2 <= args.batch_size <= min(args.shared, args.own):

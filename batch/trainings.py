@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from batch.options import check_least, option, parse, run
+from batch.options import command, option
 from ccs import results
 from ccs.errors import InputError
 from ccs.files import read_text, write_text
@@ -23,30 +23,26 @@ START, BATCH = "organism-control", 128
 
 @dataclass(frozen=True)
 class Settings:
-    """The command line's options."""
+    """Train organism and control again from several seeds, in short second phases that begin from the control
+    that ships. Measure each, and the two that ship. What exists is kept; batch.report shows the spread.
+    """
 
-    seeds: int = option(4, "trainings of the organism and of its control (default 4)", least=1)
-    own: int = option(5_120, "images of each training (default 5,120)", least=256)
-    rate: float = option(1e-3, "peak learning rate (default 0.001)")
-    runs: Path = option(Path("runs/trainings"), "folder of the models (default runs/trainings)")
-    results: Path = option(results.PRECOMPUTED, f"folder of results whose {FILE} is added to")
-
-
-DESCRIPTION = """Train organism and control again from several seeds: short second phases, from the control
-that ships. Measure each, and the two that ship. What is there is kept; batch.report shows the spread."""
+    seeds: int = option(4, "trainings of the organism and of its control", least=1)
+    own: int = option(5_120, "images of each training", least=256)
+    rate: float = option(1e-3, "peak learning rate")
+    runs: Path = option(Path("runs/trainings"), "folder of the models")
+    results: Path = option(results.PRECOMPUTED, f"folder of results whose {FILE} is extended")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; its exit status (see batch.options)."""
-    args = parse(Settings, argv, prog="python -m batch.trainings", description=DESCRIPTION)
-    return run(lambda: _run(args), "Stopped; the same command goes on with the training that it stopped at.")
+    return command(Settings, argv, _run, "Stopped; the same command continues where it stopped.")
 
 
 def _run(args: Settings) -> int:
     from batch.train_organism import OUTPUT_NAMES
     from ccs.model.model import load
 
-    check_least(args)
     if not args.results.is_dir():
         raise InputError(f"The folder {args.results} for --results is not there.")
     wanted = [(name, 0, name) for name in OUTPUT_NAMES.values()]

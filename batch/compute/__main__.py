@@ -10,22 +10,20 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from batch import options
-from batch.compute.settings import Settings, parse
+from batch.compute.settings import Settings
 from batch.compute.stages import locked
+from batch.options import command
 from batch.processes import Processes, start, stop
 from ccs.errors import InputError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line: 0, or 2 after a sentence on what was wrong, or 130 where it was interrupted."""
-    return options.run(
-        lambda: _main(argv), "Interrupted. What is finished is kept; give the same command to go on."
-    )
+    """The command line; its exit status (see batch.options)."""
+    interrupted = "Interrupted. What is finished is kept; the same command continues."
+    return command(Settings, argv, _main, interrupted)
 
 
-def _main(argv: Sequence[str] | None) -> int:
-    settings = parse(argv)
+def _main(settings: Settings) -> int:
     processes = start(settings.device)
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     log = logging.getLogger("ccs")  # manifest and summary hold what it warns of

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from batch.options import check_least, option
+from batch.options import option
 from batch.options import parse as parse_options
 from ccs import results
 from ccs.errors import InputError
@@ -65,86 +65,82 @@ def _stages(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Settings:
-    """One run. `None`: chosen by the program, see `for_model`.
+    """Score the attention heads of CLIP models, switch them off, measure, and write tables."""
 
-    ks: texts per head, rising; the first is the main K, which labels, levels and plans without a K in their
-    name belong to.
-    """
+    # None is chosen by the program (`for_model`). ks rise; the first is the main K, which labels, levels and
+    # plans without a K in their name belong to.
 
     models: tuple[str, ...] = option(
         ORGANISMS,
-        "organism, an open_clip NAME/TAG, a folder; repeatable; `paper`: the six models of the study "
+        "organism, an open_clip NAME/TAG or a folder; repeatable; `paper`: the six models of the study "
         "(default: both organisms)",
         flag="--model", metavar="M", action="append", read=_models,
     )  # fmt: skip
-    images: str = option(
-        "world", "images that the moments are collected from: world, a folder, a parquet file, a Hub id"
-    )
+    images: str = option("world", "images for the moments: world, a folder, a parquet file or a Hub id")
     texts: str | None = option(
-        None, "pool of texts: world, photographs, or a text file with one text per line"
+        None, "pool of texts: world, photographs or a text file with one text per line"
     )
     suite: str | None = option(
         None, "sets to evaluate on (default: world for the organisms, else none)", choices=SUITES
     )
-    sets: tuple[str, ...] = option((), "evaluate on this set only (repeatable)", flag="--set", metavar="S")
+    sets: tuple[str, ...] = option((), "evaluate on this set only; repeatable", flag="--set", metavar="S")
     ks: tuple[int, ...] | None = option(
         None,
-        "texts per head; further numbers give plans such as high@7 too (default: "
+        "texts per head; further numbers add plans such as high@7 (default: "
         f"{','.join(map(str, STUDY_K))} with a suite, else {STUDY_K[0]})",
         flag="--k", metavar="K,...", read=_numbers,
     )  # fmt: skip
     layers: tuple[int, ...] | Literal["all"] | None = option(
-        None, "layers whose heads are scored: `all`, or some, such as 8-11 or 0,5 (default: the last four)",
-        read=_layers,
-    )  # fmt: skip
+        None, "layers whose heads are scored: `all`, 8-11 or 0,5 (default: the last four)", read=_layers
+    )
     ablations: tuple[str, ...] = option(
-        (), "further plans with something else than zero in the heads' place: mean, resample (repeatable)",
+        (),
+        "also put this, not zero, in place of the outputs of heads that are off; repeatable",
         flag="--ablation", choices=ABLATIONS[1:],
     )  # fmt: skip
     stages: tuple[str, ...] = option(
-        STAGES, f"how far to go, some of {','.join(STAGES)}; what they need is done too", read=_stages
+        STAGES, f"stages to run, and what they need, of {','.join(STAGES)} (default: all)", read=_stages
     )
-    max_images: int | None = option(None, "images for the moments, at most", least=1)
-    eval_images: int | None = option(None, "images of each evaluation set, at most", least=1)
-    seed: int = option(0, "seed of all randomness (default 0)", least=0)
+    max_images: int | None = option(None, "most images for the moments", least=1)
+    eval_images: int | None = option(None, "most images of each evaluation set", least=1)
+    seed: int = option(0, "seed of all randomness", least=0)
     random_sets: int | None = option(
         None,
         f"random sets of heads of each kind, to rank the high heads among (default: {_RANDOM_SETS} on the "
         f"suite world, else {_FEW_RANDOM_SETS})",
         least=1,
     )
-    out: Path = option(results.PRECOMPUTED, "folder of results (default precomputed/)")
-    force: bool = option(False, "do finished stages again")
+    out: Path = option(results.PRECOMPUTED, "folder of results")
+    force: bool = option(False, "redo finished stages")
     judges: str = option("tags", "`tags` (a stand-in), `default`, or PROVIDER:MODEL,...")
     labeler: str = option("tags", "`tags` (a stand-in) or PROVIDER:MODEL")
-    dry_run: bool = option(False, "say what language models would be asked and what it costs, and stop")
-    budget: float | None = option(None, "US dollars that language models may cost at most")
-    refresh: tuple[str, ...] = option((), "ask this judge, or about this head, anew", metavar="J")
+    dry_run: bool = option(False, "print what language models would be asked and the price, and stop")
+    budget: float | None = option(None, "most US dollars to spend on language models")
+    refresh: tuple[str, ...] = option((), "ask this judge, or about this head, again", metavar="J")
     per_minute: int | None = option(
         None, "requests per minute to each language model (default: no limit)", least=1
     )
-    in_flight: int = option(8, "requests to each language model at a time (default 8)", least=1)
-    timeout: float = option(120.0, "seconds for one try of a request (default 120)")
+    in_flight: int = option(8, "concurrent requests to each language model", least=1)
+    timeout: float = option(120.0, "seconds for one attempt of a request")
     prices: Path | None = option(
-        None, "prices of language models, over ccs/judges/prices.json", metavar="FILE"
+        None, "prices of language models, added to ccs/judges/prices.json", metavar="FILE"
     )
-    as_published: bool = option(False, "also bias with the faults of the study's released code")
-    device: str | None = option(None, "cpu, cuda or cuda:N (default: what there is)")
+    as_published: bool = option(False, "also measure bias with the faults of the study's released code")
+    device: str | None = option(None, "cpu, cuda or cuda:N (default: cuda where there is a GPU)")
     precision: str = option(
-        "fp32", "of evaluation; moments stay fp32 (default fp32)", choices=("fp32", "bf16", "fp16")
+        "fp32", "of the evaluation; moments are always fp32", choices=("fp32", "bf16", "fp16")
     )
-    batch_size: int | None = option(None, "images at a time (default: found automatically)", least=1)
-    workers: int | None = option(None, "processes that decode images (default: found automatically)", least=0)
+    batch_size: int | None = option(None, "images at a time (default: chosen automatically)", least=1)
+    workers: int | None = option(
+        None, "processes that decode images (default: chosen automatically)", least=0
+    )
     shard: int | None = option(
-        None, "images per shard, the unit of work that is kept (default: by size)", least=1
+        None, "images per shard, the unit in which work is saved (default: by size)", least=1
     )
-    keep: float = option(
-        1e9, "keep a set's embeddings for later runs up to this many bytes (default 1e9)", metavar="BYTES"
-    )
-    plan_cost: bool = option(False, "say what the run would cost in time and memory, and stop")
+    keep: float = option(1e9, "keep embeddings of sets up to this many bytes for later runs", metavar="BYTES")
+    plan_cost: bool = option(False, "print what the run would cost in time and memory, and stop")
 
     def __post_init__(self) -> None:
-        check_least(self)
         if not self.timeout > 0:
             raise InputError(f"--timeout is {self.timeout:g}, but must be above 0 seconds.")
         if min(self.all_ks) < 1:
@@ -187,5 +183,4 @@ class Settings:
 
 def parse(argv: Sequence[str] | None) -> Settings:
     """The settings of a command line. Raises InputError for a value that is not allowed."""
-    about = "Score the attention heads of CLIP models, switch them off, measure, and write tables."
-    return parse_options(Settings, argv, prog="python -m batch.compute", description=about)
+    return parse_options(Settings, argv)

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
-from batch.options import run
+from batch.options import command, option
 from batch.photo.data import read
 from batch.photo.training import MODEL_CFG, PREPROCESS_CFG, Settings, Trainer
-from batch.train_organism import write_model
+from batch.train_organism import MODELS, write_model
 from ccs.errors import InputError
 
 
+@dataclass(frozen=True)
+class Options:
+    """Train the embedded model of photographs."""
+
+    photographs: Path = option(Path(), "parquet with `image` and `wnid` (required)", required=True)
+    images: int = option(1_500_000, "photographs seen in all")
+    seed: int = option(Settings.seed)
+    batch_size: int = option(Settings.batch_size, "photographs per step")
+    rate: float = option(Settings.rate, "peak learning rate of matrices")
+    held_out: int = option(Settings.held_out, "photographs of each class that are never trained on")
+    runs: Path = option(Path("runs"), "folder for checkpoints and logs")
+    out: Path = option(MODELS / "photo", "folder of the model (default: its place in ccs/world/models)")
+    device: str = option("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m batch.photo", description=__doc__)
-    parser.add_argument("--photographs", type=Path, required=True, help="parquet with `image` and `wnid`")
-    parser.add_argument("--images", type=int, default=1_500_000, help="photographs seen in all")
-    parser.add_argument("--seed", type=int, default=Settings.seed)
-    parser.add_argument("--batch-size", type=int, default=Settings.batch_size, help="photographs per step")
-    parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate of matrices")
-    parser.add_argument(
-        "--held-out", type=int, default=Settings.held_out, help="photographs of each class never trained on"
-    )
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where checkpoints and logs are kept")
-    parser.add_argument("--out", type=Path, help="where the model goes (default: ccs/world/models/photo)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    args = parser.parse_args(argv)
-    return run(lambda: train(args), "Stopped; the same command resumes from the last checkpoint.")
+    """The command line; its exit status (see batch.options)."""
+    return command(Options, argv, train, "Stopped; the same command resumes from the last checkpoint.")
 
 
-def train(args: argparse.Namespace) -> None:
+def train(args: Options) -> None:
     """Train from wherever the checkpoint stands, and write the model."""
     if not 2 <= args.batch_size <= args.images:
         raise InputError(f"--batch-size is {args.batch_size}; it must be at least 2 and at most --images.")
@@ -49,12 +51,11 @@ def train(args: argparse.Namespace) -> None:
     trainer.train(last)
     trainer.settle()
     top1 = trainer.accuracy(trainer.held_out)
-    out = args.out or Path(__file__).parents[2] / "ccs" / "world" / "models" / "photo"
     held_out = {"top1": top1, "coarse": trainer.coarse_accuracy(trainer.held_out)}
     notes = {**asdict(settings), "photographs": trainer.seen, **held_out, "torch": torch.__version__}
-    write_model(out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
-    (out / "training_log.csv").write_text((folder / "log.csv").read_text("utf-8"), "utf-8")
-    print(f"Wrote {out}: top-1 {top1:.1%} of {len(trainer.held_out)} photographs held out.")
+    write_model(args.out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
+    (args.out / "training_log.csv").write_text((folder / "log.csv").read_text("utf-8"), "utf-8")
+    print(f"Wrote {args.out}: top-1 {top1:.1%} of {len(trainer.held_out)} photographs held out.")
 
 
 if __name__ == "__main__":

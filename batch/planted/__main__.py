@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from batch.options import option, parse, run
+from batch.options import command, option
 from ccs.files import write_text
 
 MEASURED = Path("precomputed/planted.json")
@@ -17,23 +17,20 @@ PAGE, README = Path("docs/planted.md"), Path("README.md")
 
 @dataclass(frozen=True)
 class Settings:
-    """The command line's options."""
+    """Train the family of organisms with planted heads, measure each, and write the page. A model whose file
+    exists is not trained again, and one that was measured with its present weights is not measured again.
+    """
 
-    out: Path | None = option(None, "folder of the models (default: their place among the shipped ones)")
-    runs: Path = option(Path("runs"), "folder of what training reuses (default runs)")
-    measured: Path = option(MEASURED, f"the measured rows (default {MEASURED})")
-    page: Path = option(PAGE, f"the page made of them (default {PAGE})")
-    readme: Path = option(README, f"where the answers go, if it is there (default {README})")
-
-
-DESCRIPTION = """Train the family of organisms with planted heads, measure each, and write the page. What is
-there is kept: a model whose file exists is not trained, and one measured with these weights not measured."""
+    out: Path | None = option(None, "folder of the models (default: that of the shipped ones)")
+    runs: Path = option(Path("runs"), "folder for what trainings share")
+    measured: Path = option(MEASURED, "file of the measured rows")
+    page: Path = option(PAGE, "page made of them")
+    readme: Path = option(README, "document that the answers go into, if it exists")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; its exit status (see batch.options)."""
-    args = parse(Settings, argv, prog="python -m batch.planted", description=DESCRIPTION)
-    return run(lambda: _run(args), "Stopped; the same command goes on with the model that it stopped at.")
+    return command(Settings, argv, _run, "Stopped; the same command continues where it stopped.")
 
 
 def _run(args: Settings) -> None:

@@ -1,20 +1,16 @@
-"""`python -m batch.report`: the study's figures beside what was measured, as report.md and report.html.
-
-Without results it shows the published side alone. Where these documents exist, the audit's counts go into
-reproduction.md beside the output folder, and the answers into the README.md above it.
-"""
+"""The study's figures beside what was measured: `python -m batch.report --help`."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from batch import trainings
-from batch.options import run
+from batch.options import command, option
 from batch.planted.page import answers as planted_answers
 from batch.report.embedded import embedded_blocks
 from batch.report.figures import write_static
@@ -33,6 +29,26 @@ from ccs.paper import figures as paper
 
 OUT = Path("docs/report")
 ORGANISM_PAGE = "organism.md"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Write the study's figures beside what was measured, as report.md and report.html; without results, the
+    published side alone. Where these documents exist, the audit's counts go into reproduction.md beside the
+    output folder, and the answers into the README.md above it.
+    """
+
+    results: str | None = option(None, "folder or hf:// address of results (default: those shipped)")
+    agreement: Path | None = option(
+        None,
+        f"what batch.annotate import wrote (default {agreement.FILE}, if it exists)",
+        metavar="FILE",
+    )
+    out: Path = option(OUT, "folder to write to")
+    no_static: bool = option(False, "leave out the charts as SVG files")
+    organism: bool = option(
+        False, f"also measure both embedded models on all drawn sets (minutes), and write {ORGANISM_PAGE}"
+    )
 
 
 def build(
@@ -80,28 +96,11 @@ def write(blocks: Sequence[Block], folder: Path, *, static: bool = True) -> list
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m batch.report", description=__doc__)
-    parser.add_argument("--results", help="folder or hf:// address of results (default: those shipped)")
-    parser.add_argument(
-        "--agreement",
-        type=Path,
-        metavar="FILE",
-        help=f"what batch.annotate import wrote (default {agreement.FILE}, if it is there)",
-    )
-    parser.add_argument("--out", type=Path, default=OUT, help=f"folder to write to (default {OUT})")
-    parser.add_argument("--no-static", action="store_true", help="leave out the charts as SVG files")
-    parser.add_argument(
-        "--organism",
-        action="store_true",
-        help=f"also measure both embedded models on all drawn sets (minutes), and write {ORGANISM_PAGE} "
-        "beside the folder",
-    )
-    args = parser.parse_args(argv)
-    return run(lambda: _write_all(args))
+    """The command line; its exit status (see batch.options)."""
+    return command(Settings, argv, _write_all)
 
 
-def _write_all(args: argparse.Namespace) -> None:
+def _write_all(args: Settings) -> None:
     collection = results.load(args.results)
     folder = Path(args.results or results.PRECOMPUTED)
     blocks = build(collection, agreement.read(args.agreement), folder)

@@ -1,4 +1,4 @@
-"""The command that ranks heads by every way of looking: what it writes, that it goes on, how it refuses."""
+"""The command that ranks heads by every method: what it writes, that it continues, how it refuses."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_is_there_is_not_done_again(written, tiny_folder, monkeypatch, caps
     command = ["--model", str(tiny_folder), "--out", str(written), *SMALL]
     assert batch.localize.main([*command, "--method", "random", "--method", "direct effect"]) == 0
     assert ran == ["direct effect"]
-    assert "1 of 2 ways" in capsys.readouterr().out
+    assert "1 of 2 methods" in capsys.readouterr().out
     after = localization.read(written)
     assert len(after) == len(before) * 3 / 2
     kept = after[after["method"] != "direct effect"].reset_index(drop=True)
@@ -112,7 +112,7 @@ def test_what_is_planted_is_read_from_the_model(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (["--method", "guessing"], "no way of looking 'guessing'; there are CCS high first"),
+        (["--method", "guessing"], "no method 'guessing'; there are CCS high first"),
         (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
         (["--people", "world/subjects"], "not a set of people"),
         (["--things", "world/faces"], "not a set of pictures with classes"),
