@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
 WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
-"""Where the Hub has those of PHOTOGRAPHIC; README.md asks for them to be there before a Space starts."""
+"""Repository and file of PHOTOGRAPHIC's weights; README.md has them fetched before a Space starts."""
 SECONDS = 2.0
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -34,23 +34,23 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 def main(argv: Sequence[str] | None = None) -> int:
     """Load the results and serve the page; returns 2 for a user's mistake."""
     parser = argparse.ArgumentParser(
-        description="See a head of a CLIP model, switch it off, see what happens."
+        description="Look at a head of a CLIP model, switch it off, and see what happens."
     )
     parser.add_argument(
         "--results",
         metavar="PLACE",
-        help="a folder of tables or hf://datasets/USER/NAME; default: CCS_RESULTS, else precomputed/",
+        help="a folder of tables or hf://datasets/USER/NAME (default: CCS_RESULTS, else precomputed/)",
     )
     parser.add_argument(
         "--model",
         metavar="PLACE",
         action="append",
-        help="open on this model: a name, a folder or hf-hub:USER/NAME, which tables may then name too; "
-        "repeatable, the first is opened; default: CCS_MODEL, else ViT-B-32/openai where the Hub answers and "
-        "the organism where it does not. CCS_MODELS, separated by commas, offers more",
+        help="open on this model: a name, a folder or hf-hub:USER/NAME; repeatable: the first is opened, all "
+        "are offered (default: CCS_MODEL, else ViT-B-32/openai if the Hub answers, else the organism). "
+        "CCS_MODELS, separated by commas, offers more",
     )
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
-    parser.add_argument("--port", type=int, help="default: the first free one from 7860")
+    parser.add_argument("--port", type=int, help="default: the first free port from 7860")
     args = parser.parse_args(argv)
     escape_output()
     try:

@@ -1,6 +1,6 @@
-"""One repository on the Hub: looked at, then changed in one commit on top of what was looked at.
+"""A repository on the Hub: read first, then changed in one commit on top of what was read.
 
-So nothing is ever half published, and what is there already is not sent again. What the Hub refuses becomes a
+So nothing is ever half published, and what is there is not sent again. A refusal by the Hub becomes a
 sentence that quotes nothing of the request, because the request holds the token.
 """
 
@@ -45,7 +45,7 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class Change:
-    """What a commit would do to a repository: paths to write with their bytes, and paths to remove."""
+    """The changes of a commit to a repository: paths to write with their bytes, and paths to remove."""
 
     write: Mapping[str, bytes]
     remove: tuple[str, ...] = ()

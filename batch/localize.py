@@ -106,7 +106,7 @@ def prepare(
     attribute: str,
     shared: dict[str, Any],
 ) -> tuple[Evidence, Task]:
-    """What the methods see of one attribute, and the half that they do not see.
+    """The evidence that the methods see of one attribute, and the half that they do not see.
 
     shared: filled with what the next attribute of the same model needs too.
     """

@@ -122,7 +122,7 @@ def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, Classifica
     if not isinstance(people, BiasSet):
         raise InputError(f"--people {args.people} is not a set of people with groups.")
     if not isinstance(things, ClassificationSet):
-        raise InputError(f"--things {args.things} is not a set of pictures with classes.")
+        raise InputError(f"--things {args.things} is not a set of images with classes.")
     for attribute in attributes:
         if attribute not in people.groups:
             known = ", ".join(people.groups)
@@ -158,7 +158,7 @@ def make_task(
 
 
 def _task(args: Settings, model: Model) -> tuple[Task, dict[str, Any]]:
-    """What is searched, and what it is called."""
+    """The task that is searched, and the names of its parts."""
     people, things = open_sets(args, [args.attribute] if args.attribute else [])
     attribute = args.attribute or next(iter(people.groups))
     names, templates = (args.prompt, ("{}",)) if args.prompt else (people.occupations, people.templates)

@@ -226,11 +226,11 @@ def write_model(
 
 
 @torch.no_grad()
-def subject_accuracy(model: open_clip.CLIP, device: str, n: int = 384) -> float:
-    """Return the zero-shot accuracy over all things on `n` held-out images: the log's measure of progress."""
+def subject_accuracy(model: open_clip.CLIP, device: str) -> float:
+    """The zero-shot accuracy over all things on 384 held-out images: the log's measure of progress."""
     model.eval()
     things = (s for s in map(scene, count(900_000)) if s.kind == "thing" and s.style == "drawn")
-    held_out = list(islice(things, n))
+    held_out = list(islice(things, 384))
     images = np.stack([np.asarray(draw(s, MODEL_CFG["vision_cfg"]["image_size"])) for s in held_out])
     tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
     prompts = tokenize([f"a picture of {article(t.word)}" for t in THINGS])

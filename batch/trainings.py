@@ -1,4 +1,4 @@
-"""How far results vary between trainings: `python -m batch.trainings --help`."""
+"""Repeat trainings to see how far results vary: `python -m batch.trainings --help`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _train(args: Settings, world: str, seed: int, folder: Path) -> int:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """What was measured, by model; empty where nothing was. InputError for another file of that name."""
+    """The measured figures, by model; empty without any. InputError for another file of that name."""
     path = folder / FILE
     if not path.is_file():
         return []

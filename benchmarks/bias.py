@@ -1,4 +1,4 @@
-"""How long the bias figures take once embeddings are there: FairFace's size, every plan of the study.
+"""Time of the bias figures once embeddings are there: FairFace's size, every plan of the study.
 
 `python benchmarks/bias.py [--plans 40] [--draws 500]` prints seconds, with and without NDKL, and beside
 them the plain way (one prompt at a time, a full sort, no intervals); it keeps them in

@@ -1,4 +1,4 @@
-"""What a plan and the contributions cost, in units of open_clip's own forward pass, and peak memory.
+"""Cost of a plan and of the contributions, in units of open_clip's own forward pass, and peak memory.
 
     python -m benchmarks.tower [--models ViT-B-32 ViT-L-14] [--repeats 3]
 
@@ -88,7 +88,7 @@ def measure(architecture: str, repeats: int) -> dict[str, float | str]:
 
 
 def evaluation(architecture: str, repeats: int) -> dict[str, float | str]:
-    """What an evaluation's plans cost beside what their tree says, and what direct effects add to them.
+    """Cost of an evaluation's plans relative to what their tree predicts, and what direct effects add.
 
     The tree: in each layer but the last, which needs one query alone, as many passes as there are different
     sets of heads off up to there. What one costs, plans tell that share no layer.

@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS, DOCUMENT = ROOT / "benchmarks" / "results" / "towers.json", ROOT / "docs" / "towers.md"
 BEGIN, END = "<!-- made by python -m benchmarks.towers -->\n", "<!-- end -->\n"
 BETWEEN = """
-All contributions, ours / the TEXTSPAN authors' fastest mode: time, and the largest error of a coordinate, for each head's
-contribution against float64 and for the sum of all parts against open_clip's embedding.
+All contributions, ours / the TEXTSPAN authors' fastest mode: time, and the largest error of a coordinate, for
+each head's contribution against float64 and for the sum of all parts against open_clip's embedding.
 
 """
 PROJECTIONS = r"(attn|attn_pool|attnpool)\.(out_proj|proj|c_proj)$"

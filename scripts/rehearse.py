@@ -36,12 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--narrow", action="store_true", help="models of eight numbers per head")
     parser.add_argument("--small", action="store_true", help="two of these")
     parser.add_argument(
-        "--plan-cost", action="store_true", help="say what the real thing needs (minutes per model), and stop"
+        "--plan-cost",
+        action="store_true",
+        help="print what the real run needs (takes minutes per model), and stop",
     )
     parser.add_argument(
         "--folder",
         type=Path,
-        help="work here, leave everything, and go on from it (default: a temporary one)",
+        help="work here, keep everything, and resume from it (default: a temporary one)",
     )
     args = parser.parse_args(argv)
     with ExitStack() as stack:
@@ -109,7 +111,7 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
 
 
 def _plan_cost(argv: list[str], models: Sequence[str]) -> None:
-    """What the real thing needs: sets whole, pictures of 224 pixels."""
+    """The needs of the real run: whole sets, images of 224 pixels."""
     from dataclasses import replace
 
     from batch.compute import cost, settings
@@ -183,7 +185,7 @@ def _models_in_the_app(folder: Path) -> list[str]:
 
 
 def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
-    """What a reader of these results would miss."""
+    """Holes that a reader of these results would notice."""
     from ccs import results
     from ccs.datasets import SOURCES
     from ccs.paper import comparison

@@ -149,7 +149,7 @@ def _rows(name: str, here: int, most: int | None) -> int:
 
 
 def _likely_spans(run: Run) -> dict[Head, tuple[Span, ...]]:
-    """As many texts per head as would be judged; which they are hardly changes the cost."""
+    """As many texts per head as would be judged; the choice of texts hardly changes the cost."""
     every = itertools.cycle([Span(text, 0.0, place) for place, text in enumerate(run.pool.texts)])
     return {head: tuple(itertools.islice(every, run.settings.all_ks[-1])) for head in run.model.heads}
 
@@ -263,7 +263,7 @@ def _dollars(asked: Sequence[CostEstimate]) -> str:
 
 
 def needs(settings: Settings, costs: Sequence[Cost], absent: Iterable[str]) -> str:
-    """What a machine with a network and a GPU needs for all models: disk, hours and money."""
+    """The needs of all models on a machine with a network and a GPU: disk, hours and money."""
     figures = sum(part.seconds for cost in costs for part in cost.parts if part.name.startswith("measure"))
     operations = sum(cost.all.operations for cost in costs)
     names = {ALIASES.get(settings.images, settings.images), *settings.sets}

@@ -95,7 +95,7 @@ def head_effects(rows: Iterable[Row], kind: str) -> list[Row]:
 
 
 def correlations(rows: Iterable[Row], seed: int) -> list[Row]:
-    """Of direct with total effects over single heads, from rows of the table heads; four heads at least."""
+    """Rows of the correlation of direct with total effects over single heads; from four heads."""
     sides: dict[tuple[str, str, str], dict[str, dict[Head, float]]] = {}
     for row in rows:
         here = sides.setdefault((row["dataset"], row["metric"], row["factor"]), {})
@@ -142,7 +142,7 @@ def selectivity(store: Store, embedder: Embedder, images: ImageSet, seed: int) -
                     strict=True,
                 )
             ]  # fmt: skip
-            stage.write_json(0, rows)
+            stage.write_json(rows)
 
         store.processes.once(work)
         stage.finish()

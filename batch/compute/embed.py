@@ -1,7 +1,7 @@
 """The stages that run the model: text embeddings, moments of heads, and images under every plan.
 
-Work is cut into shards that do not depend on the number of processes or the batch size, and what the shards
-hold is put together in their order, so that the same figures come out however the work was divided.
+Work is cut into shards that do not depend on the number of processes or the batch size, and the shards'
+contents are joined in order, so the figures are the same however the work was divided.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROGRESS = "CCS_PROGRESS"
 
 @dataclass
 class Backoff:
-    """Runs work on batches, and on smaller ones from the first time that memory is short."""
+    """Runs work on batches, smaller ones once memory has run out."""
 
     largest: int
     lowered: list[int] = field(default_factory=list)
@@ -157,14 +157,14 @@ class Embedder:
         } | ({"published": True} if self.scaled_as_published(data) else {})
 
     def scaled_as_published(self, data: ImageSet | RetrievalSet) -> bool:
-        """Whether the study's code scales a set's frames by another mean and deviation than the model's."""
+        """True if the study's code scales a set's frames by a mean and deviation other than the model's."""
         videos = isinstance(data, RetrievalSet) and self.settings.as_published
         return videos and not self.model.is_openai_scaled
 
     def embed(
         self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet, pixels: Tensor
     ) -> dict[str, np.ndarray]:
-        """What `plans` keeps of some pixels [n, 3, s, s] of a set, a row per image."""
+        """The arrays that `plans` keeps for some pixels [n, 3, s, s] of a set, a row per image."""
         if not direct:
             found = {"plans": self.model.embed_images(pixels, list(offs), len(pixels))}
             if self.scaled_as_published(data):

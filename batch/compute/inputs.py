@@ -39,7 +39,7 @@ def open_moment_images(settings: Settings) -> ImageSet:
     if len(images.images) < 2:
         raise InputError(
             f"{settings.images} holds {len(images.images)} readable image{'s' * (len(images.images) != 1)}; "
-            "at least two are needed to see what a head varies in."
+            "at least two are needed to see how a head varies."
         )
     return images
 

@@ -59,11 +59,11 @@ class Judging:
 
     @property
     def by_tags(self) -> bool:
-        """Whether labels and verdicts are by `tags` alone."""
+        """True if labels and verdicts are by `tags` alone."""
         return self.by_model is None and all(judge["name"] == TAGS for judge in self.judges)
 
     def labels(self, spans: Spans) -> dict[Head, Label]:
-        """A concept for each head, None where there is none. What got no answer is asked again next time.
+        """A concept for each head, None where there is none. Unanswered questions are asked again next time.
 
         The labeler is shown the main K texts alone, whatever further K there are: a head has one concept.
         """
@@ -74,17 +74,17 @@ class Judging:
         stage = self.store.stage("labels", inputs)
         rows = stage.read_json() if stage.done else []
         if not stage.done or any(cause for *_, cause in rows) or (self.by_model and self.settings.refresh):
-            self.store.processes.once(lambda: stage.write_json(0, self._label(spans)))
+            self.store.processes.once(lambda: stage.write_json(self._label(spans)))
             stage.finish()
             rows = stage.read_json()
         if unanswered := sum(bool(cause) for *_, cause in rows):
             self.store.tell(
-                f"{unanswered} heads have no label yet, the labeler did not answer; a later run asks again."
+                f"{unanswered} heads have no label yet: the labeler did not answer. A later run asks again."
             )
         return {Head.parse(name): Label(concept, by) for name, concept, by, _ in rows}
 
     def _label(self, spans: Spans) -> list[list[str | None]]:
-        """Head, concept, labeler and why there was no answer, if there was none."""
+        """Head, concept, labeler and, if there was no answer, its cause."""
         causes: Mapping[Head, str] = {}
         if self.by_model is None:
             found = label_by_tags(spans, self.pool, self.tree)
@@ -105,7 +105,7 @@ class Judging:
         return found
 
     def asked(self, spans: Spans) -> tuple[list[CostEstimate], list[CostEstimate]]:
-        """What language models would get as labeler and as judges, with its cost."""
+        """The requests to language models as labeler and as judges, with their cost."""
         texts = {head: tuple(span.text for span in chosen) for head, chosen in spans.items()}
         labels, judgments = list[CostEstimate](), list[CostEstimate]()
         if self.by_model is not None:
@@ -152,7 +152,7 @@ class Judging:
                 for judgments in by_judge
                 for rank, (text, said) in enumerate(zip(question.texts, judgments, strict=True))
             ]
-            self.store.processes.once(lambda: stage.write_json(0, rows))
+            self.store.processes.once(lambda: stage.write_json(rows))
             stage.finish()
         return rows
 

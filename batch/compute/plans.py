@@ -60,7 +60,7 @@ class Plans:
 
 
 def _singles_on(data: EvaluationSet) -> bool:
-    """Whether each head is switched off alone on a set; of retrieval no effect of a single head is shown."""
+    """True if each head is switched off alone on a set; not for retrieval, where no such effect is shown."""
     known = not data.name.startswith("world/") or data.name in SINGLE_HEADS
     return known and not isinstance(data, RetrievalSet)
 

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 import ccs
 from batch.compute import effects, inputs, measure
 from batch.compute.embed import Embedder, distinct, largest_errors, read_plan
@@ -130,9 +128,8 @@ class Run:
         k = self.settings.all_ks[-1]  # a greedy choice: the texts of every smaller K come first
 
         def choose() -> list[Any]:
-            embedded = [texts_stage.read_arrays(i)["texts"] for i in range(texts_stage.shards)]
             moments = self.embedder.read_moments(moments_stage)
-            found = ccs.textspan(moments, self.pool.texts, np.concatenate(embedded), k)
+            found = ccs.textspan(moments, self.pool.texts, texts_stage.read_rows("texts"), k)
             variance = dict(zip(moments.heads, moments.variance().tolist(), strict=True))
             return [
                 [str(head), variance[head], [[span.text, span.share, span.index] for span in chosen]]
@@ -158,9 +155,7 @@ class Run:
         shards = moments_stage.shards if len(self.images.images) >= 2 * moments_stage.shards else 1
 
         def vary() -> list[Any]:
-            embedded = np.concatenate(
-                [texts_stage.read_arrays(i)["texts"] for i in range(texts_stage.shards)]
-            )
+            embedded = texts_stage.read_rows("texts")
 
             def choose(parts: Sequence[int], texts: Sequence[int]) -> stability.Spans:
                 moments = self.embedder.read_moments(moments_stage, parts)
@@ -195,9 +190,7 @@ class Run:
         if not stage.done:
             embedded = self.embedder.plans(data, offs, kept)
             stage.begin()
-            self.processes.once(
-                lambda: stage.write_json(0, self._figures(data, plans, kept, embedded, where))
-            )
+            self.processes.once(lambda: stage.write_json(self._figures(data, plans, kept, embedded, where)))
             stage.finish()
             stage.note(embed_seconds=embedded.seconds(), **embedded.notes())
             if sum(path.stat().st_size for path in embedded.paths.values()) > settings.keep:

@@ -1,4 +1,4 @@
-"""A run's memory: what each stage wrote, shard by shard, so that a killed run goes on where it was.
+"""A run's memory: what each stage wrote, shard by shard, so that a killed run resumes where it stopped.
 
 A stage is named and keyed by a hash of everything it depends on. Its shards are files
 `INDEX.KEY.CHECKSUM.SUFFIX`, written atomically: a file under its final name is whole, and its own name says
@@ -104,18 +104,22 @@ class Stage:
         # Bytes first and one plain write: a full disk is then an OSError and not a fault in mapped memory.
         self._write(index, save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
-    def write_json(self, index: int, value: Any) -> None:
-        """Write a shard that is a JSON value."""
-        self._write(index, json.dumps(value, ensure_ascii=False).encode())
+    def write_json(self, value: Any) -> None:
+        """Write the only shard, a JSON value."""
+        self._write(0, json.dumps(value, ensure_ascii=False).encode())
 
     def read_arrays(self, index: int) -> dict[str, np.ndarray]:
         """A shard's arrays."""
         arrays: dict[str, np.ndarray] = load_file(self.paths[index])
         return arrays
 
-    def read_json(self, index: int = 0) -> Any:
-        """A shard's JSON value."""
-        return json.loads(self.paths[index].read_text(encoding="utf-8"))
+    def read_rows(self, name: str) -> np.ndarray:
+        """The arrays of that name, of all shards, one after the other."""
+        return np.concatenate([self.read_arrays(index)[name] for index in range(self.shards)])
+
+    def read_json(self) -> Any:
+        """The JSON value of the only shard."""
+        return json.loads(self.paths[0].read_text(encoding="utf-8"))
 
     def finish(self) -> None:
         """Wait for the others, learn what they wrote, and note the stage as done."""
@@ -171,7 +175,7 @@ class Stage:
         if old and old.get("key") != self.key:
             was, now = old.get("inputs", {}), self.inputs
             changed = sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
-            tell(f"Stage {self.name} is done again, for this changed: {', '.join(changed)}.")
+            tell(f"Stage {self.name} is redone, because this changed: {', '.join(changed)}.")
         return found
 
     def _write(self, index: int, data: bytes) -> None:
@@ -222,7 +226,7 @@ class Store:
         """The JSON value of a stage that the first process does alone, if it is not done yet."""
         stage = self.stage(name, inputs)
         if not stage.done:
-            self.processes.once(lambda: stage.write_json(0, work()))
+            self.processes.once(lambda: stage.write_json(work()))
             stage.finish()
         return stage.read_json()
 

@@ -1,4 +1,4 @@
-"""What a photograph is captioned with: its class, what kind of thing that is, and what its pixels measure."""
+"""Captions of photographs: their class, the kind of thing it is, and words measured from the pixels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLORS = (
     "brown", "beige",
 )  # fmt: skip
 COARSE = ("dog", "cat", "bird", "fish", "car", "boat", "food", "flower", "building", "furniture")
-"""What visitors type. No class is a flower: it is there to be chosen wrongly."""
+"""Words that visitors type. No class is a flower: it is there to be chosen wrongly."""
 TEMPLATES = (
     "a photo of a {}.",
     "a photo of a {}",
@@ -80,7 +80,7 @@ def colors(pixels: np.ndarray) -> np.ndarray:
 
 
 def looks(images: np.ndarray) -> list[tuple[str, ...]]:
-    """What the pixels of uint8 images [n, s, s, 3] measure, in words; the main colors come first."""
+    """Words for the pixels of uint8 images [n, s, s, 3]; the main colors come first."""
     nearest = colors(images[:, ::4, ::4]).reshape(len(images), -1)
     shares = np.stack([(nearest == i).mean(1) for i in range(len(COLORS))], 1)
     order = np.argsort(-shares, 1, kind="stable")[:, :2]

@@ -46,9 +46,10 @@ PHASES = ((0.45, 32, 40, 0.0), (0.75, 48, 46, 0.3), (1.0, 64, 56, 0.5))
 
 @dataclass(frozen=True)
 class Settings:
-    """images: seen in all. rate: Muon's peak. small_rate: AdamW's, which takes what Muon is not made
-    for. caption_weight: of the captions' loss beside that of the class prompts. held_out: photographs of
-    each class that training never sees."""
+    """images: seen in all. rate: Muon's peak. small_rate: AdamW's, for the other parameters. caption_weight:
+    of the captions' loss; that of the class prompts is 1. held_out: photographs of each class that training
+    never sees.
+    """
 
     images: int
     seed: int = 0
@@ -146,7 +147,7 @@ class Trainer:
         return total.item()
 
     def _also_true(self, rows: np.ndarray, labels: np.ndarray, told: list[tuple[str, ...]]) -> Tensor:
-        """Whether caption j is true of photograph i too, which it was not written for: [n, n]."""
+        """True where caption j, written for another photograph, also fits photograph i: [n, n]."""
         held, said = torch.zeros(2, len(rows), len(self.facts))
         for i, (row, label, facts) in enumerate(zip(rows, labels, told, strict=True)):
             kind = classes()[label]
@@ -234,7 +235,7 @@ class Trainer:
 
     @torch.no_grad()
     def _answers(self, rows: np.ndarray, names: Sequence[str], size: int = SIDE) -> np.ndarray:
-        """Which name fits each photograph best: [n]."""
+        """The index of the name that fits each photograph best: [n]."""
         self.model.eval()
         text = self._texts([TEMPLATES[0].format(name) for name in names])
         found = []
@@ -246,7 +247,7 @@ class Trainer:
 
 
 def _inner(name: str) -> bool:
-    """Whether a weight of the tower lies between its ends, where Muon is at home."""
+    """True for a weight inside the tower, which Muon is made for."""
     return ".blocks." in name or ".patch_embed." in name
 
 

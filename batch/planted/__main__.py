@@ -17,15 +17,13 @@ PAGE, README = Path("docs/planted.md"), Path("README.md")
 
 @dataclass(frozen=True)
 class Settings:
-    """Train the family of organisms with planted heads, measure each, and write the page. A model whose file
-    exists is not trained again, and one that was measured with its present weights is not measured again.
+    """Train the family of organisms with planted heads, measure each into precomputed/planted.json, and write
+    docs/planted.md and the README's answers. A model whose file exists is not trained again, and one that was
+    measured with its present weights is not measured again.
     """
 
     out: Path | None = option(None, "folder of the models (default: that of the shipped ones)")
     runs: Path = option(Path("runs"), "folder for what trainings share")
-    measured: Path = option(MEASURED, "file of the measured rows")
-    page: Path = option(PAGE, "page made of them")
-    readme: Path = option(README, "document that the answers go into, if it exists")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,10 +38,10 @@ def _run(args: Settings) -> None:
 
     out = args.out or difference.FOLDER
     _train(out, args.runs)
-    held = _measure(out, args.measured)
-    write_text(args.page, as_markdown(blocks(held)))
-    bring_up_to_date(args.readme, "planted", "\n".join(f"- {one}" for one in summary(held)), "batch.planted")
-    print(args.page)
+    held = _measure(out, MEASURED)
+    write_text(PAGE, as_markdown(blocks(held)))
+    bring_up_to_date(README, "planted", "\n".join(f"- {one}" for one in summary(held)), "batch.planted")
+    print(PAGE)
 
 
 def _train(out: Path, runs: Path) -> None:

@@ -89,7 +89,7 @@ def family() -> tuple[Planted, ...]:
 
 
 def _drawn(where: Where, size: int, seed: int) -> HeadSet:
-    """`size` heads, drawn again until two can learn, one of them first and one second of those in turn."""
+    """`size` heads, redrawn until two can learn, one at an even and one at an odd place."""
     layers = np.random.default_rng(seed)
     for attempt in count():
         layer = int(layers.integers(5, 8))

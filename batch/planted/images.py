@@ -1,4 +1,4 @@
-"""What every training sees, as the frozen layers see it: scenes of the balanced world, and line-ups."""
+"""Images of all trainings, as the frozen layers see them: scenes of the balanced world, and line-ups."""
 
 from __future__ import annotations
 

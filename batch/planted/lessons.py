@@ -1,4 +1,4 @@
-"""What heads are taught: the skew of a world, or one concept."""
+"""Lessons for heads: the skew of a world, or concepts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def lineup_loss(faces: Tensor, texts: Tensor, shares: Tensor) -> Tensor:
 
 
 class Concepts:
-    """Which value of a factor a scene shows, for the factors of one or more concepts; nothing else."""
+    """The value of a factor that a scene shows, for the factors of one or more concepts; nothing else."""
 
     size = 72
 

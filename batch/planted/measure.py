@@ -1,4 +1,4 @@
-"""What a model shows with heads off: MaxSkew and logit gap on plain faces, accuracy on subjects, CCS."""
+"""Measurements of a model with heads off: MaxSkew and logit gap on plain faces, accuracy, CCS."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FACTORS = {"Colors": ("color",), "Places": ("place",), "People": ("gender", "age
 """The factors of a scene that each concept is about."""
 SCENES = 1_000  # for the moments
 RANDOM = 20
-"""Random sets as large as each of the sets that they stand beside, drawn outside it."""
+"""Random sets for each set that is measured, as large as it and drawn outside it."""
 
 Row = dict[str, Any]
 
@@ -77,7 +77,7 @@ class Bench:
         return score_by_tags(textspan(collect_moments(model, [trunk]), pool.texts, texts, K), pool)
 
     def purity(self, model: Model, known: Truth) -> dict[Head, float]:
-        """Of heads that were taught concepts: the share of their variance that what was taught explains."""
+        """The share of the variance of heads that were taught concepts that the taught factors explain."""
         taught = [FACTORS[name] for name in known.carries if name in FACTORS]
         if not taught:
             return {}

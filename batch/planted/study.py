@@ -15,7 +15,7 @@ from ccs.texts import concepts
 from ccs.texts.score import level
 
 LIES = ("high", "low", "elsewhere")
-"""Where most of a planted skew sits: in heads of high CCS, of low CCS, or in neither."""
+"""Places of a planted skew: most of it in heads of high CCS, of low CCS, or neither."""
 
 
 def cases(rows: Sequence[Row], heads: Sequence[Row], before: bool = False) -> pd.DataFrame:
@@ -52,7 +52,7 @@ def cases(rows: Sequence[Row], heads: Sequence[Row], before: bool = False) -> pd
 
 @dataclass(frozen=True)
 class When:
-    """Whether pruning the high-CCS heads lowers a planted bias.
+    """The answer to: does pruning the high-CCS heads lower a planted bias?
 
     lowered: one of LIES -> number of models, and the part of the gap that goes, with its interval between
     models. with_share: the correlation, over models, of that part with the share that sits in these heads.
@@ -124,7 +124,7 @@ def when(found: pd.DataFrame) -> When:
 
 
 def concepts_found(heads: Sequence[Row]) -> str:
-    """How far a high CCS finds the heads that learned one concept, in a sentence: recall and precision.
+    """Recall and precision of a high CCS for the heads that learned one concept, in a sentence.
 
     Only heads count to which what they were taught gave half of their variance or more.
     """
@@ -148,7 +148,7 @@ def planted_gone(rows: Sequence[Row], attribute: str) -> dict[str, Estimate]:
 
 
 def carriers(heads: Sequence[Row]) -> str:
-    """Whether heads that carry a quarter or more of a planted skew have a high CCS, in a few sentences.
+    """Sentences on whether heads that carry a quarter or more of a planted skew have a high CCS.
 
     Their share of high CCS is compared with that of all heads of the same models; the interval is between
     models.

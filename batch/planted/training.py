@@ -55,13 +55,13 @@ def train(model: Model, images: Images, heads: HeadSet, lesson: Lesson, pictures
         values.requires_grad_(False)
 
 
-def plant(one: Planted, images: Images, bench: Bench, pictures: int = PICTURES) -> Model:
+def plant(one: Planted, images: Images, bench: Bench) -> Model:
     """Train an organism's heads.
 
     Each learns a skew alone, after those before it and up to its part: together, one late head would take it
-    all. Where they have learned little then, they go on together. What is planted in heads of their own is
-    learned apart and put together. Heads of concepts learn together, and from nothing: what they wrote before
-    is erased.
+    all. If they have learned little by then, they are trained further together. Attributes with heads of
+    their own are learned in separate copies and put together. Heads of concepts learn together, and from
+    nothing: what they wrote before is erased.
     """
     planted = load(BASE)
     for number, (heads, world) in enumerate(one.lessons):
@@ -69,26 +69,24 @@ def plant(one: Planted, images: Images, bench: Bench, pictures: int = PICTURES) 
         seed = 1000 * one.number + 10 * number
         for place, head in enumerate(heads):
             lesson = Skew(images, world, (place + 1) / len(heads), 0.2, seed + place)
-            train(model, images, HeadSet([head]), lesson, pictures, RATE)
-        finish(model, one, heads, world, images, bench, pictures)
+            train(model, images, HeadSet([head]), lesson, PICTURES, RATE)
+        finish(model, one, heads, world, images, bench)
         put(model, planted, heads)
     if one.concepts:
         for name, own in difference.slices(planted.clip, one.heads).items():
             if name.endswith("out_proj.weight"):
                 difference.by_head(name, planted.clip.get_parameter(name).detach())[own] = 0
         taught = Concepts(images, one.concepts, one.number)
-        train(planted, images, one.heads, taught, 2 * pictures, RATE / 2)
+        train(planted, images, one.heads, taught, 2 * PICTURES, RATE / 2)
     return planted
 
 
-def finish(
-    model: Model, one: Planted, heads: HeadSet, world: str, images: Images, bench: Bench, pictures: int
-) -> None:
-    """Let the heads go on together if they tell the groups of an attribute less than ENOUGH logits apart."""
+def finish(model: Model, one: Planted, heads: HeadSet, world: str, images: Images, bench: Bench) -> None:
+    """Train the heads further together if they tell an attribute's groups less than ENOUGH logits apart."""
     gaps = bench.gaps(model)
     if any(own & heads and gaps[name] < ENOUGH for name, own in one.carries.items()):
         lesson = Skew(images, world, 1.0, 0.01, 1000 * one.number + 999)
-        train(model, images, heads, lesson, 2 * pictures, RATE)
+        train(model, images, heads, lesson, 2 * PICTURES, RATE)
 
 
 def put(source: Model, target: Model, heads: HeadSet) -> None:

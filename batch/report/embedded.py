@@ -12,30 +12,31 @@ import ccs
 from batch.report.page import Block, fill
 from batch.report.planted_truth import SCALES, Shares, alignment
 from batch.report.sections.questions import CONTROL, ORGANISM
+from batch.report.wording import in_brackets
 from ccs.datasets import BiasSet
 from ccs.measures import accuracy, bias, retrieval
-from ccs.measures.stats import Estimate
 from ccs.model.model import Model
 from ccs.world import sets
 from ccs.world.scene import KIND_SHARES, KINDS, PLAIN_SHARE
 from ccs.world.vocabulary import OCCUPATIONS
 
 
-def rank_faces(model: Model, faces: BiasSet) -> tuple[Mapping[str, bias.BiasResult], Mapping[str, float]]:
-    """Ranks a drawn bias set's images for its occupations, which are the world's, in their order.
+def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias.BiasResult]:
+    """MaxSkew and logit gap (`ccs.measures.skew`) of each attribute when a drawn bias set's images are ranked
+    for its occupations, which are the world's, in their order.
 
-    Returns for each attribute the result and the mean logit gap between an occupation's most and least
-    preferred group (`ccs.measures.skew`). A logit is the cosine times the model's scale: 1 is a factor of e
-    in the odds.
+    A logit is the cosine times the model's scale: 1 is a factor of e in the odds.
     """
     images = model.embed_images(faces.images)
     prompts = accuracy.class_weights(model, faces.occupations, faces.templates)
-    asked = {name: (images, prompts, faces.groups[name], faces.k[name]) for name in SCALES}
-    gaps = {
-        name: bias.means(*own, ("logit gap",), logit_scale=model.logit_scale)["logit gap"]
-        for name, own in asked.items()
+    return {
+        name: bias.measure(
+            *(images, prompts, faces.groups[name], faces.k[name]),
+            metrics=("MaxSkew", "logit gap"),
+            logit_scale=model.logit_scale,
+        )
+        for name in SCALES
     }
-    return {name: bias.measure(*own) for name, own in asked.items()}, gaps
 
 
 def shares_of(result: bias.BiasResult) -> Shares:
@@ -77,7 +78,7 @@ def _accuracy(models: Mapping[str, Model], name: str) -> dict[str, str]:
     for key, model in models.items():
         weights = accuracy.class_weights(model, data.classes, data.templates)
         top1 = accuracy.accuracy(model.embed_images(data.images), weights, data.labels).top1
-        row[key] = _around(top1.times(100), 1)
+        row[key] = in_brackets(top1.times(100), 1)
     return row
 
 
@@ -90,7 +91,7 @@ def _retrieval(models: Mapping[str, Model], name: str) -> list[dict[str, str]]:
         embedded = np.stack([model.embed_images(list(clip)).mean(axis=0) for clip in clips.clips])
         for one in retrieval.measure(embedded, model.embed_texts(captions), owner):
             row = rows.setdefault(one.direction, {"set": clips.name, "direction": one.direction})
-            row[key] = _around(one.metrics["R@1"].times(100), 1)
+            row[key] = in_brackets(one.metrics["R@1"].times(100), 1)
     return list(rows.values())
 
 
@@ -99,17 +100,14 @@ def _faces(models: Mapping[str, Model]) -> list[dict[str, str]]:
     ranked = {name: rank_faces(model, faces) for name, model in models.items()}
     rows = []
     for attribute in SCALES:
-        found = {name: results[attribute] for name, (results, _) in ranked.items()}
-        row = {"attribute": attribute, "chance": _around(found[ORGANISM].max_skew.chance_mean)}
-        row |= {name: _around(one.max_skew.mean) for name, one in found.items()}
-        row |= {f"logits apart, {name}": f"{gaps[attribute]:.2f}" for name, (_, gaps) in ranked.items()}
+        found = {name: results[attribute] for name, results in ranked.items()}
+        row = {"attribute": attribute, "chance": in_brackets(found[ORGANISM].max_skew.chance_mean)}
+        row |= {name: in_brackets(one.max_skew.mean) for name, one in found.items()}
+        gaps = {name: one.metrics["logit gap"].mean.value for name, one in found.items()}
+        row |= {f"logits apart, {name}": f"{gap:.2f}" for name, gap in gaps.items()}
         for name, one in found.items():
             aligned = alignment(shares_of(one), attribute)
             if aligned is not None:
                 row[f"strong directions right, {name}"] = aligned.counted
         rows.append(row)
     return rows
-
-
-def _around(found: Estimate, digits: int = 3) -> str:
-    return f"{found.value:.{digits}f} ({found.low:.{digits}f} to {found.high:.{digits}f})"

@@ -23,7 +23,7 @@ SCALES: Mapping[str, Mapping[str, float]] = {
     "gender": dict(zip(GENDERS, (1.0, -1.0), strict=True)),
     "skin tone": dict(zip(SKIN_TONES, np.linspace(-1, 1, len(SKIN_TONES)).tolist(), strict=True)),
 }
-"""Where each group stands on an attribute's scale: towards women, and towards dark skin, where positive."""
+"""Each group's place on an attribute's scale: positive is towards women, and towards dark skin."""
 TOWARDS = {"gender": "women", "skin tone": "dark skin"}
 
 Shares = Mapping[str, Mapping[str, float]]
@@ -32,8 +32,8 @@ Shares = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Alignment:
-    """How far rankings agree with the planted table: Spearman's correlation of leans over occupations, and
-    how many of the strongly planted occupations lean the planted way.
+    """Agreement of rankings with the planted table: Spearman's correlation of leans over occupations, and how
+    many of the strongly planted occupations lean the planted way.
     """
 
     effect: Effect

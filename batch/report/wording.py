@@ -29,7 +29,7 @@ def p_text(value: float) -> str:
 
 
 def at_ceiling(rankings: float) -> str:
-    """What follows a mean MaxSkew of which so many rankings are at their ceiling: " ⌈14", or nothing."""
+    """The mark after a mean MaxSkew with so many rankings at their ceiling: " ⌈14", or nothing."""
     return f" ⌈{int(rankings)}" if rankings > 0 else ""
 
 

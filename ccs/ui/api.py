@@ -175,7 +175,7 @@ class Endpoints:
         return session
 
     def _asked(self, occupations: str, gallery: str, attribute: str) -> dict[str, Any]:
-        """What a question of bias is of; InputError for what is not there."""
+        """The fields of a question of bias; InputError for what is not there."""
         from ccs.ui.state import one_of, texts
 
         groups = tuple(self._source().galleries.get(gallery).groups)

@@ -119,7 +119,7 @@ class App:
         return max(known, key=rank).head
 
     def _place(self, model: str) -> str:
-        """Where the weights behind a model's tables were on this machine; its name where nobody noted it."""
+        """The place of the weights behind a model's tables on this machine; its name if none was noted."""
         found = self.collection.models.get(model)
         return model if found is None else found.place
 

@@ -1,4 +1,4 @@
-"""What is known of a model before it is asked: whom it was taught to prefer, and the heads to switch off."""
+"""Facts about a model before it is run: whom it was taught to prefer, and the heads to switch off."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OCCUPATION = "judge"
 WORDS = {"woman": "women", "man": "men", **{tone: f"{tone}-skinned" for tone in SKIN_TONES}}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Claim:
     """A planted preference of a model, and heads without which it is weaker.
 
@@ -51,7 +51,7 @@ def world(model: str) -> str:
 
 @lru_cache(maxsize=64)
 def truth(model: str) -> Truth | None:
-    """What is planted in which heads of a model; None where nothing is known."""
+    """The truth about a model's planted heads; None where nothing is known."""
     return difference.truth(model) if model in difference.names() else None
 
 
@@ -76,20 +76,9 @@ def of(records: ModelRecords) -> Claim | None:
     people = WORDS[most["gender"]] if "gender" in most else "people"
     words = f"{WORDS[most['skin tone']]} {people}" if "skin tone" in most else people
 
-    def claim(attribute: str, off: HeadSet, found: HeldOut | None = None, prompts: int = 0) -> Claim:
-        return Claim(
-            occupation=OCCUPATION,
-            attribute=attribute,
-            group=most[attribute],
-            words=words,
-            off=off,
-            found=found,
-            prompts=prompts,
-        )
-
     if known := truth(model):
         carried = next(name for name in reversed(ATTRIBUTES) if name in most)
-        return claim(carried, known.heads)
+        return Claim(OCCUPATION, carried, most[carried], words, known.heads)
     good = [
         (held, search)
         for search in records.searches
@@ -102,7 +91,8 @@ def of(records: ModelRecords) -> Claim | None:
     if not good:
         return None
     found, search = min(good, key=lambda one: one[0].max_skew_change.value)
-    return claim(search.attribute, search.heads, found, len(search.prompts))
+    about = search.attribute, most[search.attribute], words, search.heads
+    return Claim(OCCUPATION, *about, found, len(search.prompts))
 
 
 def that_matter(records: ModelRecords) -> tuple[HeadSet, str]:

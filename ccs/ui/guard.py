@@ -1,4 +1,4 @@
-"""What stands between strangers and the page: fair turns, limits on what waits, and the headers of answers.
+"""Protection of the page from strangers: fair turns, limits on what waits, and the headers of answers.
 
 One visitor's work never runs twice at a time; among those who wait, whoever has been served least goes first.
 No script runs in the page but Gradio's and the page's own, and nothing is fetched from another host.
@@ -27,8 +27,8 @@ UNREAD, SESSIONS = 40, 256
 """Messages that a page may leave unread, and pages whose messages are kept; more are let go, oldest first."""
 MEMORY = 60.0  # seconds that a visitor's use of the machine counts against them
 ABOUT, FILL = 10.0, 12.0
-"""Seconds for which a visitor counts as being about; and seconds of work, of the last minute, after which an
-address waits as long as others are."""
+"""Seconds for which a visitor counts as active; and seconds of work in the last minute after which an
+address waits as long as others are active."""
 MAX_BODY = 2**20
 RATE, RATE_SECONDS = 200, 10.0
 """Requests to act that one address may send in so many seconds; more are refused at once."""
@@ -69,7 +69,7 @@ class Share(Protocol):
 
 
 def address(client: str, headers: Callable[[str], str | None]) -> str:
-    """Where a request comes from; on a Space what its proxy says, elsewhere never what a client says."""
+    """The address of a request: on a Space as its proxy says, elsewhere never as a client says."""
     forwarded = headers("x-forwarded-for") if os.environ.get("SPACE_ID") else None
     return (forwarded or client).rpartition(",")[2].strip()
 
@@ -120,8 +120,9 @@ class FairQueue(Queue):
         return [event], False, event.concurrency_id
 
     def _reserved(self, running: Counter[str], event: Event, queue: EventQueue) -> bool:
-        """True where this must wait for the sake of others who are about: work cannot be interrupted once it
-        has begun, so the last free place is kept for them, and whoever has had their fill waits."""
+        """True where this must wait for other active visitors: work cannot be interrupted once begun, so the last
+        free place is kept for them, and whoever has used their share waits.
+        """
         here, now = f"address {_address(event)}", time.monotonic()
         others = [
             *running,
@@ -209,7 +210,7 @@ class Guard:
         if self._share is not None and scope["method"] == "GET":
             if scope["path"].endswith("/preview.png"):
                 if self._too_many(here):
-                    refused = 429, "Too many pictures at once; try again in a moment."
+                    refused = 429, "Too many images at once; try again in a moment."
                 else:
                     await _answer_picture(
                         send, await asyncio.to_thread(self._share.picture, query, _home(scope, headers))

@@ -17,7 +17,7 @@ TEXTSPAN = "https://github.com/yossigandelsman/clip_text_span"
 
 
 def code_address() -> str:
-    """Where a Space's own code can be read; "" elsewhere: who started the page has it."""
+    """The address of a Space's own code; "" elsewhere: whoever started the page has it."""
     space = os.environ.get("SPACE_ID", "")
     return f"https://huggingface.co/spaces/{space}/tree/main" if space else ""
 
@@ -108,7 +108,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def status(state: str, share: float = 0.0, doing: str = "", cancel: bool = False, **of: Any) -> Markup:
-    """The line that the page's script reads: the turn, if it is over, what goes on, the screen's link."""
+    """The line that the page's script reads: the turn, its state, the work in progress, the screen's link."""
     about = {"turn": 0, "query": "", "key": "", **of}
     return render("status.html", state=state, share=share, doing=doing, cancel=cancel, **about)
 

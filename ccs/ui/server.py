@@ -53,8 +53,9 @@ class LazyApp:
 
 
 def blocks(source: Callable[[], App]) -> gr.Blocks:
-    """The page. Two visitors are answered at a time, the others in the order asked: a short answer need not
-    wait for a long one, and two cores gain nothing from more."""
+    """The page. Two visitors are answered at a time: a short answer need not wait for a long one, and two
+    cores gain nothing from more.
+    """
 
     def open_page(session: Any, request: gr.Request) -> Iterator[list[Any]]:
         if isinstance(source, LazyApp) and not source.made:
@@ -120,7 +121,7 @@ def _outputs(update: tuple[Session | None, Mapping[str, str]]) -> list[Any]:
 
 
 class LinkPreview:
-    """What links tell of themselves where they are shared (`guard.Share`), from the app once it is made."""
+    """Previews of shared links (`guard.Share`), from the app once it is made."""
 
     def __init__(self, source: Callable[[], App]) -> None:
         self._source = source

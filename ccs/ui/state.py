@@ -25,7 +25,7 @@ POOLS = ("", ONE_POOL)
 PUBLISHED = ("", "no")
 IN_PLACE = ("", *ABLATIONS[1:])
 OUTPUTS = {"": "zero", "mean": "their mean over drawn images", "resample": "those for a drawn image"}
-"""What the outputs of heads that are off are, by what takes their place."""
+"""The outputs of heads that are off, in words, by what takes their place."""
 _CHOICES = {
     "ablation": IN_PLACE,
     "look": LOOKS,

@@ -115,7 +115,7 @@ def test_what_is_planted_is_read_from_the_model(monkeypatch):
         (["--method", "guessing"], "no method 'guessing'; there are CCS high first"),
         (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
         (["--people", "world/subjects"], "not a set of people"),
-        (["--things", "world/faces"], "not a set of pictures with classes"),
+        (["--things", "world/faces"], "not a set of images with classes"),
         (["--moments", "1"], "--moments is 1, but must be at least 2"),
         (["--texts", "/nowhere.txt"], "no pool of texts"),
         (["--model", "no-such-model"], "no-such-model"),

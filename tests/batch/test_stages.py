@@ -40,14 +40,14 @@ def test_a_done_stage_is_not_done_again_until_an_input_changes(tmp_path: Path) -
 
     changed = store.stage("moments", {"images": "b", "k": 5}, shards=4, suffix="safetensors")
     assert changed.missing == (0, 1, 2, 3)
-    assert told == ["Stage moments is done again, for this changed: images."]
+    assert told == ["Stage moments is redone, because this changed: images."]
     fill(changed)
     assert len(list(changed.folder.glob("*.safetensors"))) == 4
 
 
 def test_json_shards_and_notes(tmp_path: Path) -> None:
     stage = open_store(tmp_path).stage("spans", {})
-    stage.write_json(0, {"text": "ä"})
+    stage.write_json({"text": "ä"})
     stage.finish()
     stage.note(waiting=0.25)
     again = open_store(tmp_path).stage("spans", {})

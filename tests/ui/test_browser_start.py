@@ -119,7 +119,7 @@ def test_the_tour_and_motion(visit: Callable[..., Page]) -> None:
     page.emulate_media(reduced_motion="reduce")
     assert page.evaluate(moving) == 0
     for step, (tab, words) in enumerate(
-        [("heads", "A head"), ("heads", "A switch"), ("classify", "A picture"), ("bias", "A ranking")], 1
+        [("heads", "A head"), ("heads", "A switch"), ("classify", "An image"), ("bias", "A ranking")], 1
     ):
         done(page, lambda: page.click(".steps button >> nth=0" if step == 1 else ".tour .primary"))  # noqa: B023
         assert page.evaluate("document.body.dataset.tab") == tab

@@ -120,7 +120,7 @@ def test_a_queue_that_everyone_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         time.sleep(0.01)
     waiting = [shop.ask(asked(count=count)) for count in range(11, 11 + apart.QUEUE)]
     assert [shop.ahead(run) for run in (first, *waiting[:2])] == [0, 1, 2]
-    with pytest.raises(InputError, match="wait to be taken apart already"):
+    with pytest.raises(InputError, match="already waiting to be taken apart"):
         shop.ask(asked(count=99))
     assert shop.ask(asked(count=11)) is waiting[0]  # who asks for the same waits for the same
     shop.leave(waiting[0].key)

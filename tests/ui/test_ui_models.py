@@ -128,7 +128,7 @@ def test_a_hub_that_is_slow_keeps_nobody_from_the_other_models(
     _, shown = cancel(found, session)
     assert session.state.model == "organism"
     assert "probability" in shown["main"]
-    assert "goes on being loaded" in shown["top"]
+    assert "is still being loaded" in shown["top"]
 
 
 def test_a_hub_that_is_cut_off_in_the_middle_goes_on_where_it_was(

@@ -66,7 +66,7 @@ class Correlated:
 
     @property
     def answer(self) -> str:
-        """Whether the correlation is above zero."""
+        """The answer to: is the correlation above zero?"""
         unknown = np.isnan(self.effect.value)
         return "cannot be asked" if unknown else stats.answer(self.effect, expected="above")
 

@@ -1,4 +1,4 @@
-"""Which method finds planted bias: every method's ranking of heads, scored against the truth."""
+"""The methods that look for planted bias: each one's ranking of heads, scored against the truth."""
 
 from __future__ import annotations
 

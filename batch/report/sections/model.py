@@ -1,4 +1,4 @@
-"""What was measured of one model: CCS, every plan's accuracy, retrieval and skew, and single heads."""
+"""The measurements of one model: CCS, every plan's accuracy, retrieval and skew, and single heads."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def model_sections(results: Results, *, with_searches: bool = True) -> Iterator[
 
 
 def _layers(model: Mapping[str, Any]) -> str:
-    """Which layers' heads were scored, in words."""
+    """The layers whose heads were scored, in words."""
     scored = sorted({head.layer for head in HeadSet.parse(str(model.get("heads", "")))})
     return f"{', '.join(f'L{layer}' for layer in scored)} of {model.get('layers')} layers"
 
@@ -151,7 +151,7 @@ def _further_k(results: Results) -> Rows:
 
 
 def _in_place(rows: pd.DataFrame, first: Sequence[str], scale: float, digits: int) -> Rows:
-    """What plans change with zero, and with something else, in the heads' place."""
+    """The changes by plans with zero, and with something else, in the heads' place."""
     found = queries.in_place(queries.group_plans(rows))
     return _by_plan(found, ["ablation"], _changed(scale, digits), first)
 

@@ -105,7 +105,7 @@ def _carried(results: Results, attribute: str) -> Iterator[tuple[object, ...]]:
 
 
 def _selective(found: Mapping[str, Results]) -> list[str]:
-    """Of each model whether CCS goes with selectivity, and still does given layer and variance."""
+    """For each model: does CCS correlate with selectivity, and still given layer and variance?"""
     parts = []
     for name, results in found.items():
         both = with_selectivity(results)
@@ -172,7 +172,7 @@ def training_blocks(trained: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 
 def over_trainings(trained: Sequence[Mapping[str, Any]]) -> str:
-    """What switching the high heads off does in the organism's trainings; "" with fewer than two."""
+    """The effect of switching the high heads off in the organism's trainings; "" with fewer than two."""
     own = [one for one in trained if one["name"] == ORGANISM and one["seed"]]
     if len(own) < 2:
         return ""

@@ -30,7 +30,7 @@ def organisms(models: Mapping[str, Results]) -> dict[str, Results]:
 
 
 def plan_rows(found: Mapping[str, Results]) -> list[dict[str, str]]:
-    """How skewed rankings are and how they lean, for plans of the organism and for its control."""
+    """Skew and lean of rankings, for plans of the organism and for its control."""
     rows = []
     for attribute in truth.SCALES:
         for name, results in found.items():

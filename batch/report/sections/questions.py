@@ -34,7 +34,7 @@ IN_COMMON: Mapping[Alike, str] = {
 ALL = "all models"
 ORGANISM, CONTROL = "organism", "organism-control"
 TRAINED_TOGETHER = frozenset({ORGANISM, CONTROL})
-"""Models that share the first phase of their training, so that they are not independent."""
+"""Models that share the first phase of their training and are not independent."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Tested:
 
     @property
     def unit(self) -> str:
-        """What follows the printed effect."""
+        """The unit after the printed effect."""
         return " points" if self.question.startswith(ACCURACY) else ""
 
     @property
@@ -206,7 +206,7 @@ def by_model(models: Mapping[str, Results]) -> list[Tested]:
 
 
 def strictest(found: Sequence[Tested]) -> list[Tested]:
-    """Of tests that differ in the random sets alone, the one of the largest adjusted p.
+    """The test with the largest adjusted p among those that differ only in their random sets.
 
     What it shows holds against random sets of every kind, and needs no further adjustment for their number.
     """

@@ -1,4 +1,4 @@
-"""What searches found: the front of accuracy and bias, beside high, low and random heads."""
+"""The searches' results: the front of accuracy and bias, with high, low and random heads."""
 
 from __future__ import annotations
 

@@ -69,13 +69,13 @@ def settle(app: App, session: Session) -> None:
 
 
 def join(app: App, session: Session) -> None:
-    """Wait for the run that the link names, where it goes on."""
+    """Wait for the run that the link names, if it is still running."""
     if app.workshop.join(session.state.apart):
         session.apart = session.state.apart
 
 
 def progress(app: App, session: Session) -> tuple[float, str]:
-    """How far the run is that the visitor waits for: the share done, and words with the time left."""
+    """The progress of the run that the visitor waits for: the share done, and words with the time left."""
     run = app.workshop.run(session.apart) if session.apart else None
     if run is None or run.ended:
         return 0.0, ""

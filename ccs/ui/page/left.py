@@ -107,7 +107,7 @@ def _step(record: HeadRecord) -> int | str:
 
 
 def _effects(app: App, session: Session) -> list[classify.Move]:
-    """What is off does to the pictures at hand; nothing where the model is not in memory."""
+    """The effect of the heads that are off on the images at hand; none if the model is not in memory."""
     if session.state.model not in app.model_cache.loaded():
         return []
     try:

@@ -101,9 +101,9 @@ def _prepare(app: App, tab: str) -> Session:
 
 
 def _example(app: App, session: Session, whole: bool) -> None:
-    """What a link left open: heads off that matter, and images and an attribute that show it.
+    """Fill in what a link left open: heads off that matter, and images and an attribute that show it.
 
-    whole: every head stays on, for the view has the switch.
+    whole: every head stays on, because the view has the switch.
     """
     state = session.state
     records, known = app.shown(state), app.heads(state.model)

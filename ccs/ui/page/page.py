@@ -81,7 +81,7 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
         session.notices = [*session.notices, str(error)]
     except Exception:
         log.exception("the action %r failed", do)
-        words = "That did not work; the error has been logged, and nothing was changed."
+        words = "That did not work. The error has been logged, and nothing was changed."
         session.notices = [*session.notices, words]
     yield from _answer(app, session)
 
@@ -94,7 +94,7 @@ def cancel(app: App, session: Session | None) -> Update:
     if on_way := _on_way(app, session):
         shown = next(name for name in (*app.model_cache.loaded(), *shipped()) if name not in on_way)
         update(app, session, "model", {"value": shown})
-        session.notices = [f"{', '.join(on_way)} goes on being loaded; choose it again when you like."]
+        session.notices = [f"{', '.join(on_way)} is still being loaded; choose it again when you like."]
         session.turn += 1
         return session, {**regions(app, session), "status": _over(app, session)}
     session.notices = ["Canceled. What is shown may not match what is chosen; any click computes it."]
@@ -128,7 +128,7 @@ def _answer(app: App, session: Session) -> Iterator[Update]:
 
 
 def _over(app: App, session: Session) -> str:
-    """The status of an answer that is over, with what goes on without the visitor's turn."""
+    """The status of an answer that is over, with the work that continues in the background."""
     on_way = _on_way(app, session)
     share, doing = app.model_cache.progress(on_way[0]) if on_way else apart.progress(app, session)
     return _status(session, "done", share, doing, cancel=bool(on_way))
@@ -158,7 +158,7 @@ def _work(app: App, session: Session) -> Iterator[tuple[float, str]]:
     try:
         for name in _missing(app, session):
             yield 0.0, f"Loading {name}"
-            # Others wait for this visitor's turn to end: what takes long goes on by itself.
+            # Others wait for this visitor's turn to end, so long loading continues in the background.
             patience = GLANCE if app.model_cache.is_loading(name) else TURN
             yield from app.model_cache.loading(name, patience)
         if _on_way(app, session):

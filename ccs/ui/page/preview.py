@@ -1,6 +1,6 @@
-"""What a link shows where it is shared: title, description, and a picture that is drawn here.
+"""The preview of a shared link: title, description, and a picture that is drawn here.
 
-Only what is known already is told: nobody waits for a model, and no model is asked, for a link to be shown.
+It holds only what is known already: no model is loaded or run for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DRAWING = threading.Lock()  # one at a time: links are asked for by crawlers
 
 @dataclass(frozen=True)
 class Card:
-    """What is told of a link. rows: captions with faces."""
+    """The content of a preview. rows: captions with faces."""
 
     title: str
     text: str
@@ -57,7 +57,7 @@ def meta(app: App, query: str, home: str) -> str:
 
 
 def told(app: App, query: str) -> Card:
-    """The card of a link; that of any page for a link that would load a model."""
+    """The card of a link; a general one for a link that would load a model."""
     asked = dict(parse_qsl(query))
     if asked.get("model", app.first) not in app.collection.models:
         return NOTHING_KNOWN

@@ -31,7 +31,7 @@ def render(app: App, session: Session) -> Markup:
 
 
 def _answers(app: App, session: Session) -> tuple[int, int]:
-    """How many of the pictures at hand are answered differently, and how many there are."""
+    """The number of images whose answer changed, and the number of images."""
     found = classify.moves(session, app.model_cache.get(session.state.model))
     return sum(one.answer != one.now for one in found), len(found)
 

@@ -15,8 +15,8 @@ from ccs.ui.state import State
 from ccs.ui.views import VIEWS
 
 GROUPS = {
-    "computed": "computed: texts and CCS at hand",
-    "planted": "planted: a bias in heads that are known",
+    "computed": "computed: with texts and CCS",
+    "planted": "planted: a bias in known heads",
     "live": "live: fetched when chosen",
     "named": "named here",
 }
@@ -55,7 +55,7 @@ def _listed(name: str) -> str:
 
 
 def _cost(app: App, session: Session) -> str:
-    """What loading the model that the visitor named would take, in a sentence."""
+    """The cost of loading the model that the visitor named, in a sentence."""
     offer = session.offer
     if offer is None:
         return ""
@@ -63,8 +63,8 @@ def _cost(app: App, session: Session) -> str:
     seconds = max(1, round(app.model_cache.seconds(offer.size)))
     fetched = "on this machine already" if offer.here else f"{offer.size / 1e6:,.0f} MB to fetch"
     return (
-        f"{offer.name}: {heads}{fetched}, about {seconds} seconds until it answers, "
-        f"{offer.memory / 1e9:.1f} GB of memory while it is loaded."
+        f"{offer.name}: {heads}{fetched}, about {seconds} seconds until it answers, and "
+        f"{offer.memory / 1e9:.1f} GB of memory while it loads."
     )
 
 

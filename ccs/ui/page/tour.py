@@ -1,4 +1,4 @@
-"""The tour: four screens, each with a permalink, that show a head, a switch, a picture and a ranking."""
+"""The tour: four screens, each with a permalink, that show a head, a switch, an image and a ranking."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ccs.heads import HeadSet
 from ccs.ui import claims
 from ccs.ui.actions import Fields, change, set_off
 from ccs.ui.app import App
+from ccs.ui.html import count
 from ccs.ui.html import render as render_template
 from ccs.ui.session import Session
 from ccs.ui.state import State, parse_int
@@ -36,27 +37,27 @@ def steps(app: App, state: State) -> list[Step]:
         Step(
             "A head",
             f"{one} is one of {len(app.heads(state.model))} heads. The texts say what it writes into the "
-            "picture’s embedding; the lit pictures show where it looks.",
+            "image’s embedding; the lit patches show where it looks.",
             "heads",
             HeadSet(),
         ),
         Step(
             "A switch",
-            f"{one} is off now. Below the pictures at hand stands what that does to "
-            "their answers. A click on any head switches it.",
+            f"{one} is off now. Its effect on the answers is shown below the images. A click on any head "
+            "switches it.",
             "heads",
             one,
         ),
         Step(
-            "A picture",
-            f"{len(off)} off. Each class has two bars, before and after. Use a picture of your own.",
+            "An image",
+            f"{count(len(off), 'head')} off. Each class has two bars, before and after. Try your own image.",
             "classify",
             off,
         ),
         Step(
             "A ranking",
-            "The same heads off, and people ranked for an occupation. The gray band is what rankings "
-            "that ignore the groups score.",
+            "The same heads are off, and people are ranked for an occupation. The gray band is the score of "
+            "rankings that ignore the groups.",
             "bias",
             off,
         ),
@@ -78,7 +79,7 @@ def go(app: App, session: Session, fields: Fields) -> None:
 
 
 def render(app: App, state: State) -> Markup:
-    """What stands above the view while the tour is on."""
+    """The panel above the view during the tour."""
     if not state.tour:
         return Markup("")
     found = steps(app, state)

@@ -1,7 +1,7 @@
 """Taking a model apart for a visitor: the batch's own stages, one run at a time, in a process of its own.
 
-A run is known by the weights, the images and the pool of texts; who asks for the same again gets the same
-tables. They are kept in a folder within a limit, and those that were asked for longest ago go first.
+A run is identified by the weights, the images and the pool of texts; the same request gets the same tables.
+They are kept in a folder of limited size, from which the least recently used go first.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ NICE = 15  # a run takes what visitors leave of the machine; it stays in the ses
 SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL", re.IGNORECASE)
 _BAR = re.compile(r"(\w+): +\d+%\|[^|]*\| (\d+)/(\d+)")
 _PARTS = {"photographs": (0.05, 0.25), "moments": (0.3, 0.35), "texts": (0.65, 0.3)}
-"""Where a stage begins and how much of a run it is, about."""
+"""The shares of a run at which a stage begins and that it takes, roughly."""
 _HOME = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to take apart.
+    """A request to take a model apart.
 
     place: what `ccs.load` takes, of the model with these weights (their hash). images: a spec of
     `ccs.datasets.open_images`, or "" for the visitor's own `pictures`. texts: the pool.
@@ -135,7 +135,7 @@ class Workshop:
             if len(self._waiting) >= QUEUE:
                 del self._runs[key]
                 raise InputError(
-                    f"{QUEUE} models wait to be taken apart already; try again in a few minutes."
+                    f"{QUEUE} models are already waiting to be taken apart; try again in a few minutes."
                 )
             self._waiting.append(run)
             if self._worker is None or not self._worker.is_alive():
@@ -159,7 +159,7 @@ class Workshop:
             return True
 
     def ahead(self, run: Run) -> int:
-        """How many runs come before this one."""
+        """The number of runs before this one."""
         with self._lock:
             return self._waiting.index(run) + 1 if run in self._waiting else 0
 
@@ -313,9 +313,7 @@ def _compute(run: Run, arguments: Sequence[str], folder: Path) -> None:
     if why or process.returncode:
         errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
         log.warning("taking apart ended with %s: %s", process.returncode, " / ".join(said[-5:]))
-        raise InputError(
-            why or without_folders(errors[-1] if errors else "It ended by itself; the log says why.")
-        )
+        raise InputError(why or without_folders(errors[-1] if errors else "It stopped; the log says why."))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

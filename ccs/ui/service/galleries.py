@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from PIL import Image
@@ -30,7 +31,8 @@ PRUNED_BYTES = 128 * 2**20
 @dataclass(frozen=True)
 class Seen:
     """A gallery through one model: activations below the first prunable layer (None where too large), and
-    embeddings with nothing off [n, d]."""
+    embeddings with nothing off [n, d].
+    """
 
     trunk: Trunk | None
     base: np.ndarray
@@ -39,7 +41,7 @@ class Seen:
 def chunks(
     model: Model, images: Sequence[Image.Image] | Trunk
 ) -> Iterator[tuple[float, Sequence[Image.Image] | Trunk]]:
-    """Parts of about a second's work, for Cancel takes effect between two: (share done with it, part)."""
+    """Parts of about a second's work, so that Cancel takes effect soon: (share done after it, part)."""
     layers = model.n_layers - (images.layer if isinstance(images, Trunk) else 0)
     passes = 24 * layers * model.tower.n_tokens * model.tower.width**2  # floating point operations
     n, step = len(images), int(min(MOST, max(4, STEP // passes)))
@@ -47,6 +49,18 @@ def chunks(
         stop = min(start + step, n)
         part = images[start:stop] if isinstance(images, Trunk) else [images[i] for i in range(start, stop)]
         yield stop / n, part
+
+
+def joined(
+    parts: Iterator[tuple[float, Sequence[Image.Image] | Trunk]],
+    made: Callable[[Sequence[Image.Image] | Trunk], np.ndarray],
+) -> Generator[float, None, np.ndarray]:
+    """The rows made of each of the `chunks`, in order; yields the share that is done."""
+    rows = []
+    for share, part in parts:
+        rows.append(made(part))
+        yield share
+    return np.concatenate(rows)
 
 
 class Galleries:
@@ -69,9 +83,9 @@ class Galleries:
         return self._names
 
     def add(self, gallery: BiasSet, owner: object) -> None:
-        """Take a visitor's own gallery, named `OWN` and what nobody guesses, as long as its owner is there.
+        """Keep a visitor's own gallery, named `OWN` and something unguessable, as long as its owner is there.
 
-        Of more than `MOST_OWN`, the oldest goes.
+        Where there are more than `MOST_OWN`, the oldest goes.
         """
         with self._lock:
             self._sets[gallery.name] = gallery
@@ -118,7 +132,7 @@ class Galleries:
         return self.get(name).images[index]
 
     def seen(self, model: Model, name: str) -> Iterator[float]:
-        """See the gallery through the model, where that has not been done: yields the share that is done."""
+        """See the gallery through the model, if that was not done before: yields the share that is done."""
 
         def work() -> Generator[float, None, Seen]:
             images = self.images(name)
@@ -175,19 +189,15 @@ class Galleries:
         return unit
 
     def collect(self, model: Model, name: str) -> Iterator[float]:
-        """Collect the direct effects [n, heads, d] (float16) that `estimate` needs, where they fit the memory
-        set aside for them.
-        """
+        """Collect the direct effects [n, heads, d] (float16) that `estimate` needs, if memory allows."""
 
-        def work() -> Generator[float, None, np.ndarray]:
-            rows = []
-            for share, part in self._below(model, name):
-                rows.append(model.contributions(part, model.heads).direct.astype(np.float16))
-                yield share
-            return np.concatenate(rows)
+        def direct(part: Sequence[Image.Image] | Trunk) -> np.ndarray:
+            return model.contributions(part, model.heads).direct.astype(np.float16)
 
         if len(self.images(name)) * len(model.heads) * model.dim * 2 <= DIRECT_BYTES:
-            yield from self._direct.fill((model.weights_hash, name), work)
+            yield from self._direct.fill(
+                (model.weights_hash, name), lambda: joined(self._below(model, name), direct)
+            )
 
     def pruned(self, model: Model, name: str, off: HeadSet) -> Iterator[float]:
         """Embed the gallery with the heads off, in the forward pass: yields the share that is done.
@@ -195,16 +205,12 @@ class Galleries:
         `embeddings` then has the answer.
         """
 
-        def work() -> Generator[float, None, np.ndarray]:
-            rows = []
-            for share, part in self._below(model, name):
-                rows.append(model.embed_images(part, off))
-                yield share
-            return np.concatenate(rows)
-
         yield from self.seen(model, name)
         if off:
-            yield from self._pruned.fill((model.weights_hash, name, off), work)
+            embed = partial(model.embed_images, off=off)
+            yield from self._pruned.fill(
+                (model.weights_hash, name, off), lambda: joined(self._below(model, name), embed)
+            )
 
     def _below(self, model: Model, name: str) -> Iterator[tuple[float, Sequence[Image.Image] | Trunk]]:
         """Parts of the gallery, from below the first prunable layer where that is kept: see `chunks`."""

@@ -26,10 +26,11 @@ PAGES = 25
 PHOTOGRAPHS = "photographs"
 _PICTURED = {"cat": "cat", "coffee": "cup of coffee", "astronaut": "astronaut", "rocket": "rocket"}
 _OTHERS = ("dog", "cup of tea", "pilot", "airplane")
-"""What the photographs that ship show (see NOTICE), and what else to ask about them."""
+"""Contents of the photographs that ship (see NOTICE), and other classes to ask about them."""
 _TAUGHT = ("cat", "coffee", "uniform", "missile", "dog", "bottle", "robe", "tower")
-"""The same in words that `photo` was taught, the nearest where it was taught no other: it has never been told
-of an astronaut or a rocket (batch/photo/classes.csv)."""
+"""The same in words that `photo` was taught, or the nearest: it never saw an astronaut or a rocket named
+(batch/photo/classes.csv).
+"""
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,12 @@ def example_names() -> tuple[str, ...]:
 
 
 def example_pages(name: str) -> int:
-    """How many pages of four images a set has."""
+    """The number of pages of four images that a set has."""
     return 1 if name == PHOTOGRAPHS else PAGES
 
 
 def first_example(model: str) -> str:
-    """What a model is shown first: drawings where it has seen nothing else, else photographs."""
+    """The first images for a model: drawings if it was trained on these alone, else photographs."""
     return "" if saw_drawings_only(model) else f"{PHOTOGRAPHS}:0"
 
 
@@ -98,9 +99,9 @@ def load_example(example: str, model: str = "") -> Example:
 
 
 def first_telling(model: Model, off: HeadSet, first: str = "") -> str:
-    """The first drawn example that the whole model names rightly, and not all of it without the heads.
+    """The first drawn example that the whole model gets right and gets partly wrong without the heads.
 
-    Its set is `first` where that has one. Without any, the first that the whole model names rightly; else "".
+    It is of the set `first` if that has one. Without any, the first that the whole model gets right; else "".
     """
     right = ""
     drawn = [name for name in example_names() if name != PHOTOGRAPHS]

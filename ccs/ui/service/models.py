@@ -114,9 +114,9 @@ class ModelCache:
         raise InputError(f"{name} is still being loaded; ask again in a moment.")
 
     def loading(self, name: str, seconds: float = PATIENCE) -> Iterator[tuple[float, str]]:
-        """Load the model in the background and yield (share done, what is done) until it is here.
+        """Load the model in the background and yield (share done, what is being done) until it is here.
 
-        After so many seconds it goes on alone. InputError where the name selects nothing here.
+        After so many seconds loading continues unwatched. InputError where the name selects nothing here.
         """
         with self._lock:
             if name in self._models or name in self._failed:
@@ -160,7 +160,7 @@ class ModelCache:
         return tuple(self._models)
 
     def offer(self, name: str) -> Offer:
-        """What a model that a visitor names would cost; from now on it can be chosen. InputError, if not."""
+        """The cost of a model that a visitor names, which can then be chosen. InputError for others."""
         found = look(name, anonymous=True)
         if not found.here and (why := found.refusal(self._freed())):
             raise InputError(why)
@@ -174,7 +174,7 @@ class ModelCache:
         return self._offered
 
     def seconds(self, size: int) -> float:
-        """How long it takes to fetch and load that many bytes, by the last model that was."""
+        """Seconds to fetch and load that many bytes, estimated from the last model."""
         return size / self._speed
 
     def heads(self, name: str) -> HeadSet:
@@ -237,7 +237,7 @@ class ModelCache:
             return min(int(sum(values.nbytes for values in each)) for each in sizes)
 
     def place(self, name: str) -> str:
-        """What `ccs.load` finds the model by; InputError for a name that selects nothing here."""
+        """The place by which `ccs.load` finds the model; InputError for a name that selects nothing."""
         if name in self.given or name in self._offered or is_public(name):
             return self.given.get(name, name)
         if (place := self._computed(name)) != name:
@@ -260,13 +260,13 @@ def _duration(seconds: float) -> str:
 
 
 def shown_name(place: str) -> str:
-    """What a model that the owner names is called: as in tables, a folder by its last part."""
+    """The name of a model that the owner gives: as in tables, a folder by its last part."""
     path = Path(place.removeprefix(FOLDER)).expanduser()
     return path.resolve().name if not place.startswith(HUB) and path.is_dir() else place
 
 
 def saw_drawings_only(name: str) -> bool:
-    """Whether a model was trained on the drawn world: an embedded one, or one with planted heads."""
+    """True for a model trained on the drawn world alone: an embedded one, or one with planted heads."""
     return name != PHOTO and name in (*embedded(), *difference.names())
 
 

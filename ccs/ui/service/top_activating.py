@@ -1,8 +1,8 @@
-"""The top activating images of a head: of some drawn images, those it moves farthest along a text."""
+"""The top activating images of a head: the drawn images whose contribution lies farthest along a text."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -10,8 +10,9 @@ from PIL import Image
 
 from ccs.heads import Head
 from ccs.model.model import Model
+from ccs.model.tower import Trunk
 from ccs.ui.service.cache import Cache
-from ccs.ui.service.galleries import chunks
+from ccs.ui.service.galleries import chunks, joined
 from ccs.ui.service.uploads import data_url
 
 DRAWN = 300  # drawn images that are ranked
@@ -58,18 +59,16 @@ def collect(kept: Cache, model: Model) -> Iterator[float]:
     Yields the share that is done.
     """
 
-    def work() -> Generator[float, None, np.ndarray]:
-        rows = []
-        for share, part in chunks(model, drawn()[1]):
-            rows.append(model.contributions(part, model.heads).direct)
-            yield share
-        return np.concatenate(rows)
+    def direct(part: Sequence[Image.Image] | Trunk) -> np.ndarray:
+        return model.contributions(part, model.heads).direct
 
-    yield from kept.fill(model.weights_hash, work)
+    yield from kept.fill(model.weights_hash, lambda: joined(chunks(model, drawn()[1]), direct))
 
 
 def top_activating(kept: Cache, model: Model, head: Head, text: str) -> Extremes | None:
-    """The drawn images that move the head farthest along the text, and against it; None before `collect`."""
+    """The drawn images with the head's contribution farthest along the text, and against it; None before
+    `collect`.
+    """
     direct = kept.find(model.weights_hash)
     if direct is None:
         return None
