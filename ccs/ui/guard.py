@@ -120,8 +120,8 @@ class FairQueue(Queue):
         return [event], False, event.concurrency_id
 
     def _reserved(self, running: Counter[str], event: Event, queue: EventQueue) -> bool:
-        """True where this must wait for other active visitors: work cannot be interrupted once begun, so the last
-        free place is kept for them, and whoever has used their share waits.
+        """True where this must wait for other active visitors: work cannot be interrupted once begun, so the
+        last free place is kept for them, and whoever has used their share waits.
         """
         here, now = f"address {_address(event)}", time.monotonic()
         others = [
