@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from batch.photo.captions import classes, looks
 from ccs.errors import InputError
-from ccs.files import atomic_write
+from ccs.files import atomic_write, write_text
 
 SIDE = 64
 
@@ -64,8 +64,7 @@ def read(parquet: Path, cache: Path) -> Photographs:
         found = [words for at in range(0, len(pixels), 500) for words in looks(pixels[at : at + 500])]
         with atomic_write(pixels_file) as temporary, temporary.open("wb") as f:
             np.save(f, pixels)
-        with atomic_write(looks_file) as temporary:
-            temporary.write_text(json.dumps(found), "utf-8")
+        write_text(looks_file, json.dumps(found))
     pixels, words = np.load(pixels_file, mmap_mode="r"), json.loads(looks_file.read_text("utf-8"))
     if len(pixels) != len(labels):
         raise InputError(f"{cache} holds the photographs of another file; remove it or name another folder.")

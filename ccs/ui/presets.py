@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ccs import plans as pruning
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -60,8 +58,5 @@ def random_heads(heads: HeadSet, n: int, seed: int, outside: HeadSet) -> HeadSet
     """
     if not 1 <= n <= len(heads):
         raise InputError(f"{n} random heads cannot be drawn; this model has 1 to {len(heads)}.")
-    pool = list(heads - outside)
-    if len(pool) < n:
-        pool = list(heads)
-    drawn = np.random.default_rng(seed).choice(len(pool), n, replace=False)
-    return HeadSet(pool[i] for i in drawn)
+    pool = HeadSet(heads - outside)
+    return pruning.draw(pool if len(pool) >= n else heads, n, seed, "random")

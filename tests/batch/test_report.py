@@ -147,20 +147,19 @@ def test_the_studys_questions_are_answered_by_tests(measured: tuple[str, str]) -
     assert against_random[-1] == "yes, lower"
 
 
-def measured_model(high: float, *, only_few: bool = False) -> results.Results:
-    """Two sets: random sets of all kinds lose 10 points, give or take one, and the high heads `high`."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for dataset in ("world/subjects", "world/colors"):
-        for alike in ALIKE:
-            name = str(PlanName.random(alike))
-            drawn = {f"{name}@{seed}": 0.8 + 0.01 * rng.normal() for seed in range(100)}
-            if only_few and dataset == "world/colors":
-                drawn = dict(list(drawn.items())[:3])
-            values = {"none": 0.9, "high": 0.9 + high, **drawn, name: 0.8}
-            rows += pruning_rows("m", dataset, values)
-    frame = pd.DataFrame(rows).drop_duplicates(["dataset", "plan", "seed"])
-    return results.Results("m", Path(), {"pruning": frame}, {})
+def around(drawn: float, none: float, high: float, n: int = 100) -> dict[str, float]:
+    """A measure under each plan: random sets of all kinds at `drawn`, give or take 0.01."""
+    rng, values = np.random.default_rng(0), {"none": none, "high": high}
+    for name in map(str, map(PlanName.random, ALIKE)):
+        values |= {f"{name}@{seed}": drawn + 0.01 * rng.normal() for seed in range(n)} | {name: drawn}
+    return values
+
+
+def measured_model(high: float, *, colors: int = 100) -> results.Results:
+    """Two sets: random sets lose 10 points, give or take one, and the high heads `high`."""
+    rows = pruning_rows("m", "world/subjects", around(0.8, 0.9, 0.9 + high))
+    rows += pruning_rows("m", "world/colors", around(0.8, 0.9, 0.9 + high, colors))
+    return results.Results("m", Path(), {"pruning": pd.DataFrame(rows)}, {})
 
 
 @pytest.mark.parametrize(("high", "answer"), [(-0.2, "yes"), (-0.102, "not shown"), (0.0, "no, the reverse")])
@@ -179,25 +178,19 @@ def test_whether_high_heads_carry_more_than_random_sets_like_them(high: float, a
 
 
 def skewed_model(measure: str, high: float) -> results.Results:
-    """Random sets of all kinds lower both measures by 0.1, give or take 0.01; the high heads change one by
-    `high` and lower the other by 0.1.
+    """Random sets lower both measures by 0.1, give or take 0.01; the high heads change one by `high` and
+    lower the other by 0.1.
     """
-    rng = np.random.default_rng(0)
-    rows = []
-    for each in ("MaxSkew", "logit gap"):
-        for attribute in ("gender", "skin tone"):
-            for alike in ALIKE:
-                name = str(PlanName.random(alike))
-                drawn = {f"{name}@{seed}": 0.5 + 0.01 * rng.normal() for seed in range(100)}
-                own = high if each == measure else -0.1
-                values = {"none": 0.6, "high": 0.6 + own, **drawn, name: 0.5}
-                rows += [
-                    row | {"metric": f"{each} mean", "attribute": attribute}
-                    for row in bias_rows("organism", "world/faces", values)
-                    if row["metric"] == "MaxSkew mean"
-                ]
-    frame = pd.DataFrame(rows).drop_duplicates(["metric", "attribute", "plan", "seed"])
-    return results.Results("organism", Path(), {"bias": frame}, {})
+    rows = [
+        row | {"metric": f"{each} mean", "attribute": attribute}
+        for each in ("MaxSkew", "logit gap")
+        for row in bias_rows(
+            "organism", "world/faces", around(0.5, 0.6, 0.6 + (high if each == measure else -0.1))
+        )
+        if row["metric"] == "MaxSkew mean"
+        for attribute in ("gender", "skin tone")
+    ]
+    return results.Results("organism", Path(), {"bias": pd.DataFrame(rows)}, {})
 
 
 @pytest.mark.parametrize(("high", "answer"), [(-0.2, "yes"), (-0.102, "not shown"), (0.0, "no, the reverse")])
@@ -224,7 +217,7 @@ def test_whether_high_heads_carry_more_skew_than_random_sets_like_them(
 
 
 def test_a_set_with_only_some_of_the_random_sets_is_left_out() -> None:
-    model = measured_model(-0.2, only_few=True)
+    model = measured_model(-0.2, colors=3)
     tests = [one for one in report_questions.tests_of(model) if one.alike]
     assert {one.where for one in tests} == {"world/subjects"}
     assert {one.effect.of for one in tests if isinstance(one.effect, Ranked)} == {101}
