@@ -159,7 +159,7 @@ def page(run: Run) -> str:
     model, found = run.model, results.read(run.folder)
     lines = ["", f"{model.name} ({model.architecture}, weights {model.weights_hash[:12]})"]
     taken = sum(seconds(run).values())
-    lines.append(f"  {len(run.images.images)} images, {len(run.pool.texts)} texts, {taken:.0f} s of stages")
+    lines.append(f"  {len(run.images.images)} images, {len(run.pool.texts)} texts, {taken:.0f} s in all")
     if "scores" in run.tables:
         lines += _scores(run.tables["scores"], run.settings.all_ks, run.chance)
     lines += _plans("accuracy (top-1)", queries.top1(found), "%")
@@ -185,21 +185,21 @@ def _scores(all_rows: Sequence[Row], ks: Sequence[int], chance: Sequence[float])
     lines = [f"  heads with CCS  {counts}{unknown}"]
     if chance:
         expected = "  ".join(f"{value}: {len(rows) * share:.1f}" for value, share in enumerate(chance))
-        lines.append(f"  with random texts    {expected}")
+        lines.append(f"  expected of random texts  {expected}")
     if known:
         high = [f"L{row['layer']}.H{row['head']} {row['label']}" for row in rows if row["level"] == "high"]
         share = f"  CCS@{k} (all texts agree): {score.ccs_at_k(known, k)[k]:.0%}"
         lines.append("; ".join(filter(None, [share, ", ".join(high[:8])])))
     further = [f"{sum(row['level'] == 'high' for row in by_k[k])} of CCS {k} at K = {k}" for k in ks[1:]]
     if further:
-        lines.append(f"  heads all of whose texts agree at further K: {', '.join(further)}")
+        lines.append(f"  heads whose texts all agree at a larger K: {', '.join(further)}")
     return lines
 
 
 def _plans(title: str, rows: pd.DataFrame, unit: str) -> list[str]:
     """A line per data set: the value without pruning, and the change under high, low and random plans."""
     factor = 100 if unit else 1
-    lines = [f"  {title}, with no head off and as changed by switching off high, low and random heads [95%]"]
+    lines = [f"  {title}: with no head off, and its change with high, low and random heads off [95%]"]
     for dataset in rows["dataset"].unique():
         none = queries.of_plan(rows, "none", dataset).iloc[0]
         cells = [f"{none['value'] * factor:7.2f}{unit}"]
@@ -217,7 +217,7 @@ def _plans(title: str, rows: pd.DataFrame, unit: str) -> list[str]:
 
 
 def _effects(found: Results) -> list[str]:
-    """A line per set and metric: direct beside total effects of the main plans, and their correlation."""
+    """A line per set and metric: direct and total effects of the main plans, and their correlation."""
     lines, named = [], ["dataset", "metric", "factor"]
     effects = found.table("effects")
     for _, one in queries.correlations(found).iterrows():
@@ -228,7 +228,7 @@ def _effects(found: Results) -> list[str]:
             for plan in _SHOWN
             for _, row in queries.of_plan(here, plan).iterrows()
         ]
-        rho, about = queries.effect(one), "all heads alike"
+        rho, about = queries.effect(one), "the same for all heads"
         if not math.isnan(rho.value):
             about = f"rho {rho.value:+.2f} [{rho.low:+.2f}, {rho.high:+.2f}], {one['n']} heads"
         lines.append(f"    {' '.join(filter(None, one[named])):44s} " + "  ".join([*cells, about]))

@@ -85,7 +85,12 @@ class Trainer:
         self.words_seen = torch.zeros(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
         self.train_rows, self.held_out = data.split(settings.held_out)
         facts = sorted({f for kind in classes() for f in (*kind.words, *kind.kinds)})
-        self.facts = {fact: i for i, fact in enumerate(dict.fromkeys([*facts, *_look_words(data)]))}
+        self.facts = {
+            fact: i
+            for i, fact in enumerate(
+                dict.fromkeys([*facts, *sorted({word for words in data.looks for word in words})])
+            )
+        }
 
     def rate(self) -> float:
         """The share of the peak rate: a linear warm-up, then linear to zero."""
@@ -249,10 +254,6 @@ class Trainer:
 def _inner(name: str) -> bool:
     """True for a weight inside the tower, which Muon is made for."""
     return ".blocks." in name or ".patch_embed." in name
-
-
-def _look_words(data: Photographs) -> list[str]:
-    return sorted({word for words in data.looks for word in words})
 
 
 @lru_cache(maxsize=2**17)

@@ -45,7 +45,9 @@ class App:
         self.collection = collection
         self._first = shown_name(first) if first else ""
         places = {shown_name(place): place for place in given}
-        self.model_cache = ModelCache(places, self._place, self._scored)
+        self.model_cache = ModelCache(
+            places, self._place, lambda model: {head.layer for head in self.records(model).heads}
+        )
         self.galleries = galleries or Galleries()
         self.uploads = uploads
         self.photographs = {**PHOTOGRAPHS, **photographs}
@@ -122,10 +124,6 @@ class App:
         """The place of the weights behind a model's tables on this machine; its name if none was noted."""
         found = self.collection.models.get(model)
         return model if found is None else found.place
-
-    def _scored(self, model: str) -> set[int]:
-        """The layers whose heads a model's tables score."""
-        return {head.layer for head in self.records(model).heads}
 
     def face(self, gallery: str, index: int) -> str:
         """A small image of a gallery as a `data:` URL."""

@@ -142,10 +142,10 @@ def _chart(key: str, found: Sequence[Compared]) -> Chart:
     return Chart(key, figure, text)
 
 
-def _cifar10_copies(models: Models) -> list[dict[str, str]]:
-    """Both copies of CIFAR-10 beside the print, for the models that were run on both."""
+def what_does_not_reproduce(models: Models) -> list[Block]:
+    """Reasons why some printed figures cannot be expected again, and CIFAR-10 where both copies were run."""
     answers = {True: "✓ the copy explains it", False: "✗ the copy alone does not explain it"}
-    return [
+    copies = [
         {
             "model": one.claim.model,
             "original": f"{one.standard.value:.2f}",
@@ -157,8 +157,4 @@ def _cifar10_copies(models: Models) -> list[dict[str, str]]:
         for one in compared("table5", models)
         if one.claim.dataset == "cifar10" and one.claim.plan == "none" and one.measured and one.standard
     ]
-
-
-def what_does_not_reproduce(models: Models) -> list[Block]:
-    """Why some printed figures cannot be expected again."""
-    return fill("not_reproduced", copies=_cifar10_copies(models))
+    return fill("not_reproduced", copies=copies)

@@ -103,14 +103,16 @@ class Tested:
         }
 
 
-def against_none(frame: pd.DataFrame) -> Effect | None:
-    """High heads against none, the mean over the frame's sets; None without a tested difference.
+def against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
+    """High heads against none, the mean over the frame's sets, as printed; None without a tested difference.
 
     Attributes of one set share its images, so errors are not taken to be independent.
     """
     rows = queries.of_plan(frame, "high").dropna(subset="p_value")
     differences = [queries.difference(row) for _, row in rows.iterrows()]
-    return stats.of_one_sample(differences) if differences else None
+    if not differences:
+        return None
+    return stats.of_one_sample(differences).times(100 if measure == ACCURACY else 1)
 
 
 def _measures(results: Results) -> dict[str, pd.DataFrame]:
@@ -157,7 +159,7 @@ def tests_of(results: Results) -> list[Tested]:
             Tested(f"{measure}: high off less none off", str(where), effect, None, heads[measure, where])
             for measure, frame in _measures(results).items()
             for where, some in frame.groupby("where", sort=False)
-            if (effect := _against_none(measure, some)) is not None
+            if (effect := against_none(measure, some)) is not None
         ]
     )
     for alike in ALIKE:
@@ -168,11 +170,6 @@ def tests_of(results: Results) -> list[Tested]:
                 question = f"{measure}: high off less random off"
                 found.append(Tested(question, where, one, alike, heads[measure, where], one.adjusted))
     return found
-
-
-def _against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
-    effect = against_none(frame)
-    return None if effect is None else effect.times(100 if measure == ACCURACY else 1)
 
 
 def _adjusted(found: Sequence[Tested]) -> list[Tested]:
@@ -189,7 +186,7 @@ def by_model(models: Mapping[str, Results]) -> list[Tested]:
     against, ranked = [], []
     for model, results in models.items():
         for measure, frame in _measures(results).items():
-            question, effect = f"{measure}: high off less none off", _against_none(measure, frame)
+            question, effect = f"{measure}: high off less none off", against_none(measure, frame)
             if effect is not None and question in QUESTIONS:
                 against.append(Tested(question, model, effect))
         for alike in ALIKE:
