@@ -134,7 +134,7 @@ def concepts_found(heads: Sequence[Row]) -> str:
     one = [row for row in taught if len(row["planted"]) == 1]
     named = [row for row in one if row in high and tree.is_under(row["label"], row["planted"][0])]
     return (
-        f"{len(named)} of {len(one)} heads that learned one concept have a high CCS under its name; "
+        f"{len(named)} of {len(one)} heads that learned one concept got a high CCS under its name; "
         f"{sum(row in one for row in high)} of {len(high)} taught heads with a high CCS learned one concept "
         "alone."
     )

@@ -110,12 +110,13 @@ def sentence(cases: pd.DataFrame) -> str:
     text = f"Of {len(methods)} methods on {cases['model'].nunique()} models with planted heads, "
     text += f"**{best.method}** ranks first with an average precision of {in_brackets(best.found, 2)}"
     beside = [way for way in methods[1:] if way.method in ("CCS high first", "random")]
-    text += "".join(f", {way.method} {in_brackets(way.found, 2)}" for way in beside) + "."
+    if beside:
+        text += f" ({', '.join(f'{way.method} {in_brackets(way.found, 2)}' for way in beside)})"
     if len(methods) > 1:
-        difference = against(cases, best.method, methods[1].method)
-        unsure = ", not shown to be a difference" if difference.low <= 0 <= difference.high else ""
-        text += f" Its lead over the next best, {methods[1].method}: {change(difference, digits=2)}{unsure}."
-    return text
+        lead, second = against(cases, best.method, methods[1].method), methods[1].method
+        unsure = ", which is not shown to be a difference" if lead.low <= 0 <= lead.high else ""
+        text += f". Its lead over the next best, {second}, is {change(lead, digits=2)}{unsure}"
+    return f"{text}."
 
 
 def localization_blocks(rows: pd.DataFrame, planted: Sequence[str] = ()) -> Iterator[Block]:
