@@ -110,7 +110,7 @@ def test_classes_that_are_one_text_to_the_model_are_named(app: App) -> None:
     page = regions(
         app, opening.open_link(app, {"tab": "classify", "off": "none", "classes": "judge, poet, baker"})
     )
-    assert "organism cannot tell 2 of these 3 texts apart</b>: to it poet, baker are the same." in " ".join(
+    assert "organism cannot tell 2 of these 3 texts apart</b>: to it poet and baker are the same." in " ".join(
         page["main"].split()
     )
 
@@ -146,6 +146,7 @@ def test_galleries_agree_with_the_forward_pass(app: App, model: Model) -> None:
     slow = model.embed_images(images) - sum(direct[:, h.layer, h.head] for h in off)
     np.testing.assert_allclose(estimate, slow / np.linalg.norm(slow, axis=1, keepdims=True), atol=1e-5)
     assert np.abs(estimate - exact).max() > 1e-4  # an estimate, and not the answer
+    assert app.galleries.estimate(model, SMALL, off.ablated("mean")) is None  # it is of heads at zero
 
 
 def test_bias_figures_are_those_of_the_library(app: App, model: Model) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from ccs.datasets.sets import BiasSet, ClassificationSet
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import ABLATIONS, HeadSet
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.ui.service.cache import Cache, one
@@ -169,18 +169,19 @@ class Galleries:
         key = (model.weights_hash, name)
         return key in self._seen and (not off or (*key, off) in self._pruned)
 
-    def estimates(self, model: Model, name: str) -> bool:
+    def estimates(self, model: Model, name: str, off: HeadSet) -> bool:
         """True if `estimate` has an answer at once."""
         key = (model.weights_hash, name)
-        return key in self._seen and key in self._direct
+        return key in self._seen and key in self._direct and off.ablation == ABLATIONS[0]
 
     def estimate(self, model: Model, name: str, off: HeadSet) -> np.ndarray | None:
         """Embeddings [n, d] with the direct effects of the heads subtracted: instant once they are known.
 
-        Later layers do not react, unlike in `pruned`. None where the effects were never collected.
+        Later layers do not react, unlike in `pruned`. None where the effects were never collected, or where
+        something else than zero takes the heads' place.
         """
         direct = self._direct.find((model.weights_hash, name))
-        if direct is None:
+        if direct is None or not self.estimates(model, name, off):
             return None
         order = list(model.heads)
         rows = [order.index(head) for head in off]
@@ -218,7 +219,7 @@ class Galleries:
         return chunks(model, self.images(name) if trunk is None else trunk)
 
     def embeddings(self, model: Model, name: str, off: HeadSet) -> np.ndarray:
-        """Embeddings [n, d] of the gallery with the heads at zero in the forward pass."""
+        """Embeddings [n, d] of the gallery with the heads off in the forward pass."""
         for _ in self.pruned(model, name, off):
             pass
         if not off:
