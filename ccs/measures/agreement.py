@@ -28,10 +28,9 @@ DRAWS = 2000
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of two sides over the `n` pairs that both have judged; `left_out` pairs lack a verdict."""
+    """Agreement of two sides over the `n` pairs that both have judged."""
 
     n: int
-    left_out: int
     same: Estimate
     cohen_kappa: Estimate
     spearman_rho: Estimate
@@ -78,7 +77,7 @@ def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int =
     left, right = [bool(said[i]) for i in both], [bool(ruled[i]) for i in both]
     left_votes, right_votes = _shares(people, both), _shares(judges, both)
     if not both:
-        return Agreement(0, len(said), UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+        return Agreement(0, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
     # Everything else follows from how often each (people, panel, people's share, panel's share) occurs.
     rows = list(zip(left, right, left_votes, right_votes, strict=True))
     cells = sorted(set(rows))
@@ -89,7 +88,6 @@ def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int =
     votes = _tables(counts, [c[2] for c in cells], [c[3] for c in cells])
     return Agreement(
         len(both),
-        len(said) - len(both),
         _estimate(verdicts.trace(axis1=1, axis2=2) / len(both)),
         _estimate(table_kappa(verdicts)),
         _estimate(table_spearman(votes)),

@@ -36,7 +36,6 @@ class Retrieval:
     """
 
     direction: Direction
-    variant: Variant
     metrics: dict[str, Estimate]
     n: int
     ranks: NDArray[np.int64]
@@ -85,8 +84,8 @@ def measure(
     own_captions = np.split(order, np.flatnonzero(np.diff(owner[order])) + 1)
     to_text = _best_ranks(clips, captions, own_captions, chunk)
     return (
-        _summary("text-to-clip", variant, to_clip, owner, draws, seed),
-        _summary("clip-to-text", variant, to_text, np.arange(len(clips)), draws, seed),
+        _summary("text-to-clip", to_clip, owner, draws, seed),
+        _summary("clip-to-text", to_text, np.arange(len(clips)), draws, seed),
     )
 
 
@@ -117,7 +116,6 @@ def _best_ranks(
 
 def _summary(
     direction: Direction,
-    variant: Variant,
     ranks: NDArray[np.int64],
     clips: NDArray[np.int64],
     draws: int,
@@ -128,9 +126,7 @@ def _summary(
         name: stats.interval(float(_draws(name, ranks, np.ones((1, len(ranks)), dtype=np.int64))[0]), found)
         for name, found in ((name, _draws(name, ranks, weights)) for name in METRICS)
     }
-    return Retrieval(
-        direction=direction, variant=variant, metrics=metrics, n=len(ranks), ranks=ranks, clips=clips
-    )
+    return Retrieval(direction=direction, metrics=metrics, n=len(ranks), ranks=ranks, clips=clips)
 
 
 def _drawn_clips(clips: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.int64]:

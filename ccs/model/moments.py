@@ -93,12 +93,6 @@ class Moments:
     def _rows(self, name: str) -> Iterable[tuple[int, np.ndarray]]:
         return enumerate(getattr(self, name))
 
-    def mean(self) -> np.ndarray:
-        """Mean contribution of each head, float64 [heads, D]."""
-        self.require(1)
-        pairs = zip(self.total, self.basis, strict=True)
-        return np.stack([total / self.count @ basis.astype(np.float64) for total, basis in pairs])
-
     def second(self, row: int) -> np.ndarray:
         """Second moment, not centered, of the coordinates of the head in that row, float64 [r, r]."""
         return np.asarray(self.products[row] / self.count)

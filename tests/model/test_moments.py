@@ -36,7 +36,8 @@ def test_moments_are_those_of_the_full_matrix(tiny_model: Model, collected: Mome
     basis = np.stack(collected.basis).astype(np.float64)
     assert collected.count == 40
     assert collected.heads == tiny_model.heads
-    np.testing.assert_allclose(collected.mean(), matrix.mean(1), atol=1e-7)
+    means = np.einsum("hr,hrd->hd", np.stack(collected.total) / 40, basis)
+    np.testing.assert_allclose(means, matrix.mean(1), atol=1e-7)
     second = np.einsum("hrd,hrs,hse->hde", basis, np.stack(collected.products) / 40, basis)
     np.testing.assert_allclose(second, np.einsum("hnd,hne->hde", matrix, matrix) / 40, atol=1e-8)
     np.testing.assert_allclose(collected.variance(), matrix.var(1).sum(1), rtol=1e-5)
@@ -67,7 +68,7 @@ def test_any_heads_can_be_collected(tiny_model: Model, collected: Moments) -> No
     some = ccs.collect_moments(tiny_model, [pixels(40)], heads)
     matrix = full(tiny_model, pixels(40), heads)
     assert some.heads == heads
-    np.testing.assert_allclose(some.mean(), matrix.mean(1), atol=1e-7)
+    np.testing.assert_allclose(some.variance(), matrix.var(1).sum(1), rtol=1e-5)
     row = list(collected.heads).index(ccs.Head(3, 2))
     np.testing.assert_array_equal(some.products[2], collected.products[row])
     with pytest.raises(InputError, match=r"L6\.H0 is outside this model"):
@@ -118,5 +119,3 @@ def test_moments_of_different_models_or_heads_do_not_add(
 def test_one_image_has_no_variance(tiny_model: Model) -> None:
     with pytest.raises(InputError, match="At least 2 images are needed for a head's moments, not 1"):
         ccs.collect_moments(tiny_model, [pixels(1)]).variance()
-    with pytest.raises(InputError, match="At least 1 images"):
-        Moments.empty(tiny_model).mean()

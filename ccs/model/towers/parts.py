@@ -39,9 +39,6 @@ class Layer(Protocol):
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
         """The rest of the layer, from its input and its heads' values."""
 
-    def write(self, values: Tensor) -> Tensor:
-        """What the heads add to the residual stream."""
-
     def account(self, values: Tensor) -> Tensor:
         """Coordinates [n, T, H d + e], `values` and e more, in which what the heads write is linear."""
 

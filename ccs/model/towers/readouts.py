@@ -148,9 +148,6 @@ class Pool:
         return torch.softmax(scores_of(self.query(x) * self.head_dim**-0.5, x, self.key()[0]), dim=-1)
 
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
-        return self.write(values)
-
-    def write(self, values: Tensor) -> Tensor:
         return F.linear(values, self.projection.weight, self.projection.bias)
 
     def account(self, values: Tensor) -> Tensor:
