@@ -1,6 +1,4 @@
-"""Every registered set, read from a local copy with the schema it has on the Hub; and what the Hub may
-refuse.
-"""
+"""Every registered set, read from a local copy with its schema on the Hub; and refusals by the Hub."""
 
 from __future__ import annotations
 

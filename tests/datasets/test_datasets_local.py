@@ -1,4 +1,4 @@
-"""Images from the reader's own disk: folders, class folders, parquet files, and what is wrong with them."""
+"""Images on the user's own disk: folders, class folders, parquet files, and faults in them."""
 
 from __future__ import annotations
 

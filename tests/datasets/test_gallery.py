@@ -1,4 +1,4 @@
-"""Galleries of one's own: a folder with labels, a folder per group, and what is none."""
+"""A user's galleries: a folder with labels, a folder per group, uploads, and files that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Photographs streamed from a data set of the Hub: which rows come, and what a hostile set cannot do."""
+"""Photographs streamed from a data set on the Hub: the rows that are read, and attempts of hostile sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent and what is accepted, without a server: prompts, replies, specs, prices, keys in errors."""
+"""Requests and replies without a server: prompts, schemas, specs, prices, keys in errors."""
 
 from __future__ import annotations
 

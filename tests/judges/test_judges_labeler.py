@@ -1,4 +1,4 @@
-"""The labeler: what it shows and accepts, and that it shares the judges' cache and honesty."""
+"""The labeler: its examples, the answers it accepts, its cache, and causes of missing labels."""
 
 from __future__ import annotations
 

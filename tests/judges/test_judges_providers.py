@@ -1,4 +1,4 @@
-"""Every provider's real SDK against a local server of its protocol: what succeeds, and each way to fail."""
+"""Every provider's real SDK against a local server of its protocol: success, and each kind of failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each way of looking on a model in which the head that carries the groups is known."""
+"""Each method of finding heads on a model in which the head that carries the groups is known."""
 
 from __future__ import annotations
 

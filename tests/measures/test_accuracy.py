@@ -86,7 +86,7 @@ def test_a_subset_is_scored_among_itself():
 
 
 def test_intervals_equal_those_of_images_drawn_one_by_one():
-    """The draws of cells against images drawn by hand: same quantiles."""
+    """Draws of cells have the same quantiles as images resampled one by one."""
     images, weights, labels = example()
     other = images + 0.3 * np.random.default_rng(1).standard_normal(images.shape)
     one, two = (zeroshot.accuracy(x, weights, labels, draws=20_000) for x in (images, other))

@@ -123,7 +123,7 @@ def test_compare_against_a_plain_reading(raters: list[list[bool | None]]) -> Non
 
 
 def test_intervals_are_those_of_resampled_pairs() -> None:
-    """The draws come from counts; drawing pairs one by one gives the same interval but for chance."""
+    """Draws of counts give the same interval, up to chance, as resampling pairs one by one."""
     rng = np.random.default_rng(5)
     people = [bool(v) for v in rng.random(80) < 0.5]
     judges = [[bool(v) for v in np.where(rng.random(80) < 0.8, people, ~np.array(people))] for _ in range(2)]

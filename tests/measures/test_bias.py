@@ -37,7 +37,7 @@ def test_measure_equals_one_prompt_at_a_time():
 
 
 def test_interval_holds_the_value_and_covers_the_spread_of_new_samples():
-    """The spread that the bootstrap finds from one sample is about that of fresh samples."""
+    """The bootstrap's spread from one sample is about that of fresh samples."""
     found = bias.measure(*example(n=600, tilt=1.0), 100, seed=1, resample_occupations=False)
     skews = found.max_skew
     assert skews.mean.low < skews.mean.value < skews.mean.high
@@ -226,7 +226,7 @@ def test_means_and_curves_are_those_of_the_whole_measure():
 
 
 def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_model):
-    """And of random sets there are means alone, equal to those of a plan of the same heads."""
+    """Random sets have only means, equal to those of a plan with the same heads."""
     rng = np.random.default_rng(0)
     groups = np.array(["a", "b"] * 30)
     data = BiasSet(

@@ -1,4 +1,4 @@
-"""The two faults of the released code, and what the study prints because of them."""
+"""The two faults of the released code, and their effect on the figures that the study prints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_order_fault_divides_by_another_groups_share():
 
 
 def test_aliased_fault_equals_ranking_the_whole_list():
-    """The list as the released code has it: all images for each group, sorted with Python's stable sort."""
+    """The released code's list, all images for each group, sorted with Python's stable sort."""
     rng = np.random.default_rng(0)
     # Few directions and little noise: many ties in float16.
     images = np.repeat(rng.standard_normal((9, 8)), 5, axis=0) + 1e-4 * rng.standard_normal((45, 8))

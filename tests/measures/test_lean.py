@@ -1,4 +1,4 @@
-"""How far rankings lean: against the definition written out, and as a slope."""
+"""The lean of rankings against its definition, and as a slope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rankings: ties, the same scores wherever an image stands, and what a direct effect is measured on."""
+"""Rankings: ties, scores that do not depend on an image's position, and embeddings for direct effects."""
 
 from __future__ import annotations
 

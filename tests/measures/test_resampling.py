@@ -1,4 +1,4 @@
-"""Pools drawn again, against images written out as often as they were drawn."""
+"""Resampled pools against lists in which images are repeated as often as they were drawn."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Skews and recalls against libraries that have the same quantities: fairlearn and torchmetrics.
+"""Skews and recalls against libraries with the same quantities: fairlearn and torchmetrics.
 
-What no light library has is held against plain loops where the measure is tested: NDKL (against SciPy's
+Other measures are compared with plain loops in their own tests: NDKL (against SciPy's
 relative entropy, prefix by prefix), median and mean rank, the as-published faults.
 """
 

@@ -1,4 +1,4 @@
-"""The formulas of the skew metrics against plain ones, by hand and on whatever hypothesis finds."""
+"""The formulas of the skew metrics against plain ones, by hand and on examples from hypothesis."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def shifted(shift, seed, n=240, prompts=5):
 
 @pytest.mark.parametrize("name", skew.PREFERENCES)
 def test_a_known_shift_is_found_and_nothing_where_there_is_none(name):
-    """Unbiased at none, where the largest difference between groups is not; then larger with the shift."""
+    """Without a shift the mean is unbiased, unlike the largest difference of groups; it grows with the
+    shift.
+    """
     measured = {}
     for shift in (0.0, 0.2, 0.5, 1.0, 2.0, 4.0):
         found = []

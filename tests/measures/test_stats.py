@@ -1,4 +1,4 @@
-"""Intervals and tests against scipy, plain loops and data whose answer is known."""
+"""Intervals and tests against scipy, plain loops and data with known answers."""
 
 from __future__ import annotations
 

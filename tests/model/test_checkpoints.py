@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints: what transformers computes, and what is refused."""
+"""Hugging Face checkpoints against transformers itself, and the files that are refused."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.support.towers import TOLERANCE, count_layers, pixels
 
 
 def reference_contributions(model: Model, x: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """One head at a time, in float64, from every source token's weighted value, all shares spelled out."""
+    """Contributions one head at a time, in float64, from every source token, with all shares spelled out."""
     visual = copy.deepcopy(model.clip.visual).double()
     n_layers, n_heads, d = model.n_layers, model.n_heads, model.head_dim
     terms = 2 * n_layers + 1

@@ -1,4 +1,4 @@
-"""Loading and asking: every way to name a model, rightly and wrongly, and agreement with open_clip."""
+"""Loading models by valid and invalid names, and agreement of embeddings with open_clip."""
 
 from __future__ import annotations
 

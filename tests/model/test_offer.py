@@ -1,4 +1,4 @@
-"""What a model costs before it is fetched, as a local Hub tells it, and what is refused then."""
+"""The cost of a model before it is fetched, from a local Hub, and the models that are refused."""
 
 from __future__ import annotations
 

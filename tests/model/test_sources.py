@@ -1,4 +1,4 @@
-"""Where models come from: open_clip's names, folders and the Hub, and what is said where there is none."""
+"""Models by open_clip's names, from folders and from the Hub, and the messages for names without one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_open_clips_names_with_untrained_weights() -> None:
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-    """Register a tag of a tiny architecture whose weights lie in a file, as if they had been downloaded."""
+    """Registers a tag of a tiny architecture with weights in a file, as if they had been downloaded."""
     import open_clip
     from open_clip import factory, pretrained
 

@@ -64,7 +64,7 @@ def test_every_kind_of_vit(tmp_path: Path, vision: dict[str, Any]) -> None:
 
 
 def test_switching_a_head_off_changes_something(tiny_model: Model) -> None:
-    """A mask that is never applied would pass every comparison of a thing with itself."""
+    """A mask that is never applied would pass every comparison of a model with itself."""
     x = pixels(tiny_model, 1)
     nothing = tiny_model.embed_images(x)
     for head in tiny_model.heads:
@@ -91,7 +91,7 @@ def test_other_layers_can_be_chosen(tiny_folder: Path) -> None:
 
 
 def test_means_and_other_images_take_a_heads_place(model: Model) -> None:
-    """Against the projection's bias for the mean, and values put in by hand for another image."""
+    """The mean against a changed bias of the projection, another image against values put in by hand."""
     seen, x = pixels(model, 6, seed=1), pixels(model, 3)
     off = HeadSet.parse("L2.H1 L4.H0 L5.H3")
     with pytest.raises(InputError, match="No outputs that could replace those of"):
@@ -128,7 +128,7 @@ def test_means_and_other_images_take_a_heads_place(model: Model) -> None:
 
 
 def test_work_that_plans_share_is_done_once(tiny_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts layers by the images in each: all plans below the first that differs are one pass."""
+    """Counts the layers that run: plans share one pass up to the first layer in which they differ."""
     passes = count_layers(tiny_model, monkeypatch)
     texts = ["L4.H0", "L4.H0 L5.H1", "L4.H0 L5.H2", "L3.H1", "", ""]
     tiny_model.embed_images(pixels(tiny_model, 2), [HeadSet.parse(text) for text in texts])

@@ -1,4 +1,4 @@
-"""The sheet for people: blind, stratified, checked when it comes back; the agreement table."""
+"""The sheet for people is blind, stratified and checked when it is read; the agreement table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of ways of looking, one file for all models: what is kept, what is replaced."""
+"""The table `localization`, one file for all models: rows that are kept and rows that are replaced."""
 
 from __future__ import annotations
 

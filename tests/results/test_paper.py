@@ -1,4 +1,4 @@
-"""The published figures as package data, and what they say of one another."""
+"""The published figures as package data, their consistency, and their comparison with measured ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ccs.results and ccs.schema: what is written can be read, what is wrong is refused in a sentence."""
+"""Tables and manifests: valid ones are read as written, invalid ones are refused in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans: what is in them, that they are drawn evenly and always alike, and what is left out."""
+"""Plans: their heads and names, even and reproducible draws, and plans that are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The labeler and the judge `tags`, against a plain reading of their rule; names of concepts made one."""
+"""The labeler and the judge `tags` against a plain version of their rule; normalized names of concepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CCS, CCS@K, levels and CCR: plain references, and what the study prints."""
+"""CCS, CCS@K, levels and CCR against plain references and the study's printed figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stability: what each variant is given, and that scores without meaning fall to chance."""
+"""Stability: the inputs of each variant, and the fall to chance of scores without meaning."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_random_moments_give_the_picks_of_the_full_matrix(seed: int, rank: int |
 
 
 def pixels(model: Model, n: int) -> Tensor:
-    """Images with some structure, so that heads differ in what they see."""
+    """Images with some structure, so that heads differ in their contributions."""
     generator = torch.Generator().manual_seed(5)
     size = model.image_size
     coarse = torch.randn(n, 3, 4, 4, generator=generator) * 2

@@ -1,4 +1,4 @@
-"""Training the embedded model: a few batches of both phases, on from a checkpoint, and what is written."""
+"""Training of the embedded model: a few batches of both phases, resuming, and the files written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drawn world: the same seed gives the same pixels, factors are what the picture and its captions say."""
+"""The drawn world: the same seed gives the same pixels, and pictures and captions show the factors."""
 
 from __future__ import annotations
 
