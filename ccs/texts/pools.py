@@ -28,13 +28,14 @@ class Pool:
     """Texts in order, without two that differ only in case and spaces.
 
     `concepts`: one per text, None where it has no tag; `fingerprint` (SHA-256) changes with any text, tag or
-    their order.
+    their order; `dropped` counts the repetitions that were left out.
     """
 
     name: str
     texts: tuple[str, ...]
     concepts: tuple[str | None, ...]
     fingerprint: str
+    dropped: int
 
     @cached_property
     def _tags(self) -> dict[str, str | None]:
@@ -55,14 +56,20 @@ def make_pool(name: str, rows: Iterable[tuple[str, str | None]]) -> Pool:
     both, so such texts have the same embedding. Raises InputError if nothing is left.
     """
     kept: dict[str, tuple[str, str | None]] = {}
+    dropped = 0
     for text, concept in rows:
-        if tidy := " ".join(text.split()):
-            kept.setdefault(tidy.casefold(), (tidy, (concept or "").strip() or None))
+        tidy = " ".join(text.split())
+        if not tidy:
+            continue
+        if tidy.casefold() in kept:
+            dropped += 1
+            continue
+        kept[tidy.casefold()] = (tidy, (concept or "").strip() or None)
     if not kept:
         raise InputError(f"The pool of texts {name!r} holds no text.")
     texts, concepts = zip(*kept.values(), strict=True)
     digest = hashlib.sha256(json.dumps([texts, concepts], ensure_ascii=False).encode()).hexdigest()
-    return Pool(name, texts, concepts, digest)
+    return Pool(name, texts, concepts, digest, dropped)
 
 
 def load_pool(name_or_path: str | Path) -> Pool:
