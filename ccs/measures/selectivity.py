@@ -101,7 +101,7 @@ class _Sample:
 
     @classmethod
     def of(cls, data: NDArray[np.float32]) -> _Sample:
-        """From contributions [n, heads, d]."""
+        """The coordinates of contributions [n, heads, d]."""
         parts = []
         for head in range(data.shape[1]):
             own = data[:, head] - data[:, head].mean(axis=0, dtype=np.float64).astype(np.float32)

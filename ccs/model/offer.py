@@ -44,7 +44,7 @@ class Offer:
         return 2 * self.size + OVERHEAD
 
     def refusal(self, freed: int = 0) -> str:
-        """Why this machine cannot load it, as a sentence, or "". freed: bytes that will be freed first."""
+        """The reason why this machine cannot load it, or "". freed: bytes that will be freed first."""
         free, room = free_memory(), shutil.disk_usage(_existing(_cache())).free
         if free is not None and self.memory > free + freed:
             return (

@@ -69,7 +69,7 @@ class HubTokenizer:
 
     @classmethod
     def at(cls, place: Place, length: int, clean: str, without_end: bool) -> HubTokenizer:
-        """From the files in a folder or a repository."""
+        """The tokenizer from the files in a folder or a repository."""
         read = {name: place.read(name, MAX_RULES) for name in (RULES, *_ROLES)}
         if read[RULES] is None:
             raise ValueError(f"there is no {RULES}")

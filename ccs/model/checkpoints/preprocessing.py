@@ -61,7 +61,7 @@ class _Preprocessor(Read):
 
 
 class _SiglipPreprocessor(_Preprocessor):
-    """With the defaults of SiglipImageProcessor."""
+    """preprocessor_config.json, with the defaults of SiglipImageProcessor."""
 
     size: _Sides | Side = _Sides(height=224, width=224)
     image_mean: tuple[Real, Real, Real] = (0.5, 0.5, 0.5)
