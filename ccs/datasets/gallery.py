@@ -22,7 +22,10 @@ ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
 LABELS = "labels.csv"
 MOST_FILES, MOST_BYTES, MOST_PIXELS = 2000, 64 * 2**20, 40_000_000
 """The most that a stranger's file may hold: images, bytes once unpacked, pixels of one image."""
-CODECS = ("UNCOMPRESSED", "SNAPPY")  # of a stranger's parquet file: others pack a gigabyte into nothing
+CODECS = (
+    "UNCOMPRESSED",
+    "SNAPPY",
+)  # others may compress a stranger's gigabyte into nothing
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
 
@@ -67,7 +70,7 @@ def open_upload(data: bytes, name: str) -> BiasSet:
         found, groups = read(data)
     except InputError:
         raise
-    except Exception as error:  # either format's reader raises whatever it stumbles over
+    except Exception as error:  # both readers may raise anything
         words = " ".join(str(error).split())[:200]
         raise InputError(f"The file cannot be read as zip or parquet: {words}.") from None
     return _gallery(name, found, groups)

@@ -26,7 +26,7 @@ def reachable(seconds: float) -> bool:
     answers: list[bool] = []
 
     def ask() -> None:
-        with suppress(Exception):  # the Hub's client has dozens
+        with suppress(Exception):  # the Hub's client raises dozens of kinds
             get_session().head(endpoint(), timeout=seconds)
             answers.append(True)
 
@@ -167,7 +167,7 @@ def _whole_split(hub: str, config: str | None, split: str, revision: str | None)
         features=builder.info.features,
         split=split,
         revision=revision,
-        verification_mode="no_checks",  # they would miss the other splits; the rows are counted here
+        verification_mode="no_checks",  # these would miss the other splits; rows are counted below
     )
     stated = (builder.info.splits or {}).get(split)
     if stated is not None and stated.num_examples and stated.num_examples != len(rows):

@@ -123,7 +123,7 @@ def open_parquet(path: Path) -> ImageTable:
     if not found:
         raise InputError(f"There is no parquet file in {str(path)!r}.")
     shown = not datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()  # it takes a moment; the bar would be the first thing a caller prints
+    datasets.disable_progress_bars()  # reading is fast; a bar would be the caller's first output
     try:
         rows = datasets.Dataset.from_parquet([str(file) for file in found])
     except (datasets.exceptions.DatasetsError, OSError, ValueError) as error:

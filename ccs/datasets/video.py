@@ -79,7 +79,7 @@ def _first_frame(path: Path) -> str:
             for _ in container.decode(stream):
                 return ""
         return "no frame can be decoded"
-    except (OSError, ValueError) as error:  # PyAV's errors are both
+    except (OSError, ValueError) as error:  # PyAV's errors are of both types
         return " ".join(str(error).split())
 
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 _PROVIDERS: dict[str, type[Provider]] = {
     kind.kind: kind for kind in (OpenAIProvider, AnthropicProvider, GoogleProvider, CompatibleProvider)
 }
-_POLL = 0.2  # seconds between looks at a question that another process is asking
+_POLL = 0.2  # seconds between checks of a question that another process is asking
 _INTERRUPTED = "interrupted: before it was asked"
 
 
@@ -221,7 +221,7 @@ def ask_all(callers: Sequence[Caller], requests: Sequence[Request], cache: Path)
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(main())
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:  # a loop is running already: a notebook
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:  # a loop is already running, as in a notebook
         return pool.submit(asyncio.run, main()).result()
 
 

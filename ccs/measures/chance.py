@@ -66,7 +66,7 @@ def chance_values(
     found: dict[MetricName, Floats] = {}
     for name in metrics:
         if fault == "aliased":
-            # Without ties each image's copies stand together, so that only the remainder of k is uneven.
+            # Without ties an image's copies are adjacent, so that only the remainder of k is uneven.
             top = np.bincount(np.arange(k) % groups, minlength=groups)
             found[name] = np.full(size, max_skew_of(top, shares))
         elif name == "logit gap":

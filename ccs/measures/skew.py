@@ -217,7 +217,7 @@ def ndkl_of(ranked: NDArray[np.integer], shares: Floats) -> Floats:
     for start in range(0, rankings, at_once):
         rows = slice(start, start + at_once)
         some = ranked[rows]
-        # Positions by group, in each from the top; codes of 16 bits or fewer are sorted by radix.
+        # Positions by group, in each group from the top; codes of up to 16 bits get a radix sort.
         position = np.argsort(some, axis=1, kind="stable")
         weight = onwards.take(position).ravel()
         cells = some + np.arange(0, len(some) * groups, groups)[:, None]

@@ -131,7 +131,7 @@ def effect(value: float, draws: Floats) -> Effect:
     if len(draws) < FEW and draws.std() > 0:
         p_value = float(2 * scipy.stats.norm.sf(abs(value) / draws.std(ddof=1)))
     else:
-        # Rounding must not make a draw that equals the value count as nearer to zero than the value.
+        # Despite rounding, a draw equal to the value must count as equally far from zero.
         reached = np.abs(draws - draws.mean()) >= abs(value) * (1 - 1e-9)
         p_value = (1 + int(reached.sum())) / (1 + len(draws))
     return Effect(around.value, around.low, around.high, p_value)
@@ -201,7 +201,7 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
     )
     far, spread = np.zeros_like(every), np.where(off < 0, down, up)
     np.divide(np.abs(off), spread, out=far, where=varies & (spread > 0))
-    far = far.round(9)  # rounding must not tell equal values apart
+    far = far.round(9)  # equal values must stay equal despite rounding
     furthest = far.max(axis=1)
     # At a p of 5% this many sets may lie further; the next one gives the distance to exceed.
     beyond = int(np.floor((1 - LEVEL) / tests * n + 1e-9)) - 1
@@ -239,7 +239,7 @@ def overall(effects: Sequence[Effect]) -> Effect:
     if not known:
         raise InputError("There is no effect with a p-value to combine.")
     mean = over_seeds([one.value for one in known])
-    # A p that underflows to 0 would be infinitely sure; the smallest double is sure enough.
+    # A p that underflows to 0 would give an infinite z; the smallest double is used instead.
     tails = np.clip([one.p_value for one in known], np.finfo(float).tiny, 1.0) / 2
     scores = np.sign([one.value for one in known]) * scipy.stats.norm.isf(tails)
     combined = float(scores.sum() / np.sqrt(len(known)))

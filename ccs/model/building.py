@@ -36,7 +36,7 @@ def create(source: Source, device: torch.device) -> tuple[Any, Any]:
             _require_finite_outputs(clip.eval(), tokenizer)
     except InputError:
         raise
-    except Exception as error:  # open_clip, safetensors, torch and the Hub have dozens
+    except Exception as error:  # open_clip, safetensors, torch and the Hub raise dozens of kinds
         raise InputError(no_weights(source.name, source.where, error)) from error
     return clip.to(device).eval().requires_grad_(False), tokenizer
 
@@ -61,7 +61,7 @@ def _known(source: Source) -> tuple[Any, Any]:
         None if untrained else source.tag,
         force_quick_gelu=source.quick_gelu,
         require_pretrained=not untrained,
-        weights_only=True,  # some tags have nothing but a pickle; then tensors are read and nothing is run
+        weights_only=True,  # some tags have only a pickle; tensors are read from it, and no code is run
     )
     text = source.config["text_cfg"]
     if text.get("hf_model_name"):  # the text tower itself is transformers' own
@@ -172,7 +172,7 @@ def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
         tokenizer = HubTokenizer.at(
             beside, length, keywords.get("clean", "whitespace"), keywords.get("strip_sep_token", False)
         )
-    except Exception as error:  # the Hub's client has dozens
+    except Exception as error:  # the Hub's client raises dozens of kinds
         raise ValueError(f"its tokenizer, the Hub's {name}, cannot be had: {error}") from error
     if not text.get("hf_model_name") and tokenizer.largest >= size:
         raise ValueError(f"its tokenizer has a token {tokenizer.largest}, and its vocab_size is {size}")

@@ -42,7 +42,7 @@ class Place:
         found = huggingface_hub.try_to_load_from_cache(self.repository, name)
         if isinstance(found, str):
             return Path(found)
-        if found is not None:  # the cache knows that there is none
+        if found is not None:  # the cache records that there is no such file
             return None
         try:
             about = huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint(), dry_run=True)

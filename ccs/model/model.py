@@ -302,7 +302,7 @@ class Model:
                 yield rows, images[rows]
             elif isinstance(images, Tensor):
                 yield rows, self.pixels(images[rows])
-            else:  # by index: not every lazy sequence knows slices
+            else:  # by index, since not every lazy sequence supports slices
                 yield rows, self.preprocess([images[i] for i in range(rows.start, rows.stop)])
 
     def _plans(self, off: HeadSet | Sequence[HeadSet] | None) -> tuple[Sequence[HeadSet], bool]:

@@ -128,7 +128,7 @@ class Moments:
         }
         arrays = self.sums() | {f"basis.{row}": one for row, one in self._rows("basis")}
         with atomic_write(Path(path)) as temporary:
-            # One plain write: a full disk is then an OSError and not a fault in mapped memory.
+            # In one plain write a full disk raises OSError instead of a fault in mapped memory.
             temporary.write_bytes(save(arrays, about))
 
     @classmethod

@@ -124,7 +124,7 @@ def _weights_of(name: str, repository: str, *, safe: bool = False) -> int:
         about = huggingface_hub.HfApi(endpoint=endpoint(), token=False if safe else None).model_info(
             repository, files_metadata=True, timeout=5
         )
-    except Exception as error:  # the Hub's client has dozens
+    except Exception as error:  # the Hub's client raises dozens of kinds
         raise InputError(f"{name} cannot be had: {_why(error)}.") from None
     sizes = {each.rfilename: each.size or 0 for each in about.siblings or []}
     if safe and about.gated:

@@ -88,7 +88,7 @@ def _existing_folder(name: str) -> Path | None:
         path = Path(name).expanduser().resolve()
         return path if name and path.is_dir() else None
     except (OSError, RuntimeError, ValueError):
-        return None  # too long, an unknown user's home or a null byte
+        return None  # too long, the home of an unknown user, or a null byte
 
 
 def _registered(name: str) -> Source | None:
@@ -144,7 +144,7 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
             raise InputError(f"There is no model in {where}: it has neither {CONFIG_FILE} nor config.json.")
     except InputError:
         raise
-    except Exception as error:  # the Hub's client has dozens; all mean the same to the user
+    except Exception as error:  # the Hub's client raises dozens of kinds, all the same to the user
         raise InputError(no_weights(name, where, error)) from error
     architecture = _architecture(config["vision_cfg"])
     quick_gelu = bool(config.get("quick_gelu", False))
@@ -177,7 +177,7 @@ def require_known_tower(source: Source) -> HeadSet:
         return ImageTower(visual).heads
     except InputError as error:
         raise InputError(f"{source.name} cannot be used. {error}") from None
-    except Exception as error:  # whatever a stranger's configuration leads open_clip and timm to
+    except Exception as error:  # anything that open_clip and timm raise for a stranger's configuration
         reason = f"{type(error).__name__}: {error}"[:200]
         raise InputError(
             f"{source.name} cannot be used: its image tower cannot be built ({reason})."

@@ -22,7 +22,7 @@ from torch import Tensor
 from ccs.model.fetching import Place
 
 RULES = "tokenizer.json"
-_ROLES = ("special_tokens_map.json", "tokenizer_config.json")  # the second counts where both say something
+_ROLES = ("special_tokens_map.json", "tokenizer_config.json")  # the second file overrides the first
 MAX_RULES = 64 * 2**20
 """The most bytes of one file; SigLIP 2's largest has 34 MB."""
 _STEPS = ("normalizer", "pre_tokenizer", "post_processor")

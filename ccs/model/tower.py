@@ -213,7 +213,7 @@ class ImageTower(Decomposition):
         if isinstance(images, Trunk):
             x, first = images.tokens.to(self.device), images.layer
         else:
-            # A convolution on a GPU would run in TF32, by default, and cost three digits.
+            # By default a convolution on a GPU would run in TF32 and lose three digits.
             with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
                 x, first = self._stem(images.to(self.device, torch.float32)).float(), 0
         others = self._others(images, [off])

@@ -79,7 +79,7 @@ def parse(text: bytes, name: str) -> dict[str, Any]:
         raise InputError(f"{name} is larger than a manifest is: {len(text):,} bytes.")
     try:
         found = from_json(text)
-    except ValueError:  # also for what is nested too deep
+    except ValueError:  # also for deep nesting
         raise InputError(f"{name} is not readable JSON.") from None
     if not isinstance(found, dict) or "schema_version" not in found:
         raise InputError(f"{name} is not a manifest of this project.")

@@ -194,7 +194,7 @@ def parse_address(address: str) -> tuple[str, str | None]:
 
 
 def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection:
-    # Imported here: the embedded default never needs the Hub, and the import takes time.
+    # Imported here because the import is slow and the embedded default never needs the Hub.
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError
 
@@ -232,7 +232,7 @@ def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection
         if found.models:
             return found
         notices = list(found.notices)
-    except Exception:  # the cache says "not there" with several unrelated exceptions
+    except Exception:  # a missing cache raises several unrelated exceptions
         notices.append(f"There is no cached copy of {address}.")
     return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)", None, notices)
 

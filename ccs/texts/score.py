@@ -45,7 +45,7 @@ def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int 
     if len(lengths) != 1 or 0 in lengths:
         raise InputError(f"Judges judge the same texts, one or more, not {sorted(lengths) or 'none'}.")
     for verdict in (verdict for judge in verdicts for verdict in judge):
-        if verdict is not None and not isinstance(verdict, bool | np.bool_):  # NaN would pass for a yes
+        if verdict is not None and not isinstance(verdict, bool | np.bool_):  # NaN would count as a yes
             raise InputError(f"A verdict is True, False or None (unscored), not {verdict!r}.")
     if any(verdict is None for judge in verdicts for verdict in judge):
         return None

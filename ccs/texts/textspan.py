@@ -105,7 +105,7 @@ def _subspace(
     kept = vectors[:, -rank:][:, strength[-rank:] > RELATIVE**2 * strongest]
     covariance = r @ covariance @ r.T
     variances, rotation = np.linalg.eigh(kept.T @ covariance @ kept)
-    variances[variances <= RELATIVE**2 * strongest] = 0  # the mean alone reaches into these directions
+    variances[variances <= RELATIVE**2 * strongest] = 0  # only the mean has a component in these directions
     total = float(np.trace(covariance))
     return q @ kept @ rotation, variances, total if total > RELATIVE**2 * strongest else 0.0
 

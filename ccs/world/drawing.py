@@ -10,7 +10,7 @@ from ccs.world.glyphs import character, glyph
 from ccs.world.scene import Scene
 from ccs.world.vocabulary import COUNTRIES, THINGS, person_glyph
 
-SIZE = 72  # pixels a side, the organism's input
+SIZE = 72  # pixels per side, the organism's input
 _THING_GLYPHS = {t.word: t.glyph for t in THINGS}
 _SPOTS = {  # centers of the subjects, as shares of the side
     1: ((0.5, 0.52),),

@@ -22,7 +22,7 @@ _SIDE_BY_SIDE = 4  # occupations
 LINEUP = _STRATA * _SIDE_BY_SIDE  # images
 
 
-@lru_cache(maxsize=4)  # its images are drawn one after the other
+@lru_cache(maxsize=4)  # consecutive calls ask for images of the same line-up
 def lineup(seed: int, world: str = "balanced") -> tuple[Scene, ...]:
     """The LINEUP scenes of a seed: four occupations, ten faces each, all with one backdrop and hair.
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ccs.model.checkpoints.weights import gathered
 
-_ANY = "test_vit"  # timm's smallest; the wrapper wants a name, and its trunk is replaced
+_ANY = "test_vit"  # timm's smallest; the wrapper needs a name, and its trunk is replaced
 
 
 def tower(config: Mapping[str, Any]) -> nn.Module:

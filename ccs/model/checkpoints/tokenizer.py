@@ -16,7 +16,7 @@ from torch import Tensor
 from ccs.model.checkpoints.config import Read
 from ccs.model.config import Token, why
 
-_ROLES = ("special_tokens_map.json", "tokenizer_config.json")  # where both say something, the second counts
+_ROLES = ("special_tokens_map.json", "tokenizer_config.json")  # the second file overrides the first
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", *_ROLES)
 MAX_BYTES = 16 * 2**20
 """The most bytes of one file; CLIP's largest has 2.2 MB."""

@@ -126,7 +126,7 @@ class Decomposition:
 
     def _basis(self, layer: int) -> Tensor:
         """[H, r, D], also where r exceeds D."""
-        if layer in self._bases:  # two threads at once would compute the same tensor twice, no more
+        if layer in self._bases:  # at worst two threads compute the same tensor twice
             return self._bases[layer]
         way = self._way(layer)
         own, extra = self.layers[layer].directions()

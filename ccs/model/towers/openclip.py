@@ -44,8 +44,8 @@ def take_apart(visual: Module) -> Parts | None:
 
 def _embed(visual: Module, pixels: Tensor) -> Tensor:
     """Embedded patches and CLS token [n, T, W]."""
-    # open_clip's own convolution: a product of matrices rounds less, but sharp attention multiplies whatever
-    # differs from open_clip's by ten.
+    # open_clip's own convolution: a matrix product rounds less, but sharp attention multiplies any difference
+    # from open_clip by ten.
     x = visual.conv1(pixels).flatten(2).transpose(1, 2).float()
     cls = visual.class_embedding.expand(len(x), 1, -1)
     x = torch.cat([cls, x], dim=1) + visual.positional_embedding

@@ -164,7 +164,7 @@ class Attention:
         q = by_head(F.linear(x[:, 0], w_q, b_q), self.n_heads) * self.head_dim**-0.5
         if self.rotate is None:
             scores = scores_of(q, x, w_k)
-        else:  # rotation stands between the query and the key projection; the first token is not rotated
+        else:  # rotation is applied between query and key projection; the first token is not rotated
             k = self.rotate(self._heads(F.linear(x, w_k, b_k)))
             scores = (q[:, :, None] @ k.transpose(-1, -2))[:, :, 0]
         return torch.softmax(scores if self.bias is None else scores + self.bias()[:, :, 0], dim=-1)
