@@ -107,12 +107,9 @@ def test_a_skew_that_cannot_be_larger_is_marked_in_the_strip(
 
 
 def test_classes_that_are_one_text_to_the_model_are_named(app: App) -> None:
-    page = regions(
-        app, opening.open_link(app, {"tab": "classify", "off": "none", "classes": "judge, poet, baker"})
-    )
-    assert "organism cannot tell 2 of these 3 texts apart</b>: to it poet and baker are the same." in " ".join(
-        page["main"].split()
-    )
+    query = {"tab": "classify", "off": "none", "classes": "judge, poet, baker"}
+    page = " ".join(regions(app, opening.open_link(app, query))["main"].split())
+    assert "organism cannot tell 2 of these 3 texts apart</b>: to it poet and baker are the same." in page
 
 
 def test_ranks_and_margins() -> None:

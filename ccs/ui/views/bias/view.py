@@ -54,10 +54,11 @@ class Bias(View):
 
     def pending(self, app: App, session: Session) -> bool:
         model, name = app.model_cache.get(session.state.model), BiasQuery.of(app, session.state).gallery.name
-        if app.galleries.ready(model, name, session.state.off):
+        off = session.state.off
+        if app.galleries.ready(model, name, off):
             return session.wanted is not None
         # Where there is no estimate, the figures before stay until the new ones are there.
-        return app.galleries.estimates(model, name, session.state.off) or "view-bias" not in session.shown.get("main", "")
+        return app.galleries.estimates(model, name, off) or "view-bias" not in session.shown.get("main", "")
 
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
         model, off = app.model_cache.get(session.state.model), session.state.off
