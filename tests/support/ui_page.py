@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -84,3 +86,11 @@ def check(html: str) -> None:
     parser = Strict()
     parser.feed(html)
     assert parser.open == []
+
+
+def printed(code: str) -> list[str]:
+    """The lines that a program of "Copy as Python" prints."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "snippet", "exec"), {})
+    return out.getvalue().splitlines()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import io
 import re
 import threading
@@ -29,7 +28,7 @@ from ccs.ui.views import VIEWS
 from tests.datasets.test_photographs import cells, parquet
 from tests.support import ui_sample
 from tests.support.hub_server import Hub, Repository
-from tests.support.ui_page import check
+from tests.support.ui_page import check, printed
 
 KEY = "0" * 16
 
@@ -170,13 +169,6 @@ def until(app: App, session: Session, done: Callable[[Session], bool]) -> dict[s
     pytest.fail("it did not end")
 
 
-def printed(code: str) -> str:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(compile(code, "snippet", "exec"), {})
-    return out.getvalue()
-
-
 def test_from_the_button_to_the_grid(tiny_app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = open_link(tiny_app, {})
     tiny_app.model_cache.get("tiny")
@@ -208,9 +200,9 @@ def test_from_the_button_to_the_grid(tiny_app: App, tmp_path: Path, monkeypatch:
     head = max(found.heads)
     change(session, head=head, tab="judges")
     assert "unpack it here" in VIEWS["judges"].snippet(tiny_app, session)
-    assert "tags 80 texts" in printed(VIEWS["judges"].snippet(tiny_app, session))
+    assert "tags 80 texts" in "\n".join(printed(VIEWS["judges"].snippet(tiny_app, session)))
     tables_alone = VIEWS["heads"].snippet(tiny_app, session).partition("import ccs")[0]
-    assert found.head(head).texts[0].text in printed(tables_alone)
+    assert found.head(head).texts[0].text in "\n".join(printed(tables_alone))
     # The model has learned from photographs, and there are only drawn images to rank.
     change(session, tab="heads")
     assert "Only drawn images are at hand" in regions(tiny_app, session)["main"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +29,7 @@ from ccs.ui.session import Session
 from ccs.ui.views import VIEWS, classify, effects, points
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.query import BiasQuery
-from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
+from tests.support.ui_page import SMALL, app, check, model, one_thread, printed, session, small_gallery
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
@@ -223,13 +221,6 @@ def test_csv_cells_do_not_run_in_a_spreadsheet() -> None:
 
 def snippet(app: App, session: Session) -> str:
     return VIEWS[session.state.tab].snippet(app, session)
-
-
-def printed(code: str) -> list[str]:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(compile(code, "snippet", "exec"), {})
-    return out.getvalue().splitlines()
 
 
 def test_the_program_for_an_upload_prints_what_is_shown(

@@ -16,7 +16,7 @@ FIRST = 6
 
 
 def located(app: App, query: BiasQuery, model: Model, off: HeadSet) -> Iterator[Figure]:
-    """The first heads of every way of looking, and the places of heads that are off; none without a table."""
+    """The first heads of every method, and the places of heads that are off; none without a table."""
     weights, dataset = model.weights_hash[:16], query.gallery.name
     asked = {"model": model.name, "weights": weights, "dataset": dataset, "attribute": query.attribute}
     orders = localization.orders(app.collection.localization, **asked)
@@ -32,7 +32,7 @@ def located(app: App, query: BiasQuery, model: Model, off: HeadSet) -> Iterator[
         "located",
         f"Who says which heads carry the bias by {query.attribute}",
         "place in a ranking",
-        ["way of looking", f"first {FIRST} heads", "places of the heads that are off"],
+        ["method", f"first {FIRST} heads", "places of the heads that are off"],
         rows,
         {"planted": planted, "n": max(map(len, orders.values()))},
     )
