@@ -1,10 +1,10 @@
-"""Taking ViT-B-32 apart in the running app: how long it takes, and what clicks of others cost meanwhile.
+"""Time to take ViT-B-32 apart in the running app, and the cost of other visitors' clicks meanwhile.
 
     python -m benchmarks.apart --photographs ../shared/data/imagenet-sample [--count 1000]
 
-Random weights, 4,216 texts. A click is what the server does from an action to the HTML it sends, with
-four pictures on Classify; those before the run and those during it are of one process on one machine, whose
-load before is kept beside the figures.
+Random weights, 4,216 texts. A click is the server's work from an action to the HTML it sends, with four
+images on Classify. Clicks before and during the run come from one process on one machine; the load before
+it is kept with the figures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLICKS, PAUSE = 24, 1.0
 
 
 def measure(photographs: Path, count: int, texts: str) -> dict[str, Any]:
-    """Seconds of the run, and the middle of the clicks before and during it."""
+    """Seconds of the run, and the median click before and during it."""
     from ccs import results
     from ccs.ui.app import App
     from ccs.ui.page import opening, page

@@ -2,9 +2,9 @@
 
     python -m benchmarks.app [--clicks 24]
 
-Seconds are of the wall clock, on a machine that does nothing else; the middle of the clicks is kept. A click
-is what the server does from an action to the HTML it sends; where there is a Chromium, also what a visitor
-sees, from the click to the new screen.
+Seconds are wall-clock time on an otherwise idle machine; the median click is kept. A click is the server's
+work from an action to the HTML it sends and, where there is a Chromium, also the time until a visitor sees
+the new screen.
 """
 
 from __future__ import annotations

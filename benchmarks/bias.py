@@ -1,8 +1,7 @@
 """Time of the bias figures once embeddings are there: FairFace's size, every plan of the study.
 
-`python benchmarks/bias.py [--plans 40] [--draws 500]` prints seconds, with and without NDKL, and beside
-them the plain way (one prompt at a time, a full sort, no intervals); it keeps them in
-benchmarks/results/bias.json.
+`python benchmarks/bias.py [--plans 40] [--draws 500]` prints seconds with and without NDKL and those of the
+obvious way (one prompt at a time, a full sort, no intervals), and writes benchmarks/results/bias.json.
 """
 
 from __future__ import annotations

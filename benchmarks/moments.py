@@ -1,10 +1,10 @@
-"""Moments of photographs, from files to sums, beside a plain loop that only loads and encodes them.
+"""Moments of photographs, from files to sums, compared with a plain loop that only loads and encodes them.
 
     python -m benchmarks.moments --photographs ../shared/data/imagenet-sample [--count 500] [--repeats 2]
 
 ViT-B-32 with random weights. The plain loop is torch's DataLoader with open_clip's own preprocessing and
-`encode_image`; both have the same files, batches, decoding processes and threads, and take turns within one
-run. What counts is their ratio, at least 1: moments should cost nothing on top of looking at the images.
+`encode_image`. Both use the same files, batches, decoding processes and threads, and take turns within one
+run. Their ratio should be at least 1: moments should cost nothing beyond encoding the images.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODEL, ALLOWED = "ViT-B-32/random", 1.0
 
 
 class Files:
-    """Pixels of picture files by open_clip's own preprocessing, as a DataLoader takes them."""
+    """Pixels of image files by open_clip's own preprocessing, for a DataLoader."""
 
     def __init__(self, paths: Sequence[Path], preprocess: Any) -> None:
         self.paths, self.preprocess = paths, preprocess

@@ -1,11 +1,11 @@
-"""Direct effects as the TEXTSPAN authors' code gets them in its fastest mode, to hold ours against.
+"""Direct effects by the fastest mode of the TEXTSPAN authors' code, as a reference for ours.
 
-Written anew from what `head_no_spatial` does there (github.com/yossigandelsman/clip_text_span), for ViTs of
-open_clip that are read at the CLS token. Every layer runs whole: queries, keys and values of each head apart,
-the full softmax, and every token's output of each head through its own slice of the output projection, the
-sum of which goes on. What the heads, the MLPs and the stem wrote to the CLS token is kept; at the end each
-part takes its share of the last norm's mean and bias, is projected, and is divided by the embedding's length.
-Norms take the variance as the mean of squares less the square of the mean.
+A reimplementation of `head_no_spatial` (github.com/yossigandelsman/clip_text_span) for ViTs of open_clip
+that are read at the CLS token. Every layer runs whole: separate queries, keys and values for each head, the
+full softmax, and each head's output for every token through its own slice of the output projection. What
+the heads, the MLPs and the stem write to the CLS token is kept. At the end each part takes its share of the
+last norm's mean and bias, is projected, and is divided by the embedding's length. Norms compute the
+variance as the mean of squares less the square of the mean.
 """
 
 from __future__ import annotations

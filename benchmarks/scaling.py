@@ -6,9 +6,9 @@
     python -m benchmarks.scaling computed
 
 Every figure is of a whole run of the command line in a process of its own; a stage's seconds, the share of
-time spent waiting for images and the peak memory are those that the run itself notes. Run it on a quiet
-machine: the load before each run stands beside its figures. `computed` prints the page's table of GPUs, which
-nobody has measured: it follows from counted operations and from the assumed rates below.
+time spent waiting for images and the peak memory are recorded by the run itself. Use a quiet machine: the
+load before each run is kept with its figures. `computed` prints a table of GPUs that nobody has measured:
+it follows from counted operations and the assumed rates below.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DECODED = 220
 
 
 def run(arguments: Sequence[str], *, processes: int = 1) -> dict[str, Any]:
-    """One run from an empty folder: what its manifest measured, its seconds on the clock, the load before."""
+    """One run from an empty folder: the figures of its manifest, its wall-clock seconds, the load before."""
     launcher = [sys.executable, "-m"]
     if processes > 1:
         launcher += ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), "-m"]

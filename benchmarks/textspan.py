@@ -3,8 +3,8 @@
     python -m benchmarks.textspan [--images 5000] [--texts 3500] [--k 20]
 
 Both start from the same made-up contributions of a head of ViT-B (dimension 64, D = 512). The time from
-moments includes gathering them from the images' coordinates. CPU time of this process on one thread, in one
-run.
+moments includes collecting them from the images' coordinates. CPU time of this process on one thread, in
+one run.
 """
 
 from __future__ import annotations

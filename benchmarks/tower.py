@@ -2,9 +2,8 @@
 
     python -m benchmarks.tower [--models ViT-B-32 ViT-L-14] [--repeats 3]
 
-All figures are ratios within one run: the forward passes compared take turns, CPU time of this process is
-counted on one thread, and the smallest of the repeats is kept, so that other work on the machine hardly
-matters.
+All figures are ratios within one run. The forward passes take turns, CPU time of this process is counted on
+one thread, and the smallest of the repeats is kept, so other work on the machine hardly matters.
 """
 
 from __future__ import annotations
@@ -90,8 +89,8 @@ def measure(architecture: str, repeats: int) -> dict[str, float | str]:
 def evaluation(architecture: str, repeats: int) -> dict[str, float | str]:
     """Cost of an evaluation's plans relative to what their tree predicts, and what direct effects add.
 
-    The tree: in each layer but the last, which needs one query alone, as many passes as there are different
-    sets of heads off up to there. What one costs, plans tell that share no layer.
+    The tree: in each layer but the last, which needs one query alone, one pass for each different set of
+    heads that is off up to there. The cost of a pass comes from plans that share no layer.
     """
     import random
 
@@ -144,7 +143,7 @@ def peaks() -> list[dict[str, int]]:
     model = ccs.load("ViT-B-32/random")
     rng = random.Random(0)
     plans = [HeadSet(rng.sample(list(model.heads), 6)) for _ in range(16)]
-    # One picture seen over and over: what is measured is the tower's memory, not that of the input.
+    # One image over and over: this measures the tower's memory, not that of the input.
     x = torch.randn(1, 3, 224, 224).expand(128, -1, -1, -1)
     rows = []
     for images, n_plans in ((8, 1), (8, 1), (128, 1), (8, 16), (64, 16)):  # the first is a warm-up

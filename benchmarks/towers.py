@@ -2,13 +2,13 @@
 
     python -m benchmarks.towers [--families SigLIP CoCa] [--against ViT-B-32] [--repeats 2]
 
-Random weights. Errors are the largest difference of a coordinate of the unit embedding: of plans against
-open_clip's own forward pass of a deep copy with zeroed columns of the output projections, and of the sum of
-all contributions, both also with the in-projections three times as large (sharp attention); there also how
-far ours and open_clip's own embeddings are from those of the same weights in float64. Costs are in units of
-open_clip's own forward pass, in turns within one run on one thread. ViTs read at the CLS token stand beside
-the TEXTSPAN authors' fastest mode (`benchmarks.no_spatial`) as well: time, and each head's own contribution
-against float64. Writes benchmarks/results/towers.json and the tables in docs/towers.md.
+Random weights. Errors are the largest difference of a coordinate of the unit embedding: for plans, from
+open_clip's own forward pass of a deep copy with zeroed columns of the output projections; for the sum of
+all contributions, from the embedding. Both are repeated with in-projections three times as large (sharp
+attention), with the distance of our and open_clip's embeddings from float64. Costs are in units of
+open_clip's own forward pass, in turns within one run on one thread. ViTs read at the CLS token are also
+compared with the TEXTSPAN authors' fastest mode (`benchmarks.no_spatial`): time, and each head's
+contribution against float64. Writes benchmarks/results/towers.json and the tables in docs/towers.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Time of a training step of the embedded model, in open_clip's custom and in its default blocks.
 
-`python -m benchmarks.training [--steps 8]` takes turns, so that the machine's moods meet both, and keeps the
-median seconds in benchmarks/results/training.json. The first phase drops patches, the second does not.
+`python -m benchmarks.training [--steps 8]` lets the two take turns, so that other work slows both alike,
+and writes the median seconds to benchmarks/results/training.json. The first phase drops patches, the second
+does not.
 """
 
 from __future__ import annotations

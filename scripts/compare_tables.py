@@ -1,7 +1,7 @@
 """Compare two folders of results: python scripts/compare_tables.py precomputed/organism results/organism.
 
-Prints the largest relative difference per table. Exits with 1 where a table is missing on one side, has other
-rows, or differs by more than the tolerance; with 2 where a table cannot be read.
+Prints the largest relative difference per table. Exits with 1 if a table is missing on one side, has other
+rows, or differs by more than the tolerance; with 2 if a table cannot be read.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python scripts/rehearse.py [--narrow | --small] [--plan-cost] [--folder DIR]
 
-A local server stands for the Hub: it has every data set in its real schema with a few rows (videos too) and
-the six models under their names with random weights. Three more stand for the judges. `--model paper --suite
-paper` runs, then the report, then publishing, then the app on what was published. `--narrow` takes models of
-eight numbers per head, `--small` two of these; `--plan-cost` says what the real thing needs instead. At the
-end: time, disk, memory, and every hole that was found; the exit status is 1 if there is one.
+A local server stands in for the Hub: it has every data set in its real schema with a few rows (videos too)
+and the six models under their names with random weights. Three more stand in for the judges. `--model paper
+--suite paper` runs, then the report, publishing, and the app on what was published. `--narrow` uses models
+of eight numbers per head, `--small` two of these; `--plan-cost` prints what the real run needs instead. At
+the end: time, disk, memory, and every hole that was found; the exit status is 1 if there is one.
 """
 
 from __future__ import annotations

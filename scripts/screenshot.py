@@ -1,4 +1,4 @@
-"""The README picture, from the real app: python scripts/screenshot.py [--results FOLDER] [--out FILE]."""
+"""Take the README screenshot: python scripts/screenshot.py [--results FOLDER] [--out FILE]."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def chromium() -> Iterator[Any]:
 
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
-        raise InputError("There is no Chromium here to take the picture with.")
+        raise InputError("There is no Chromium here to take the screenshot with.")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield browser

@@ -1,7 +1,7 @@
 """Five tasks of a new visitor in a real browser: python scripts/visitor.py [--out FOLDER].
 
-Each begins at the bare address and ends when its answer is on the screen. What is printed: clicks, words
-typed, seconds from the first click to the answer, and the answer as it stands on the page. Pictures of every
+Each begins at the bare address and ends when its answer is on the screen. Printed are clicks, words typed,
+seconds from the first click to the answer, and the answer as it appears on the page. Screenshots of every
 answer and every view are saved in light, dark and on a phone.
 """
 
@@ -76,7 +76,7 @@ def what_does_this_head_do(one: Visitor) -> str:
 
 
 def why_did_my_answer_change(one: Visitor) -> str:
-    """A picture of one's own, heads off until its answer moves, and what one head alone does to it."""
+    """An image of one's own, heads off until its answer moves, and the effect of one head alone."""
     one.view("classify")
     one.clicks += 1
     one.do(lambda: one.page.set_input_files("[data-files]", PICTURE))
@@ -112,11 +112,11 @@ TASKS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do the tasks, print what they took, save pictures."""
+    """Do the tasks, print their cost, save screenshots."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, default=Path("visitor"))
     parser.add_argument("--looks", nargs="+", choices=LOOKS, default=list(LOOKS))
-    parser.add_argument("--views", nargs="*", help="views to take pictures of besides; all by default")
+    parser.add_argument("--views", nargs="*", help="views to save screenshots of too (default: all)")
     args = parser.parse_args(argv)
     from ccs.ui.views import VIEWS
 
