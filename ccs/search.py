@@ -6,10 +6,10 @@ become candidates. Then candidates are added one at a time, always the one that 
 in a forward pass with all chosen heads off, while accuracy stays within its bound; finally heads that are not
 needed are removed again.
 
-Any search fits some noise. So images of people, prompts and images of classes are each split in half at
-random: the search sees one half, and the results reported come from the other, beside sets that were not
-searched for. The cut-off K is halved too, which keeps its share of the pool. Where each prompt ranks images
-of its own, splitting the prompts splits the images, and K stays.
+Any search fits some noise. So people, prompts and images of classes are each split in half at random: the
+search sees one half, and the results reported come from the other, beside sets that were not searched for. K
+is halved too, which keeps its share of the pool. Where each prompt ranks images of its own, splitting the
+prompts splits the images, and K stays.
 """
 
 from __future__ import annotations
@@ -67,9 +67,8 @@ class Task:
 
     def max_skew(self, embeddings: ArrayLike) -> float:
         """The mean MaxSkew over the prompts for embeddings [people, d]."""
-        return bias.means(
-            embeddings, self.prompts, self.groups, self.k, target=self.target, pools=self.pools
-        )["MaxSkew"]
+        settings: dict[str, Any] = {"target": self.target, "pools": self.pools}
+        return bias.means(embeddings, self.prompts, self.groups, self.k, **settings)["MaxSkew"]
 
     def lean(self, embeddings: ArrayLike) -> float:
         """The lean of the prompts' rankings for embeddings [people, d]."""
@@ -94,10 +93,8 @@ class Limits:
     def __post_init__(self) -> None:
         if self.max_loss < 0 or self.least < 0 or (self.goal is not None and self.goal < 0):
             raise InputError("The loss, the goal and the least gain of a search must not be negative.")
-        if self.max_heads < 1 or self.screen < 1:
-            raise InputError(
-                f"A search needs 1 or more heads and candidates, not {self.max_heads} and {self.screen}."
-            )
+        if (fewest := min(self.max_heads, self.screen)) < 1:
+            raise InputError(f"A search needs 1 or more heads and candidates, not {fewest}.")
 
     @property
     def bound(self) -> float:
@@ -119,9 +116,9 @@ class Point:
 class HeldOut:
     """A set of heads on the half that the search did not see.
 
-    It has the mean MaxSkew over the prompts, its chance level, and top-1 accuracy; changes are from no head
-    off, paired. `front`: no other set is better in one of the two without being worse in the other. `full`:
-    the number of prompts whose ranking is at the ceiling of MaxSkew, where more skew does not show.
+    Changes of the mean MaxSkew and of top-1 accuracy are from no head off, paired. `front`: no other set is
+    better in one of the two without being worse in the other. `full`: the number of prompts whose ranking is
+    at the ceiling of MaxSkew.
     """
 
     plan: str
@@ -201,16 +198,9 @@ def search(
 def again(
     model: PrunableModel, task: Task, limits: Limits | None = None, *, seeds: Sequence[int]
 ) -> list[HeadSet]:
-    """The answers of searches on both halves of the task, split once per seed.
-
-    They show how much an answer depends on the images and prompts that a search sees. InputError as in
-    `search`.
-    """
-    return [
-        _found(model, half, limits or Limits(), lambda _: None)[0]
-        for seed in seeds
-        for half in halves(task, seed)
-    ]
+    """The answers on both halves of the task as each seed splits it; InputError as in `search`."""
+    every = (half for seed in seeds for half in halves(task, seed))
+    return [_found(model, half, limits or Limits(), lambda _: None)[0] for half in every]
 
 
 def _found(
