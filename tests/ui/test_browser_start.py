@@ -144,7 +144,11 @@ def test_a_fairer_set_is_searched_for(visit: Callable[..., Page], made: tuple[Ap
     page.wait_for_function("!document.body.dataset.busy")
     assert "Canceled" in page.inner_text(".notice.bad")
     assert off(page) == ""
+    page.set_viewport_size({"width": 390, "height": 844})
     done(page, lambda: page.click(".fairer .primary"))
+    top = "document.querySelector('[data-name=fairer]').getBoundingClientRect().top"
+    page.wait_for_function(f"{top} >= 0 && {top} < 400", timeout=10_000)  # the answer comes into view
+    page.set_viewport_size({"width": 1300, "height": 900})
     told = page.inner_text("[data-name=fairer]")
     assert "did not see" in told or "Nothing was switched off" in told
     if off(page):

@@ -6,7 +6,10 @@ const fields = (form) => {
   for (const [name, value] of new FormData(form)) if (typeof value === "string") out[name] = value;
   return out;
 };
-const submit = (form) => act({ ...fields(form), do: form.dataset.do });
+const submit = (form) => {
+  if (form.matches(".fairer")) ui.opened = "[data-name=fairer]";
+  act({ ...fields(form), do: form.dataset.do });
+};
 
 // -- the grid -----------------------------------------------------------------------------------------------
 const grid = () => element.querySelector(".grid");
@@ -18,7 +21,7 @@ function toggle(cell) {
 function open(cell) {
   for (const one of grid().querySelectorAll('[aria-selected="true"]')) one.setAttribute("aria-selected", "false");
   cell.parentElement.setAttribute("aria-selected", "true");
-  ui.opened = true;
+  ui.opened = ".card-title";
   act({ do: "inspect", head: cell.dataset.head });
 }
 function press(cell, event) {

@@ -56,9 +56,10 @@ const ui = window.ccsUI ||= (() => {
     clearTimeout(asking);
     show("");
     next();
-    // On a narrow screen the card of a head that was tapped comes into view.
-    if (ui.opened && innerWidth <= 1000) document.querySelector(".card-title")?.scrollIntoView({ block: "start" });
-    ui.opened = false;
+    // On a narrow screen the card of a head that was tapped comes into view, and what a search found.
+    const wanted = innerWidth <= 1000 && ui.opened;
+    if (wanted) requestAnimationFrame(() => document.querySelector(wanted)?.scrollIntoView({ block: "start" }));
+    ui.opened = "";
     for (const region of document.querySelectorAll("[id^=region-]")) ui.follow(region);
     ui.refocus();
   }

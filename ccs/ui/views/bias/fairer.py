@@ -152,6 +152,8 @@ def figure(found: Fairer) -> Figure:
         "off": found.result.off,
         "start": held["none"],
         "best": held.get("searched"),
-        "steps": [one for one in found.result.held_out if one.plan != "none"],
+        "steps": sorted(
+            (one for one in found.result.held_out if one.plan != "none"), key=lambda one: len(one.heads)
+        ),
     }
     return Figure("fairer", "A fairer set", "natural log; points of accuracy", columns, rows, shown)
