@@ -19,6 +19,7 @@ from ccs.measures.skew import max_skew
 from ccs.model.model import Model
 from ccs.ui.actions import ACTIONS
 from ccs.ui.app import App
+from ccs.ui.html import _ENVIRONMENT
 from ccs.ui.page import opening, strip
 from ccs.ui.page.page import regions
 from ccs.ui.service import top_activating, uploads
@@ -108,6 +109,9 @@ def test_classes_that_are_one_text_to_the_model_are_named(app: App) -> None:
     query = {"tab": "classify", "off": "none", "classes": "judge, poet, baker"}
     page = " ".join(regions(app, opening.open_link(app, query))["main"].split())
     assert "organism cannot tell 2 of these 3 texts apart</b>: to it poet and baker are the same." in page
+    words = [f"zyx{i}" for i in range(8)]
+    shown = str(_ENVIRONMENT.globals["alike"]("organism", [tuple(words), ("a", "b")], 10))
+    assert "zyx0, zyx1, zyx2, zyx3, zyx4 and 3 more are the same; so a and b are the same." in shown
 
 
 def test_ranks_and_margins() -> None:
