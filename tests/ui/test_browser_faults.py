@@ -21,7 +21,7 @@ def test_controls_show_what_is_in_force(visit: Callable[..., Page]) -> None:
     assert page.locator(".warn").count() == 0
     done(page, lambda: page.click("text=All 104"))
     assert page.input_value(TYPED).count(",") == 103
-    assert "it cannot tell" in page.inner_text(".warn")
+    assert "organism cannot tell" in page.inner_text(".warn")
     # What was typed and not sent stays when something else is answered, and when it is refused.
     page.fill(TYPED, "judge")
     done(page, lambda: page.select_option('select[data-do="preset"]', "high"))

@@ -108,10 +108,10 @@ def test_a_skew_that_cannot_be_larger_is_marked_in_the_strip(
 def test_classes_that_are_one_text_to_the_model_are_named(app: App) -> None:
     query = {"tab": "classify", "off": "none", "classes": "judge, poet, baker"}
     page = " ".join(regions(app, opening.open_link(app, query))["main"].split())
-    assert "organism cannot tell 2 of these 3 texts apart</b>: to it poet and baker are the same." in page
+    assert "organism cannot tell 2 of these 3 texts apart</b>: to it poet and baker are one text." in page
     words = [f"zyx{i}" for i in range(8)]
     shown = str(_ENVIRONMENT.globals["alike"]("organism", [tuple(words), ("a", "b")], 10))
-    assert "zyx0, zyx1, zyx2, zyx3, zyx4 and 3 more are the same; so a and b are the same." in shown
+    assert "zyx0, zyx1, zyx2, zyx3, zyx4 and 3 more are one text; so are a and b." in shown
 
 
 def test_ranks_and_margins() -> None:
