@@ -20,6 +20,7 @@ from ccs.errors import InputError
 from ccs.files import atomic_write, write_text
 
 SIDE = 64
+MOVE = 4  # pixels
 
 
 @dataclass(frozen=True)
@@ -78,28 +79,45 @@ def _decode(data: bytes) -> np.ndarray:
     )
 
 
-def varied(pixels: np.ndarray, size: int, least: int, draw: random.Random) -> Tensor:
-    """Crops of at least `least` pixels a side, resized to `size`, half of them mirrored, their light changed.
+def varied(pixels: np.ndarray, size: int, least: int, draw: random.Random, moved: float = 0.0) -> Tensor:
+    """Photographs resized to `size`, half of them mirrored, in other light, a quarter with a square cut out.
 
-    pixels: uint8 [n, 64, 64, 3]. The crops' side is drawn for the batch, their place for each photograph.
-    Returns float32 [n, 3, size, size].
+    pixels: uint8 [n, 64, 64, 3]. The share `moved` of them is moved by up to 4 pixels and stays as sharp as
+    it was (`size` must be 64); the others are crops, at least `least` pixels high and wide. The crops'
+    shape is drawn per batch, so that things are stretched; their place is drawn per photograph. Returns
+    float32 [n, 3, size, size].
     """
-    n, side = len(pixels), draw.randint(least, SIDE)
-    crops = np.empty((n, side, side, 3), np.uint8)
-    for i, image in enumerate(pixels):
-        top, left = draw.randint(0, SIDE - side), draw.randint(0, SIDE - side)
-        crop = image[top : top + side, left : left + side]
-        crops[i] = crop[:, ::-1] if draw.random() < 0.5 else crop
+    n, high, wide = len(pixels), draw.randint(least, SIDE), draw.randint(least, SIDE)
+    sharp = round(moved * n)
+    wider = np.pad(pixels[:sharp], ((0, 0), (MOVE, MOVE), (MOVE, MOVE), (0, 0)), "edge")
+    parts = []
+    for images, h, w in ((wider, SIDE, SIDE), (pixels[sharp:], high, wide)):
+        crops = np.empty((len(images), h, w, 3), np.uint8)
+        for i, image in enumerate(images):
+            top, left = draw.randint(0, image.shape[0] - h), draw.randint(0, image.shape[1] - w)
+            crop = image[top : top + h, left : left + w]
+            crops[i] = crop[:, ::-1] if draw.random() < 0.5 else crop
+        parts += [resized(crops, size)] if len(crops) else []
     generator = torch.Generator().manual_seed(draw.getrandbits(32))
     gain = 1 + 0.2 * (2 * torch.rand(n, 1, 1, 1, generator=generator) - 1)
     shift = 0.2 * (2 * torch.rand(n, 3, 1, 1, generator=generator) - 1) / 2
-    return normalized(resized(crops, size)) * gain + shift
+    x = normalized(torch.cat(parts)) * gain + shift
+    side = size * 3 // 8
+    for i in draw.sample(range(n), n // 4):
+        top, left = draw.randint(0, size - side), draw.randint(0, size - side)
+        x[i, :, top : top + side, left : left + side] = 0
+    return x
 
 
 def resized(pixels: np.ndarray, size: int) -> Tensor:
-    """uint8 pixels [n, s, s, 3] as [n, 3, size, size]."""
+    """uint8 pixels [n, h, w, 3] as [n, 3, size, size]."""
     x = torch.from_numpy(pixels).permute(0, 3, 1, 2)
-    return x if x.shape[-1] == size else F.interpolate(x, (size, size), mode="bilinear", antialias=True)
+    return x if x.shape[2:] == (size, size) else scaled(x, size)
+
+
+def scaled(x: Tensor, size: int) -> Tensor:
+    """Pixels [n, 3, h, w] as [n, 3, size, size], of the same kind."""
+    return F.interpolate(x, (size, size), mode="bilinear", antialias=True)
 
 
 def normalized(x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from batch.photo.captions import COARSE, TEMPLATES, caption, classes, prompt
-from batch.photo.data import SIDE, Photographs, normalized, resized, varied
+from batch.photo.data import SIDE, Photographs, normalized, resized, scaled, varied
 from batch.photo.muon import Muon
 from ccs.errors import InputError
 from ccs.files import atomic_write
@@ -40,8 +40,9 @@ MODEL_CFG: dict[str, Any] = {
     "text_cfg": {"context_length": CONTEXT, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2},
 }
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
-PHASES = ((0.45, 32, 40, 0.0), (0.75, 48, 46, 0.3), (1.0, 64, 56, 0.5))
-"""Until which share of training: pixels a side, the smallest crop of 64, and the share of patches dropped."""
+PHASES = ((0.45, 32, 40, 0.0, 0.0), (0.75, 48, 46, 0.3, 0.0), (1.0, 64, 56, 0.5, 0.5))
+"""Until which share of training: pixels a side, the smallest crop of 64, the share of patches dropped, and
+the share of photographs that are moved instead of cropped, for a resized crop is softer than a photograph."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ class Trainer:
         s = self.settings
         return min(1.0, (self.seen + s.batch_size) / s.warmup) * max(1 - self.seen / s.images, 0.0)
 
-    def phase(self) -> tuple[int, int, float]:
-        """Pixels a side, smallest crop and share of patches dropped, by how much was seen."""
+    def phase(self) -> tuple[int, int, float, float]:
+        """Pixels a side, smallest crop, and the shares dropped and moved, by how much was seen."""
         share = self.seen / self.settings.images
         return next((one[1:] for one in PHASES if share < one[0]), PHASES[-1][1:])
 
@@ -113,11 +114,11 @@ class Trainer:
 
     def step(self) -> float:
         """Learn from one batch; return its loss."""
-        s, (size, least, dropped) = self.settings, self.phase()
+        s, (size, least, dropped, moved) = self.settings, self.phase()
         draw = random.Random(s.seed * 10**9 + self.seen)
         rows = self.rows()
         labels = self.data.labels[rows]
-        x = varied(self.data.pixels[rows], size, least, draw)
+        x = varied(self.data.pixels[rows], size, least, draw, moved)
         self.model.visual.trunk.patch_drop = (
             PatchDropout(dropped, num_prefix_tokens=1) if dropped else torch.nn.Identity()
         )
@@ -184,9 +185,9 @@ class Trainer:
 
     @torch.no_grad()
     def settle(self, batches: int = 24) -> None:
-        """Take the norms' running means and deviations from photographs as they are, not from varied ones.
+        """Take the norms' running means and deviations from whole photographs, not from varied ones.
 
-        Resized crops are smoother than what the model will see.
+        Every second one is enlarged and reduced again, as a large upload is, which makes it softer.
         """
         norms = [m for m in self.model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
         for norm in norms:
@@ -194,7 +195,9 @@ class Trainer:
             norm.momentum = None  # the mean over all batches
         rows = self.train_rows[:: max(1, len(self.train_rows) // (batches * self.settings.batch_size))]
         for part in np.array_split(rows, -(-len(rows) // self.settings.batch_size)):
-            self.model.encode_image(normalized(resized(self.data.pixels[part], SIDE)).to(self.device))
+            x = resized(self.data.pixels[part], SIDE).float()
+            x[::2] = scaled(scaled(x[::2], 4 * SIDE), SIDE)
+            self.model.encode_image(normalized(x).to(self.device))
         for norm in norms:
             norm.momentum = 0.1
 

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 import ccs
 from batch.photo import __main__ as command
 from batch.photo.captions import caption, classes, looks
-from batch.photo.data import varied
+from batch.photo.data import normalized, varied
 from batch.photo.muon import orthogonal
 from batch.photo.training import Trainer
 from ccs import HeadSet
@@ -129,6 +129,24 @@ def test_batches_are_varied_the_same_way_by_the_same_draw() -> None:
     assert first.shape == (4, 3, 48, 48)
     assert torch.equal(first, again)
     assert not torch.equal(first, varied(pixels, 48, 40, random.Random(6)))
+
+
+def test_a_moved_photograph_keeps_its_pixels_and_a_quarter_loses_a_square() -> None:
+    pixels = np.random.default_rng(0).integers(1, 256, (8, 64, 64, 3), dtype=np.uint8)
+    x = varied(pixels, 64, 40, random.Random(3), moved=0.5)
+    cut = (x == 0).all(1).flatten(1).sum(1)
+    assert sorted(cut.tolist()) == [0] * 6 + [24 * 24] * 2
+    whole = normalized(torch.from_numpy(pixels).permute(0, 3, 1, 2))
+    for i in [i for i in range(4) if not cut[i]]:
+        middle = whole[i, :, 8:56, 8:56]
+        places = [
+            (top, left, flip) for top in range(4, 13) for left in range(4, 13) for flip in (False, True)
+        ]
+        fits = []
+        for top, left, flip in places:
+            part = (x[i].flip(-1) if flip else x[i])[:, top : top + 48, left : left + 48]
+            fits.append(torch.corrcoef(torch.stack([part.flatten(), middle.flatten()]))[0, 1].item())
+        assert max(fits) > 0.95  # the light of its three channels alone is changed
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 20), (1, 30, 6), (3, 9, 9)])
