@@ -21,7 +21,7 @@ class Options:
     """Train the embedded model of photographs."""
 
     photographs: Path = option(Path(), "parquet with `image` and `wnid` (required)", required=True)
-    images: int = option(1_500_000, "photographs seen in all")
+    images: int = option(900_000, "photographs seen in all")
     seed: int = option(Settings.seed)
     batch_size: int = option(Settings.batch_size, "photographs per step")
     rate: float = option(Settings.rate, "peak learning rate of matrices")
@@ -51,7 +51,11 @@ def train(args: Options) -> None:
     trainer.train(last)
     trainer.settle()
     top1 = trainer.accuracy(trainer.held_out)
-    held_out = {"top1": top1, "coarse": trainer.coarse_accuracy(trainer.held_out)}
+    held_out = {
+        "top1": top1,
+        "coarse": trainer.coarse_accuracy(trainer.held_out),
+        "same_answer_at_500_pixels": trainer.steadiness(trainer.held_out[:1000]),
+    }
     notes = {**asdict(settings), "photographs": trainer.seen, **held_out, "torch": torch.__version__}
     write_model(args.out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
     (args.out / "training_log.csv").write_text((folder / "log.csv").read_text("utf-8"), "utf-8")

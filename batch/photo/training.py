@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import open_clip
 import torch
+from PIL import Image
 from timm.layers.patch_dropout import PatchDropout
 from torch import Tensor
 from torch.nn import functional as F
@@ -82,6 +83,7 @@ class Trainer:
         self.adam = torch.optim.AdamW(
             others, settings.small_rate, (0.9, 0.98), eps=1e-8, weight_decay=0.0, fused=True
         )
+        self.names = [kind.words[0] for kind in classes()]
         self.seen = 0
         self.words_seen = torch.zeros(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
         self.train_rows, self.held_out = data.split(settings.held_out)
@@ -229,26 +231,34 @@ class Trainer:
 
     def accuracy(self, rows: np.ndarray, size: int = SIDE) -> float:
         """Zero-shot top-1 over all classes for these photographs at `size` pixels, by usual names."""
-        found = self._answers(rows, [kind.words[0] for kind in classes()], size)
+        found = self._answers(self.data.pixels[rows], self.names, size)
         return float((found == self.data.labels[rows]).mean())
+
+    def steadiness(self, rows: np.ndarray, side: int = 500) -> float:
+        """The share of these photographs that get the same answer when enlarged to `side` pixels."""
+        pixels = self.data.pixels[rows]
+        large = (Image.fromarray(one).resize((side, side), Image.Resampling.BICUBIC) for one in pixels)
+        small = np.stack([np.asarray(one.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) for one in large])
+        both = (self._answers(each, self.names) for each in (pixels, small))
+        return float(np.equal(*both).mean())
 
     def coarse_accuracy(self, rows: np.ndarray) -> dict[str, float]:
         """Zero-shot top-1 over COARSE, for those of these photographs whose class is of such a kind."""
         kinds = [next((word for word in COARSE if word in kind.kinds), "") for kind in classes()]
         rows = rows[[kinds[label] != "" for label in self.data.labels[rows]]]
-        right = [COARSE[i] for i in self._answers(rows, COARSE)]
+        right = [COARSE[i] for i in self._answers(self.data.pixels[rows], COARSE)]
         truth = np.array([kinds[label] for label in self.data.labels[rows]])
         hits = np.array(right) == truth
         return {"all": float(hits.mean())} | {w: float(hits[truth == w].mean()) for w in sorted(set(truth))}
 
     @torch.no_grad()
-    def _answers(self, rows: np.ndarray, names: Sequence[str], size: int = SIDE) -> np.ndarray:
-        """The index of the name that fits each photograph best: [n]."""
+    def _answers(self, pixels: np.ndarray, names: Sequence[str], size: int = SIDE) -> np.ndarray:
+        """The index of the name that fits each of uint8 photographs [n, 64, 64, 3] best: [n]."""
         self.model.eval()
         text = self._texts([TEMPLATES[0].format(name) for name in names])
         found = []
-        for part in np.array_split(rows, -(-len(rows) // 250)):
-            x = normalized(resized(self.data.pixels[part], size)).to(self.device)
+        for part in np.array_split(pixels, -(-len(pixels) // 250)):
+            x = normalized(resized(part, size)).to(self.device)
             found.append((self.model.encode_image(x, normalize=True) @ text.T).argmax(1).cpu())
         self.model.train()
         return torch.cat(found).numpy()
