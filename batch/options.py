@@ -31,8 +31,11 @@ def parse(settings: type[T], argv: Sequence[str] | None) -> T:
 
     Raises InputError for a value that is not allowed; argparse exits on an option that does not exist.
     """
+    main, name = sys.modules["__main__"], settings.__module__
+    if name == "__main__" and main.__spec__:  # run by `python -m`
+        name = main.__spec__.name
     parser = argparse.ArgumentParser(
-        prog=f"python -m {settings.__module__.removesuffix('.__main__').removesuffix('.settings')}",
+        prog=f"python -m {name.removesuffix('.__main__').removesuffix('.settings')}",
         description=settings.__doc__,
         argument_default=argparse.SUPPRESS,
     )

@@ -141,7 +141,10 @@ def with_full(results: Results, rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of means with the column `full`: the number of occupations whose ranking is at its ceiling."""
     each = without_seeds(max_skew(results, "occupation"))
     where = ["plan", "dataset", "attribute"]
-    counts = each[at_ceiling(each)].groupby(where).size().rename("full")
+    full = each[at_ceiling(each)]
+    if full.empty:
+        return rows.assign(full=0)
+    counts = full.groupby(where).size().rename("full")
     return rows.join(counts, on=where).fillna({"full": 0})
 
 

@@ -181,9 +181,11 @@ def _adjusted(found: Sequence[Tested]) -> list[Tested]:
 def by_model(models: Mapping[str, Results]) -> list[Tested]:
     """Each question once per model and kind of random sets, on the means over the model's sets.
 
-    p is adjusted over the models and the questions of one kind.
+    p is adjusted over the models and the questions of one kind. A model without high heads asks nothing, and
+    does not count.
     """
     against, ranked = [], []
+    asking = sum(any(len(_among_random(each, alike)[0]) for alike in ALIKE) for each in models.values())
     for model, results in models.items():
         for measure, frame in _measures(results).items():
             question, effect = f"{measure}: high off less none off", against_none(measure, frame)
@@ -194,7 +196,7 @@ def by_model(models: Mapping[str, Results]) -> list[Tested]:
             if not len(high):
                 continue
             chosen, drawn = high.groupby(level="measure").mean(), sets.T.groupby(level="measure").mean().T
-            tested = stats.against_random(chosen.to_numpy(float), drawn.to_numpy(float), tests=len(models))
+            tested = stats.against_random(chosen.to_numpy(float), drawn.to_numpy(float), tests=asking)
             ranked += [
                 Tested(f"{measure}: high off less random off", model, one, alike, adjusted=one.adjusted)
                 for measure, one in zip(chosen.index, tested, strict=True)
