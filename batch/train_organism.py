@@ -19,7 +19,7 @@ import numpy as np
 import open_clip
 import torch
 from open_clip.transformer import PatchDropout
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
@@ -142,12 +142,6 @@ class Trainer:
         with atomic_write(path) as temporary:
             torch.save(state, temporary)
 
-    def begin(self, name: str) -> None:
-        """Take the weights of an embedded model, as if they were those of the first phase."""
-        state = load_file(MODELS / name / WEIGHTS)
-        self.model.load_state_dict({**self.model.state_dict(), **state})
-        self.words_seen = state["token_embedding.weight"].any(dim=1)
-
     def load(self, path: Path) -> None:
         state = torch.load(path, map_location=self.device)
         self.model.load_state_dict(state["model"])
@@ -252,11 +246,6 @@ class Options:
     world: str = option("", "of the second phase (required)", required=True, choices=sorted(OUTPUT_NAMES))
     seed: int = option(0)
     shared: int = option(778_240, "images of the shared first phase")
-    start: str | None = option(
-        None,
-        "begin the second phase from this model that ships, without a first phase",
-        choices=sorted(OUTPUT_NAMES.values()),
-    )
     own: int = option(204_800, "images of the second phase")
     batch_size: int = option(Settings.batch_size, "images per step")
     rate: float = option(Settings.rate, "peak learning rate")
@@ -274,14 +263,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train(args: Options) -> None:
     """Run both phases, from wherever the checkpoints stand."""
-    shared = 0 if args.start else args.shared
     if not 2 <= args.batch_size <= min(args.shared, args.own):
         raise InputError(
             f"--batch-size is {args.batch_size}; it must be at least 2, and --shared and --own at least one "
             "batch each."
         )
-    warmup = min(Settings.warmup, (shared + args.own) // 5)
-    settings = Settings(args.world, args.seed, shared, args.own, args.batch_size, args.rate, warmup)
+    warmup = min(Settings.warmup, (args.shared + args.own) // 5)
+    settings = Settings(args.world, args.seed, args.shared, args.own, args.batch_size, args.rate, warmup)
     name = OUTPUT_NAMES[args.world]
     shared_folder, own_folder = args.runs / f"shared-{args.seed}", args.runs / f"{name}-{args.seed}"
     shared_end, own_end = shared_folder / f"shared-{args.shared}.pt", own_folder / "last.pt"
@@ -290,8 +278,6 @@ def train(args: Options) -> None:
     trainer = Trainer(settings, shared_folder, args.device)
     if own_end.exists():
         trainer.load(own_end)
-    elif args.start:
-        trainer.begin(args.start)
     elif shared_end.exists():
         trainer.load(shared_end)
     else:
@@ -303,9 +289,10 @@ def train(args: Options) -> None:
         trainer.save(shared_end)
         trainer.model.visual.patch_dropout = torch.nn.Identity()
     trainer.folder = own_folder
-    trainer.train_until(shared + args.own, args.world, own_end, args.workers, args.autocast, lineups=True)
+    trainer.train_until(
+        args.shared + args.own, args.world, own_end, args.workers, args.autocast, lineups=True
+    )
     notes = {**asdict(settings), "pictures": trainer.seen, "torch": torch.__version__}
-    notes |= {"start": args.start} if args.start else {}
     logs = [
         p.read_text("utf-8").splitlines()
         for p in (shared_folder / "log.csv", own_folder / "log.csv")

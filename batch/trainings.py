@@ -18,18 +18,17 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 FILE = "trainings.json"
-START, BATCH = "organism-control", 128
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Train organism and control again from several seeds, in short second phases that begin from the control
-    that ships. Measure each, and the two that ship. What exists is kept; batch.report shows the spread.
+    """Train organism and control again from several seeds, each with a first phase of its own that the two
+    share. Measure each, and the two that ship. What exists is kept; batch.report shows the spread.
     """
 
     seeds: int = option(4, "trainings of the organism and of its control", least=1)
-    own: int = option(5_120, "images of each training", least=256)
-    rate: float = option(1e-3, "peak learning rate")
+    shared: int = option(61_440, "images of a seed's first phase", least=256)
+    own: int = option(20_480, "images of each second phase", least=256)
     runs: Path = option(Path("runs/trainings"), "folder of the models")
     results: Path = option(results.PRECOMPUTED, f"folder of results whose {FILE} is extended")
 
@@ -45,35 +44,35 @@ def _run(args: Settings) -> int:
 
     if not args.results.is_dir():
         raise InputError(f"The folder {args.results} for --results is not there.")
-    wanted = [(name, 0, name) for name in OUTPUT_NAMES.values()]
-    for seed in range(1, args.seeds + 1):
-        for world, name in OUTPUT_NAMES.items():
-            folder = args.runs / f"{name}-{seed}-{args.own}"
-            if status := _train(args, world, seed, folder):
-                return status
-            wanted.append((name, seed, str(folder)))
+    runs = args.runs / f"{args.shared}-{args.own}"
     held = read(args.results)
-    for name, seed, place in wanted:
-        model = load(place)
-        about = {"name": name, "seed": seed, "weights": model.weights_hash, "own": args.own if seed else None}
-        if any(about.items() <= one.items() for one in held):
-            continue
-        held = [one for one in held if (one["name"], one["seed"]) != (name, seed)]
-        held.append({**about, **measured(model)})
-        write_text(args.results / FILE, json.dumps(held, indent=1) + "\n")
-        print(f"{name}, {f'seed {seed}' if seed else 'as it ships'}: measured", file=sys.stderr)
+    for seed in range(args.seeds + 1):
+        for world, name in OUTPUT_NAMES.items():
+            folder = runs / f"{name}-{seed}"
+            if seed and (status := _train(args, world, seed, folder)):
+                return status
+            model = load(str(folder) if seed else name)
+            sizes = {"shared": args.shared, "own": args.own} if seed else {}
+            about = {"name": name, "seed": seed, "weights": model.weights_hash, **sizes}
+            if any(about.items() <= one.items() for one in held):
+                continue
+            held = [one for one in held if (one["name"], one["seed"]) != (name, seed)]
+            held.append({**about, **measured(model)})
+            write_text(args.results / FILE, json.dumps(held, indent=1) + "\n")
+            print(f"{name}, {f'seed {seed}' if seed else 'as it ships'}: measured", file=sys.stderr)
     return 0
 
 
-def _train(args: Settings, world: str, seed: int, folder: Path) -> int:
+def _train(args: Settings, world: str, seed: int, out: Path) -> int:
     """Train one model, unless it is there; the training's exit status."""
     from batch import train_organism
 
-    if (folder / train_organism.WEIGHTS).exists():
+    if (out / train_organism.WEIGHTS).exists():
         return 0
-    sizes = ["--own", str(args.own), "--batch-size", str(BATCH), "--rate", str(args.rate), "--workers", "0"]
-    places = ["--runs", str(folder / "runs"), "--out", str(folder)]
-    return train_organism.main(["--world", world, "--seed", str(seed), "--start", START, *sizes, *places])
+    sizes = ["--shared", str(args.shared), "--own", str(args.own), "--workers", "0"]
+    return train_organism.main(
+        ["--world", world, "--seed", str(seed), *sizes, "--runs", str(out.parent), "--out", str(out)]
+    )
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

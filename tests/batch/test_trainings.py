@@ -21,7 +21,16 @@ def one(name: str, seed: int, skew: float, high: tuple[str, ...] = ()) -> dict[s
     none = figures | {"accuracy": 0.9}
     off = {key: value - 0.1 for key, value in none.items()}
     ccs = {head: 5 if head in high else 2 for head in ("L4.H0", "L5.H1", "L6.H2")}
-    return {"name": name, "seed": seed, "own": 512, "weights": "a", "ccs": ccs, "none": none, "high": off}
+    return {
+        "name": name,
+        "seed": seed,
+        "shared": 1024,
+        "own": 512,
+        "weights": "a",
+        "ccs": ccs,
+        "none": none,
+        "high": off,
+    }
 
 
 def test_the_model_that_ships_is_marked_in_the_spread() -> None:
@@ -60,7 +69,7 @@ def test_what_is_trained_and_measured_is_kept(tmp_path: Path, monkeypatch: pytes
         asked.append(f"{options['--world']} {options['--seed']}")
         if len(asked) == 2:
             return 130
-        shutil.copytree(train_organism.MODELS / options["--start"], options["--out"], dirs_exist_ok=True)
+        shutil.copytree(train_organism.MODELS / "organism-control", options["--out"], dirs_exist_ok=True)
         return 0
 
     monkeypatch.setattr(train_organism, "main", train)
@@ -68,7 +77,9 @@ def test_what_is_trained_and_measured_is_kept(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(trainings, "measured", lambda model: figures)
     command = ["--seeds", "1", "--runs", str(tmp_path / "runs"), "--results", str(tmp_path)]
     assert trainings.main(command) == 130
-    assert trainings.read(tmp_path) == []
+    assert [(each["name"], each["seed"]) for each in trainings.read(tmp_path)] == [
+        ("organism", 0), ("organism-control", 0), ("organism", 1)
+    ]  # fmt: skip
     assert trainings.main(command) == 0
     assert asked == ["skewed 1", "balanced 1", "balanced 1"]
     held = trainings.read(tmp_path)

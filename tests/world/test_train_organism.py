@@ -51,19 +51,6 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
     assert all(torch.equal(at_once[name], in_two[name]) for name in at_once)
 
 
-def test_a_second_phase_alone_begins_with_a_model_that_ships(tmp_path: Path) -> None:
-    sizes = ["--batch-size", "8", "--own", "8", "--rate", "1e-9", "--seed", "3", "--workers", "0"]
-    places = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    command = ["--world", "balanced", "--start", "organism-control", *sizes, *places]
-    assert train_organism.main(command) == 0
-    found, start = weights(tmp_path / "out"), weights(train_organism.MODELS / "organism-control")
-    assert found.keys() == start.keys()
-    for name, values in start.items():
-        torch.testing.assert_close(found[name], values, rtol=1e-3, atol=1e-5, msg=name)
-    notes = json.loads((tmp_path / "out" / "training.json").read_text())
-    assert (notes["shared"], notes["pictures"], notes["start"]) == (0, 8, "organism-control")
-
-
 def test_pictures_are_the_scenes_in_order() -> None:
     drawn = SceneImages("balanced", 2_000_000, 3)
     assert len(drawn) == 3

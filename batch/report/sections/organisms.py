@@ -166,6 +166,7 @@ def training_blocks(trained: Sequence[Mapping[str, Any]]) -> list[Block]:
         figures=figures,
         answer=over_trainings(trained),
         n=len({one["seed"] for one in again}),
+        shared=f"{again[0]['shared']:,}",
         own=f"{again[0]['own']:,}",
         high=[_often_high([one for one in trained if one["name"] == model]) for model in (ORGANISM, CONTROL)],
     )
