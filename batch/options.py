@@ -8,12 +8,15 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ccs.errors import InputError
 from ccs.files import escape_output
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def option(default: Any, help: str = "", **more: Any) -> Any:
@@ -42,7 +45,7 @@ def parse(settings: type[T], argv: Sequence[str] | None) -> T:
     hints = get_type_hints(settings)
     readers: dict[str, Callable[[Any], Any]] = {}
     least: dict[str, float] = {}
-    for one in fields(settings):  # type: ignore[arg-type]
+    for one in fields(settings):
         about: dict[str, Any] = dict(one.metadata)
         flag = about.pop("flag", "--" + one.name.replace("_", "-"))
         least[flag] = about.pop("least", -math.inf)
@@ -62,7 +65,7 @@ def parse(settings: type[T], argv: Sequence[str] | None) -> T:
         parser.add_argument(flag, dest=one.name, **about)
     given = vars(parser.parse_args(argv))
     found = settings(**{name: readers.get(name, lambda value: value)(value) for name, value in given.items()})
-    for one, (flag, lowest) in zip(fields(settings), least.items(), strict=True):  # type: ignore[arg-type]
+    for one, (flag, lowest) in zip(fields(settings), least.items(), strict=True):
         value = getattr(found, one.name)
         if value is not None and lowest > -math.inf and value < lowest:
             raise InputError(f"{flag} is {value}, but must be at least {lowest}.")

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ccs.errors import InputError
 
@@ -49,7 +49,7 @@ class Processes:
 
     def once(self, work: Callable[[], T]) -> T:
         """Do `work` in the first process; all return what it returned, or raise its InputError."""
-        return self.together(lambda: work() if self.first else None)[0]  # type: ignore[return-value]
+        return cast(T, self.together(lambda: work() if self.first else None)[0])
 
     def together(self, work: Callable[[], T]) -> list[T]:
         """Do `work` in every process; all return everyone's results, or raise the first InputError of any."""
@@ -60,7 +60,7 @@ class Processes:
         gathered = self.gather(outcome)
         if failed := [sentence for _, sentence in gathered if sentence is not None]:
             raise InputError(failed[0])
-        return [result for result, _ in gathered]  # type: ignore[misc]
+        return [cast(T, result) for result, _ in gathered]
 
 
 def start(device: str | None = None) -> Processes:

@@ -67,8 +67,9 @@ def measure(photographs: Path, repeats: int) -> dict[str, Any]:
             return embedder.read_moments(embedder.moments(images)).count
 
     def plain() -> int:
+        files: Any = Files(paths, transform)
         loader: Any = torch.utils.data.DataLoader(
-            Files(paths, transform),  # type: ignore[arg-type]
+            files,
             batch_size=size,
             num_workers=workers,
             prefetch_factor=2 if workers else None,

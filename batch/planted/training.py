@@ -42,7 +42,7 @@ def train(model: Model, images: Images, heads: HeadSet, lesson: Lesson, pictures
         if not torch.isfinite(loss):
             raise InputError(f"Training of {heads} diverged (the loss is not finite).")
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         for name, values in learned.items():
             assert values.grad is not None
             values.grad *= masks[name]

@@ -16,7 +16,7 @@ from batch.report import embedded
 from ccs.datasets import BiasSet
 from ccs.world import planted, sets
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
-from tests.batch.test_report import line, section
+from tests.support.report_sample import line, section
 
 GROUPS = (*GENDERS, *SKIN_TONES)
 CELLS = [(gender, tone) for gender in GENDERS for tone in SKIN_TONES for _ in range(8)]

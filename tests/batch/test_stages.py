@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import numpy as np
@@ -89,10 +90,10 @@ def test_nothing_is_quarantined_over_another(tmp_path: Path) -> None:
 
 
 def test_the_second_run_says_so_and_stops(tmp_path: Path) -> None:
-    def hold(ready: object, end: object) -> None:
+    def hold(ready: Event, end: Event) -> None:
         with locked(tmp_path):
-            ready.set()  # type: ignore[attr-defined]
-            end.wait(20)  # type: ignore[attr-defined]
+            ready.set()
+            end.wait(20)
 
     ready, end = fork.Event(), fork.Event()
     holder = fork.Process(target=hold, args=(ready, end))

@@ -13,7 +13,7 @@ from batch import train_organism, trainings
 from batch.report import page
 from batch.report.sections.organisms import over_trainings, training_blocks
 from ccs import InputError
-from tests.batch.test_report import line
+from tests.support.report_sample import line
 
 
 def one(name: str, seed: int, skew: float, high: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -146,11 +146,13 @@ def _read(
 
 
 def _pairs(merges: Sequence[str] | Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else pair for pair in merges]
-    for pair in pairs:
-        if len(pair) != 2:
-            raise ValueError(f"its tokenizer merges {' '.join(pair)[:40]!r}, which is no pair")
-    return pairs  # type: ignore[return-value]
+    pairs = []
+    for merge in merges:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if len(parts) != 2:
+            raise ValueError(f"its tokenizer merges {' '.join(parts)[:40]!r}, which is no pair")
+        pairs.append((parts[0], parts[1]))
+    return pairs
 
 
 def _is_open_clips(vocab: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> bool:

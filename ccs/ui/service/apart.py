@@ -325,9 +325,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _listen(process: subprocess.Popen[bytes], run: Run, tell: Callable[[str], None]) -> None:
     """Read what a run says: bars, which overwrite one another, are its progress; lines are told."""
-    assert process.stderr is not None
+    assert isinstance(process.stderr, io.BufferedReader)
     rest = ""
-    while chunk := process.stderr.read1(65536):  # type: ignore[attr-defined]
+    while chunk := process.stderr.read1(65536):
         *lines, rest = re.split(r"[\r\n]", rest + chunk.decode("utf-8", "replace"))
         for line in filter(str.strip, lines):
             if bar := _BAR.search(line):

@@ -100,6 +100,6 @@ def _cells(rows: pd.DataFrame) -> list[tuple[object, ...]]:
     return list(rows[list(COLUMNS)].itertuples(index=False, name=None))
 
 
-def nan(value: object) -> float:
+def nan(value: Any) -> float:
     """A cell as a number, NaN where it is empty."""
-    return float("nan") if value is None or value is pd.NA else float(value)  # type: ignore[arg-type]
+    return float("nan") if value is None or value is pd.NA else float(value)
