@@ -13,7 +13,7 @@ import pandas as pd
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.paper import figures as paper
-from ccs.results import Results, queries, searches
+from ccs.results import PRECOMPUTED, Results, queries, searches
 from ccs.results.searches import Search
 
 PRINTED = {"high": "5", "moderate": "3", "low": "≤1"}
@@ -158,11 +158,12 @@ class ModelRecords:
 
     @cached_property
     def searches(self) -> tuple[Search, ...]:
-        """The searches for a fairer set that lie beside the tables."""
+        """The searches for a fairer set beside the tables, else those that ship for these weights."""
         if self.results is None:
             return ()
         weights = str(self.manifest["model"]["weights_hash"])
-        return searches.beside(self.results.folder.parent, self.model, weights)[0]
+        places = (self.results.folder.parent, PRECOMPUTED)
+        return next(filter(None, (searches.beside(place, self.model, weights)[0] for place in places)), ())
 
     @property
     def manifest(self) -> Mapping[str, Any]:

@@ -55,6 +55,14 @@ def test_tables_of_other_weights_are_told(app: App, model: Model, tmp_path: Path
     assert "other weights" not in regions(app, opening.open_link(app, {}))["top"]
 
 
+def test_photo_says_how_often_it_is_right_with_tables_and_without(tmp_path: Path) -> None:
+    for found, tables in ((results.load(), True), (results.load(tmp_path), False)):
+        shown = App(found, tmp_path)
+        top = regions(shown, opening.open_link(shown, {"model": "photo", "tab": "about"}))["top"]
+        assert re.search(r"It names \d\d\.\d% of the held-out ones correctly", top)
+        assert ("There are no tables for photo" in top) != tables
+
+
 def test_a_model_that_cannot_be_had_keeps_its_tables(app: App, tmp_path: Path) -> None:
     ui_sample.write(tmp_path, "ViT-B-32/nowhere", "0" * 64)
     found = App(results.load(tmp_path), tmp_path)

@@ -71,26 +71,27 @@ def _cost(app: App, session: Session) -> str:
 def _standing(app: App, state: State) -> list[str]:
     """Notices that hold as long as this model is shown."""
     name, records = state.model, app.shown(state)
-    results, right = records.results, held_out(name)
+    results, right, told = records.results, held_out(name), []
+    if right is not None:
+        told += [
+            f"{name} was taught 200 kinds of things from small photographs. It names {percent(right)} of the "
+            "held-out ones correctly (guessing: 0.5%), so its answers are often wrong."
+        ]
     if results is None:
         printed = records.published
         what = "texts. The grid shows what the study printed of them." if printed else "texts and no scores."
-        told = [f"There are no tables for {name}, so its heads have no {what} They can be switched off."]
-        if right is not None:
-            told += [
-                f"{name} was taught 200 kinds of things from small photographs. Of photographs held out it "
-                f"names {percent(right)} rightly (by guessing: 0.5%), so its answers are often wrong."
-            ]
-        return told
+        tables = f"There are no tables for {name}, so its heads have no {what} They can be switched off."
+        return [tables, *told]
     if name not in app.model_cache.loaded():
-        return []
+        return told
     try:
         actual = app.model_cache.get(name).weights_hash
     except InputError as error:
         return [str(error)]
     if actual == str(results.manifest["model"]["weights_hash"]):
-        return []
+        return told
     return [
+        *told,
         f"The tables of {name} were computed from other weights than those loaded here; texts and scores may "
-        "not match it. Compute them again with: python -m batch.compute --force"
+        "not match it. Compute them again with: python -m batch.compute --force",
     ]

@@ -57,7 +57,7 @@ def live() -> tuple[Live, ...]:
 
 @cache
 def held_out(name: str) -> float | None:
-    """The share of held-out photographs that `photo` names rightly, by its training's notes; else None."""
+    """The share of held-out photographs that `photo` names correctly, by its training's notes; else None."""
     if name != PHOTO:
         return None
     noted = json.loads(files("ccs.world").joinpath("models", name, "training.json").read_text("utf-8"))
