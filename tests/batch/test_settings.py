@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import make_dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 import pytest
 
+from batch import options
 from batch.compute.settings import Settings, parse
 from ccs.errors import InputError
 
@@ -36,10 +38,11 @@ def test_help_names_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     run = ModuleType("__main__")
     run.__spec__ = ModuleSpec("batch.localize", None)
     monkeypatch.setitem(sys.modules, "__main__", run)
-    monkeypatch.setattr(Settings, "__module__", "__main__")
+    settings = make_dataclass("Settings", [("seed", int, options.option(0, "of all"))])
+    settings.__module__ = "__main__"
     with pytest.raises(SystemExit):
-        parse(["--help"])
-    assert capsys.readouterr().out.startswith("usage: python -m batch.localize [")
+        options.parse(settings, ["--help"])
+    assert capsys.readouterr().out.startswith("usage: python -m batch.localize [-h] [--seed SEED]")
 
 
 def test_a_suite_has_the_studys_k_by_default() -> None:
