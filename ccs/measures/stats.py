@@ -97,12 +97,7 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
     raises: a largest skew grows with noise, and a resampled ranking holds images twice, so plain percentiles
     can lie wholly above the value. Shifted draws that are nearly all one number (a MinSkew at its floor) can
     leave the value outside their percentiles; the interval then ends at the value. With fewer than 200 draws
-    the interval is the value -+ 1.96 standard deviations of the draws. Use it where resampling
-    itself raises the statistic: a largest skew grows with noise, and a resampled ranking holds images twice,
-    so that plain percentiles can lie wholly above the value they belong to. The shift keeps the spread.
-    Fewer than 200 draws are too few for percentiles; the interval is then the value -+ 1.96 of their standard
-    deviations. Shifted draws that are nearly all one number (a MinSkew at its floor) can leave the value
-    outside their percentiles; the interval then ends at the value.
+    the interval is the value -+ 1.96 standard deviations of the draws.
     """
     low, high = intervals(np.array([value]), draws[:, None], center=center)
     return Estimate(float(value), float(low[0]), float(high[0]))
