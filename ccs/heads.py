@@ -50,17 +50,17 @@ class HeadSet(Set[Head]):
         'L8.H11 L9.H2'
     """
 
-    __slots__ = ("_heads", "_members", "ablation")
+    __slots__ = ("_heads", "ablation")
 
     def __init__(self, heads: Iterable[Head] = (), ablation: str = "zero") -> None:
         if ablation not in ABLATIONS:
             raise InputError(f"The ablation {ablation[:40]!r} is not one of {', '.join(ABLATIONS)}.")
-        self._members = frozenset(heads)
-        self.ablation = ablation if self._members else "zero"
-        for head in self._members:
+        members = frozenset(heads)
+        for head in members:
             if not isinstance(head, Head):
                 raise InputError(f"A HeadSet holds Heads, not {head!r}; HeadSet.parse reads a text.")
-        self._heads = tuple(sorted(self._members))
+        self._heads = tuple(sorted(members))
+        self.ablation = ablation if members else "zero"
 
     @classmethod
     def parse(cls, text: str) -> HeadSet:
@@ -68,7 +68,7 @@ class HeadSet(Set[Head]):
         return cls(Head.parse(name) for name in text.replace(",", " ").split())
 
     def __contains__(self, head: object) -> bool:
-        return head in self._members
+        return head in self._heads
 
     def __iter__(self) -> Iterator[Head]:
         return iter(self._heads)
@@ -81,7 +81,7 @@ class HeadSet(Set[Head]):
         return same_place and super().__eq__(other)
 
     def __hash__(self) -> int:
-        return hash(self._members)
+        return hash(self._heads)
 
     def ablated(self, ablation: str) -> HeadSet:
         """The same heads with another ablation."""

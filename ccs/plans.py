@@ -170,12 +170,10 @@ class Plan:
 
 def level_heads(scores: Mapping[Head, HeadScore], k: int) -> dict[str, HeadSet]:
     """The heads of each level (`score.level`); heads between levels or of unknown CCS are in none."""
-    found: dict[str, list[Head]] = {"high": [], "moderate": [], "low": []}
-    for head, score in scores.items():
-        name = level(score.ccs, k)
-        if name in found:
-            found[name].append(head)
-    return {name: HeadSet(heads) for name, heads in found.items()}
+    return {
+        name: HeadSet(head for head, score in scores.items() if level(score.ccs, k) == name)
+        for name in figures.LEVELS
+    }
 
 
 def plans(
