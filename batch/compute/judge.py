@@ -16,7 +16,7 @@ from ccs.judges.settings import JudgeSettings
 from ccs.judges.tags import TagsJudge
 from ccs.results import STAGES
 from ccs.texts import concepts, score
-from ccs.texts.labels import TAGS, Label, chance_by_tags, label_by_tags
+from ccs.texts.labels import TAGS, chance_by_tags, score_by_tags
 from ccs.texts.pools import Pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
@@ -33,7 +33,6 @@ class Judging:
 
     def __init__(self, settings: Settings, store: Store, pool: Pool) -> None:
         self.settings, self.store, self.pool = settings, store, pool
-        self.tree = concepts.tree()
         self.limits = JudgeSettings(
             cache=settings.out / STAGES / "judges.sqlite",
             budget=settings.budget,
@@ -44,17 +43,15 @@ class Judging:
             prices=settings.prices,
         )
         spending = Spending(settings.budget)
-        self.panel = Panel(
-            settings.judges, self.limits, stand_ins={TAGS: TagsJudge(pool, self.tree)}, spending=spending
-        )
+        self.panel = Panel(settings.judges, self.limits, tags=TagsJudge(pool), spending=spending)
         self.by_model = None
         self.labeler: dict[str, Any] = {"name": TAGS, "stand_in": True}
         if settings.labeler != TAGS:
-            self.by_model = Labeler(settings.labeler, self.limits, tree=self.tree, spending=spending)
+            self.by_model = Labeler(settings.labeler, self.limits, spending=spending)
             self.labeler = self.by_model.describe()
         self.judges: list[dict[str, Any]] = list(self.panel.describe()["judges"])
-        parents = [self.tree.parent(concept) for concept in self.tree.concepts]
-        self.tree_digest = digest([self.tree.concepts, parents])
+        parents = concepts.tree().parents
+        self.tree_digest = digest([list(parents), list(parents.values())])
         self._tags = {"concepts": self.tree_digest, "tags": pool.fingerprint}
 
     @property
@@ -62,7 +59,7 @@ class Judging:
         """True if labels and verdicts are by `tags` alone."""
         return self.by_model is None and all(judge["name"] == TAGS for judge in self.judges)
 
-    def labels(self, spans: Spans) -> dict[Head, Label]:
+    def labels(self, spans: Spans) -> dict[Head, str | None]:
         """A concept for each head, None where there is none. Unanswered questions are asked again next time.
 
         The labeler is shown the main K texts alone, whatever further K there are: a head has one concept.
@@ -81,26 +78,25 @@ class Judging:
             self.store.tell(
                 f"{unanswered} heads have no label yet: the labeler did not answer. A later run asks again."
             )
-        return {Head.parse(name): Label(concept, by) for name, concept, by, _ in rows}
+        return {Head.parse(name): concept for name, concept, *_ in rows}
 
     def _label(self, spans: Spans) -> list[list[str | None]]:
         """Head, concept, labeler and, if there was no answer, its cause."""
         causes: Mapping[Head, str] = {}
         if self.by_model is None:
-            found = label_by_tags(spans, self.pool, self.tree)
+            found = {head: one.label for head, one in score_by_tags(spans, self.pool).items()}
         else:
             found = self.by_model.label({head: [span.text for span in spans[head]] for head in spans})
             causes = self.by_model.causes
-        return [
-            [str(head), label.concept, label.labeler, causes.get(head, "")] for head, label in found.items()
-        ]
+        by = self.labeler["name"]
+        return [[str(head), label, by, causes.get(head, "")] for head, label in found.items()]
 
     def chance(self, k: int) -> list[float]:
         """CCS@0 ... CCS@k of random texts where label and verdicts are by tags, else empty."""
         if not self.by_tags:
             return []
         found: list[float] = self.store.json(
-            "chance", {**self._tags, "k": k}, lambda: chance_by_tags(self.pool, k, tree=self.tree)
+            "chance", {**self._tags, "k": k}, lambda: chance_by_tags(self.pool, k)
         )
         return found
 
@@ -123,15 +119,15 @@ class Judging:
         lines = [f"{name}:\n{estimate_table(made, self.panel.prices)}" for name, made in named if made]
         return "\n".join(lines) or "No language model would be asked: labels and verdicts are by `tags`."
 
-    def judgments(self, spans: Spans, labeled: Mapping[Head, Label]) -> list[Row]:
+    def judgments(self, spans: Spans, labeled: Mapping[Head, str | None]) -> list[Row]:
         """A row per head, judge and text. What is unscored is asked again by the next run.
 
         One question holds a head's texts of the largest K, so that each text is judged once for every K.
         """
         asked = {
-            head: Question(str(head), label.concept, tuple(span.text for span in spans[head]))
+            head: Question(str(head), label, tuple(span.text for span in spans[head]))
             for head, label in sorted(labeled.items())
-            if label.concept is not None
+            if label is not None
         }
         check_refresh(self.limits, self.panel.names, [str(head) for head in spans])
         questions = list(asked.values())
@@ -159,7 +155,7 @@ class Judging:
 
 def score_heads(
     spans: Spans,
-    labels: Mapping[Head, Label],
+    labels: Mapping[Head, str | None],
     judged: Sequence[Row],
     variance: Mapping[Head, float],
     ks: Sequence[int],
@@ -179,7 +175,7 @@ def score_heads(
     rows = []
     for head, chosen in spans.items():
         by_judge = list(verdicts[head].values())
-        label = labels[head].concept
+        label = labels[head]
         # A head without a concept was not judged: its score is unknown, not zero.
         unanimous, majority = (
             score.ccs_of_first(by_judge, ks, rule) if by_judge else dict.fromkeys(ks) for rule in score.RULES

@@ -91,7 +91,7 @@ class Run:
             return
         labeled = self.judging.labels(spans)
         self.tables["labels"] = [
-            {"layer": head.layer, "head": head.head, "label": label.concept, "labeler": label.labeler}
+            {"layer": head.layer, "head": head.head, "label": label, "labeler": self.judging.labeler["name"]}
             for head, label in sorted(labeled.items())
         ]
         if wanted <= {"moments", "spans", "labels"}:

@@ -19,8 +19,7 @@ from ccs.judges.provider import Request
 from ccs.judges.question import closed_object, text_names
 from ccs.judges.settings import JudgeSettings, JudgeSpec
 from ccs.paper.figures import LEVELS, Example, examples
-from ccs.texts.concepts import ConceptTree
-from ccs.texts.labels import Label, normalize
+from ccs.texts.labels import normalize
 
 LABEL_INSTRUCTIONS = """\
 You name the concept that an attention head of an image-text model stands for.
@@ -39,7 +38,7 @@ _EXAMPLES = 5
 class Labeler:
     """One language model, "PROVIDER:MODEL" (see JudgeSpec), that labels heads.
 
-    vocabulary: the concepts to choose from, or None for a free answer, which is normalized by `tree`.
+    vocabulary: the concepts to choose from, or None for a free answer, which is normalized.
     spending: may be shared with a panel for a common budget. Raises InputError.
     """
 
@@ -49,7 +48,6 @@ class Labeler:
         settings: JudgeSettings | None = None,
         *,
         vocabulary: Sequence[str] | None = None,
-        tree: ConceptTree | None = None,
         spending: Spending | None = None,
     ) -> None:
         if vocabulary is not None and (not vocabulary or len(set(vocabulary)) < len(vocabulary)):
@@ -58,12 +56,11 @@ class Labeler:
         self.prices = Prices.load(settings.prices)
         spending = spending or Spending(settings.budget)
         self._caller = Caller(JudgeSpec.parse(spec), settings, self.prices, spending)
-        self._tree = tree
         self.name = self._caller.name
         self.vocabulary = None if vocabulary is None else tuple(vocabulary)
         self.causes: dict[Head, str] = {}
 
-    def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, Label]:
+    def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, str | None]:
         """Label heads by their texts, which are in rank order.
 
         A head without an answer (refused, truncated, off the schema, timed out) has the label None and its
@@ -72,7 +69,7 @@ class Labeler:
         asked = [head for head, chosen in texts.items() if chosen]
         requests = [self.request(head, texts[head]) for head in asked]
         (answers,) = ask_all([self._caller], requests, self._caller.settings.cache)
-        labels = {head: Label(None, self.name) for head in texts}
+        labels: dict[Head, str | None] = dict.fromkeys(texts)
         self.causes = {head: "no texts" for head, chosen in texts.items() if not chosen}
         for head, answer in zip(asked, answers, strict=True):
             if answer.content is None:
@@ -80,11 +77,9 @@ class Labeler:
                 continue
             concept = answer.content["concept"]
             try:
-                spelled = concept if self.vocabulary else normalize(concept, self._tree)
+                labels[head] = concept if self.vocabulary else normalize(concept)
             except InputError:
                 self.causes[head] = f"off-schema: {concept!r} is no name of a concept"
-            else:
-                labels[head] = Label(spelled, self.name)
         return labels
 
     def request(self, head: Head, texts: Sequence[str]) -> Request:

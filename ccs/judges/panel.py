@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ccs.errors import InputError
@@ -11,7 +11,6 @@ from ccs.judges.prices import CostEstimate, Prices, Spending
 from ccs.judges.provider import Request
 from ccs.judges.question import (
     JUDGE_INSTRUCTIONS,
-    Judge,
     Judgment,
     Question,
     judge_prompt,
@@ -19,14 +18,15 @@ from ccs.judges.question import (
     unscored,
 )
 from ccs.judges.settings import JudgeSettings, JudgeSpec, parse_panel
+from ccs.judges.tags import TagsJudge
 
 
 class Panel:
     """Judges that answer the same questions, from a line such as "openai,anthropic:claude-haiku-4-5".
 
     spec: judges separated by commas, each PROVIDER:MODEL (see JudgeSpec); "default" is one model from each of
-    the three providers; a name such as "tags" is looked up in `stand_ins`. spending: may be shared with a
-    labeler for a common budget. Keys and packages are needed only when something must be sent. Raises
+    the three providers; "tags" is the stand-in `tags`. spending: may be shared with a labeler for a common
+    budget. Keys and packages are needed only when something must be sent. Raises
     InputError.
     """
 
@@ -35,18 +35,18 @@ class Panel:
         spec: str,
         settings: JudgeSettings | None = None,
         *,
-        stand_ins: Mapping[str, Judge] | None = None,
+        tags: TagsJudge | None = None,
         spending: Spending | None = None,
     ) -> None:
         self.settings = settings or JudgeSettings()
         self.prices = Prices.load(self.settings.prices)
         self.spending = spending or Spending(self.settings.budget)
-        self._members: list[Caller | Judge] = []
+        self._members: list[Caller | TagsJudge] = []
         for each in parse_panel(spec):
             if isinstance(each, JudgeSpec):
                 self._members.append(Caller(each, self.settings, self.prices, self.spending))
-            elif stand_ins is not None and each in stand_ins:
-                self._members.append(stand_ins[each])
+            elif tags is not None:
+                self._members.append(tags)
             else:
                 raise InputError(f"The judge {each} is not available here.")
         self._callers = [member for member in self._members if isinstance(member, Caller)]

@@ -7,9 +7,9 @@ judge could not answer, every text of the question is unscored, with the cause: 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
@@ -40,17 +40,6 @@ class Judgment:
     verdict: bool | None
     reason: str
     cause: str
-
-
-class Judge(Protocol):
-    """A judge that is not asked through a provider, such as a stand-in."""
-
-    @property
-    def name(self) -> str: ...
-
-    def judge(self, questions: Sequence[Question]) -> list[list[Judgment]]:
-        """One list of judgments per question, with one judgment per text, in the given order."""
-        ...
 
 
 def unscored(judge: str, question: Question, cause: str) -> list[Judgment]:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from ccs.judges.question import Judgment, Question, unscored
 from ccs.texts import concepts
-from ccs.texts.concepts import ConceptTree
 from ccs.texts.labels import TAGS
 from ccs.texts.pools import Pool
 
@@ -19,9 +18,9 @@ class TagsJudge:
 
     name = TAGS
 
-    def __init__(self, pool: Pool, tree: ConceptTree | None = None) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._tree = tree or concepts.tree()
+        self._tree = concepts.tree()
 
     def judge(self, questions: Sequence[Question]) -> list[list[Judgment]]:
         """One list of judgments per question, with one judgment per text, in the given order."""

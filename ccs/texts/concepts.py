@@ -7,13 +7,10 @@ holds everything and is not a concept that a head can stand for.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
 from importlib.resources import files
-from types import MappingProxyType
-
-from ccs.errors import InputError
 
 
 def singular(word: str) -> str:
@@ -37,61 +34,26 @@ def key(name: str) -> str:
 
 @dataclass(frozen=True)
 class ConceptTree:
-    """Concepts with their parents. `parents`: concept -> parent; `synonyms`: other name -> concept.
-
-    The root is the only parent without a parent.
-    """
+    """Concepts with their parents. `parents`: concept -> parent; `synonyms`: other name -> concept."""
 
     parents: Mapping[str, str]
-    synonyms: Mapping[str, str] = field(default_factory=dict)
-    root: str = field(init=False)
-    _paths: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
-    _names: Mapping[str, str] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        roots = sorted(set(self.parents.values()) - set(self.parents))
-        if len(roots) != 1:
-            raise InputError(f"A tree of concepts has one root, not {len(roots)} ({', '.join(roots)}).")
-        names: dict[str, str] = {}
-        own = {concept: concept for concept in self.parents}
-        for name, concept in [*own.items(), *self.synonyms.items()]:
-            if concept not in self.parents:
-                raise InputError(f"{name!r} is said to mean {concept!r}, which is not in the tree.")
-            if names.setdefault(key(name), concept) != concept:
-                raise InputError(f"{name!r} means both {names[key(name)]!r} and {concept!r}.")
-        object.__setattr__(self, "root", roots[0])
-        object.__setattr__(self, "_names", MappingProxyType(names))
-        object.__setattr__(self, "_paths", MappingProxyType({c: self._climb(c) for c in self.parents}))
-
-    def _climb(self, concept: str) -> tuple[str, ...]:
-        path = [concept]
-        while self.parents[path[-1]] != self.root:
-            path.append(self.parents[path[-1]])
-            if len(path) > len(self.parents):
-                raise InputError(f"{concept!r} lies under itself in the tree of concepts.")
-        return tuple(path)
+    synonyms: Mapping[str, str]
+    root: str
 
     @property
     def concepts(self) -> tuple[str, ...]:
         """Every concept but the root, in the order of the file."""
         return tuple(self.parents)
 
-    def parent(self, concept: str) -> str:
-        """The concept one level up (at the top, the root); InputError for a concept not in the tree."""
-        if concept not in self.parents:
-            raise InputError(f"There is no concept {concept!r}; there are: {', '.join(self.parents)}.")
-        return self.parents[concept]
-
     def path(self, concept: str) -> tuple[str, ...]:
         """The concept and all above it, most specific first, without the root.
 
         A concept that is not in the tree (a tag of the user's own pool) counts as directly under the root.
         """
-        return self._paths.get(concept, (concept,))
-
-    def depth(self, concept: str) -> int:
-        """The number of steps below the root: 1 at the top."""
-        return len(self.path(concept))
+        found = [concept]
+        while (above := self.parents.get(found[-1], self.root)) != self.root:
+            found.append(above)
+        return tuple(found)
 
     def is_under(self, concept: str, ancestor: str) -> bool:
         """True if `concept` is `ancestor` or lies below it; everything lies under the root."""
@@ -101,28 +63,23 @@ class ConceptTree:
         """The concept that a name or synonym means, in any case and number; None if there is none."""
         return self._names.get(key(name))
 
-
-def read_tree(lines: Iterable[str]) -> ConceptTree:
-    """The tree from a CSV with the columns concept, parent, synonyms (separated by `;`).
-
-    The root's row has no parent.
-    """
-    parents: dict[str, str] = {}
-    synonyms: dict[str, str] = {}
-    for row in csv.DictReader(lines):
-        if not row["parent"]:
-            continue
-        if row["concept"] in parents:
-            raise InputError(f"The concept {row['concept']!r} has two rows.")
-        parents[row["concept"]] = row["parent"]
-        for name in filter(None, (part.strip() for part in row["synonyms"].split(";"))):
-            if synonyms.setdefault(name, row["concept"]) != row["concept"]:
-                raise InputError(f"{name!r} means both {synonyms[name]!r} and {row['concept']!r}.")
-    return ConceptTree(MappingProxyType(parents), MappingProxyType(synonyms))
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        own = {concept: concept for concept in self.parents}
+        return {key(name): concept for name, concept in (own | {**self.synonyms}).items()}
 
 
 @cache
 def tree() -> ConceptTree:
-    """The tree that ships with this package."""
+    """The tree that ships with this package.
+
+    The file has the columns concept, parent (empty for the root) and synonyms (separated by `;`).
+    """
     text = files("ccs.texts").joinpath("concepts.csv").read_text(encoding="utf-8")
-    return read_tree(text.splitlines())
+    root, *rows = csv.DictReader(text.splitlines())
+    names = ((row["concept"], map(str.strip, row["synonyms"].split(";"))) for row in rows)
+    return ConceptTree(
+        parents={row["concept"]: row["parent"] for row in rows},
+        synonyms={name: concept for concept, own in names for name in own if name},
+        root=root["concept"],
+    )

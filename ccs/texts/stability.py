@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ccs.heads import Head
-from ccs.texts import concepts
-from ccs.texts.concepts import ConceptTree
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool
 from ccs.texts.score import HeadScore
@@ -37,28 +35,12 @@ class Variant:
     scores: Mapping[Head, HeadScore]
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A tree cut off so that a text counts for its tag and at most `levels` concepts above it."""
-
-    tree: ConceptTree
-    levels: int
-
-    def path(self, concept: str) -> tuple[str, ...]:
-        """The concept and those above it that count, most specific first."""
-        return self.tree.path(concept)[: self.levels + 1]
-
-    def depth(self, concept: str) -> int:
-        """Steps below the root of the whole tree."""
-        return self.tree.depth(concept)
-
-
 def variants(choose: Choose, shards: int, pool: Pool, k: int, seed: int) -> Iterator[Variant]:
     """All variants, with k texts per head. shards: the number of parts of the images, in random order.
 
     With too few parts, variants of the images are left out; with too small a pool, resampled pools.
     """
-    known, every = concepts.tree(), list(range(len(pool)))
+    every = list(range(len(pool)))
     rng = np.random.default_rng([seed, *b"stability"])
     if shards > 1:
         halves = {"first": slice(None, shards // 2), "second": slice(shards // 2, None)}
@@ -78,7 +60,7 @@ def variants(choose: Choose, shards: int, pool: Pool, k: int, seed: int) -> Iter
         yield Variant(KINDS[2], str(draw), score_by_tags(spans, pool))
     spans = choose(range(shards), every)
     for levels, name in enumerate(_LEVELS):
-        yield Variant(KINDS[3], name, score_by_tags(spans, pool, Cut(known, levels)))
+        yield Variant(KINDS[3], name, score_by_tags(spans, pool, levels))
     for draw in range(TAGS):
         dealt = tuple(pool.concepts[i] for i in rng.permutation(len(pool)))
         yield Variant(KINDS[4], str(draw), score_by_tags(spans, replace(pool, concepts=dealt)))

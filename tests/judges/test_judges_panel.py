@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,24 +20,17 @@ import pytest
 from ccs.errors import InputError
 from ccs.judges.panel import Panel, check_refresh
 from ccs.judges.prices import Prices, Spending, estimate_table
-from ccs.judges.question import Judge, Judgment, Question
+from ccs.judges.question import Judgment, Question
 from ccs.judges.settings import JudgeSettings
+from ccs.judges.tags import TagsJudge
 from ccs.paper.figures import examples
+from ccs.texts.pools import make_pool
 from ccs.texts.score import ccs
 from tests.judges.conftest import VARIABLES
 from tests.support.llm_providers import SERVERS, OpenAIServer
 from tests.support.llm_server import Act, LLMServer, verdicts
 
 QUESTIONS = [Question(f"L0.H{n}", f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]
-
-
-class Fixed:
-    """A judge that needs no model: yes to texts that end in `a`."""
-
-    name = "fixed"
-
-    def judge(self, questions: Sequence[Question]) -> list[list[Judgment]]:
-        return [[Judgment("fixed", text.endswith("a"), "", "") for text in q.texts] for q in questions]
 
 
 # The texts of table 1 that do not belong to their head's label: none where its CCS is 5, two where it is 3.
@@ -72,9 +65,12 @@ def test_the_published_scores_come_out_of_a_panel_of_the_three_providers(setting
 
 
 def test_stand_ins_and_models_sit_in_one_panel(settings: JudgeSettings) -> None:
-    fixed: Judge = Fixed()
+    rows = [
+        (f"text {n} {letter}", f"Concept {n}" if letter == "a" else "Other") for n in "01" for letter in "ab"
+    ]
+    tags = TagsJudge(make_pool("small", rows))
     with OpenAIServer() as server:
-        panel = Panel(f"tags,{server.spec}", settings, stand_ins={"tags": fixed})
+        panel = Panel(f"tags,{server.spec}", settings, tags=tags)
         answers = panel.judge([*QUESTIONS[:2], Question("L9.H9", "Empty", ())])
     assert [[[j.verdict for j in each] for each in judges] for judges in answers] == [
         [[True, False], [True, True]],
@@ -82,7 +78,7 @@ def test_stand_ins_and_models_sit_in_one_panel(settings: JudgeSettings) -> None:
         [[], []],
     ]
     assert panel.describe()["stand_in"] is True
-    assert Panel("tags", settings, stand_ins={"tags": fixed}).judge(QUESTIONS[:1])[0][0][0].verdict
+    assert Panel("tags", settings, tags=tags).judge(QUESTIONS[:1])[0][0][0].verdict
 
 
 def test_equal_questions_of_different_heads_are_one_request(settings: JudgeSettings) -> None:

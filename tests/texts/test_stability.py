@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ccs import Head
-from ccs.texts import concepts, stability
+from ccs.texts import stability
 from ccs.texts.labels import chance_by_tags, score_by_tags
 from ccs.texts.pools import make_pool
-from ccs.texts.stability import Cut
 from ccs.texts.textspan import Span
 
 TAGS = ("Birds", "Animals", "Colors", "Places", "Landmarks", "Food", "Men", "Women")
@@ -19,21 +18,20 @@ def spans(*tags):
     return {Head(0, 0): tuple(Span(f"{tag} {i}", 0.1, 0) for i, tag in enumerate(tags))}
 
 
-def scored(tree, *tags):
-    (found,) = score_by_tags(spans(*tags), POOL, tree).values()
+def scored(levels, *tags):
+    (found,) = score_by_tags(spans(*tags), POOL, levels).values()
     return found.label, found.ccs
 
 
-def test_a_cut_tree_knows_so_many_levels_above_a_tag():
-    tree = concepts.tree()
+def test_so_many_levels_above_a_tag_count():
     tags = ("Birds", "Birds", "Animals", "Animals", "Food")
-    assert scored(tree, *tags) == ("Animals", 4)
-    assert scored(Cut(tree, 0), *tags)[1] == 2
-    assert scored(Cut(tree, 1), *tags) == ("Animals", 4)
+    assert scored(None, *tags) == ("Animals", 4)
+    assert scored(0, *tags)[1] == 2
+    assert scored(1, *tags) == ("Animals", 4)
     # Landmarks are Locations are Places are Backgrounds.
     places = ("Landmarks", "Landmarks", "Landmarks", "Places", "Places")
-    assert scored(Cut(tree, 1), *places) == ("Landmarks", 3)
-    assert scored(Cut(tree, 2), *places) == ("Places", 5)
+    assert scored(1, *places) == ("Landmarks", 3)
+    assert scored(2, *places) == ("Places", 5)
 
 
 def test_every_variant_is_given_its_part_of_images_and_texts():
