@@ -76,7 +76,7 @@ def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
         from ccs.world import sets as world
 
         return world.retrieval_set("clips", n=max(10, settings.eval_images // 4))
-    return open_set(name, max_images=settings.eval_images, seed=settings.seed)
+    return open_set(name, max_images=settings.eval_images)
 
 
 def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:

@@ -70,14 +70,11 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
     )
 
 
-def open_set(
-    name: str, root: str | Path | None = None, *, max_images: int | None = None, seed: int = 0
-) -> ImageSet | RetrievalSet:
+def open_set(name: str, *, max_images: int | None = None) -> ImageSet | RetrievalSet:
     """An evaluation set: a ClassificationSet, RetrievalSet or BiasSet (an ImageSet for "imagenet-val").
 
-    `root`: a local copy, the set's own folder or file or a folder that holds it under its name. By default
-    the set comes from the folder in the environment variable CCS_DATA, if it is there, or else from the Hub.
-    Names that begin with "world/" are drawn. `max_images`: the most images or clips, evenly spaced for a set
+    It comes from the folder in the environment variable CCS_DATA, if it is there, or else from the Hub. Names
+    that begin with "world/" are drawn. `max_images`: the most images or clips, evenly spaced for a set
     on disk; drawn people are never reduced, because the cut-off of their ranking depends on their number.
     """
     if max_images is not None and max_images < 1:
@@ -85,8 +82,7 @@ def open_set(
     if name.startswith("world/"):
         return _world(name.removeprefix("world/"), max_images)
     found = source(name)
-    own = _own_copy(found.name) if root is None else Path(root)
-    return readers.open_source(found, own, max_images)
+    return readers.open_source(found, _own_copy(found.name), max_images)
 
 
 def _own_copy(name: str) -> Path | None:

@@ -22,15 +22,15 @@ from ccs.paper import figures as paper
 AnySet = ImageSet | RetrievalSet
 
 
-def open_source(record: DatasetRecord, root: Path | None, max_images: int | None) -> AnySet:
-    """The set, from a local copy (`root`) or the Hub."""
-    found = _open(record, _local(record, root), max_images)
+def open_source(record: DatasetRecord, local: Path | None, max_images: int | None) -> AnySet:
+    """The set, from its own folder or file on this machine or else from the Hub."""
+    found = _open(record, local, max_images)
     if record.joined and isinstance(found, ClassificationSet):
         return replace(found, classes=tuple(name.replace(" ", "_") for name in found.classes))
     return found
 
 
-def _open(record: DatasetRecord, local: Path | None, max_images: int | None) -> ImageSet | RetrievalSet:
+def _open(record: DatasetRecord, local: Path | None, max_images: int | None) -> AnySet:
     if record.kind == "videos":
         return video.retrieval_set(
             local or hub.video_folder(record),
@@ -49,19 +49,6 @@ def _open(record: DatasetRecord, local: Path | None, max_images: int | None) -> 
     if record.kind == "images":
         return folder.table_images(table, max_images, source=record.address)
     return _classes(record, table, local, max_images)
-
-
-def _local(record: DatasetRecord, root: Path | None) -> Path | None:
-    """The set's own folder or file below `root`, or `root` itself."""
-    if root is None:
-        return None
-    root = root.expanduser()
-    if not root.exists():
-        raise InputError(f"{str(root)!r}, where {record.name!r} should be, does not exist.")
-    for name in (record.name, record.name.replace("-", "_"), f"{record.name}.parquet"):
-        if (root / name).exists():
-            return root / name
-    return root
 
 
 def _local_table(record: DatasetRecord, local: Path, max_rows: int | None) -> ImageTable:

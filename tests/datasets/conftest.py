@@ -1,4 +1,4 @@
-"""Every test of the sets keeps the copies of `datasets` in a folder of its own."""
+"""Every test of the sets keeps local copies, and those of `datasets`, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -10,4 +10,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCS_DATA", str(tmp_path))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")

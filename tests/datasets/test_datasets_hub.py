@@ -30,10 +30,12 @@ from tests.support.shared import SHARED
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Any:
-    def make(name: str) -> Path:
+    """Opens a set of which there is a local copy, laid out like its repository."""
+
+    def make(name: str, **more: Any) -> Any:
         like = name.removesuffix("-joined").removesuffix("-gender")
-        features, rows = schemas()[like]
-        return repository(tmp_path / name, registry.source(name), features, rows)
+        repository(tmp_path / name, registry.source(name), *schemas()[like])
+        return datasets.open_set(name, **more)
 
     return make
 
@@ -54,8 +56,7 @@ def clone(tmp_path: Path) -> Any:
 def test_classification(
     clone: Any, name: str, classes: tuple[str, ...], labels: list[int], templates: int
 ) -> None:
-    found = datasets.open_set(name, clone(name).parent)
-    assert isinstance(found, datasets.ClassificationSet)
+    found = clone(name)
     assert found.labels.tolist() == labels
     assert tuple(found.classes[label] for label in found.labels) == classes
     assert [number_of(image) for image in found.images] == [0, 1, 2]
@@ -64,8 +65,7 @@ def test_classification(
 
 
 def test_subsets_of_cifar10_part_its_classes(clone: Any) -> None:
-    found = datasets.open_set("cifar10", clone("cifar10"))
-    assert isinstance(found, datasets.ClassificationSet)
+    found = clone("cifar10")
     assert sorted(found.subsets["animals"] + found.subsets["objects"]) == list(range(10))
     assert [found.classes[index] for index in found.subsets["objects"]] == [
         *("airplane", "automobile", "ship", "truck")
@@ -77,10 +77,9 @@ def test_country211_is_a_webdataset_with_its_names_in_a_file(tmp_path: Path) -> 
     (root / "test").mkdir(parents=True)
     (root / "test" / "0.tar").write_bytes(webdataset([1, 0, 1]))
     with pytest.raises(InputError, match=r"needs the file classnames.txt"):
-        datasets.open_set("country211", tmp_path)
+        datasets.open_set("country211")
     (root / "classnames.txt").write_text("Andorra\nUnited Arab Emirates\n")
-    found = datasets.open_set("country211", tmp_path)
-    assert isinstance(found, datasets.ClassificationSet)
+    found = datasets.open_set("country211")
     assert found.labels.tolist() == [1, 0, 1]
     assert found.classes == ("Andorra", "United Arab Emirates")
     assert len(found.templates) == 5
@@ -88,14 +87,13 @@ def test_country211_is_a_webdataset_with_its_names_in_a_file(tmp_path: Path) -> 
 
 
 def test_imagenet_for_the_moments(clone: Any) -> None:
-    found = datasets.open_set("imagenet-val", clone("imagenet-val"))
+    found = clone("imagenet-val")
     assert type(found) is datasets.ImageSet
     assert [number_of(image) for image in found.images] == [0, 1, 2]
 
 
 def test_captions_of_flickr8k(clone: Any) -> None:
-    found = datasets.open_set("flickr8k", clone("flickr8k"))
-    assert isinstance(found, datasets.RetrievalSet)
+    found = clone("flickr8k")
     assert found.captions[1] == tuple(f"b.{number}" for number in range(5))
     assert [number_of(frame) for clip in found.clips for frame in clip] == [0, 1, 2]
     assert len(found.clips[1:]) == 2
@@ -103,8 +101,7 @@ def test_captions_of_flickr8k(clone: Any) -> None:
 
 @pytest.mark.parametrize("name", ["fairface-1.25", "fairface-0.25"])
 def test_fairface_has_six_and_seven_races(clone: Any, name: str) -> None:
-    found = datasets.open_set(name, clone(name))
-    assert isinstance(found, datasets.BiasSet)
+    found = clone(name)
     assert found.groups["race"].tolist() == ["Asian", "Asian", "Black", "Latino"]
     assert found.groups["race (seven)"].tolist()[:2] == ["East Asian", "Southeast Asian"]
     assert found.groups["gender"].tolist() == ["Male", "Female", "Female", "Male"]
@@ -113,14 +110,14 @@ def test_fairface_has_six_and_seven_races(clone: Any, name: str) -> None:
 
 
 def test_fairface_as_its_authors_give_it(tmp_path: Path) -> None:
-    (tmp_path / "val").mkdir()
+    root = tmp_path / "fairface-0.25"
+    (root / "val").mkdir(parents=True)
     for number in (1, 2):
-        (tmp_path / "val" / f"{number}.jpg").write_bytes(png(number))
+        (root / "val" / f"{number}.jpg").write_bytes(png(number))
     rows = ["file,age,gender,race,service_test"]
     rows += [f"fairface/val/{number}.jpg,3-9,Male,East Asian,False" for number in (2, 3, 1)]
-    (tmp_path / "fairface_label_val.csv").write_text("\n".join(rows))
-    found = datasets.open_set("fairface-0.25", tmp_path)
-    assert isinstance(found, datasets.BiasSet)
+    (root / "fairface_label_val.csv").write_text("\n".join(rows))
+    found = datasets.open_set("fairface-0.25")
     assert [number_of(image) for image in found.images] == [2, 1]
     assert found.skipped == ("fairface/val/3.jpg: no such file",)
     assert found.groups["race"].tolist() == ["Asian", "Asian"]
@@ -136,8 +133,7 @@ def test_fairface_labels_have_six_races_after_merging() -> None:
 
 
 def test_socialcounterfactuals_keeps_what_varies_race_and_gender(clone: Any) -> None:
-    found = datasets.open_set("socialcounterfactuals", clone("socialcounterfactuals"))
-    assert isinstance(found, datasets.BiasSet)
+    found = clone("socialcounterfactuals")
     # Row 12 varies another attribute; row 15 shows an occupation that the study does not ask for.
     assert [number_of(image) for image in found.images] == [*range(12), 13, 14]
     assert list(zip(found.groups["race"], found.groups["gender"], strict=True))[:12] == SOCIAL
@@ -147,23 +143,18 @@ def test_socialcounterfactuals_keeps_what_varies_race_and_gender(clone: Any) -> 
 
 
 def test_socialcounterfactuals_has_a_pool_per_occupation(clone: Any) -> None:
-    found = datasets.open_set("socialcounterfactuals", clone("socialcounterfactuals"))
-    assert isinstance(found, datasets.BiasSet)
-    assert found.pools is not None
-    assert found.units is not None
+    found = clone("socialcounterfactuals")
     assert found.pools.tolist() == ["judge"] * 12 + ["chef"] * 2
     assert [found.units.tolist().index(unit) for unit in found.units] == [0] * 6 + [6] * 6 + [12] * 2
     # Two images cannot be cut at 12.
     assert found.occupations == ("judge",)
     assert "occupation chef: only 2 images" in found.skipped
     with pytest.raises(InputError, match="No occupation of 'socialcounterfactuals' has the 12 images"):
-        datasets.open_set("socialcounterfactuals", clone("socialcounterfactuals"), max_images=5)
+        clone("socialcounterfactuals", max_images=5)
 
 
 def test_socialcounterfactuals_by_gender_has_every_set_that_varies_gender(clone: Any) -> None:
-    found = datasets.open_set("socialcounterfactuals-gender", clone("socialcounterfactuals-gender"))
-    assert isinstance(found, datasets.BiasSet)
-    assert found.pools is not None
+    found = clone("socialcounterfactuals-gender")
     # Row 12 varies a physical trait and gender.
     assert [number_of(image) for image in found.images] == [*range(15)]
     assert found.pools.tolist() == ["judge"] * 13 + ["chef"] * 2
@@ -172,10 +163,8 @@ def test_socialcounterfactuals_by_gender_has_every_set_that_varies_gender(clone:
 
 
 def test_which_images_an_occupation_ranks(clone: Any) -> None:
-    found = datasets.open_set("socialcounterfactuals", clone("socialcounterfactuals"))
-    assert isinstance(found, datasets.BiasSet)
+    found = clone("socialcounterfactuals")
     pools = found.own_pools(["chef", "judge"])
-    assert pools is not None
     assert pools.sum(axis=1).tolist() == [2, 12]
     assert pools[0].nonzero()[0].tolist() == [12, 13]
     with pytest.raises(InputError, match="no image of pilot, and each occupation ranks its own"):
@@ -209,8 +198,7 @@ def test_videos(tmp_path: Path, name: str, frames: int, rows: list[dict[str, Any
     wrong = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
     (root / registry.source(name).annotations).write_text(json.dumps(wrong + rows))
     (root / "raw.json").write_text("{}")  # other files of the repository do not matter
-    found = datasets.open_set(name, tmp_path)
-    assert isinstance(found, datasets.RetrievalSet)
+    found = datasets.open_set(name)
     assert len(found.clips) == len(found.captions) == 1
     assert len(found.clips[0]) == frames
     assert found.captions[0] == (("one", "two") if name == "msvd" else ("one",))
@@ -229,14 +217,16 @@ def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path: Path) -> None:
 
 
 def test_no_usable_clip_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "msvd" / "msvd_test.json"
+    path.parent.mkdir()
     with pytest.raises(InputError, match="no JSON file"):
-        datasets.open_set("msvd", tmp_path)
-    (tmp_path / "msvd_test.json").write_text("[")
+        datasets.open_set("msvd")
+    path.write_text("[")
     with pytest.raises(InputError, match="not valid JSON"):
-        datasets.open_set("msvd", tmp_path)
-    (tmp_path / "msvd_test.json").write_text('[{"video": "a.mp4", "caption": "x"}]')
+        datasets.open_set("msvd")
+    path.write_text('[{"video": "a.mp4", "caption": "x"}]')
     with pytest.raises(InputError, match="None of the 1 clips"):
-        datasets.open_set("msvd", tmp_path)
+        datasets.open_set("msvd")
 
 
 @pytest.mark.shared("data")
@@ -307,10 +297,6 @@ def test_wordnet_ids() -> None:
         readers.wordnet_names(["n99999999"])
 
 
-def test_local_copies_are_found_where_the_environment_says(
-    clone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CCS_DATA", str(clone("cifar10").parent))
-    assert len(datasets.open_set("cifar10").images) == 3  # type: ignore[union-attr]
+def test_a_set_that_is_on_no_hub_says_where_to_put_it() -> None:
     with pytest.raises(InputError, match=r"put a local copy in \$CCS_DATA/cifar10-jpeg"):
         datasets.open_set("cifar10-jpeg")

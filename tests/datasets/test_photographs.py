@@ -49,7 +49,7 @@ def put(hub: Hub) -> Callable[..., Repository]:
     return make
 
 
-def test_rows_are_spread_over_files_and_row_groups(put: Callable[..., Repository], hub: Hub) -> None:
+def test_rows_are_spread_over_files_and_row_groups(put: Callable[..., Repository]) -> None:
     files = {f"data/train-{i:05d}-of-00002.parquet": parquet(cells(24 * i, 24)) for i in range(2)}
     put({**files, "data/test-00000-of-00001.parquet": parquet(cells(40, 8)), "README.md": b"---\n---\n"})
     found = open_images("hf://datasets/user/photos:train", 16)
@@ -64,7 +64,12 @@ def test_rows_are_spread_over_files_and_row_groups(put: Callable[..., Repository
     assert [number_of(image) for image in open_images("hf://datasets/user/photos:test", 100).images] == [
         *range(40, 48)
     ]
-    assert not any("Authorization" in request for request in hub.requests)
+
+
+def test_no_token_is_sent(put: Callable[..., Repository]) -> None:
+    put({"train.parquet": parquet(cells(0, 4))}).private = True  # its owner's token is in the environment
+    with pytest.raises(InputError, match="was not found on the Hub"):
+        open_images("hf://datasets/user/photos", 4)
 
 
 def test_the_hubs_own_conversion_is_read_where_there_is_no_parquet(put: Callable[..., Repository]) -> None:
