@@ -175,7 +175,6 @@ def test_prices_of_the_default_panel_are_known() -> None:
     assert all(prices.of(f"{provider}:{model}") for provider, model in DEFAULT_MODELS.items())
     assert time.strptime(prices.date, "%Y-%m-%d")
     snapshot = prices.of("openai:gpt-4o-2024-08-06")
-    assert snapshot is not None
     assert snapshot == prices.of("openai:gpt-4o")
     assert snapshot.cost(Usage(1_000_000, 100_000)) == 2.5 + 1.0
     assert prices.of("compatible:anything") == Price(input=0, output=0)

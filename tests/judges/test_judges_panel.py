@@ -177,7 +177,6 @@ def test_an_estimate_counts_what_is_left(settings: JudgeSettings) -> None:
         (left,) = Panel(server.spec, settings).estimate(QUESTIONS)
         assert (left.questions, left.cached, left.requests) == (6, 4, 2)
         (whole,) = Panel(server.spec, replace(settings, cache=Path("absent"))).estimate(QUESTIONS)
-        assert left.dollars is not None
         assert whole.dollars == pytest.approx(3 * left.dollars)
         (anew,) = Panel(server.spec, replace(settings, refresh=("L0.H0",))).estimate(QUESTIONS)
         assert (anew.cached, anew.requests) == (3, 3)

@@ -76,15 +76,6 @@ def test_open_clip_alone_gives_our_embeddings(
     assert model.weights_hash == before
 
 
-def test_an_export_can_be_loaded_and_pruned_further(tiny_model: Model, tmp_path: Path) -> None:
-    export(tiny_model, OFF, tmp_path / "out")
-    again = ccs.load(str(tmp_path / "out"))
-    x = torch.randn(2, 3, 32, 32)
-    more = HeadSet.parse("L3.H3")
-    both = HeadSet([*OFF, *more])
-    np.testing.assert_allclose(again.embed_images(x, more), tiny_model.embed_images(x, both), atol=1e-5)
-
-
 def test_half_precision_is_kept_where_it_loses_nothing(
     tiny_model: Model, tiny_folder: Path, tmp_path: Path
 ) -> None:

@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 
 import ccs
 from ccs import InputError
-from ccs.model import model as models
 from ccs.model import reading
 from ccs.model.model import Model
 
@@ -138,14 +137,6 @@ def test_what_a_loaded_model_says_of_itself(tiny_model: Model) -> None:
     assert (tiny_model.n_layers, tiny_model.n_heads, tiny_model.head_dim) == (6, 4, 8)
     assert (tiny_model.dim, tiny_model.image_size) == (24, 32)
     assert repr(tiny_model) == "<Model tiny: 6 layers of 4 heads, 32 px>"
-
-
-def test_the_embedded_models() -> None:
-    names = models.embedded()
-    model = ccs.load(names[0])
-    assert model.name == names[0]
-    assert len(model.heads) >= 24
-    assert model.embed_texts(["a dog"]).shape == (1, model.dim)
 
 
 def test_an_unknown_precision(tiny_folder: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
 import ccs
@@ -56,13 +54,6 @@ def test_batches_shards_and_their_order_change_nothing(tiny_model: Model, collec
     assert shards[0].count == 1  # adding leaves the parts as they were
 
 
-def test_images_are_taken_too(tiny_model: Model, pictures: Callable[[int], list[Image.Image]]) -> None:
-    images = pictures(5)
-    from_images = ccs.collect_moments(tiny_model, [images[:2], images[2:]])
-    from_pixels = ccs.collect_moments(tiny_model, [tiny_model.preprocess(images)])
-    np.testing.assert_allclose(from_images.total, from_pixels.total, rtol=1e-5, atol=1e-5)
-
-
 def test_any_heads_can_be_collected(tiny_model: Model, collected: Moments) -> None:
     heads = HeadSet.parse("L0.H1 L3.H2 L3.H0 L5.H3")
     some = ccs.collect_moments(tiny_model, [pixels(40)], heads)
@@ -73,14 +64,6 @@ def test_any_heads_can_be_collected(tiny_model: Model, collected: Moments) -> No
     np.testing.assert_array_equal(some.products[2], collected.products[row])
     with pytest.raises(InputError, match=r"L6\.H0 is outside this model"):
         ccs.collect_moments(tiny_model, [], HeadSet.parse("L6.H0"))
-
-
-def test_the_state_does_not_grow_with_the_images(tiny_model: Model, collected: Moments) -> None:
-    more = ccs.collect_moments(tiny_model, (pixels(10, seed) for seed in range(8)))
-    assert more.count == 80
-    for name in ("total", "products", "basis"):
-        sizes = [[one.shape for one in getattr(moments, name)] for moments in (more, collected)]
-        assert sizes[0] == sizes[1]
 
 
 def test_what_is_saved_is_what_is_loaded(collected: Moments, tmp_path: Path) -> None:

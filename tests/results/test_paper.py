@@ -137,7 +137,7 @@ def test_the_audit_runs_over_a_part_of_the_measurements() -> None:
     none = {(table, "ViT-B-32-OpenAI", column): 0.0 for table, column in cells}
     assert sentence("tables 8 and 9", "The fall is larger", none).of == 0
     rows = [row(), row(plan="high", value=0.7), row(plan="low", value=0.6)]
-    results = measured_by({"pruning": pd.DataFrame(rows)})
+    results = results_of(rows)
     values = audit.measured({results.model: results})
     assert values["table5", "ViT-B-32-OpenAI", "cifar100/high"] == pytest.approx(70)
     drops = sentence("table 5", "in every case", values)
@@ -156,96 +156,72 @@ def row(**changes: object) -> dict[str, object]:
     return {**base, "value": 0.65, "low": 0.64, "high": 0.66, **changes}
 
 
-def measured_by(tables: dict[str, pd.DataFrame]) -> Results:
-    return Results("ViT-B-32/openai", Path(), tables, {})
+def results_of(rows: list[dict[str, object]], table: str = "pruning") -> Results:
+    return Results("ViT-B-32/openai", Path(), {table: pd.DataFrame(rows)}, {})
 
 
-def claim(key: str, row_name: str, column: str) -> comparison.Claim:
+def compared(key: str, row_name: str, column: str, results: Results | None) -> comparison.Compared:
     (found,) = (c for c in comparison.claims(key) if c.row == row_name and c.column == column)
-    return found
+    return comparison.compare(found, results)
 
 
 def test_a_printed_number_inside_the_interval_agrees() -> None:
-    original = claim("table5", "ViT-B-32-OpenAI", "cifar100/original")
-    inside = comparison.compare(original, measured_by({"pruning": pd.DataFrame([row()])}))
-    assert inside.measured is not None
+    original = ("table5", "ViT-B-32-OpenAI", "cifar100/original")
+    inside = compared(*original, results_of([row()]))
     assert inside.agrees is True
     assert inside.difference == pytest.approx(65.0 - 65.08)
     assert inside.open_clip == 64.23
-    outside = comparison.compare(
-        original, measured_by({"pruning": pd.DataFrame([row(value=0.5, low=0.49, high=0.51)])})
-    )
-    assert outside.agrees is False
-    assert comparison.compare(original, None).agrees is None
+    assert compared(*original, results_of([row(value=0.5, low=0.49, high=0.51)])).agrees is False
+    assert compared(*original, None).agrees is None
 
 
 def test_the_studys_heads_are_preferred_to_those_scored_here() -> None:
-    high = claim("table5", "ViT-B-32-OpenAI", "cifar100/high")
-    frame = pd.DataFrame([row(plan="high", value=0.1), row(plan="published-high", value=0.56)])
-    measured = comparison.compare(high, measured_by({"pruning": frame})).measured
-    assert measured is not None
+    high = ("table5", "ViT-B-32-OpenAI", "cifar100/high")
+    rows = [row(plan="high", value=0.1), row(plan="published-high", value=0.56)]
+    measured = compared(*high, results_of(rows)).measured
     assert (measured.plan, measured.value) == ("published-high", pytest.approx(56.0))
-    measured = comparison.compare(high, measured_by({"pruning": frame[:1]})).measured
-    assert measured is not None
-    assert measured.plan == "high"
+    assert compared(*high, results_of(rows[:1])).measured.plan == "high"
 
 
 def test_the_studys_copy_of_a_set_is_preferred_and_the_standard_one_shown_beside() -> None:
-    original = claim("table5", "ViT-B-32-OpenAI", "cifar10/original")
-    frame = pd.DataFrame([row(dataset="cifar10", value=0.9), row(dataset="cifar10-jpeg", value=0.76)])
-    found = comparison.compare(original, measured_by({"pruning": frame}))
-    assert found.measured is not None
-    assert found.standard is not None
+    rows = [row(dataset="cifar10", value=0.9), row(dataset="cifar10-jpeg", value=0.76)]
+    found = compared("table5", "ViT-B-32-OpenAI", "cifar10/original", results_of(rows))
     assert (found.measured.dataset, found.standard.value) == ("cifar10-jpeg", pytest.approx(90.0))
 
 
 def test_random_plans_are_answered_by_their_mean_over_seeds() -> None:
-    random = claim("figure2", "cifar100/ViT-B-32-OpenAI", "random")
     rows = [row(plan="random", seed=seed, value=value) for seed, value in ((0, 0.5), (None, 0.62), (1, 0.7))]
-    measured = comparison.compare(random, measured_by({"pruning": pd.DataFrame(rows)})).measured
-    assert measured is not None
-    assert measured.value == pytest.approx(62.0)
+    found = compared("figure2", "cifar100/ViT-B-32-OpenAI", "random", results_of(rows))
+    assert found.measured.value == pytest.approx(62.0)
 
 
 def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_one() -> None:
-    race = claim("table8", "ViT-B-32-OpenAI", "race/original")
+    place = ("table8", "ViT-B-32-OpenAI", "race/original")
     base = {"plan": "none", "seed": None, "dataset": "fairface-1.25", "attribute": "race", "occupation": ""}
     base |= {"metric": "MaxSkew sum", "target": "pool", "low": None, "high": None}
     base |= {"chance": 10.3, "chance_low": None, "chance_high": None}
     rows = [{**base, "mode": "correct", "value": 20.0}, {**base, "mode": "as-published", "value": 61.8}]
-    results = measured_by({"bias": pd.DataFrame(rows)})
-    found = comparison.compare(race, results)
-    assert found.measured is not None
-    assert found.correct is not None
+    results = results_of(rows, "bias")
+    found = compared(*place, results)
     assert (found.measured.value, found.correct.value, found.correct.chance.value) == (61.8, 20.0, 10.3)
     assert found.agrees is True
-    # By gender the code has no fault on this set: the figure is the correct one.
-    rows = [one | {"attribute": "gender"} for one in rows[:1]]
-    plain = comparison.compare(
-        claim("table8", "ViT-B-32-OpenAI", "gender/original"), measured_by({"bias": pd.DataFrame(rows)})
-    )
-    assert plain.measured is plain.correct
-    assert plain.measured is not None
-    assert plain.measured.value == 20.0
-    place = (race.table, race.row, race.column)
     assert audit.measured({results.model: results})[place] == 20
+    # By gender the code has no fault on this set: the figure is the correct one.
+    by_gender = results_of([rows[0] | {"attribute": "gender"}], "bias")
+    plain = compared("table8", "ViT-B-32-OpenAI", "gender/original", by_gender)
+    assert plain.measured is plain.correct
+    assert plain.measured.value == 20.0
 
 
-def test_levels_shares_and_ratio_come_from_the_scores() -> None:
-    scores = pd.DataFrame(
-        {
-            "k": 5,
-            "ccs": [5, 5, 3, 0, None],  # the last one's is unknown and counts nowhere
-            "level": ["high", "high", "moderate", "low", "unknown"],
-            "label": ["Colors", "Colors", "Objects", None, "Colors"],
-        }
-    )
-    tables = {"scores": scores}
-    for key, column, expected in (
-        ("table2", "high", 2.0),
-        ("table10", "CCS@5", 0.5),
-        ("table11", "CCR", 0.5),
-    ):
-        measured = comparison.compare(claim(key, "ViT-B-32-OpenAI", column), measured_by(tables)).measured
-        assert measured is not None
-        assert measured.value == expected
+@pytest.mark.parametrize(
+    ("key", "column", "expected"),
+    [("table2", "high", 2.0), ("table10", "CCS@5", 0.5), ("table11", "CCR", 0.5)],
+)
+def test_levels_shares_and_ratio_come_from_the_scores(key: str, column: str, expected: float) -> None:
+    levels = ("high", "high", "moderate", "low", "unknown")
+    labels = ("Colors", "Colors", "Objects", None, "Colors")
+    rows = [  # the last one's is unknown and counts nowhere
+        {"k": 5, "ccs": ccs, "level": level, "label": label}
+        for ccs, level, label in zip((5, 5, 3, 0, None), levels, labels, strict=True)
+    ]
+    assert compared(key, "ViT-B-32-OpenAI", column, results_of(rows, "scores")).measured.value == expected

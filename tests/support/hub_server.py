@@ -103,10 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     hub: Hub
-    body: bytes
-    half: bool
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_: Any) -> None:
         """Say nothing."""
 
     def _read(self) -> bytes:
@@ -120,52 +118,48 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def _send(self, status: int, value: Any = None, headers: dict[str, str] | None = None) -> None:
-        data = (
-            value
-            if isinstance(value, bytes | mmap.mmap)
-            else json.dumps(value if value is not None else {}).encode()
-        )
+        plain = isinstance(value, bytes | mmap.mmap)
+        data = value if plain else json.dumps({} if value is None else value).encode()
         self.send_response(status)
         about = {"Content-Length": str(len(data)), "Content-Type": "application/json", **(headers or {})}
-        for name, text in about.items():
-            self.send_header(name, text)
+        for header in about.items():
+            self.send_header(*header)
         self.end_headers()
-        if self.command != "HEAD" and self.half:
-            self.wfile.write(data[: len(data) // 2])
-            self.wfile.flush()
-            self.connection.close()
-            self.close_connection = True
-        elif self.command != "HEAD":
-            self.wfile.write(data)
+        if self.command != "HEAD":
+            self.wfile.write(data[: len(data) // 2] if self.half else data)
+            if self.half:
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        self.wfile.flush()
+        self.connection.close()
+        self.close_connection = True
 
     def _any(self) -> None:
         path = urlsplit(self.path).path
         request = f"{self.command} {path}"
         self.hub.requests.append(request)
-        fault = next((f for f in self.hub.faults if f.times and re.search(f.pattern, request)), None)
-        if fault:
-            fault.times -= 1
-            if fault.cut:
-                self.rfile.read(min(64, int(self.headers.get("Content-Length") or 64)))
-                self.connection.close()
-                self.close_connection = True
-                return
-            time.sleep(fault.seconds)
-        self.half = bool(fault and fault.half)
+        fault = next((f for f in self.hub.faults if f.times and re.search(f.pattern, request)), Fault(""))
+        fault.times -= 1
+        if fault.cut:
+            self.rfile.read(min(64, int(self.headers.get("Content-Length") or 64)))
+            self._hang_up()
+            return
+        time.sleep(fault.seconds)
+        self.half = fault.half
         self.body = self._read()
         try:
-            if fault and fault.status:
+            if fault.status:
                 raise _Refused(fault.status, "the server was told to refuse", headers=fault.headers)
-            answer = self._answer(path)
+            found = self._answer(path)
+            answer = found if isinstance(found, tuple) else (200, found)
         except _Refused as no:
             about = {"X-Error-Code": no.code, "X-Error-Message": no.message, **no.headers}
-            self._send(no.status, {"error": no.message, "url": no.url}, about)
-        else:
-            if answer is not self:
-                self._send(200, answer)
+            answer = no.status, {"error": no.message, "url": no.url}, about
+        self._send(*answer)
 
     def _answer(self, path: str) -> Any:
-        """What the route's method returns; the handler itself where that has sent the answer."""
+        """What the route's method returns: a value, or a status with data and headers."""
         if self.known and self.headers["Authorization"] != f"Bearer {TOKEN}" and not path.startswith("/lfs/"):
             raise _Refused(401, "Invalid credentials in Authorization header")
         for methods, pattern, action in _ROUTES:
@@ -218,9 +212,6 @@ class _Handler(BaseHTTPRequestHandler):
         repository.commit({".gitattributes": attributes}, "initial commit")
         return {"url": url, "name": name, "id": name}
 
-    def yaml(self) -> Any:
-        return {"errors": [], "warnings": []}
-
     def info(self, kind: str, name: str, revision: str | None) -> Any:
         repository, sha, files = self._at(kind, name, revision or "main")
         about = {"id": name, "sha": sha, "private": repository.private, "tags": []}
@@ -265,8 +256,6 @@ class _Handler(BaseHTTPRequestHandler):
         return {"transfer": "basic", "objects": objects}
 
     def store(self, oid: str) -> Any:
-        if hashlib.sha256(self.body).hexdigest() != oid:
-            raise _Refused(400, "checksum")
         self.hub.stored[oid] = self.body
 
     def commit(self, kind: str, name: str, revision: str) -> Any:
@@ -286,8 +275,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif key == "deletedFile":
                 del files[value["path"]]
         sha = repository.commit(files, message)
-        url = f"{self.hub.url}/{kind}/{name}/commit/{sha}"
-        return {"success": True, "commitOid": sha, "commitUrl": url}
+        return {"success": True, "commitOid": sha, "commitUrl": f"{self.hub.url}/{kind}/{name}/commit/{sha}"}
 
     def tag(self, kind: str, name: str, revision: str) -> Any:
         repository = self._find(kind, name, write=True)
@@ -311,29 +299,27 @@ class _Handler(BaseHTTPRequestHandler):
     def resolve(self, kind: str | None, name: str, revision: str, file: str) -> Any:
         repository, sha, files = self._at(kind or "models", name, revision)
         if repository.gated:
-            status = 403 if self.known else 401
-            raise _Refused(status, f"Access to dataset {name} is restricted.", "GatedRepo")
+            refused = f"Access to dataset {name} is restricted."
+            raise _Refused(403 if self.known else 401, refused, "GatedRepo")
         path = unquote(file)
         if path not in files:
             raise _Refused(404, "Entry not found", "EntryNotFound", {"X-Repo-Commit": sha})
         data, entry = files[path], _entry(path, files[path])
         etag = entry["lfs"]["oid"] if "lfs" in entry else entry["oid"]
         kinds = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Type": "application/octet-stream"}
+        status, part = 200, data
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         if wanted and self.command == "GET":
-            first, last = int(wanted[1]), int(wanted[2] or len(data) - 1)
-            part = data[first : last + 1]
+            first = int(wanted[1])
+            status, part = 206, data[first : int(wanted[2] or len(data) - 1) + 1]
             kinds["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
-            self._send(206, part, kinds)
-        else:
-            self._send(200, data, kinds)
-        return self
+        return status, part, kinds
 
 
 _OF, _AT = f"/api/{_KIND}/{_NAME}", "(?P<revision>[^/]+)"
 _ROUTES: list[tuple[str, str, Any]] = [
     ("POST", "/api/repos/create", _Handler.create),
-    ("POST", "/api/validate-yaml", _Handler.yaml),
+    ("POST", "/api/validate-yaml", lambda _: {"errors": [], "warnings": []}),
     ("GET", f"{_OF}(?:/revision/{_AT})?", _Handler.info),
     ("GET", f"{_OF}/tree/{_AT}(?P<folder>/.*)?", _Handler.tree),
     ("POST", f"{_OF}/paths-info/{_AT}", _Handler.paths),
@@ -352,13 +338,12 @@ _ROUTES: list[tuple[str, str, Any]] = [
 def serve() -> Iterator[Hub]:
     """A Hub on a free local port."""
     hub = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
-    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub})) as server:
+        hub.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield hub
+        finally:
+            server.shutdown()
+            thread.join()
