@@ -80,8 +80,9 @@ class Moments:
 
     def sums(self) -> dict[str, np.ndarray]:
         """`total` and `products`, one name per head, and the number of images, for `plus_sums`."""
-        named = {f"{name}.{row}": one for name in ("total", "products") for row, one in self._rows(name)}
-        return {**named, "count": np.array([self.count])}
+        named = {"total": self.total, "products": self.products}
+        arrays = {f"{name}.{row}": one for name, rows in named.items() for row, one in enumerate(rows)}
+        return {**arrays, "count": np.array([self.count])}
 
     def plus_sums(self, arrays: Mapping[str, np.ndarray]) -> Moments:
         """The moments with the `sums` of other images added."""
@@ -89,9 +90,6 @@ class Moments:
             [arrays[f"{name}.{row}"] for row in range(len(self.heads))] for name in ("total", "products")
         )
         return self.plus(int(arrays["count"][0]), total, products)
-
-    def _rows(self, name: str) -> Iterable[tuple[int, np.ndarray]]:
-        return enumerate(getattr(self, name))
 
     def second(self, row: int) -> np.ndarray:
         """Second moment, not centered, of the coordinates of the head in that row, float64 [r, r]."""
@@ -106,7 +104,7 @@ class Moments:
     def variance(self) -> np.ndarray:
         """Total variance of each head's contribution, the trace of its covariance: float64 [heads]."""
         found = np.empty(len(self.heads))
-        for row, rows in self._rows("basis"):
+        for row, rows in enumerate(self.basis):
             basis = rows.astype(np.float64)
             found[row] = (self.covariance(row) * (basis @ basis.T)).sum()
         return np.maximum(found, 0)
@@ -126,7 +124,7 @@ class Moments:
             "heads": str(self.heads),
             "head_dim": str(self.head_dim),
         }
-        arrays = self.sums() | {f"basis.{row}": one for row, one in self._rows("basis")}
+        arrays = self.sums() | {f"basis.{row}": one for row, one in enumerate(self.basis)}
         with atomic_write(Path(path)) as temporary:
             # In one plain write a full disk raises OSError instead of a fault in mapped memory.
             temporary.write_bytes(save(arrays, about))
@@ -166,7 +164,7 @@ def collect_moments(model: Model, batches: Iterable[Images], heads: HeadSet | No
     count = 0
     for batch in batches:
         for _, part in model.batches(batch):
-            readout = model.tower.embed_and_read(part, heads=moments.heads)[1]
+            readout = model.tower.read(part, moments.heads)
             for row, head in enumerate(moments.heads):
                 z = model.tower.coordinates(readout, head).cpu().numpy().astype(np.float64)
                 moments.total[row][...] += z.sum(0)
