@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccs.errors import InputError
-from ccs.measures.stats import UNKNOWN, Estimate, interval, resampled_cells
+from ccs.measures.stats import UNKNOWN, Estimate, Floats, interval, resampled_cells
 
-Floats = NDArray[np.float64]
 Verdict = bool | None  # None: not answered, or unscored
 Ratings = Sequence[Sequence[Verdict]]  # [raters][pairs]
 METRICS = ("same", "cohen_kappa", "spearman_rho", "kendall_tau")

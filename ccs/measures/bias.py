@@ -19,14 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.measures import faults, ranking, resampling, stats
-from ccs.measures.chance import chance_levels, chance_shares
+from ccs.measures.chance import Question, chance_levels, chance_shares
 from ccs.measures.skew import METRICS as METRICS
 from ccs.measures.skew import PREFERENCE_OF as PREFERENCE_OF
 from ccs.measures.skew import PREFERENCES as PREFERENCES
 from ccs.measures.skew import Floats, Target, ceiling, check_choice, check_k, halves, max_skew_of
 from ccs.measures.skew import MetricName as MetricName
 from ccs.measures.stats import Effect, Estimate
-from ccs.measures.values import HALVES, Question, values_of
+from ccs.measures.values import HALVES, values_of
 from ccs.measures.values import curve as curve
 from ccs.measures.values import curve_by_chance as curve_by_chance
 from ccs.measures.values import means as means
@@ -41,7 +41,7 @@ class Metric:
     """One metric over all occupations, in their order.
 
     `values`, `low`, `high`: float64 [occupations], with the interval from resampling images only. `mean`:
-    over the occupations, resampling images and (unless asked not to) occupations. `chance`: of one random
+    over the occupations, resampling images and occupations. `chance`: of one random
     ranking; `chance_mean`: of the mean over as many independent random rankings as there are occupations.
     `draws`: float64 [draws, occupations], the resampled values; `mean_draws`: float64 [draws], their
     resampled mean.
@@ -150,7 +150,6 @@ def measure_plans(
     pools: ArrayLike | None = None,
     units: ArrayLike | None = None,
     draws: int = 500,
-    resample_occupations: bool = True,
     logit_scale: float = 1.0,
     seed: int = 0,
     map: ranking.Map = map,
@@ -171,8 +170,6 @@ def measure_plans(
         own unit.
         draws: resampled pools for the intervals. NDKL and AUC, which read every rank, use the first 32 of
         them and a normal interval from their spread.
-        resample_occupations: resample occupations too, so that the interval of mean and sum generalizes to
-        other occupations like these.
         logit_scale: the factor from a cosine to a logit, for the logit gap.
         map: spreads the work over the caller's threads, as `ThreadPoolExecutor(2).map` does; limit the
         threads of BLAS then (`threadpoolctl`), or they busy-wait for one another.
@@ -200,10 +197,9 @@ def measure_plans(
     marks = whole if units is None else np.asarray(units)
     if marks.shape != codes.shape:
         raise InputError(f"There are {marks.size} units for {len(codes)} images.")
-    weights = np.full((draws, len(texts)), 1 / len(texts))
-    if resample_occupations:
-        drawn = np.random.default_rng([seed, 1]).multinomial(len(texts), weights[0], size=draws)
-        weights = drawn / len(texts)
+    # Occupations too, so that the interval of the mean generalizes to other occupations like these.
+    n, rng = len(texts), np.random.default_rng([seed, 1])
+    weights = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
     questions = [
         Question(
             names=tuple(str(name) for name in names),

@@ -24,6 +24,7 @@ from ccs.measures.stats import Effect, Estimate, Floats
 Variant = Literal["default", "as-published"]
 Direction = Literal["text-to-clip", "clip-to-text"]
 DEPTHS = (1, 5, 10, 50)
+BATCH = 1024  # queries scored at a time, which bounds memory
 METRICS = (*(f"R@{depth}" for depth in DEPTHS), "median rank", "mean rank")
 
 
@@ -48,7 +49,6 @@ def measure(
     clip_of_caption: ArrayLike,
     *,
     variant: Variant = "default",
-    chunk: int = 1024,
     draws: int = 1000,
     seed: int = 0,
 ) -> tuple[Retrieval, Retrieval]:
@@ -56,9 +56,8 @@ def measure(
 
     `clip_of_caption` [m]: the index of each caption's clip.
 
-    Clips are the means of their frames' unit embeddings: with "as-published" their length counts. Scores are
-    computed for `chunk` queries at a time, which only bounds memory. InputError: a clip without a caption, a
-    caption of an unknown clip, embeddings that do not fit.
+    Clips are the means of their frames' unit embeddings: with "as-published" their length counts.
+    InputError: a clip without a caption, a caption of an unknown clip, embeddings that do not fit.
     """
     check_choice(variant, Variant, "variant of retrieval")
     owner = np.asarray(clip_of_caption)
@@ -79,10 +78,10 @@ def measure(
     else:
         clips = ranking.unit(clips, "clip embeddings")
     owner = owner.astype(np.int64)
-    to_clip = _best_ranks(captions, clips, [np.array([clip]) for clip in owner], chunk)
+    to_clip = _best_ranks(captions, clips, [np.array([clip]) for clip in owner])
     order = np.argsort(owner, kind="stable")
     own_captions = np.split(order, np.flatnonzero(np.diff(owner[order])) + 1)
-    to_text = _best_ranks(clips, captions, own_captions, chunk)
+    to_text = _best_ranks(clips, captions, own_captions)
     return (
         _summary("text-to-clip", to_clip, owner, draws, seed),
         _summary("clip-to-text", to_text, np.arange(len(clips)), draws, seed),
@@ -100,17 +99,15 @@ def compare(ours: Retrieval, baseline: Retrieval, metric: str, *, draws: int = 2
     return stats.effect(ours.metrics[metric].value - baseline.metrics[metric].value, first - second)
 
 
-def _best_ranks(
-    queries: Floats, items: Floats, right: Sequence[NDArray[np.integer]], chunk: int
-) -> NDArray[np.int64]:
+def _best_ranks(queries: Floats, items: Floats, right: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
     """Rank [queries], from 1, of each query's best-ranked right item."""
     best = np.empty(len(queries), dtype=np.int64)
-    for start in range(0, len(queries), chunk):
-        scores = ranking.products(queries[start : start + chunk], items)
+    for start in range(0, len(queries), BATCH):
+        scores = ranking.products(queries[start : start + BATCH], items)
         # Of several right items the best has the largest score, then the lowest index.
         own = [right[start + row] for row in range(len(scores))]
         target = np.array([mine[np.argmax(scores[row, mine])] for row, mine in enumerate(own)])
-        best[start : start + chunk] = ranking.positions(scores, target) + 1
+        best[start : start + BATCH] = ranking.positions(scores, target) + 1
     return best
 
 

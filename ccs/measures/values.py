@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccs.measures import faults, ranking, resampling, stats
-from ccs.measures.chance import CHANCE_DRAWS, chance_values
+from ccs.measures import ranking, resampling, stats
+from ccs.measures.chance import CHANCE_DRAWS, Question
 from ccs.measures.skew import (
     PREFERENCE_OF,
     PREFERENCES,
@@ -98,47 +97,6 @@ def curve_by_chance(
     size = CHANCE_DRAWS, n_occupations
     drawn = [max_skew_of(rng.multivariate_hypergeometric(pool, k, size=size), shares).mean(1) for k in ks]
     return [stats.interval(float(means.mean()), means) for means in drawn]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """Occupations that rank the same images, with everything that is the same for all plans."""
-
-    names: tuple[str, ...]
-    occupations: NDArray[np.intp]
-    images: NDArray[np.intp]
-    codes: NDArray[np.uint8]
-    pool: NDArray[np.int64]
-    k: int
-    target: Target
-    fault: faults.Fault | None
-    metrics: tuple[MetricName, ...]
-    draws: resampling.Draws
-    half: NDArray[np.bool_]
-    logit_scale: float
-    seed: list[int]
-
-    def random(self) -> Mapping[MetricName, Floats]:
-        """The metrics of random rankings [draws, occupations]."""
-        return chance_values(
-            self.codes,
-            self.shares(self.pool),
-            self.k,
-            len(self.occupations),
-            self.metrics,
-            half=self.half,
-            fault=self.fault,
-            seed=[*self.seed, 2],
-        )
-
-    def shares(self, pool: ArrayLike) -> Floats:
-        """Target shares [..., groups] for the pool's counts, with the fault, if any."""
-        counts = np.asarray(pool, dtype=np.float64)
-        if self.fault == "order":
-            counts = counts[..., faults.first_appearance(self.codes)]
-        if self.fault == "aliased":
-            counts = np.ones_like(counts)
-        return target_shares(counts, self.target)
 
 
 def values_of(asked: Question, scores: NDArray[np.float32]) -> dict[str, Any]:

@@ -50,11 +50,12 @@ def test_ranks_equal_plain_ones_both_ways():
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64])
-def test_chunks_equal_the_full_matrix(chunk):
+def test_batches_equal_the_full_matrix(chunk, monkeypatch):
     clips, captions, owner = example(n=150)
     clips[[3, 80]] = clips[140]  # identical clips: only the order decides
-    full = retrieval.measure(clips, captions, owner, chunk=10_000, draws=40)
-    parts = retrieval.measure(clips, captions, owner, chunk=chunk, draws=40)
+    full = retrieval.measure(clips, captions, owner, draws=40)
+    monkeypatch.setattr(retrieval, "BATCH", chunk)
+    parts = retrieval.measure(clips, captions, owner, draws=40)
     for one, two in zip(full, parts, strict=True):
         assert (one.ranks == two.ranks).all()
         assert one.metrics == two.metrics
