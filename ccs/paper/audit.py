@@ -65,9 +65,7 @@ def printed() -> Figures:
     return {
         (key, row, column): value
         for key, table in figures.tables().items()
-        for row, values in table.rows.items()
-        for column, value in zip(table.columns, values, strict=True)
-        if value is not None
+        for row, column, value in table.cells()
     }
 
 

@@ -123,37 +123,29 @@ def _examples() -> Outcomes:
 
 def _text() -> Outcomes:
     """Section 4.4 beside figures 3 and 4."""
-    table = figures.table("section4.4")
-    for row, values in table.rows.items():
+    for row, column, value in figures.table("section4.4").cells():
         dataset, model = row.split("/")
         figure = figures.table("figure3" if dataset == "country211" else "figure4")
-        for column, value in zip(table.columns, values, strict=True):
-            if value is not None:
-                shown = figure.value(model, column) if column in figure.columns else None
-                told = "no such bar" if shown is None else f"{shown:g}"
-                yield f"{row} {column} ({value:g}, {figure.number}: {told})", value == shown
+        shown = figure.value(model, column) if column in figure.columns else None
+        told = "no such bar" if shown is None else f"{shown:g}"
+        yield f"{row} {column} ({value:g}, {figure.number}: {told})", value == shown
 
 
 def _poster() -> Outcomes:
-    poster, table = figures.table("poster"), figures.table("table9")
+    printed = {(row, column): value for row, column, value in figures.table("table9").cells()}
     exchanged = {"race": "gender", "gender": "race"}
-    for row, values in poster.rows.items():
-        for column, value in zip(poster.columns, values, strict=True):
-            attribute, plan = column.split("/")
-            other = table.value(row, f"{exchanged[attribute]}/{plan}")
-            assert value is not None
-            assert other is not None
-            name = f"{row} {column} ({value:g}, table 9's {exchanged[attribute]} {other:g})"
-            yield name, abs(value - other) < 0.051
+    for row, column, value in figures.table("poster").cells():
+        attribute, plan = column.split("/")
+        other = printed[row, f"{exchanged[attribute]}/{plan}"]
+        name = f"{row} {column} ({value:g}, table 9's {exchanged[attribute]} {other:g})"
+        yield name, abs(value - other) < 0.051
 
 
 def _multiples() -> Outcomes:
-    table = figures.table("table9")
-    for row, values in table.rows.items():
-        for column, value in zip(table.columns, values, strict=True):
-            if column.startswith("race") and value is not None:
-                steps = round(value / math.log(1.5))
-                yield f"{row} {column}", abs(value - steps * math.log(1.5)) < 0.051
+    for row, column, value in figures.table("table9").cells():
+        if column.startswith("race"):
+            steps = round(value / math.log(1.5))
+            yield f"{row} {column}", abs(value - steps * math.log(1.5)) < 0.051
 
 
 def _unpruned() -> Outcomes:

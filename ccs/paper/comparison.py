@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -109,16 +109,9 @@ class Compared:
 
 def claims(key: str) -> tuple[Claim, ...]:
     """The numbers of one table or figure that could be measured."""
-    return tuple(_claims(figures.table(key)))
-
-
-def _claims(table: figures.PaperTable) -> Iterator[Claim]:
-    for row, values in table.rows.items():
-        for column, value in zip(table.columns, values, strict=True):
-            if value is not None:
-                claim = _claim(table, row, column, value)
-                if claim is not None:
-                    yield claim
+    table = figures.table(key)
+    found = (_claim(table, *cell) for cell in table.cells())
+    return tuple(claim for claim in found if claim is not None)
 
 
 def _claim(table: figures.PaperTable, row: str, column: str, value: float) -> Claim | None:
@@ -156,8 +149,7 @@ def _claim(table: figures.PaperTable, row: str, column: str, value: float) -> Cl
 
 
 def _digits(table: figures.PaperTable) -> int:
-    cells = [str(cell) for cells in table.rows.values() for cell in cells if cell is not None]
-    return max(len(cell.partition(".")[2]) for cell in cells)
+    return max(len(str(value).partition(".")[2]) for *_, value in table.cells())
 
 
 def _dataset(printed: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -60,6 +60,13 @@ class PaperTable:
     def value(self, row: str, column: str) -> float | None:
         """The value of one cell; KeyError or ValueError if there is no such row or column."""
         return self.rows[row][self.columns.index(column)]
+
+    def cells(self) -> Iterator[tuple[str, str, float]]:
+        """The row, column and value of every cell that is not empty."""
+        for row, values in self.rows.items():
+            for column, value in zip(self.columns, values, strict=True):
+                if value is not None:
+                    yield row, column, value
 
 
 @dataclass(frozen=True)
