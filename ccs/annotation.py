@@ -115,11 +115,8 @@ def _share_out(n: int, sizes: Sequence[int], quotas: Sequence[float]) -> list[in
 
 def sheet(pairs: Iterable[Pair]) -> str:
     """The pairs as a CSV with an empty column `answer`, without models, heads and verdicts."""
-    file = io.StringIO(newline="")
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows((pair.key, pair.text, pair.concept, "") for pair in pairs)
-    return file.getvalue()
+    rows = [(pair.key, pair.text, pair.concept, "") for pair in pairs]
+    return str(pd.DataFrame(rows, columns=[*COLUMNS]).to_csv(index=False, lineterminator="\n"))
 
 
 def read_sheet(source: str, pairs: Iterable[Pair], name: str = "the sheet") -> dict[str, Verdict]:

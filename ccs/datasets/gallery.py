@@ -22,10 +22,7 @@ ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
 LABELS = "labels.csv"
 MOST_FILES, MOST_BYTES, MOST_PIXELS = 2000, 64 * 2**20, 40_000_000
 """The most that a stranger's file may hold: images, bytes once unpacked, pixels of one image."""
-CODECS = (
-    "UNCOMPRESSED",
-    "SNAPPY",
-)  # others may compress a stranger's gigabyte into nothing
+CODECS = ("UNCOMPRESSED", "SNAPPY")  # others may compress a stranger's gigabyte into nothing
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
 

@@ -89,16 +89,7 @@ def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (
-        ConnectionError,
-        FileNotFoundError,
-        ValueError,
-        datasets.exceptions.DatasetsError,
-        hub_errors.EntryNotFoundError,
-        hub_errors.HfHubHTTPError,
-        hub_errors.OfflineModeIsEnabled,
-        hub_errors.LocalEntryNotFoundError,
-    ) as error:
+    except Exception as error:  # these libraries raise dozens of kinds
         local = f", or put a local copy in $CCS_DATA/{name} (docs/datasets.md says how)" if copy else ""
         raise InputError(f"{name!r} {explain(error)}{local}.") from error
 

@@ -113,8 +113,6 @@ def spread(count: int, wanted: int | None) -> range | list[int]:
     """At most `wanted` of `count` indices, evenly spaced because files and rows are often sorted by class."""
     if wanted is None or wanted >= count:
         return range(count)
-    if wanted < 1:
-        raise InputError(f"At least one image is needed, not {wanted}.")
     return [position * count // wanted for position in range(wanted)]
 
 

@@ -185,13 +185,15 @@ def _counterfactuals(record: DatasetRecord, table: ImageTable, max_images: int |
     """
     columns = ("a1_type", "a1", "a2_type", "a2", "caption")
     wanted, occupations = set(record.groups), set(paper.occupations())
-    table = table.where(
-        lambda row: wanted <= {row["a1_type"], row["a2_type"]} and _occupation(row) in occupations, *columns
+    rows = table.records(*columns)
+    table = table.select(
+        [
+            number
+            for number, row in enumerate(rows)
+            if wanted <= {row["a1_type"], row["a2_type"]} and _occupation(row) in occupations
+        ]
     )
-    rows = [
-        dict(zip(columns, cells, strict=True))
-        for cells in zip(*(table.strings(name) for name in columns), strict=True)
-    ]
+    rows = table.records(*columns)
     if not rows:
         raise InputError(
             f"No row of {record.name!r} varies {' and '.join(sorted(wanted))} for an occupation of the study."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,6 @@ class ImageTable:
     def columns(self) -> tuple[str, ...]:
         return tuple(self._features)
 
-    def require(self, *columns: str) -> None:
-        """Raise InputError, with the existing columns, if one of these is missing."""
-        for column in columns:
-            if column not in self._features:
-                raise InputError(
-                    f"{self.name!r} has no column {column!r}; its columns are {', '.join(self._features)}."
-                )
-
     def image_column(self) -> str:
         """The first column of images, or else a column with a usual name."""
         import datasets
@@ -56,7 +48,6 @@ class ImageTable:
 
     def encoded(self, column: str) -> Callable[[int], bytes]:
         """A function from row to encoded image; it raises OSError for a row without one."""
-        self.require(column)
         values = self._rows.select_columns([column])
 
         def read(row: int) -> bytes:
@@ -98,15 +89,20 @@ class ImageTable:
         return [str(value) for value in values]
 
     def values(self, column: str) -> list[Any]:
-        """A column as it is."""
-        self.require(column)
+        """A column as it is. Raises InputError, with the existing columns, if it is missing."""
+        if column not in self._features:
+            raise InputError(
+                f"{self.name!r} has no column {column!r}; its columns are {', '.join(self._features)}."
+            )
         return list(self._rows[column])
 
-    def where(self, keep: Callable[[dict[str, Any]], bool], *columns: str) -> ImageTable:
-        """The rows for which `keep`, given a dict of these columns, is true."""
-        self.require(*columns)
-        flags = zip(*(self._rows[column] for column in columns), strict=True)
-        rows = [row for row, cells in enumerate(flags) if keep(dict(zip(columns, cells, strict=True)))]
+    def records(self, *columns: str) -> list[dict[str, str]]:
+        """The rows as dicts of these columns, as text."""
+        cells = zip(*map(self.strings, columns), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in cells]
+
+    def select(self, rows: Sequence[int]) -> ImageTable:
+        """These rows."""
         return ImageTable(self._rows.select(rows), self.name)
 
 

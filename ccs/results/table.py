@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,23 +33,13 @@ def to_arrow(name: str, rows: Rows) -> pa.Table:
     _check_columns(name, frame.columns)
     try:
         arrays = [
-            pa.array(
-                [_plain(value) for value in frame[column].tolist()], type=table.schema.field(column).type
-            )
-            for column in names
+            pa.array(frame[field.name].tolist(), type=field.type, from_pandas=True) for field in table.schema
         ]
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"Table {name} cannot be written: {error}.") from error
     arrow = pa.Table.from_arrays(arrays, schema=table.schema)
     _check_rows(name, arrow)
     return arrow
-
-
-def _plain(value: Any) -> Any:
-    """The cell, with None for all of pandas' markers of an empty cell."""
-    return (
-        None if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
-    )
 
 
 def _check_columns(name: str, present: Iterable[str]) -> None:
