@@ -97,11 +97,10 @@ class Correlated:
 
 def factors_of(concept: str | None) -> tuple[str, ...]:
     """The scene's factors that a label names, by the concept or its nearest ancestor that has any."""
-    known = tree()
     while concept:
         if concept in FACTORS:
             return FACTORS[concept]
-        concept = known.parent(concept) if concept in known.concepts else None
+        concept = tree().parents.get(concept)
     return ()
 
 
