@@ -65,7 +65,7 @@ def measure(architecture: str, repeats: int) -> dict[str, float | str]:
         {
             "plain": plain,
             "none": lambda: tower.embed(x, none),
-            "contributions": lambda: tower.contributions(tower.read(x)),
+            "contributions": lambda: tower.contributions(tower.embed_and_read(x)[1]),
             "1 plan": lambda: tower.embed(trunk, apart[:1]),
             "4 plans": lambda: tower.embed(trunk, apart),
         },
@@ -112,7 +112,9 @@ def evaluation(architecture: str, repeats: int) -> dict[str, float | str]:
             "apart": lambda: tower.embed(trunk, apart),
             "tree": lambda: tower.embed(trunk, plans),
             "plans": lambda: tower.embed(x, plans),
-            "direct": lambda: model.embed_with_contributions(x, plans, model.heads),
+            "direct": lambda: tower.contributions(
+                tower.embed_and_read(x, plans, model.heads)[1], model.heads
+            ),
         },
         repeats,
     )

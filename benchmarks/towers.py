@@ -125,7 +125,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
         before, after = plain(visual, x), plain(zeroed(visual, off), x)
         if float((before - after).abs().max()) < 1e-3:
             raise RuntimeError(f"{name}: the plan changes nothing, so nothing is compared.")
-        direct, rest = tower.contributions(tower.read(x))
+        direct, rest = tower.contributions(tower.embed_and_read(x)[1])
         plans = (tower.embed(x, [off])[0] - after).abs().max()
         return float(plans), float((direct.sum(1) + rest - before).abs().max())
 
@@ -139,9 +139,9 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     seconds = smallest(
         {
             "plain": lambda: plain(visual, x),
-            "contributions": lambda: tower.contributions(tower.read(x)),
+            "contributions": lambda: tower.contributions(tower.embed_and_read(x)[1]),
             "contributions of scored heads": lambda: tower.contributions(
-                tower.read(x, tower.heads), tower.heads
+                tower.embed_and_read(x, heads=tower.heads)[1], tower.heads
             ),
             "1 plan": lambda: tower.embed(trunk, apart[:1]),
             "4 plans": lambda: tower.embed(trunk, apart),
@@ -182,7 +182,7 @@ def against(architecture: str, repeats: int) -> dict[str, Any]:
     x = torch.randn(8, 3, *tower.image_size)
 
     def ours() -> tuple[Any, Any]:
-        return tower.contributions(tower.read(x))
+        return tower.contributions(tower.embed_and_read(x)[1])
 
     def errors() -> dict[str, float]:
         """Of each head's contribution to float64's, and of the sum of all parts to open_clip's embedding."""

@@ -219,7 +219,7 @@ class Model:
         heads: HeadSet | None = None,
         batch_size: int | None = None,
     ) -> tuple[np.ndarray, Contributions]:
-        """`embed_images(images, off)` and `contributions(images, heads)`, for given heads from one trunk."""
+        """`embed_images(images, off)` and `contributions(images, heads)`: one pass, or two under autocast."""
         plans, single = self._plans(off)
         chosen, n = self.tower.all_heads if heads is None else heads, _count(images)
         self.tower.require(chosen)
@@ -231,11 +231,9 @@ class Model:
         direct = np.empty((n, len(chosen), self.dim), np.float32)
         remainder = np.empty((n, self.dim), np.float32)
         for rows, part in self.batches(images, batch_size):
-            if heads is not None and isinstance(part, Tensor) and self.tower.autocast is None:
-                lowest = min((head.layer for some in (*plans, chosen) for head in some), default=0)
-                part = self.tower.trunk(part, lowest)  # what both have in common runs once
-            embedded[:, rows] = self.tower.embed(part, plans).cpu().numpy()
-            effects, rest = self.tower.contributions(self.tower.read(part, heads), heads)
+            units, readout = self.tower.embed_and_read(part, plans, heads)
+            effects, rest = self.tower.contributions(readout, heads)
+            embedded[:, rows] = units.cpu().numpy()
             direct[rows], remainder[rows] = effects.cpu().numpy(), rest.cpu().numpy()
         parts = Contributions(direct if heads is not None else self._by_layer(direct), remainder)
         return embedded[0] if single else embedded, parts

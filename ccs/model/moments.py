@@ -164,7 +164,7 @@ def collect_moments(model: Model, batches: Iterable[Images], heads: HeadSet | No
     count = 0
     for batch in batches:
         for _, part in model.batches(batch):
-            readout = model.tower.read(part, moments.heads)
+            readout = model.tower.embed_and_read(part, heads=moments.heads)[1]
             for row, head in enumerate(moments.heads):
                 z = model.tower.coordinates(readout, head).cpu().numpy().astype(np.float64)
                 moments.total[row][...] += z.sum(0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -30,6 +31,15 @@ NOTHING_OFF = HeadSet()
 ChosenLayers = Collection[int] | Literal["all"]
 
 
+@dataclass
+class _Record:
+    """Collects the coordinates of `layers` and the tokens after the last block while no head is off."""
+
+    layers: Collection[int]
+    values: dict[int, Tensor] = field(default_factory=dict)
+    last: list[Tensor] = field(default_factory=list)
+
+
 class ImageTower(Decomposition):
     """The image tower of one model. `visual` is open_clip's module; its weights are read, never written.
 
@@ -45,7 +55,7 @@ class ImageTower(Decomposition):
         parts = take_apart(visual)
         super().__init__(parts)
         self.visual = visual
-        self.autocast = autocast
+        self._autocast = autocast
         self._stem = parts.stem
         self.n_heads = max(layer.n_heads for layer in self.layers)
         self.head_dim = max(layer.head_dim for layer in self.layers)
@@ -90,18 +100,8 @@ class ImageTower(Decomposition):
         images: pixels [n, 3, s, s], or a trunk, in which case no plan may touch a layer below the trunk's.
         Plans form a tree and share one pass up to the layer in which they differ; memory is that of one path.
         """
-        for plan in plans:
-            self.require(plan)
-        lowest = min((head for plan in plans for head in plan), default=Head(self.n_layers - 1, 0))
-        layer = images.layer if isinstance(images, Trunk) else lowest.layer
-        if lowest.layer < layer:
-            raise InputError(f"{lowest} lies below layer {layer}, where this trunk ends.")
-        out = torch.empty(len(plans), len(images), self.dim, device=self.device)
         with self._precision():
-            if plans and len(images):
-                x, others = self._tokens(images, layer), self._others(images, plans)
-                self._descend(x, layer, list(enumerate(plans)), out, others)
-            return F.normalize(out, dim=-1)
+            return self._embed(images, plans)[0]
 
     @torch.no_grad()
     def trunk(self, images: Tensor | Trunk, layer: int | None = None) -> Trunk:
@@ -120,35 +120,6 @@ class ImageTower(Decomposition):
         with self._precision():
             x = self._tokens(images, layer, off)
             return self.layers[layer].attention(x, self._readout.first).float()
-
-    @torch.no_grad()
-    def read(self, images: Tensor | Trunk, heads: HeadSet | None = None) -> Readout:
-        """The `Readout` of images, at least one, always in float32.
-
-        heads: those whose contributions will be asked for, all by default.
-        """
-        layers = range(self.n_layers) if heads is None else {head.layer for head in heads}
-        values: dict[int, Tensor] = {}
-        gather, pooled = self._readout.gather, self._readout.pool_route
-        with torch.autocast(self.device.type, enabled=False):
-            x, first = self._start(images)
-            before = x
-            for layer in range(first, self.n_layers):
-                outputs = self._values(x, layer)
-                if layer in layers:
-                    coordinates = self.layers[layer].account(outputs)
-                    values[layer] = coordinates if layer == self._n_blocks else gather(coordinates).clone()
-                before, x = x, self.layers[layer].finish(x, outputs)
-            tokens = x if pooled is None else before
-            out = self._readout.project(x).float()
-            return Readout(
-                values=values,
-                tokens=gather(tokens),
-                route=self._readout.route(tokens) if self._n_blocks else None,
-                pool_route=None if pooled is None else pooled(x),
-                norm=out.norm(dim=-1),
-                unit=F.normalize(out, dim=-1),
-            )
 
     def with_values(self, images: Trunk, change: Callable[[int, Tensor], Tensor]) -> Tensor:
         """Unit embeddings [n, D] float32 with the heads' outputs replaced; gradients flow.
@@ -186,47 +157,83 @@ class ImageTower(Decomposition):
         mean = {layer: (total / seen).float() for layer, total in sums.items()}
         self.stand_ins = StandIns(mean, {layer: torch.cat(parts) for layer, parts in kept.items()})
 
+    def _embed(
+        self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: _Record | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The unit embeddings [plans, n, D], and their lengths [plans, n] before normalization."""
+        for plan in plans:
+            self.require(plan)
+        lowest = min((head for plan in plans for head in plan), default=Head(self.n_layers - 1, 0))
+        layer = images.layer if isinstance(images, Trunk) else lowest.layer
+        if lowest.layer < layer:
+            raise InputError(f"{lowest} lies below layer {layer}, where this trunk ends.")
+        out = torch.empty(len(plans), len(images), self.dim, device=self.device)
+        if plans and len(images):
+            x = self._tokens(images, layer, record=record)
+            self._descend(x, layer, list(enumerate(plans)), out, record, self._others(images, plans))
+        return F.normalize(out, dim=-1), out.norm(dim=-1)
+
     def _descend(
         self,
         x: Tensor,
         layer: int,
         plans: list[tuple[int, HeadSet]],
         out: Tensor,
+        record: _Record | None,
         others: Tensor | None,
     ) -> None:
         """Write the embeddings of `plans`, which agree below `layer`, to their rows of `out`."""
-        if layer == self.n_layers:
-            out[[index for index, _ in plans]] = self._readout.project(x).float()
-            return
-        # Up to the output projection a layer is the same for all plans that agree below it.
-        values = self._values(x, layer)
-        branches: dict[HeadSet, list[tuple[int, HeadSet]]] = defaultdict(list)
-        for index, plan in plans:
-            branches[plan.of_layer(layer)].append((index, plan))
-        for off, members in branches.items():
-            after = self.layers[layer].finish(x, self._without(values, off, layer, others))
-            self._descend(after, layer + 1, members, out, others)
+        while layer < self.n_layers:
+            # Up to the output projection a layer is the same for all plans that agree below it.
+            values = self._values(x, layer, record)
+            branches: dict[HeadSet, list[tuple[int, HeadSet]]] = defaultdict(list)
+            for index, plan in plans:
+                branches[plan.of_layer(layer)].append((index, plan))
+            if len(branches) > 1:
+                for off, members in branches.items():
+                    after = self.layers[layer].finish(x, self._without(values, off, layer, others))
+                    self._descend(after, layer + 1, members, out, None if off else record, others)
+                return
+            off, plans = next(iter(branches.items()))
+            x = self.layers[layer].finish(x, self._without(values, off, layer, others))
+            record = None if off else record
+            layer += 1
+        if record is not None and self._readout.pool is None:
+            record.last.append(x)
+        out[[index for index, _ in plans]] = self._readout.project(x).float()
 
-    def _start(self, images: Tensor | Trunk) -> tuple[Tensor, int]:
-        """Tokens [n, T, W], and the layer that they enter."""
-        if isinstance(images, Trunk):
-            return images.tokens.to(self.device), images.layer
-        # By default a convolution on a GPU would run in TF32 and lose three digits.
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            return self._stem(images.to(self.device, torch.float32)).float(), 0
-
-    def _tokens(self, images: Tensor | Trunk, layer: int, off: HeadSet = NOTHING_OFF) -> Tensor:
+    def _tokens(
+        self,
+        images: Tensor | Trunk,
+        layer: int,
+        off: HeadSet = NOTHING_OFF,
+        record: _Record | None = None,
+    ) -> Tensor:
         """Tokens [n, T, W] as they enter `layer`."""
-        x, first = self._start(images)
+        if isinstance(images, Trunk):
+            x, first = images.tokens.to(self.device), images.layer
+        else:
+            # By default a convolution on a GPU would run in TF32 and lose three digits.
+            with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+                x, first = self._stem(images.to(self.device, torch.float32)).float(), 0
         others = self._others(images, [off])
         for below in range(first, layer):
-            values = self._without(self._values(x, below), off.of_layer(below), below, others)
-            x = self.layers[below].finish(x, values)
+            values = self._values(x, below, record)
+            x = self.layers[below].finish(x, self._without(values, off.of_layer(below), below, others))
         return x
 
-    def _values(self, x: Tensor, layer: int) -> Tensor:
+    def _values(self, x: Tensor, layer: int, record: _Record | None = None) -> Tensor:
         """The heads' outputs [n, T, H d]; only those of the first token where no other is read any more."""
-        return self.layers[layer].values(x, self._readout.first and layer == self._n_blocks - 1)
+        alone = self._readout.first and layer == self._n_blocks - 1
+        values = self.layers[layer].values(x, alone)
+        if record is not None:
+            pool = layer == self._n_blocks
+            if pool:
+                record.last.append(x)
+            if layer in record.layers:
+                coordinates = self.layers[layer].account(values)
+                record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
+        return values
 
     def _without(self, values: Tensor, off: HeadSet, layer: int, others: Tensor | None) -> Tensor:
         if not off:
@@ -246,4 +253,35 @@ class ImageTower(Decomposition):
         return self.stand_ins.pick(images) if asked and self.stand_ins else None
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
-        return torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None)
+        if self._autocast is None:
+            return torch.autocast(self.device.type, enabled=False)
+        return torch.autocast(self.device.type, self._autocast)
+
+    @torch.no_grad()
+    def embed_and_read(
+        self, images: Tensor | Trunk, plans: Sequence[HeadSet] = (), heads: HeadSet | None = None
+    ) -> tuple[Tensor, Readout]:
+        """`embed`, and the `Readout` of the same images: one pass for both, or two under autocast.
+
+        heads: those whose contributions will be asked for, all by default. The read-out is always float32.
+        At least one image is needed.
+        """
+        layers = range(self.n_layers) if heads is None else {head.layer for head in heads}
+        record = _Record(layers)
+        with torch.autocast(self.device.type, enabled=False):
+            if self._autocast is None:
+                embedded, norms = self._embed(images, [*plans, NOTHING_OFF], record)
+            else:
+                unit, norms = self._embed(images, [NOTHING_OFF], record)
+                embedded = torch.cat([self.embed(images, plans), unit])
+            (x,) = record.last
+            pool, pooled = self._readout.pool, self._readout.pool_route
+            readout = Readout(
+                values=record.values,
+                tokens=self._readout.gather(x),
+                route=self._readout.route(x) if self._n_blocks else None,
+                pool_route=pooled(pool.finish(x, pool.values(x))) if pool and pooled else None,
+                norm=norms[-1],
+                unit=embedded[-1],
+            )
+        return embedded[:-1], readout

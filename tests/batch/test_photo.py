@@ -79,7 +79,7 @@ def _takes_apart_exactly(folder: Path) -> None:
     assert (model.n_layers, model.n_heads, model.image_size) == (4, 6, 64)
     x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     off = HeadSet.parse("L0.H1 L2.H3 L3.H5")
-    found, readout = model.tower.embed(x, [off]), model.tower.read(x)
+    found, readout = model.tower.embed_and_read(x, [off])
     direct, rest = model.tower.contributions(readout)
     np.testing.assert_allclose(direct.sum(1) + rest, F.normalize(model.clip.visual(x), dim=-1), atol=1e-5)
     for head in off:

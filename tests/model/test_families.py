@@ -33,7 +33,7 @@ def test_every_accepted_architecture_is_exact(name: str, sharp: bool) -> None:
     x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
     off = HeadSet(list(tower.all_heads)[::3])
     last = HeadSet([Head(tower.n_layers - 1, 0)])
-    found, readout = tower.embed(x, [off, last]), tower.read(x)
+    found, readout = tower.embed_and_read(x, [off, last])
     direct, rest = tower.contributions(readout)
     expected = plain(visual, x)
     np.testing.assert_allclose(readout.unit, expected, atol=TOLERANCE)

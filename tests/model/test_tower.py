@@ -252,7 +252,7 @@ def test_real_architectures_are_exact(architecture: str) -> None:
         Head(last - i, (3 * i + j) % tower.n_heads) for i, j in itertools.product(range(4), range(2))
     )
     found = tower.embed(x, [HeadSet(), off]).numpy()
-    direct, remainder = tower.contributions(tower.read(x))
+    direct, remainder = tower.contributions(tower.embed_and_read(x)[1])
     np.testing.assert_allclose(direct.sum(1) + remainder, found[0], atol=TOLERANCE)
     np.testing.assert_allclose(found[0], plain(visual, x), atol=TOLERANCE)
     np.testing.assert_allclose(found[1], plain(zeroed(visual, off), x), atol=TOLERANCE)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ccs.model.towers.parts import Affine, Attention, Block, Module, Parts, Unknown, layer_norm
-from ccs.model.towers.timm_wrap import parts, plain, require_plain, trunk_of
+from ccs.model.towers.timm_wrap import fused, parts, plain, require_plain, trunk_of
 
 
 def take_apart(visual: Module) -> Parts | None:
@@ -71,7 +71,7 @@ def _attention(attn: Module, trunk: Module) -> Attention:
         if attn.qkv is None:
             return [(one.weight, one.bias) for one in (attn.q_proj, attn.k_proj, attn.v_proj)]
         if getattr(attn, "q_bias", None) is None:
-            return [(attn.qkv.weight, attn.qkv.bias)]
+            return fused(attn.qkv)
         return [(attn.qkv.weight, torch.cat([attn.q_bias, attn.k_bias, attn.v_bias]))]
 
     def rotate(x: Tensor) -> Tensor:

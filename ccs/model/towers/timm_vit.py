@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ccs.model.towers.parts import Attention, Block, Module, Parts, Unknown
-from ccs.model.towers.timm_wrap import block, parts, plain, require_plain, trunk_of
+from ccs.model.towers.timm_wrap import block, fused, parts, plain, require_plain, trunk_of
 
 
 def take_apart(visual: Module) -> Parts | None:
@@ -57,7 +57,7 @@ def _attention(attn: Module, bias: Callable[[], Tensor] | None = None) -> Attent
     return Attention(
         n_heads=int(attn.num_heads),
         head_dim=int(attn.head_dim),
-        projections=lambda: [(attn.qkv.weight, attn.qkv.bias)],
+        projections=lambda: fused(attn.qkv),
         inner=None if plain(getattr(attn, "norm", None)) else attn.norm,
         bias=bias,
     )

@@ -43,6 +43,10 @@ def require_plain(owner: Module, **modules: str) -> None:
             raise Unknown(words)
 
 
+def fused(qkv: Module) -> list[Affine]:
+    return [(qkv.weight, qkv.bias)]
+
+
 def block(module: Module, heads: Attention) -> Block:
     """A block that norms before attention and before its MLP, with or without LayerScale."""
     return Block(
