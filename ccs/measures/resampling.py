@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from ccs.measures import ranking, stats
 
 FEW = 32  # draws for metrics that read every rank of a top K
+BLOCK = 16  # ranks summed together
 SIGMAS = 4.5  # half width of the window around K in which the end of a draw's top K is searched
 
 
@@ -69,31 +71,50 @@ def top_counts(
     """Images of each group in each draw's top k: [rankings, draws, groups].
 
     `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth from `window`. Weights are
-    summed rank by rank only inside the window. Counts are exact: a ranking is counted over all images if the
-    top k of any draw ends outside it.
+    summed in blocks of ranks: one up to the window, then blocks of BLOCK. Only the block in which a draw's
+    top k ends is read rank by rank. Counts are exact: a ranking is counted over all images if the top k of
+    any draw ends outside the window.
     """
-    start, _ = window(scores.shape[1], k)
-    counts = np.empty((len(order), draws.weights.shape[1], draws.n_groups))
-    for row, ranks in enumerate(order):
-        found = _counts(draws, ranks, start, k)
-        if found is None:
-            found = _counts(draws, ranking.top(scores[row : row + 1], scores.shape[1])[0], 0, k)
-        counts[row] = found
+    (rankings, depth), (n, drawn), groups = order.shape, draws.weights.shape, draws.n_groups
+    start, _ = window(n, k)
+    block = np.where(np.arange(depth) < start, 0, 1 + (np.arange(depth) - start) // BLOCK)
+    blocks = int(block[-1]) + 1
+    rows = (np.arange(rankings)[:, None] * blocks + block) * groups + draws.codes[order]
+    ones = np.ones(rows.size, dtype=draws.weights.dtype)
+    shape = (rankings * blocks * groups, n)
+    adding = scipy.sparse.csr_matrix((ones, (rows.ravel(), order.ravel())), shape=shape)
+    upto = np.asarray(adding @ draws.weights).reshape(rankings, blocks, groups, drawn)
+    for i in range(1, blocks):
+        upto[:, i] += upto[:, i - 1]
+    totals = upto.sum(axis=2, dtype=upto.dtype)
+
+    ranking_of, draw_of = np.ogrid[:rankings, :drawn]
+    whole = np.clip((totals < k).sum(axis=1) - 1, 0, None)  # the last block wholly in the top k
+    counts = upto[ranking_of, whole, :, draw_of].astype(np.float64)
+    room = k - totals[ranking_of, whole, draw_of].astype(np.intp)
+    # The next block [rankings, BLOCK, draws], cut where its weights fill the room that is left.
+    ranks = np.minimum(start + whole[:, None] * BLOCK + np.arange(BLOCK)[:, None], depth - 1)
+    images = order[ranking_of[:, None], ranks]
+    sums = draws.weights[images, draw_of].astype(np.intp)
+    for i in range(1, BLOCK):
+        sums[:, i] += sums[:, i - 1]
+    np.minimum(sums, room[:, None], out=sums)
+    sums[:, 1:] -= sums[:, :-1].copy()
+    cells = (ranking_of * drawn + draw_of)[:, None] * groups + draws.codes[images]
+    counts += np.bincount(cells.ravel(), sums.ravel(), minlength=counts.size).reshape(counts.shape)
+
+    for row in np.flatnonzero((room < 0).any(axis=1) | (totals[:, -1] < k).any(axis=1)):
+        counts[row] = _all_counts(draws, scores[row], k)
     return counts
 
 
-def _counts(draws: Draws, ranks: NDArray[np.intp], start: int, k: int) -> NDArray[np.float32] | None:
-    """One ranking's counts [draws, groups]; None if a draw's top k ends outside the ranks from `start` on."""
-    member = np.equal.outer(np.arange(draws.n_groups), draws.codes[ranks]).astype(np.float32)
-    weights = draws.weights[ranks]
-    counts = member[:, :start] @ weights[:start].astype(np.float32)
-    room = k - counts.sum(axis=0)
-    upto = weights[start:].cumsum(axis=0, dtype=np.float32)
-    ended = len(ranks) == len(draws.codes) or (upto[-1] >= room).all()
-    if not ended or (room < 0).any():
-        return None
-    inside = np.diff(np.minimum(upto, room), axis=0, prepend=np.float32(0))
-    return np.asarray((counts + member[:, start:] @ inside).T)
+def _all_counts(draws: Draws, scores: NDArray[np.float32], k: int) -> NDArray[np.float64]:
+    """Counts [draws, groups] of one ranking, over all its images."""
+    (order,) = ranking.top(scores[None], len(scores))
+    upto = np.minimum(np.cumsum(draws.weights[order], axis=0, dtype=np.float64), k)
+    member = np.equal.outer(np.arange(draws.n_groups), draws.codes[order])
+    counts: NDArray[np.float64] = (member @ np.diff(upto, axis=0, prepend=0)).T
+    return counts
 
 
 def first_tops(
