@@ -263,16 +263,6 @@ class Model:
             if self.tower.stand_ins is None:
                 self.prepare(self.stand_ins_from())
 
-    def pixels(self, images: Sequence[Image.Image] | Tensor) -> Tensor:
-        """Pixels of images; pixels are returned as they are after a check of their shape."""
-        if not isinstance(images, Tensor):
-            return self.preprocess(images)
-        expected = (3, *self.tower.image_size)
-        if images.ndim != 4 or tuple(images.shape[1:]) != expected:
-            wanted = ", ".join(map(str, expected))
-            raise InputError(f"Pixels must be [n, {wanted}] for {self.name}, not {list(images.shape)}.")
-        return images
-
     @property
     def _batch_size(self) -> int:
         tokens = 8_192 if self.tower.device.type == "cpu" else 131_072
@@ -296,12 +286,13 @@ class Model:
         n, size = _count(images), self._batch_size if batch_size is None else batch_size
         if size < 1:
             raise InputError(f"A batch holds at least one image, not {size}.")
+        if isinstance(images, Tensor) and images.shape != (n, 3, *self.tower.image_size):
+            wanted = ", ".join(map(str, (3, *self.tower.image_size)))
+            raise InputError(f"Pixels must be [n, {wanted}] for {self.name}, not {list(images.shape)}.")
         for start in range(0, n, size):
             rows = slice(start, min(start + size, n))
-            if isinstance(images, Trunk):
+            if isinstance(images, Tensor | Trunk):
                 yield rows, images[rows]
-            elif isinstance(images, Tensor):
-                yield rows, self.pixels(images[rows])
             else:  # by index, since not every lazy sequence supports slices
                 yield rows, self.preprocess([images[i] for i in range(rows.start, rows.stop)])
 

@@ -141,25 +141,21 @@ class Attention:
     rotate: Map | None = None
     bias: Callable[[], Tensor] | None = None
 
-    def values(self, x: Tensor) -> Tensor:
-        """The heads' outputs for every token, from normed tokens: [n, T, H d]."""
+    def values(self, x: Tensor, first: bool) -> Tensor:
+        """The heads' outputs from normed tokens: [n, T, H d], or of the first token only [n, 1, H d]."""
+        if first:
+            return self._inner(weighted_values(self.attention(x, first), x, self._apart()[2]))
         q, k, v = self._qkv(x)
         mask = None if self.bias is None else self.bias()
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self._inner(out.transpose(1, 2).flatten(2))
 
-    def mean_attention(self, x: Tensor) -> Tensor:
-        """Attention, as the mean over all queries: [n, H, T]."""
-        q, k, _ = self._qkv(x)
-        scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
-        return torch.softmax(scores if self.bias is None else scores + self.bias(), dim=-1).mean(-2)
-
-    def first_values(self, x: Tensor) -> Tensor:
-        """The heads' outputs for the first token only: [n, 1, H d]."""
-        return self._inner(weighted_values(self.first_attention(x), x, self._apart()[2]))
-
-    def first_attention(self, x: Tensor) -> Tensor:
-        """Attention of the first token's query: [n, H, T]."""
+    def attention(self, x: Tensor, first: bool) -> Tensor:
+        """Attention [n, H, T] of the first token's query, or the mean over all queries."""
+        if not first:
+            q, k, _ = self._qkv(x)
+            scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
+            return torch.softmax(scores if self.bias is None else scores + self.bias(), dim=-1).mean(-2)
         (w_q, b_q), (w_k, b_k), _ = self._apart()
         q = by_head(F.linear(x[:, 0], w_q, b_q), self.n_heads) * self.head_dim**-0.5
         if self.rotate is None:
@@ -235,12 +231,10 @@ class Block:
         return self.heads.head_dim
 
     def values(self, x: Tensor, first: bool = False) -> Tensor:
-        x = self.norm(x)
-        return self.heads.first_values(x) if first else self.heads.values(x)
+        return self.heads.values(self.norm(x), first)
 
     def attention(self, x: Tensor, first: bool) -> Tensor:
-        x = self.norm(x)
-        return self.heads.first_attention(x) if first else self.heads.mean_attention(x)
+        return self.heads.attention(self.norm(x), first)
 
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
         x = x[:, : values.shape[1]] + self.write(values)
