@@ -259,24 +259,19 @@ def singles(heads: Iterable[Head]) -> list[Plan]:
     return [Plan(str(PlanName.single(head)), None, HeadSet([head]), "one head") for head in sorted(heads)]
 
 
-def published(levels: Mapping[str, HeadSet], concepts: Mapping[str, HeadSet], source: str) -> list[Plan]:
-    """Plans `published-high`, ... and `published-concept:Colors`, ... from heads that a study lists."""
-    names = {PlanName(level): off for level, off in levels.items()}
-    names |= {PlanName("concept", argument=concept): off for concept, off in concepts.items()}
-    return [Plan(str(name.published()), None, off, source) for name, off in names.items() if off]
-
-
 def of_studies(model: str) -> list[Plan]:
     """Plans from the literature for this model; none if it is in no study.
 
-    First the heads that the study lists and draws, then those that other studies print
-    (`located:ltc-gender`).
+    First the heads that the study lists and draws (`published-high`, `published-concept:Colors`), then those
+    that other studies print (`located:ltc-gender`).
     """
     found = []
     if model in {one.name for one in figures.models()}:
-        sets = figures.head_sets(model) | figures.drawn_sets(model)
+        levels = figures.head_sets(model) | figures.drawn_sets(model)
+        sets = {PlanName(level): off for level, off in levels.items()}
+        sets |= {PlanName("concept", argument=of): off for of, off in figures.concept_sets(model).items()}
         source = "the study's tables 12 to 14, and the draws of its code"
-        found = published(sets, figures.concept_sets(model), source)
+        found = [Plan(str(name.published()), None, off, source) for name, off in sets.items() if off]
     printed = [one for one in figures.located() if model in one.heads]
     return [*found, *(Plan(f"located:{one.plan}", None, one.heads[model], one.source) for one in printed)]
 

@@ -118,21 +118,18 @@ def head_sets(name: str) -> dict[str, HeadSet]:
     return {level: HeadSet(labels) for level, labels in head_labels(name).items()}
 
 
-def concept_heads(name: str, concept: str) -> HeadSet:
-    """The heads the study prunes for one concept: the high heads of that label.
+def concept_sets(name: str) -> dict[str, HeadSet]:
+    """Concept -> the heads the study prunes for it: the high heads of that label.
 
     One case differs: for "Objects" of ViT-L-14-LAION the released code prunes a moderate head instead.
     """
+    high = head_labels(name)["high"]
+    sets = {
+        concept: HeadSet(head for head, label in high.items() if label == concept)
+        for concept in sorted(set(high.values()))
+    }
     exceptions = _read("heads.json")["concept_plans"].get(model(name).paper_name, {})
-    if concept in exceptions:
-        return HeadSet.parse(exceptions[concept])
-    return HeadSet(head for head, label in head_labels(name)["high"].items() if label == concept)
-
-
-def concept_sets(name: str) -> dict[str, HeadSet]:
-    """Concept -> the heads the study prunes for it, for every label of a high head."""
-    labels = sorted(set(head_labels(name)["high"].values()))
-    return {concept: concept_heads(name, concept) for concept in labels}
+    return sets | {concept: HeadSet.parse(heads) for concept, heads in exceptions.items()}
 
 
 @dataclass(frozen=True)

@@ -47,23 +47,11 @@ def test_order_is_by_layer_then_head_as_numbers() -> None:
     assert repr(HeadSet.parse("L9.H2")) == "HeadSet.parse('L9.H2')"
 
 
-def test_the_empty_set_is_falsy_and_prints_as_nothing() -> None:
-    assert not HeadSet()
-    assert str(HeadSet()) == ""
-    assert HeadSet.parse("  ,") == HeadSet()
-
-
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"'L9\.H2'"):
         HeadSet(["L9.H2"])  # type: ignore[list-item]
     with pytest.raises(InputError, match="count from 0"):
         Head(-1, 0)
-
-
-def test_in_layer_gives_the_numbers_of_one_layer() -> None:
-    heads = HeadSet.parse("L9.H2 L8.H11 L9.H0")
-    assert heads.in_layer(9) == (0, 2)
-    assert heads.in_layer(7) == ()
 
 
 def test_what_takes_the_heads_place_makes_another_plan() -> None:

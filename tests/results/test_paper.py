@@ -38,12 +38,11 @@ def test_every_listed_head_can_be_pruned_and_stands_at_one_level() -> None:
 
 
 def test_concept_plans_follow_the_released_code() -> None:
-    assert str(paper.concept_heads("ViT-B-32/openai", "Locations")) == "L10.H8 L11.H9"
+    assert str(paper.concept_sets("ViT-B-32/openai")["Locations"]) == "L10.H8 L11.H9"
     # For this one model and concept the code prunes a moderate head.
-    swapped = paper.concept_heads("ViT-L-14-LAION", "Objects")
+    swapped = paper.concept_sets("ViT-L-14-LAION")["Objects"]
     assert swapped == HeadSet([Head(23, 3)])
     assert swapped <= paper.head_sets("ViT-L-14-LAION")["moderate"]
-    assert paper.concept_heads("ViT-B-32/openai", "Weather") == HeadSet()
 
 
 def test_the_draws_of_the_released_code_come_out_again() -> None:

@@ -192,12 +192,6 @@ def test_names_of_another_number_of_texts():
     assert [plan.name for plan in plans] == ["none", "high@7", "random@7"]
 
 
-def test_published_plans():
-    off = HeadSet.parse("L4.H1")
-    plans = pruning.published({"high": off, "low": HeadSet()}, {"Colors": off}, "tables 12 to 14")
-    assert [plan.name for plan in plans] == ["published-high", "published-concept:Colors"]
-
-
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
