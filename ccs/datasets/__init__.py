@@ -1,6 +1,6 @@
 """Evaluation sets: their types (sets), those known by name (registry), and their readers (the rest)."""
 
-from ccs.datasets.opening import names, open_images, open_set
+from ccs.datasets.opening import open_images, open_set
 from ccs.datasets.registry import SOURCES, DatasetRecord
 from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 
@@ -11,7 +11,6 @@ __all__ = [
     "DatasetRecord",
     "ImageSet",
     "RetrievalSet",
-    "names",
     "open_images",
     "open_set",
 ]

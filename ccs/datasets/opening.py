@@ -33,11 +33,6 @@ DATA_ROOT = "CCS_DATA"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 
-def names() -> tuple[str, ...]:
-    """Every name that `open_set` accepts."""
-    return (*SOURCES, *(f"world/{name}" for name in WORLD_SETS))
-
-
 def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> ImageSet:
     """Images without labels, for the moments.
 
@@ -50,7 +45,7 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
         from ccs.world import sets as world
 
         return world.image_set(max_images or WORLD_IMAGES, seed)
-    if photographs.is_address(spec):
+    if spec.startswith(photographs.PREFIX):
         return photographs.stream(spec, max_images)
     if Path(spec).expanduser().exists():
         return folder.image_set(spec, max_images)

@@ -26,8 +26,8 @@ FILES = 4
 """The number of parquet files, evenly spaced, from which rows are read."""
 CONVERTED = "refs/convert/parquet"
 """The branch on which the Hub keeps other formats as parquet."""
-_PREFIX = "hf://datasets/"
-_ADDRESS = re.compile(rf"{_PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?::([\w.-]{{1,96}}))?", re.ASCII)
+PREFIX = "hf://datasets/"
+_ADDRESS = re.compile(rf"{PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?::([\w.-]{{1,96}}))?", re.ASCII)
 _COLUMNS = ("image", "img", "jpg", "png", "webp", "picture", "photo")
 
 
@@ -41,18 +41,13 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """The address, written with or without `hf://datasets/`; InputError for any other text."""
-        found = _ADDRESS.fullmatch(f"{_PREFIX}{text.strip().removeprefix(_PREFIX)}")
+        found = _ADDRESS.fullmatch(f"{PREFIX}{text.strip().removeprefix(PREFIX)}")
         if found is None or ".." in found[1]:
             raise InputError(f"{text[:100]!r} is no data set of the Hub; these are written USER/NAME:SPLIT.")
         return cls(found[1], found[2] or "")
 
     def __str__(self) -> str:
-        return f"{_PREFIX}{self.repository}{f':{self.split}' if self.split else ''}"
-
-
-def is_address(text: str) -> bool:
-    """True for a text that begins like an address."""
-    return text.startswith(_PREFIX)
+        return f"{PREFIX}{self.repository}{f':{self.split}' if self.split else ''}"
 
 
 def stream(text: str, count: int | None) -> ImageSet:
