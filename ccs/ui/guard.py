@@ -13,13 +13,15 @@ import os
 import re
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import gradio as gr
 from gradio import processing_utils
 from gradio.queueing import Event, EventQueue, Queue
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, Response
 
 WAITING, WAITING_ADDRESS = 8, 40
 """Actions that may wait: of one page, and of all pages at one address."""
@@ -60,14 +62,6 @@ def fetch_nothing() -> None:
     processing_utils.async_ssrf_protected_get = refuse
 
 
-class Share(Protocol):
-    """Tells of a link: `meta` as elements of the page's head, `picture` as PNG."""
-
-    def meta(self, query: str, home: str) -> str: ...
-
-    def picture(self, query: str, home: str) -> bytes: ...
-
-
 def address(client: str, headers: Callable[[str], str | None]) -> str:
     """The address of a request: on a Space as its proxy says, elsewhere never as a client says."""
     forwarded = headers("x-forwarded-for") if os.environ.get("SPACE_ID") else None
@@ -89,9 +83,9 @@ class FairQueue(Queue):
 
     async def push(self, body: Any, request: Any, username: str | None) -> Any:
         waiting = [event for queue in self.event_queue_per_concurrency_id.values() for event in queue.queue]
-        here = address(_host(request), request.headers.get)
         of_page = sum(event.session_hash == body.session_hash for event in waiting)
-        if of_page >= WAITING or sum(_address(event) == here for event in waiting) >= WAITING_ADDRESS:
+        of_address = sum(_address(event.request) == _address(request) for event in waiting)
+        if of_page >= WAITING or of_address >= WAITING_ADDRESS:
             return False, "Too many actions are waiting already; try again in a moment.", "queue_full"
         if body.session_hash in self.pending_messages_per_session:  # Gradio lets go of the oldest page first
             self.pending_messages_per_session.move_to_end(body.session_hash)
@@ -123,7 +117,7 @@ class FairQueue(Queue):
         """True where this must wait for other active visitors: work cannot be interrupted once begun, so the
         last free place is kept for them, and whoever has used their share waits.
         """
-        here, now = f"address {_address(event)}", time.monotonic()
+        (_, here), now = _visitors(event), time.monotonic()
         others = [
             *running,
             *(each for each, spent in self.used.items() if spent and spent[-1][0] > now - ABOUT),
@@ -164,28 +158,28 @@ class FairQueue(Queue):
         super().send_message(event, event_message)
 
 
-def _host(request: Any) -> str:
-    return request.client.host if request is not None and request.client else ""
-
-
-def _address(event: Event) -> str:
-    request: Any = event.request
-    return address(_host(request), request.headers.get) if request is not None else ""
+def _address(request: Any) -> str:
+    if request is None:
+        return ""
+    return address(request.client.host if request.client else "", request.headers.get)
 
 
 def _visitors(event: Event) -> tuple[str, str]:
     """A page and the address that it was opened from."""
-    return event.session_hash, f"address {_address(event)}"
+    return event.session_hash, f"address {_address(event.request)}"
 
 
 class Guard:
     """ASGI middleware: limits on what is sent here, and what the browser may do with what is sent back.
 
-    share: tells of a link in its page's head, and draws its picture, which is answered at /preview.png.
+    Of a link's query and the page's address, meta: the elements of the page's head that tell of it; picture:
+    its preview as PNG, which is answered at /preview.png.
     """
 
-    def __init__(self, app: Any, share: Share | None = None) -> None:
-        self.app, self._share = app, share
+    def __init__(
+        self, app: Any, meta: Callable[[str, str], str], picture: Callable[[str, str], bytes]
+    ) -> None:
+        self.app, self._meta, self._picture = app, meta, picture
         self._uploads: deque[tuple[float, str, int]] = deque()
         self._requests: Counter[str] = Counter()
         self._since = time.monotonic()
@@ -194,7 +188,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = Headers(scope=scope)
         length = headers.get("content-length", "")  # without one, an upload's size cannot be counted
         size = int(length) if re.fullmatch("[0-9]{1,15}", length) else 0
         here = address((scope.get("client") or ("",))[0], headers.get)
@@ -206,21 +200,19 @@ class Guard:
                 refused = 429, "Too many actions at once; try again in a moment."
             elif size > MAX_BODY or (not length and headers.get("transfer-encoding")):
                 refused = 413, "What was sent is too large."
-        query, about = scope.get("query_string", b"").decode("latin-1"), None
-        if self._share is not None and scope["method"] == "GET":
-            if scope["path"].endswith("/preview.png"):
-                if self._too_many(here):
-                    refused = 429, "Too many images at once; try again in a moment."
-                else:
-                    await _answer_picture(
-                        send, await asyncio.to_thread(self._share.picture, query, _home(scope, headers))
-                    )
-                    return
-            about = partial(self._share.meta, query, _home(scope, headers))
-        if refused is None:
-            await self.app(scope, receive, _Protected(send, scope["path"], about))
+        link = scope.get("query_string", b"").decode("latin-1"), _home(scope, headers)
+        picture = scope["method"] == "GET" and scope["path"].endswith("/preview.png")
+        if picture and self._too_many(here):
+            refused = 429, "Too many images at once; try again in a moment."
+        if refused is not None:
+            status, words = refused
+            await JSONResponse({"detail": words}, status)(scope, receive, send)
+        elif picture:
+            png = await asyncio.to_thread(self._picture, *link)
+            own = {"cache-control": "max-age=600", "x-content-type-options": "nosniff"}
+            await Response(png, media_type="image/png", headers=own)(scope, receive, send)
         else:
-            await _answer(send, *refused)
+            await self.app(scope, receive, _Protected(send, scope["path"], partial(self._meta, *link)))
 
     def _too_many(self, here: str) -> bool:
         if time.monotonic() - self._since > RATE_SECONDS:
@@ -244,19 +236,18 @@ class Guard:
 class _Protected:
     """Sends an answer with the headers that keep strangers' scripts out of it."""
 
-    def __init__(self, send: Send, path: str, about: Callable[[], str] | None = None) -> None:
+    def __init__(self, send: Send, path: str, about: Callable[[], str]) -> None:
         self._send, self._path, self._about = send, path, about
         self._page: MutableMapping[str, Any] | None = None
         self._body = bytearray()
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            own = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"same-origin")]
+            headers = MutableHeaders(scope=message)
+            headers.update({"x-content-type-options": "nosniff", "referrer-policy": "same-origin"})
             if "/file" in self._path:  # an upload, which may be a page or a drawing with a script inside
-                own.append((b"content-security-policy", b"default-src 'none'; sandbox"))
-            message["headers"] = [*message.get("headers", ()), *own]
-            kind = next((value for name, value in message["headers"] if name.lower() == b"content-type"), b"")
-            if kind.startswith(b"text/html"):
+                headers.append("content-security-policy", "default-src 'none'; sandbox")
+            if headers.get("content-type", "").startswith("text/html"):
                 self._page = message  # held back until its scripts are known
                 return
         elif self._page is not None and message["type"] == "http.response.body":
@@ -264,13 +255,12 @@ class _Protected:
             if message.get("more_body"):
                 return
             start, body, self._page = self._page, bytes(self._body), None
-            if self._about is not None and _HEAD in body:
+            headers = MutableHeaders(scope=start)
+            if _HEAD in body:
                 told = await asyncio.to_thread(self._about)
                 body = _PREVIEW.sub(b"", body).replace(_HEAD, _HEAD + told.encode(), 1)
-                start["headers"] = [pair for pair in start["headers"] if pair[0].lower() != b"content-length"]
-                start["headers"].append((b"content-length", str(len(body)).encode()))
-            policy = content_security_policy(body).encode()
-            start["headers"] = [*start["headers"], (b"content-security-policy", policy)]
+                headers["content-length"] = str(len(body))
+            headers.append("content-security-policy", content_security_policy(body))
             await self._send(start)
             await self._send({"type": "http.response.body", "body": body})
             return
@@ -302,22 +292,8 @@ def content_security_policy(page: bytes) -> str:
     )
 
 
-def _home(scope: Scope, headers: Mapping[str, str]) -> str:
+def _home(scope: Scope, headers: Headers) -> str:
     """The page's address as the one who asks sees it."""
     host = re.sub(r"[^\w.:\[\]-]", "", headers.get("host", "localhost"))
     proto = headers.get("x-forwarded-proto", "") if os.environ.get("SPACE_ID") else str(scope.get("scheme"))
     return f"{'https' if 'https' in proto else 'http'}://{host}/"
-
-
-async def _answer_picture(send: Send, png: bytes) -> None:
-    headers = [(b"content-type", b"image/png"), (b"content-length", str(len(png)).encode())]
-    headers += [(b"cache-control", b"max-age=600"), (b"x-content-type-options", b"nosniff")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": png})
-
-
-async def _answer(send: Send, status: int, words: str) -> None:
-    body = f'{{"detail": "{words}"}}'.encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

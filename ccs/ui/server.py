@@ -120,27 +120,21 @@ def _outputs(update: tuple[Session | None, Mapping[str, str]]) -> list[Any]:
     return [session, *(html.get(name, gr.skip()) for name in REGIONS)]
 
 
-class LinkPreview:
-    """Previews of shared links (`guard.Share`), from the app once it is made."""
+def launch_settings(source: Callable[[], App]) -> dict[str, Any]:
+    """Arguments of `launch`: the page's looks and limits."""
 
-    def __init__(self, source: Callable[[], App]) -> None:
-        self._source = source
-
-    def meta(self, query: str, home: str) -> str:
-        if isinstance(self._source, LazyApp) and not self._source.made:
+    def meta(query: str, home: str) -> str:
+        if isinstance(source, LazyApp) and not source.made:
             return ""  # the page is served before the app is made
         from ccs.ui.page import preview
 
-        return preview.meta(self._source(), query, home)
+        return preview.meta(source(), query, home)
 
-    def picture(self, query: str, home: str) -> bytes:
+    def picture(query: str, home: str) -> bytes:
         from ccs.ui.page import preview
 
-        return preview.picture(self._source(), query, home)
+        return preview.picture(source(), query, home)
 
-
-def launch_settings(source: Callable[[], App]) -> dict[str, Any]:
-    """Arguments of `launch`: the page's looks and limits."""
     # System fonts only, so that nothing is fetched; the rest is in page/assets.
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
     mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
@@ -156,5 +150,5 @@ def launch_settings(source: Callable[[], App]) -> dict[str, Any]:
         "quiet": True,
         "mcp_server": importlib.util.find_spec("mcp") is not None,
         "footer_links": ["api"],
-        "app_kwargs": {"middleware": [Middleware(Guard, share=LinkPreview(source))]},
+        "app_kwargs": {"middleware": [Middleware(Guard, meta=meta, picture=picture)]},
     }
