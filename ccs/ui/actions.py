@@ -141,7 +141,7 @@ def _upload(app: App, session: Session, fields: Fields) -> None:
     if len(good) > MAX_IMAGES:
         bad.append(f"At most {MAX_IMAGES} images are kept; the last {len(good) - MAX_IMAGES} were left out.")
     session.uploads = tuple(good[:MAX_IMAGES])
-    session.notices = [*session.notices, *bad]
+    session.tell(*bad)
     app.sessions[session.key] = session
 
 
@@ -149,7 +149,7 @@ def _resume(app: App, session: Session, fields: Fields) -> None:
     """Take the images along that this tab had before it was loaded again."""
     before = app.sessions.get(str(fields.get("key")))
     if before is None:
-        session.notices = [*session.notices, "Your images are no longer here: add them again."]
+        session.tell("Your images are no longer here: add them again.")
     else:
         session.uploads, session.key = before.uploads, before.key
         app.sessions[session.key] = session

@@ -57,3 +57,7 @@ class Session:
     apart: str = ""
     shown: dict[str, str] = field(default_factory=dict)
     key: str = field(default_factory=secrets.token_urlsafe)
+
+    def tell(self, *words: str) -> None:
+        """More sentences to show once."""
+        self.notices = [*self.notices, *words]  # a new list: an action that fails takes its own back

@@ -153,7 +153,7 @@ def test_weights_that_are_refused_are_told_and_the_rest_goes_on(
     done(found, session, "model", value="hf-hub:user/tiny")
     with pytest.raises(InputError, match="weights of hf-hub:user/tiny could not be loaded"):
         found.model_cache.get("hf-hub:user/tiny")
-    assert "not available" in regions(found, session)["main"]
+    assert "could not be loaded" in regions(found, session)["main"]
     done(found, session, "model", value="organism")
     assert "probability" in session.shown["main"]
 

@@ -56,15 +56,12 @@ def settle(app: App, session: Session) -> None:
         return
     if run is None or run.error:
         why = "It was forgotten; ask again." if run is None else run.error
-        session.notices = [*session.notices, f"Taking the model apart failed: {why}"]
+        session.tell(f"Taking the model apart failed: {why}")
         change(session, apart="")
     elif run.request.model == session.state.model:
         change(session, apart=session.apart, text=0)
     else:
-        session.notices = [
-            *session.notices,
-            f"{run.request.model} has been taken apart; choose it and ask again.",
-        ]
+        session.tell(f"{run.request.model} has been taken apart; choose it and ask again.")
     session.apart = ""
 
 

@@ -14,7 +14,7 @@ from ccs.ui.presets import preset_words, presets
 from ccs.ui.records import HeadRecord, ModelRecords
 from ccs.ui.service.images import example_names, example_pages, parse_example, shown_images
 from ccs.ui.session import Session
-from ccs.ui.state import State
+from ccs.ui.state import OUTPUTS, State
 from ccs.ui.views import classify
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.fairer import LOSSES
@@ -44,13 +44,6 @@ def table(records: ModelRecords, heads: HeadSet, off: HeadSet) -> Figure:
     return Figure("heads", f"Heads of {records.model}", unit, columns, rows)
 
 
-IN_PLACE_WORDS = [
-    ("", "zero, as in the study"),
-    ("mean", "their mean over drawn images"),
-    ("resample", "their value for a drawn image"),
-]
-
-
 def render(app: App, session: Session) -> Markup:
     """The column as HTML."""
     state = session.state
@@ -76,7 +69,7 @@ def render(app: App, session: Session) -> Markup:
         step=_step,
         steps=_steps,
         presets=listed,
-        in_place=IN_PLACE_WORDS,
+        in_place=OUTPUTS.items(),
         current=current,
         n_random=min(len(state.off) or max(1, len(records.level("high"))), len(heads)),
         concepts=[("", "any concept"), *((c, c) for c in records.concepts)],

@@ -78,11 +78,10 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
     try:
         update(app, session, do, fields)
     except InputError as error:
-        session.notices = [*session.notices, str(error)]
+        session.tell(str(error))
     except Exception:
         log.exception("the action %r failed", do)
-        words = "That did not work. The error has been logged, and nothing was changed."
-        session.notices = [*session.notices, words]
+        session.tell("That did not work. The error has been logged, and nothing was changed.")
     yield from _answer(app, session)
 
 

@@ -6,9 +6,9 @@ import csv
 import io
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -16,12 +16,14 @@ from markupsafe import Markup
 
 from ccs import results
 from ccs.errors import InputError
+from ccs.model.model import Model
 from ccs.ui.actions import Action
 from ccs.ui.app import App
 from ccs.ui.html import program, render
 from ccs.ui.session import Session
 from ccs.ui.state import State
 
+Made = TypeVar("Made")
 _ADDRESS = r"hf://datasets/[\w.-]+/[\w.-]+(@[\w./-]+)?"
 
 
@@ -83,9 +85,16 @@ class Empty:
         return render("empty.html", **vars(self))
 
 
-def waiting(model: str) -> Empty:
-    """The place of an answer whose model is still being loaded."""
-    return Empty(f"{model} is being loaded", "What it does to images follows in a moment.")
+def of_model(app: App, name: str, complete: bool, make: Callable[[Model], Made]) -> Made | Empty:
+    """Something made of a model, or what stands in its place: while the model is still being loaded and the
+    screen need not be `complete`, and where the model cannot be had or nothing can be made of it.
+    """
+    if not complete and name not in app.model_cache.loaded():
+        return Empty(f"{name} is being loaded", "What it does to images follows in a moment.")
+    try:
+        return make(app.model_cache.get(name))
+    except InputError as error:
+        return Empty("Nothing to show", str(error))
 
 
 class View(ABC):

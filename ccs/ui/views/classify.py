@@ -10,7 +10,6 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
-from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures import ranking
 from ccs.measures.accuracy import class_weights
@@ -25,7 +24,7 @@ from ccs.ui.service.images import SHOWN, embed, load_example, looks, parse_examp
 from ccs.ui.service.uploads import InputImage, data_url
 from ccs.ui.session import Session
 from ccs.ui.state import LOOKS, OUTPUTS, State, one_of, template, texts
-from ccs.ui.views.base import Empty, Figure, View, waiting
+from ccs.ui.views.base import Figure, View, of_model
 
 MANY = 100  # classes whose names take a while to be read
 LISTED = 5  # classes per image, before and after
@@ -189,20 +188,12 @@ class Classify(View):
             class_matrix(session, app.model_cache.get(session.state.model))
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        state, name = session.state, session.state.model
+        state = session.state
         templates = [
             ("", "the set’s own"),
             *((t, t) for t in dict.fromkeys((*TEMPLATES, state.template)) if t),
         ]
         whose = [("", "of the last layer"), ("head", f"of {state.head}"), ("none", "not shown")]
-        answer: Empty | Figure
-        if not complete and name not in app.model_cache.loaded():
-            answer = waiting(name)
-        else:
-            try:
-                answer = _answers(session, app.model_cache.get(name))
-            except InputError as error:
-                answer = Empty("This model is not available", str(error))
         return render(
             "views/classify.html",
             state=state,
@@ -210,7 +201,7 @@ class Classify(View):
             class_sets=[("", "of the examples"), *((one, one) for one in set_names())],
             templates=templates,
             looks=[one for one in whose if state.head or one[0] != "head"],
-            answer=answer,
+            answer=of_model(app, state.model, complete, lambda model: _answers(session, model)),
             matter=claims.that_matter(app.shown(state))[0],
         )
 
@@ -218,7 +209,7 @@ class Classify(View):
         return [_answers(session, app.model_cache.get(session.state.model))]
 
     def snippet(self, app: App, session: Session) -> str:
-        return program("model", model=session.state.model, off=session.state.off) + lines(session)
+        return lines(session, session.state.off)
 
 
 @dataclass(frozen=True)
@@ -290,11 +281,11 @@ def _lit(
     )
 
 
-def lines(session: Session) -> str:
-    """Lines of a program that classify the visitor's images with `model`, before and after `off`."""
+def lines(session: Session, off: HeadSet) -> str:
+    """Lines of a program that loads the model and classifies the visitor's images before and after `off`."""
     classes, templates = asked(session.state)
     name, page = parse_example(session.state.example)
-    return program(
+    return program("model", model=session.state.model, off=off) + program(
         "classify",
         uploads=[image.name for image in session.uploads],
         example=name,

@@ -24,7 +24,7 @@ from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session
 from ccs.ui.state import State, parse_int
 from ccs.ui.views import classify, effects
-from ccs.ui.views.base import Empty, Figure, View, run_lines, waiting
+from ccs.ui.views.base import Empty, Figure, View, of_model, run_lines
 
 Part = Figure | Empty | None
 
@@ -102,13 +102,14 @@ class Heads(View):
         other = state.other_model or state.model
         if state.other_head is not None:
             cards.append(_card(app, session, other, state.other_head, complete))
-        records = _records(app, state, other)
+        head, records = state.head, _records(app, state, other)
+        alone = of_model(app, state.model, complete, lambda model: effects.alone(session, model, head))
         heads = [(str(h), f"{h} · {r.label or 'no concept'} · {r.score}")
                  for h in app.heads(other) for r in (records.head(h),)]  # fmt: skip
         return render(
             "views/heads.html",
             cards=cards,
-            alone=_alone(app, session, state.head, complete),
+            alone=alone if isinstance(alone, Figure) else None,  # the card says why not
             choices=[(n, n if n != state.model else f"{n} (this one)") for n in app.models],
             heads=[("", "no other head"), *heads],
             other=other,
@@ -126,11 +127,10 @@ class Heads(View):
 
     def snippet(self, app: App, session: Session) -> str:
         head, state = session.state.head, session.state
-        off = state.off if head is None else effects.one(state, head)
-        model = program("model", model=state.model, off=off)
         if head is None:
-            return model + classify.lines(session)
-        return run_lines(app, state) + program("texts", head=head) + model + classify.lines(session)
+            return classify.lines(session, state.off)
+        tables = run_lines(app, state) + program("texts", head=head)
+        return tables + classify.lines(session, effects.one(state, head))
 
 
 def _described(app: App, session: Session) -> list[Model]:
@@ -152,30 +152,15 @@ def _card(app: App, session: Session, name: str, head: Head, complete: bool) -> 
     state, records = session.state, _records(app, session.state, name)
     record, first = records.head(head), (name, head) == (state.model, state.head)
     effect, selectivity = effects.tables(records, head)
-    live: tuple[Part, Part] = (waiting(name), None)
-    if complete or name in app.model_cache.loaded():
-        try:
-            model = app.model_cache.get(name)
-            images = _top_activating(app, model, record, complete, state.text if first else 0)
-            live = _attention(session, model, head), images
-        except InputError as error:
-            live = (
-                Empty("The model is not available", f"{error} What is shown is from its tables."),
-                None,
-            )
+    text = state.text if first else 0
+
+    def live(model: Model) -> tuple[Part, Part]:
+        return _attention(session, model, head), _top_activating(app, model, record, complete, text)
+
+    found = of_model(app, name, complete, live)
+    shown = (found, None) if isinstance(found, Empty) else found
     texts = _texts(record, state.text if first else -1)
-    return Card(record, name, (texts, *live, effect, selectivity), state.off if first else None)
-
-
-def _alone(app: App, session: Session, head: Head, complete: bool) -> Figure | None:
-    """The answers to the visitor's images without the head; None where the model is not here."""
-    name = session.state.model
-    if not complete and name not in app.model_cache.loaded():
-        return None
-    try:
-        return effects.alone(session, app.model_cache.get(name), head)
-    except InputError:
-        return None  # said above
+    return Card(record, name, (texts, *shown, effect, selectivity), state.off if first else None)
 
 
 def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:

@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.measures.skew import ceiling
 from ccs.model.model import Model
 from ccs.ui import claims
 from ccs.ui.app import App
 from ccs.ui.claims import Claim
-from ccs.ui.html import program, render
+from ccs.ui.html import render
 from ccs.ui.service.images import load_example, shown_images
 from ccs.ui.service.models import PHOTO
 from ccs.ui.session import Session
 from ccs.ui.state import OUTPUTS, State
 from ccs.ui.views import classify
-from ccs.ui.views.base import Empty, Figure, View, waiting
+from ccs.ui.views.base import Empty, Figure, View, of_model
 from ccs.ui.views.bias.query import BiasQuery, top
 
 SHOWN = 12  # faces
@@ -53,29 +52,25 @@ class Start(View):
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         state, records = session.state, app.records(session.state.model)
         claim = claims.of(records)
-        shown: Figure | Empty
-        try:
-            ready = complete or state.model in app.model_cache.loaded()
-            shown = self._shown(app, session, claim, complete) if ready else waiting(state.model)
-        except InputError as error:
-            shown = Empty("This model is not available", str(error))
+        shown = of_model(app, state.model, complete, lambda model: _shown(app, session, model, complete))
         small, photo = state.model.startswith(claims.SKEWED), state.model == PHOTO
         return render("views/start.html", state=state, claim=claim, shown=shown, small=small, photo=photo)
 
     def figures(self, app: App, session: Session) -> list[Figure]:
-        found = self._shown(app, session, claims.of(app.records(session.state.model)), True)
+        found = _shown(app, session, app.model_cache.get(session.state.model), True)
         return [found] if isinstance(found, Figure) else []
 
     def snippet(self, app: App, session: Session) -> str:
-        return program("model", model=session.state.model, off=session.state.off) + classify.lines(session)
+        return classify.lines(session, session.state.off)
 
-    def _shown(self, app: App, session: Session, claim: Claim | None, complete: bool) -> Figure | Empty:
-        model = app.model_cache.get(session.state.model)
-        if claim is None:
-            return _picture(app, session, model) if complete else waiting(session.state.model)
-        if not complete and not app.galleries.ready(model, claims.FACES, session.state.off):
-            return Empty("The faces are being looked at", "They follow in a moment.")
-        return _faces(app, session, model, claim)
+
+def _shown(app: App, session: Session, model: Model, complete: bool) -> Figure | Empty:
+    """The evidence for the claim, or for a model without one a picture."""
+    claim = claims.of(app.records(session.state.model))
+    ready = claim is not None and app.galleries.ready(model, claims.FACES, session.state.off)
+    if not complete and not ready:
+        return Empty("It is being looked at", "The answer follows in a moment.")
+    return _picture(app, session, model) if claim is None else _faces(app, session, model, claim)
 
 
 def _faces(app: App, session: Session, model: Model, claim: Claim) -> Figure:

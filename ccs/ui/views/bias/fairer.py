@@ -97,9 +97,7 @@ def run(app: App, session: Session, model: Model) -> Iterator[tuple[float, str]]
         yield 0.1 * share, f"Looking at {len(things.images)} pictures of things"
     people, others = galleries.known(model, query.gallery.name), galleries.known(model, THINGS)
     if people is None or others is None or people.trunk is None or others.trunk is None:
-        session.notices.append(
-            "This gallery is too large to be searched here: python -m batch.search does it."
-        )
+        session.tell("This gallery is too large to be searched here: python -m batch.search does it.")
         return
     n, chosen = len(people.trunk), np.arange(0, len(things.images), EVERY)
     model_seen = _Watched(model, Trunk.joined([people.trunk, others.trunk]))
@@ -128,7 +126,7 @@ def run(app: App, session: Session, model: Model) -> Iterator[tuple[float, str]]
                     continue
             result = found.result()
         except InputError as error:
-            session.notices.append(str(error))
+            session.tell(str(error))
             return
         finally:
             model_seen.stop.set()

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ccs.heads import HeadSet
+from ccs.measures import bias, ranking
 from ccs.measures.bias import BiasResult
+from ccs.measures.skew import ceiling
 from ccs.measures.stats import Estimate
 from ccs.ui import claims
 from ccs.ui.app import App
@@ -46,6 +48,21 @@ class Measurement:
     exact: bool
     person: tuple[float, float] | None = None
     control: Sequence[float] = ()
+
+    @property
+    def change(self) -> Estimate:
+        """The change of mean MaxSkew."""
+        return bias.compare(self.second, self.first)
+
+    @property
+    def most(self) -> float:
+        """The largest MaxSkew that there can be over the whole gallery."""
+        return float(ceiling(self.first.pool, self.first.k, self.first.target))
+
+    @property
+    def same(self) -> Sequence[Sequence[str]]:
+        """Occupations that are one text to the model."""
+        return ranking.alike(self.query.occupations, self.texts)
 
     @property
     def ceilings(self) -> list[float]:

@@ -185,7 +185,7 @@ def take_gallery(app: App, session: Session, fields: Fields) -> None:
     attribute = next(iter(gallery.groups))
     change(session, tab="bias", gallery=name, attribute=attribute, k=0, row=0, pool="")
     if gallery.skipped:
-        session.notices.append(f"{count(len(gallery.skipped), 'image')} left out: {gallery.skipped[0]} …")
+        session.tell(f"{count(len(gallery.skipped), 'image')} left out: {gallery.skipped[0]} …")
 
 
 def all_occupations(app: App, session: Session, fields: Fields) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from markupsafe import Markup
 
-from ccs.errors import InputError
-from ccs.measures import bias, ranking
-from ccs.measures.skew import ceiling
+from ccs.model.model import Model
 from ccs.paper import figures as paper
 from ccs.ui import claims
 from ccs.ui.actions import Action
@@ -17,8 +15,8 @@ from ccs.ui.app import App
 from ccs.ui.html import count, program, render
 from ccs.ui.service.galleries import DRAWN
 from ccs.ui.session import Session
-from ccs.ui.state import OUTPUTS, OWN, State
-from ccs.ui.views.base import Empty, Figure, View, waiting
+from ccs.ui.state import OUTPUTS, OWN
+from ccs.ui.views.base import Empty, Figure, View, of_model
 from ccs.ui.views.bias import fairer, figures
 from ccs.ui.views.bias.figures import Measurement
 from ccs.ui.views.bias.located import located
@@ -76,15 +74,10 @@ class Bias(View):
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         query, state = BiasQuery.of(app, session.state), session.state
-        try:
-            found = measure(app, session, complete)
-        except InputError as error:
-            found = Empty("Nothing to measure", str(error))
-        shown: dict[str, Any] = {"missing": found} if isinstance(found, Empty) else _shown(app, found, state)
-        if isinstance(found, Measurement):
-            if session.found is not None and session.found.fits(app, session):
-                shown["figures"] = [fairer.figure(session.found), *shown["figures"]]
-            shown["same"] = ranking.alike(query.occupations, found.texts)
+        found = of_model(app, state.model, complete, lambda model: measure(app, session, model, complete))
+        figures = [] if isinstance(found, Empty) else _figures(app, session, found)
+        if figures and session.found is not None and session.found.fits(app, session):
+            figures.insert(0, fairer.figure(session.found))
         own = set(query.gallery.occupations) != set(paper.occupations())
         return render(
             "views/bias.html",
@@ -101,14 +94,14 @@ class Bias(View):
             outputs=OUTPUTS[state.ablation],
             n_study=len(paper.occupations()),
             n_own=len(query.gallery.occupations) if own else 0,
-            **shown,
+            found=found,
+            figures=figures,
         )
 
     def figures(self, app: App, session: Session) -> list[Figure]:
-        found = measure(app, session)
+        found = measure(app, session, app.model_cache.get(session.state.model))
         assert isinstance(found, Measurement)
-        figures: list[Figure] = _shown(app, found, session.state)["figures"]
-        return figures
+        return _figures(app, session, found)
 
     def snippet(self, app: App, session: Session) -> str:
         query, state = BiasQuery.of(app, session.state), session.state
@@ -122,12 +115,10 @@ def _gallery_words(name: str) -> str:
     return "your own" if name.startswith(OWN) else DRAWN_WORDS.get(name, name)
 
 
-def measure(app: App, session: Session, complete: bool = True) -> Measurement | Empty:
+def measure(app: App, session: Session, model: Model, complete: bool = True) -> Measurement | Empty:
     """The answer to what is asked. With `complete` False an estimate from what is known, or nothing."""
     query, off, galleries = BiasQuery.of(app, session.state), session.state.off, app.galleries
-    if not complete and session.state.model not in app.model_cache.loaded():
-        return waiting(session.state.model)
-    model, name = app.model_cache.get(session.state.model), query.gallery.name
+    name = query.gallery.name
     if not complete and galleries.known(model, name) is None:
         return Empty("The images are being looked at", "The measurement follows.")
     exact = complete or galleries.ready(model, name, off)
@@ -148,21 +139,12 @@ def measure(app: App, session: Session, complete: bool = True) -> Measurement | 
     return Measurement(query, *both, before, after, texts, exact, person, [] if query.fault else control)
 
 
-def _shown(app: App, found: Measurement, state: State) -> dict[str, Any]:
-    """The values that the template prints of a measurement."""
-    one, two = found.first.max_skew, found.second.max_skew
-    return {
-        "one": one,
-        "two": two,
-        "inside": two.chance_mean.low <= two.mean.value <= two.chance_mean.high,
-        "change": bias.compare(found.second, found.first),
-        "exact": found.exact,
-        "most": float(ceiling(found.first.pool, found.first.k, found.first.target)),
-        "figures": [
-            figures.skews(found),
-            figures.faces(app, found),
-            figures.groups(app, found, state.model, state.off),
-            figures.table(found),
-            *located(app, found.query, app.model_cache.get(state.model), state.off),
-        ],
-    }
+def _figures(app: App, session: Session, found: Measurement) -> list[Figure]:
+    state = session.state
+    return [
+        figures.skews(found),
+        figures.faces(app, found),
+        figures.groups(app, found, state.model, state.off),
+        figures.table(found),
+        *located(app, found.query, app.model_cache.get(state.model), state.off),
+    ]
