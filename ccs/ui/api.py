@@ -17,6 +17,7 @@ import gradio as gr
 from gradio.events import api as endpoint
 
 from ccs.errors import InputError
+from ccs.ui.state import FAULTS, POOLS, one_of, parse_int, texts
 
 if TYPE_CHECKING:
     from ccs.ui.app import App
@@ -100,8 +101,6 @@ class Endpoints:
         the study's code (then MaxSkew alone). pool: one-pool, and every occupation ranks all images though
         the gallery has images of each; else empty. Intervals are 95%.
         """
-        from ccs.ui.state import FAULTS, POOLS, one_of, parse_int
-
         return self._figures(
             self._session(model, off),
             "bias",
@@ -176,8 +175,6 @@ class Endpoints:
 
     def _asked(self, occupations: str, gallery: str, attribute: str) -> dict[str, Any]:
         """The fields of a question of bias; InputError for what is not there."""
-        from ccs.ui.state import one_of, texts
-
         groups = tuple(self._source().galleries.get(gallery).groups)
         attribute = one_of(attribute, groups, "attribute")
         return {"occupations": texts(occupations), "gallery": gallery, "attribute": attribute}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
+from cachetools import TTLCache
 from PIL import Image
 
 import ccs
@@ -163,7 +164,8 @@ def test_a_model_that_cannot_be_had_is_not_tried_at_every_click(
         raise InputError(f"{name} cannot be had.")
 
     monkeypatch.setattr(ccs, "load", load)
-    cache = ModelCache({"gone": "gone"}, clock=lambda: clock[0])
+    cache = ModelCache({"gone": "gone"})
+    cache._failed = TTLCache(9, RETRY, lambda: clock[0])
     for seconds in (0.0, 1.0, RETRY - 1, RETRY + 1):
         clock[0] = seconds
         with pytest.raises(InputError, match="gone cannot be had"):

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from PIL import Image
@@ -18,6 +18,7 @@ from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.ui.service.cache import Cache, one
 from ccs.ui.state import OWN
+from ccs.world import sets
 
 DRAWN = {"world/faces": "faces", "world/counterfactuals": "counterfactuals"}
 THINGS = "world/subjects"  # by which the cost of a set of heads in accuracy is told
@@ -36,6 +37,17 @@ class Seen:
 
     trunk: Trunk | None
     base: np.ndarray
+
+
+def thing_names() -> tuple[str, ...]:
+    """Drawn sets of classes, which are seen through a model like a gallery's people."""
+    return tuple(f"world/{name}" for name in sets.classification_names())
+
+
+@cache
+def things(name: str) -> ClassificationSet:
+    """One of the drawn sets of classes."""
+    return sets.classification_set(name.removeprefix("world/"))
 
 
 def chunks(
@@ -72,15 +84,10 @@ class Galleries:
     def __init__(self, others: Sequence[BiasSet] = (), specs: Mapping[str, str] | None = None) -> None:
         self.specs = dict(specs or {})
         self._sets: dict[str, BiasSet] = {one.name: one for one in others}
-        self._names = (*DRAWN, *self._sets)
+        self.names = (*DRAWN, *self._sets)
         self._seen, self._direct = Cache(4, one), Cache(4, one)
         self._pruned = Cache(PRUNED_BYTES)
-        self._things: dict[str, ClassificationSet] = {}
         self._lock = threading.Lock()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self._names
 
     def add(self, gallery: BiasSet, owner: object) -> None:
         """Keep a visitor's own gallery, named `OWN` and something unguessable, as long as its owner is there.
@@ -96,37 +103,20 @@ class Galleries:
 
     def has(self, name: str) -> bool:
         """True for a gallery that can be shown."""
-        return name in self._names or name in self._sets
+        return name in self.names or name in self._sets
 
     def get(self, name: str) -> BiasSet:
         """The gallery; InputError for an unknown name."""
         with self._lock:
             if name not in self._sets:
                 if name not in DRAWN:
-                    raise InputError(f"There is no gallery {name!r}; there are {', '.join(self._names)}.")
-                from ccs.world import sets
-
+                    raise InputError(f"There is no gallery {name!r}; there are {', '.join(self.names)}.")
                 self._sets[name] = sets.bias_set(DRAWN[name])
             return self._sets[name]
 
-    def thing_names(self) -> tuple[str, ...]:
-        """Drawn sets of classes, which are seen through a model like a gallery's people."""
-        from ccs.world import sets
-
-        return tuple(f"world/{name}" for name in sets.classification_names())
-
-    def things(self, name: str = THINGS) -> ClassificationSet:
-        """One of the drawn sets of classes."""
-        from ccs.world import sets
-
-        with self._lock:
-            if name not in self._things:
-                self._things[name] = sets.classification_set(name.removeprefix("world/"))
-            return self._things[name]
-
     def images(self, name: str) -> Sequence[Image.Image]:
         """The images of a gallery, or of a drawn set of classes."""
-        return self.things(name).images if name in self.thing_names() else self.get(name).images
+        return things(name).images if name in thing_names() else self.get(name).images
 
     def image(self, name: str, index: int) -> Image.Image:
         return self.get(name).images[index]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -20,6 +21,9 @@ from ccs.ui.service.models import PHOTO, saw_drawings_only
 from ccs.ui.service.uploads import InputImage, read
 from ccs.ui.session import Session
 from ccs.ui.state import parse_int
+from ccs.world import sets
+
+T = TypeVar("T")
 
 SHOWN = 4
 PAGES = 25
@@ -45,8 +49,6 @@ class Example:
 
 def example_names() -> tuple[str, ...]:
     """The sets that images can be taken from: drawn ones, occupations first, and the photographs."""
-    from ccs.world import sets
-
     names = sets.classification_names()
     drawn = sorted(names, key=lambda name: (name != "occupations", names.index(name)))
     return (*drawn, PHOTOGRAPHS)
@@ -77,8 +79,6 @@ def load_example(example: str, model: str = "") -> Example:
 
     The photographs' classes are in words that the model knows.
     """
-    from ccs.world import sets
-
     name, page = parse_example(example)
     if name == PHOTOGRAPHS:
         folder = Path(__file__).parent / PHOTOGRAPHS
@@ -126,22 +126,23 @@ def shown_images(session: Session) -> tuple[InputImage, ...]:
     return session.uploads or load_example(session.state.example).images
 
 
+def _kept(session: Session, model: Model, what: str, make: Callable[[], T], *more: Hashable) -> T:
+    """Something made of the images at hand with the model; made once for the same images."""
+    images = tuple(image.key for image in shown_images(session))
+    return session.memory.get((what, model.weights_hash, images, *more), make)
+
+
 def trunk(session: Session, model: Model) -> Trunk:
-    """The images' activations below the first prunable layer; made once for the same images."""
-    shown = shown_images(session)
-    key = ("trunk", model.weights_hash, tuple(p.key for p in shown))
-    return session.memory.get(key, lambda: model.trunk([p.pixels for p in shown]))
+    """The images' activations below the first prunable layer."""
+    return _kept(session, model, "trunk", lambda: model.trunk([one.pixels for one in shown_images(session)]))
 
 
 def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:
-    """Embeddings [plans, images, d] of the visitor's images; what was computed before is not again."""
-    shown = shown_images(session)
-    key = tuple(p.key for p in shown)
+    """Embeddings [plans, images, d] of the images."""
     start = trunk(session, model)
 
     def one(off: HeadSet) -> np.ndarray:
-        made = partial(model.embed_images, start, off)
-        return session.memory.get(("embed", model.weights_hash, key, off), made)
+        return _kept(session, model, "embed", lambda: model.embed_images(start, off), off)
 
     return np.stack([one(off) for off in plans])
 
@@ -150,13 +151,15 @@ def looks(session: Session, model: Model, layer: int, off: HeadSet) -> np.ndarra
     """Attention [images, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
     below = HeadSet((head for head in off if head.layer < layer), off.ablation)
     model.ready([below])
-    key = ("attention", model.weights_hash, tuple(p.key for p in shown_images(session)), layer, below)
     start = trunk(session, model)
-    return session.memory.get(key, lambda: model.tower.attention(start, layer, below).cpu().numpy())
+
+    def attended() -> np.ndarray:
+        return model.tower.attention(start, layer, below).cpu().numpy()
+
+    return _kept(session, model, "attention", attended, layer, below)
 
 
 def seen(session: Session, model: Model) -> tuple[Image.Image, ...]:
-    """The visitor's images as the model gets them."""
+    """The images as the model gets them."""
     shown = shown_images(session)
-    key = ("seen", model.weights_hash, tuple(p.key for p in shown))
-    return session.memory.get(key, lambda: tuple(attention.seen(model, p.pixels) for p in shown))
+    return _kept(session, model, "seen", lambda: tuple(attention.seen(model, p.pixels) for p in shown))

@@ -22,6 +22,7 @@ from ccs.model import difference
 from ccs.model.model import Images, Model, embedded
 from ccs.model.offer import Offer, look
 from ccs.model.sources import FOLDER, HUB, find, is_public, require_known_tower
+from ccs.world import sets
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +89,10 @@ class ModelCache:
         given: Mapping[str, str] = MappingProxyType({}),
         computed: Callable[[str], str] = str,
         layers: Callable[[str], Collection[int]] = lambda name: (),
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.given, self._computed, self._layers = given, computed, layers
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
-        self._failed: TTLCache[str, str] = TTLCache(100, RETRY, clock)
+        self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self._offered: LRUCache[str, Offer] = LRUCache(OFFERED)
         self._loads: dict[str, _Load] = {}
         self._heads: dict[str, HeadSet] = {}
@@ -250,8 +250,6 @@ class ModelCache:
 
 def stand_ins() -> Images:
     """Drawn images: what heads put out for them takes the place of heads that are off, if that is asked."""
-    from ccs.world import sets
-
     return sets.image_set(STAND_INS).images
 
 

@@ -14,6 +14,7 @@ from ccs.model.tower import Trunk
 from ccs.ui.service.cache import Cache
 from ccs.ui.service.galleries import chunks, joined
 from ccs.ui.service.uploads import data_url
+from ccs.world import captions, sets
 
 DRAWN = 300  # drawn images that are ranked
 SEED = 4
@@ -39,8 +40,6 @@ def extremes(direct: np.ndarray, text: np.ndarray, n: int = EXTREMES) -> Extreme
 @lru_cache(maxsize=1)
 def drawn() -> tuple[tuple[str, ...], tuple[Image.Image, ...]]:
     """The drawn images with their captions, the same for every model and head."""
-    from ccs.world import captions, sets
-
     whole = sets.image_set(DRAWN, seed=SEED)
     assert isinstance(whole.images, sets.Drawn)
     names = tuple(captions(scene)[0] for scene in whole.images.scenes)

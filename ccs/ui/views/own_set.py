@@ -11,6 +11,7 @@ from ccs.measures.stats import Effect
 from ccs.model.model import Model
 from ccs.plans import PlanName
 from ccs.ui.app import App
+from ccs.ui.service.galleries import thing_names, things
 from ccs.ui.session import Session
 from ccs.ui.state import State
 from ccs.ui.views.bias.query import BiasQuery
@@ -24,7 +25,7 @@ def can_be_measured(app: App, x: Choice, y: Choice) -> bool:
     """True where both quantities are of images at hand: drawn classes, and a gallery with one pool."""
     dataset, subset, metric = x.columns
     faces, _, _, mode = y.columns
-    if metric != "top1" or subset or dataset not in app.galleries.thing_names():
+    if metric != "top1" or subset or dataset not in thing_names():
         return False
     return mode == "correct" and faces in app.galleries.names and app.galleries.get(faces).pools is None
 
@@ -47,20 +48,20 @@ def points(app: App, session: Session, x: Choice, y: Choice) -> list[Measured]:
 
 
 def _point(app: App, session: Session, model: Model, off: HeadSet, x: Choice, y: Choice) -> Measured | None:
-    things, faces = x.columns[0], y.columns[0]
-    if not off or not all(app.galleries.ready(model, name, off) for name in (things, faces)):
+    seen = x.columns[0], y.columns[0]
+    if not off or not all(app.galleries.ready(model, name, off) for name in seen):
         return None
 
     def change() -> tuple[float, float]:
-        _, attribute, target, _ = y.columns
-        sets, occupations = app.galleries.things(things), app.galleries.get(faces).occupations
+        faces, attribute, target, _ = y.columns
+        shown, occupations = things(x.columns[0]), app.galleries.get(faces).occupations
         asked = State(gallery=faces, attribute=attribute, target=target, occupations=occupations)
         query = BiasQuery.of(app, asked)
-        weights, texts = class_weights(model, sets.classes, sets.templates), query.texts(session, model)
+        weights, texts = class_weights(model, shown.classes, shown.templates), query.texts(session, model)
         both = []
         for heads in (HeadSet(), off):
-            rows, people = (app.galleries.embeddings(model, name, heads) for name in (things, faces))
-            right = float(accuracy.correct(rows, weights, sets.labels).mean())
+            rows, people = (app.galleries.embeddings(model, name, heads) for name in seen)
+            right = float(accuracy.correct(rows, weights, shown.labels).mean())
             both.append((right, query.mean_skew(people, texts)))
         (right, skew), (now, left) = both
         return now - right, left - skew

@@ -23,7 +23,7 @@ from ccs.search import HeldOut, Limits, SearchResult, Task, search
 from ccs.ui.actions import Fields, change, set_off
 from ccs.ui.app import App
 from ccs.ui.html import count
-from ccs.ui.service.galleries import THINGS
+from ccs.ui.service.galleries import THINGS, things
 from ccs.ui.session import Session
 from ccs.ui.state import parse_int
 from ccs.ui.views.base import Figure
@@ -92,14 +92,14 @@ def run(app: App, session: Session, model: Model) -> Iterator[tuple[float, str]]
     session.wanted = None  # asked once: who cancels has canceled
     if limits is None:
         return
-    galleries, things = app.galleries, app.galleries.things()
+    galleries, pictures = app.galleries, things(THINGS)
     for share in galleries.seen(model, THINGS):
-        yield 0.1 * share, f"Looking at {len(things.images)} pictures of things"
+        yield 0.1 * share, f"Looking at {len(pictures.images)} pictures of things"
     people, others = galleries.known(model, query.gallery.name), galleries.known(model, THINGS)
     if people is None or others is None or people.trunk is None or others.trunk is None:
         session.tell("This gallery is too large to be searched here: python -m batch.search does it.")
         return
-    n, chosen = len(people.trunk), np.arange(0, len(things.images), EVERY)
+    n, chosen = len(people.trunk), np.arange(0, len(pictures.images), EVERY)
     model_seen = _Watched(model, Trunk.joined([people.trunk, others.trunk]))
     task = Task(
         people=np.arange(n),
@@ -107,8 +107,8 @@ def run(app: App, session: Session, model: Model) -> Iterator[tuple[float, str]]
         prompts=query.texts(session, model),
         k=query.k,
         things=n + chosen,
-        labels=things.labels[chosen],
-        class_weights=class_weights(model, things.classes, things.templates),
+        labels=pictures.labels[chosen],
+        class_weights=class_weights(model, pictures.classes, pictures.templates),
         target=query.target,
         pools=query.pools,
         units=query.gallery.units,
