@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -98,29 +96,3 @@ def test_a_terminal_without_utf_8_gets_the_same(tmp_path: Path) -> None:
     assert b"m\\xfc\\xdf" in escaped
     assert said["Turkish"] == escaped
     assert said["utf"].split()[:1] == escaped.split()[:1]
-
-
-def modules() -> list[Path]:
-    return [*ROOT.glob("ccs/**/*.py"), *ROOT.glob("batch/**/*.py"), ROOT / "app.py"]
-
-
-def guesses(call: ast.Call) -> bool:
-    """A text file that is opened without saying its encoding."""
-    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-    named = {word.arg for word in call.keywords}
-    texts: list[Any] = [each.value for each in call.args if isinstance(each, ast.Constant)]
-    if name in ("read_text", "write_text"):
-        return "encoding" not in named and len(call.args) < (1 if name == "read_text" else 2)
-    if name == "open" and texts and isinstance(texts[0], str) and set(texts[0]) <= set("rwxa+t"):
-        return "encoding" not in named
-    return False
-
-
-def test_no_text_file_is_read_or_written_in_the_locale_s_encoding() -> None:
-    found = [
-        f"{path.relative_to(ROOT)}:{call.lineno}"
-        for path in modules()
-        for call in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(call, ast.Call) and guesses(call)
-    ]
-    assert not found

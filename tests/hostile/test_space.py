@@ -15,11 +15,10 @@ ROOT = Path(__file__).parents[2]
 def test_the_space_asks_for_nothing_that_the_package_does_not() -> None:
     """The two lists of dependencies agree on versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    known = {Requirement(line).name: Requirement(line) for line in project["dependencies"]}
-    for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines():
-        if line and not line.startswith("#"):
-            wanted = Requirement(line)
-            assert known[wanted.name] == wanted
+    lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
+    wanted = {line for line in lines if line and not line.startswith("#")}
+    assert wanted <= set(project["dependencies"])
+    assert {Requirement(line).name for line in wanted} >= {"gradio", "torch", "open_clip_torch", "pandas"}
 
 
 @pytest.mark.weekly

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import tomllib
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -112,17 +111,3 @@ def test_gradio_writes_no_stubs_while_it_is_imported(monkeypatch: pytest.MonkeyP
     with pytest.raises(AssertionError):  # without it, it would
         component_meta.create_or_modify_pyi(gradio.HTML, "HTML", [])
     assert written.call_count == 1
-
-
-def test_requirements_are_those_of_the_project() -> None:
-    root = Path(__file__).parents[2]
-    listed = (root / "requirements.txt").read_text("utf-8").split("\n")
-    wanted = {line for line in listed if line and not line.startswith("#")}
-    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
-    assert wanted <= set(project)
-    assert {re.split(r"[<>=[]", line)[0] for line in wanted} >= {
-        "gradio",
-        "torch",
-        "open_clip_torch",
-        "pandas",
-    }
