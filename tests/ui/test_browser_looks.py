@@ -100,6 +100,8 @@ def test_the_grid_is_saved_too(visit: Callable[..., Page]) -> None:
     assert (rows["L6.H1"]["off"], rows["L6.H2"]["off"], rows["L5.H3"]["CCS"]) == ("1", "0", "")
     image = Image.open(saved(page, lambda: page.click(".legend [data-save=png]")))
     assert image.width > 700
+    last = np.asarray(image.convert("L"))[-image.height // 4 :]
+    assert last.min() < 128  # as high as what is in it
 
 
 def test_dark_and_light_by_the_button_and_remembered(visit: Callable[..., Page]) -> None:
