@@ -107,12 +107,6 @@ def render(template: str, **values: Any) -> Markup:
     return Markup(_ENVIRONMENT.get_template(template).render(values))
 
 
-def status(state: str, share: float = 0.0, doing: str = "", cancel: bool = False, **of: Any) -> Markup:
-    """The line that the page's script reads: the turn, its state, the work in progress, the screen's link."""
-    about = {"turn": 0, "query": "", "key": "", **of}
-    return render("status.html", state=state, share=share, doing=doing, cancel=cancel, **about)
-
-
 def program(name: str, **values: Any) -> str:
     """Lines of a program, for "Copy as Python": a template of `page/templates/programs`."""
     return _ENVIRONMENT.get_template(f"programs/{name}.txt").render(values) + "\n"

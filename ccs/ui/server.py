@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 
 from ccs.ui import api
 from ccs.ui.guard import FairQueue, Guard, fetch_nothing
-from ccs.ui.html import render, status
+from ccs.ui.html import render
 
 if TYPE_CHECKING:
     from ccs.ui.app import App
@@ -59,8 +59,9 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
 
     def open_page(session: Any, request: gr.Request) -> Iterator[list[Any]]:
         if isinstance(source, LazyApp) and not source.made:
-            starting = render("empty.html", title="The app is starting", text=STARTING, again="")
-            yield _outputs((None, {"main": starting, "status": status("working", doing="Starting")}))
+            main = render("empty.html", title="The app is starting", text=STARTING, again="")
+            status = render("status.html", state="working", doing="Starting")
+            yield _outputs((None, {"main": main, "status": status}))
         from ccs.ui.page import page
 
         query = {key: str(value) for key, value in dict(request.query_params).items()}
@@ -90,7 +91,7 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
         session = gr.State(None, time_to_live=SESSION_SECONDS)
         opening = '<div class="opening">{}</div>'
         top = region("top", opening.format("<h1>CLIP heads</h1><p>Opening …</p>"))
-        state = region("status", status("working"))
+        state = region("status", render("status.html", state="working"))
         strip = region("strip", "")
         with gr.Row(elem_id="columns"):
             left, main = (region(name, opening.format("")) for name in ("left", "main"))

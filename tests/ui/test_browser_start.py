@@ -91,7 +91,7 @@ def test_the_control_stands_beside_and_ceilings_are_marked(visit: Callable[..., 
     assert "(the control)" not in page.inner_text(".strips")  # its tables do not say of nurses
     page = visit("tab=bias&off=none&attribute=gender&occupations=judge%0Afarmer")
     names = page.locator(".strips .name").all_inner_texts()
-    assert names == ["judge", "farmer", "mean", "(a person)", "(the control)"]
+    assert names == ["judge", "farmer", "(mean)", "(a person)", "(the control)"]
     control = page.locator(".line-row", has_text="(the control)").locator(".values b").all_inner_texts()
     table = results.load().models["organism-control"].table("bias")
     rows = table[

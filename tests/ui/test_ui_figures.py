@@ -239,8 +239,7 @@ def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:
     assert rows[:5] == [f"{i} {t.text} {t.share:.1%}" for i, t in enumerate(card.texts, 1)]
     assert sum(row.startswith("after") for row in rows) == 4
     session = opening.open_link(app, {"tab": "paradox"})
-    axes = points.Axes.of(app)
-    found = axes.measured(*axes.chosen("", ""))
+    found = points.measured(*points.Axes.of(app).chosen("", ""))
     ours = {
         (str(p.plan), -1 if p.seed is None else p.seed, round(p.x.value, 5))
         for p in found

@@ -47,7 +47,7 @@ def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
 
 def test_paradox_joins_plans_with_themselves(app: App) -> None:
     axes = points.Axes.of(app)
-    found = axes.measured(*axes.chosen("world/subjects||top1", "world/faces|gender|pool|correct"))
+    found = points.measured(*axes.chosen("world/subjects||top1", "world/faces|gender|pool|correct"))
     assert len(found) == 2 * (3 + 3 + 6)
     pruning = app.collection.models["organism"].table("pruning")
     bias_rows = app.collection.models["organism"].table("bias")

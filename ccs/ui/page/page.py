@@ -11,7 +11,7 @@ from markupsafe import Markup
 from ccs.errors import InputError
 from ccs.ui.actions import ACTIONS, Action, Fields, change, set_off
 from ccs.ui.app import App
-from ccs.ui.html import status
+from ccs.ui.html import render
 from ccs.ui.page import apart, left, strip, top, tour
 from ccs.ui.page.opening import open_link
 from ccs.ui.service.models import shipped
@@ -196,6 +196,6 @@ def _status(
     session: Session | None, state: str, share: float = 0.0, doing: str = "", cancel: bool = True
 ) -> str:
     if session is None:
-        return status(state)
-    key = session.key if session.uploads else ""
-    return status(state, share, doing, cancel, turn=session.turn, query=session.state.query(), key=key)
+        return render("status.html", state=state)
+    of = {"turn": session.turn, "query": session.state.query(), "key": session.key if session.uploads else ""}
+    return render("status.html", state=state, share=share, doing=doing, cancel=cancel, **of)

@@ -70,10 +70,10 @@ def ticks(low: float, high: float, n: int = 5) -> list[float]:
     return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def strip(lines: Sequence[Line], *, label: str, low: float = 0.0) -> Markup:
+def strip(lines: Sequence[Line], label: str) -> Markup:
     """A chart of lines: on each a chance band, then a mark with whiskers each for before and after."""
     ends = _known([e for line in lines for e in (line.before, line.after) if e is not None])
-    high, low = max(*ends, *(line.chance.high for line in lines), 0.1), min(low, *ends)
+    high, low = max(*ends, *(line.chance.high for line in lines), 0.1), min(0.0, *ends)
     return render("strip.html", lines=lines, label=label, scale=Scale(low, high), ticks=ticks(low, high))
 
 

@@ -44,12 +44,13 @@ def tables(records: ModelRecords, head: Head) -> tuple[Figure | None, Figure | N
         return None, None
     measured = queries.head_effects(records.results, measure=None), queries.selectivity(records.results)
     effects, selective = (queries.of_head(rows, head) for rows in measured)
-    return _effects(head, effects), _selectivity(head, selective)
+    return (
+        _effects(head, effects) if len(effects) else None,
+        _selectivity(head, selective) if len(selective) else None,
+    )
 
 
-def _effects(head: Head, rows: pd.DataFrame) -> Figure | None:
-    if not len(rows):
-        return None
+def _effects(head: Head, rows: pd.DataFrame) -> Figure:
     groups = rows.fillna({"factor": ""}).groupby(["metric", "dataset", "factor"], sort=True)
     measured = [
         (key, [_effect(part[part["measure"] == kind]) for kind in ("total effect", "direct effect")])
@@ -78,9 +79,7 @@ def _effect(rows: pd.DataFrame) -> tuple[str, float] | None:
     return words, nan(row.q_value)
 
 
-def _selectivity(head: Head, rows: pd.DataFrame) -> Figure | None:
-    if not len(rows):
-        return None
+def _selectivity(head: Head, rows: pd.DataFrame) -> Figure:
     measured = [
         (str(r.factor).replace("_", " "), *map(nan, (r.value, r.low, r.high, r.chance)))
         for r in rows.sort_values("value", ascending=False).itertuples()

@@ -115,8 +115,7 @@ def _cost(judge: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
     """Everything that the manifest tells of a judge's cost, by whatever name."""
     if judge.get("stand_in"):
         return "nothing"
-    measured = manifest.get("measured", {}).get("judges", {})
-    own = measured.get(judge.get("name"), {}) if isinstance(measured, Mapping) else {}
+    own = manifest["measured"].get("judges", {}).get(judge.get("name"), {})
     told = [
         f"{key.replace('_', ' ')} {value:g}"
         for key, value in {**judge, **(own if isinstance(own, Mapping) else {})}.items()

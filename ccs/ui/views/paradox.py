@@ -21,7 +21,7 @@ from ccs.ui.views import own_set
 from ccs.ui.views.base import Empty, Figure, View, run_lines
 from ccs.ui.views.charts import PRINTED, SHAPES, Point, scatter
 from ccs.ui.views.effects import nan
-from ccs.ui.views.points import PUBLISHED_FACES, PUBLISHED_SET, Axes, Choice, Measured, published
+from ccs.ui.views.points import PUBLISHED_FACES, PUBLISHED_SET, Axes, Choice, Measured, measured, published
 
 SHOWN_ROWS = 24
 DIRECT = ("high", "moderate", "low", "concept")  # plans whose direct effects are shown
@@ -86,7 +86,7 @@ class Paradox(View):
             y=y,
             state=state,
             axes=axes,
-            any_k=any(one.plan.k for one in axes.measured(x, y)),
+            any_k=any(one.plan.k for one in measured(x, y)),
             printed=printed,
             now=next((one for one in ours if _is_off(one, state)), None),
             own=next((one for one in own_set.points(app, session, x, y) if _is_off(one, state)), None),
@@ -124,7 +124,7 @@ def _axes(app: App, state: State) -> tuple[Choice, Choice]:
 
 def _measured(app: App, state: State, x: Choice, y: Choice) -> tuple[list[Measured], list[Measured]]:
     """The plans that are shown, and the study's points."""
-    every = Axes.of(app).measured(x, y)
+    every = measured(x, y)
     ours = every if state.sets == "all" else [one for one in every if one.plan.k is None]
     dataset, attribute, _, mode = y.columns
     # The study's sets lie on the study's axes, and on no others.
@@ -138,11 +138,11 @@ def _is_off(one: Measured, state: State) -> bool:
     return bool(one.heads) and one.model == state.model and same
 
 
-def _cells(ours: Sequence[Measured], printed: Sequence[Measured]) -> list[list[Any]]:
+def _cells(*sets: Measured) -> list[list[Any]]:
     return [
         [r.model, str(r.plan), r.seed, r.heads, r.n_heads]
         + [v for e in (r.x, r.y) for v in (e.value, e.low, e.high)]
-        for r in (*ours, *printed)
+        for r in sets
     ]
 
 
@@ -171,7 +171,7 @@ def plot(
         "What switching off costs, and what it does to bias",
         "points; natural log",
         COLUMNS,
-        _cells(ours, [*printed, *own]),
+        _cells(*ours, *printed, *own),
         {
             "chart": scatter(
                 points, across=f"change of {x.words}, points", up=f"change of mean MaxSkew, {y.words}"
@@ -197,7 +197,7 @@ def _table(ours: Sequence[Measured], printed: Sequence[Measured], state: State) 
         "The same in numbers",
         "points; natural log",
         COLUMNS,
-        _cells(ours, printed),
+        _cells(*ours, *printed),
         {
             "listed": [(one, _is_off(one, state)) for one in (*order[:SHOWN_ROWS], *printed)],
             "more": max(0, len(order) - SHOWN_ROWS),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -21,12 +21,13 @@ PUBLISHED = " (published)"  # after a model's name
 NONE = float("nan")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Choice:
     """One measured quantity, an axis of the plot. key: the columns that choose its rows; links hold it."""
 
     key: str
     words: str
+    rows: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
 
     @property
     def columns(self) -> list[str]:
@@ -52,77 +53,62 @@ class Measured:
         return f"{self.model}: {self.plan.words(self.seed)}"
 
 
-def _quality_rows(app: App) -> pd.DataFrame:
-    """Accuracy and retrieval of all models, each row with the `key` of its quantity."""
-    frames = []
-    for results in app.collection.models.values():
-        accuracy, retrieval = queries.top1(results, subset=None), queries.recall(results, ("R@1",))
-        frames += [_with_key(accuracy, ["dataset", "subset", "metric"])]
-        frames += [_with_key(retrieval, ["dataset", "direction", "metric"])]
-    return _joined(frames)
-
-
-def _fairness_rows(app: App) -> pd.DataFrame:
-    """Mean MaxSkew over occupations of all models, each row with the `key` of its quantity."""
-    columns = ["dataset", "attribute", "target", "mode"]
-    models = app.collection.models.values()
-    return _joined(
-        [_with_key(queries.max_skew(results, mode=None, target=None), columns) for results in models]
-    )
-
-
-def _with_key(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    keys = ["|".join(row) for row in rows[columns].fillna("").itertuples(index=False, name=None)]
-    return rows.assign(key=keys)
-
-
-def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    full = [queries.few_sets(frame) for frame in frames if len(frame)]
-    return pd.concat(full, ignore_index=True) if full else pd.DataFrame()
-
-
-def _qualities(rows: pd.DataFrame) -> list[Choice]:
-    """The quantities across, the one that the high heads matter most for first."""
-    if not len(rows):
+def _choices(tables: Sequence[tuple[pd.DataFrame, list[str]]], words: Callable[..., str]) -> list[Choice]:
+    """The quantities that tables hold, in their order: each table with the columns that name a quantity."""
+    keyed = []
+    for rows, columns in tables:
+        names = rows[columns].fillna("").itertuples(index=False, name=None)
+        if len(rows):
+            keyed.append(queries.few_sets(rows.assign(key=["|".join(row) for row in names])))
+    if not keyed:
         return []
-    change = queries.of_plan(rows, "high").groupby("key")["difference"].mean()
-    found = []
-    for key in sorted(rows["key"].unique(), key=lambda key: float(change.get(key, 0.0))):
-        dataset, extra, metric = key.split("|")
-        words = f"{QUALITY_METRICS[metric]} on {dataset}" + (f", {extra}" if extra else "")
-        found.append(Choice(key, words))
-    return found
+    groups = pd.concat(keyed, ignore_index=True).groupby("key", sort=False)
+    return [Choice(str(key), words(*str(key).split("|")), rows) for key, rows in groups]
 
 
-def _fairnesses(rows: pd.DataFrame) -> list[Choice]:
-    """The quantities up, in the tables' order, the correct measures before the published ones."""
-    keys = list(rows["key"].unique()) if len(rows) else []
-    found = []
-    for key in sorted(keys, key=lambda key: key.endswith("as-published")):
-        dataset, attribute, target, mode = key.split("|")
-        words = f"{attribute} on {dataset}" + ("" if target == "pool" else f", {target} target")
-        words += "" if mode == "correct" else ", as the study’s code computed it"
-        found.append(Choice(key, words))
-    return found
+def _qualities(app: App) -> list[Choice]:
+    """Accuracy and retrieval of all models, the quantity that the high heads matter most for first."""
+    tables = []
+    for results in app.collection.models.values():
+        tables.append((queries.top1(results, subset=None), ["dataset", "subset", "metric"]))
+        tables.append((queries.recall(results, ("R@1",)), ["dataset", "direction", "metric"]))
+
+    def words(dataset: str, extra: str, metric: str) -> str:
+        return f"{QUALITY_METRICS[metric]} on {dataset}" + (f", {extra}" if extra else "")
+
+    def change(one: Choice) -> float:
+        high = queries.of_plan(one.rows, "high")["difference"]
+        return float(high.mean()) if len(high) else 0.0
+
+    return sorted(sorted(_choices(tables, words), key=lambda one: one.key), key=change)
+
+
+def _fairnesses(app: App) -> list[Choice]:
+    """Mean MaxSkew over occupations of all models, the correct measures before the published ones."""
+    columns = ["dataset", "attribute", "target", "mode"]
+    tables = [
+        (queries.max_skew(results, mode=None, target=None), columns)
+        for results in app.collection.models.values()
+    ]
+
+    def words(dataset: str, attribute: str, target: str, mode: str) -> str:
+        found = f"{attribute} on {dataset}" + ("" if target == "pool" else f", {target} target")
+        return found + ("" if mode == "correct" else ", as the study’s code computed it")
+
+    return sorted(_choices(tables, words), key=lambda one: one.key.endswith("as-published"))
 
 
 @dataclass(frozen=True)
 class Axes:
-    """All quantities that were measured, across and up, with their rows."""
+    """All quantities that were measured, across and up."""
 
     qualities: Sequence[Choice]
     fairnesses: Sequence[Choice]
-    quality_rows: pd.DataFrame
-    fairness_rows: pd.DataFrame
 
     @classmethod
     def of(cls, app: App) -> Axes:
         """Those of the tables of all models, made once."""
-        return app.derived.get("axes", lambda: cls._made(_quality_rows(app), _fairness_rows(app)))
-
-    @classmethod
-    def _made(cls, quality: pd.DataFrame, fairness: pd.DataFrame) -> Axes:
-        return cls(_qualities(quality), _fairnesses(fairness), quality, fairness)
+        return app.derived.get("axes", lambda: cls(_qualities(app), _fairnesses(app)))
 
     def chosen(self, quality: str, fairness: str, attribute: str = "") -> tuple[Choice, Choice]:
         """The quantities of these keys; for a key that is none the first, by this attribute if there is one.
@@ -136,24 +122,23 @@ class Axes:
         y = next((c for c in self.fairnesses if c.key == fairness), first)
         return x, y
 
-    def measured(self, x: Choice, y: Choice) -> list[Measured]:
-        """Plans measured on both axes, those with nothing off left out."""
-        quality, fairness = self.quality_rows, self.fairness_rows
-        right = fairness[fairness["key"] == y.key].to_dict("records")
-        up = {_plan(row): row for row in right}
-        return [
-            Measured(
-                row["model"],
-                PlanName.parse(row["plan"]),
-                _plan(row)[2],
-                row["heads"],
-                int(row["n_heads"]),
-                queries.difference(row),
-                queries.difference(up[_plan(row)]),
-            )
-            for row in quality[quality["key"] == x.key].to_dict("records")
-            if row["n_heads"] and _plan(row) in up
-        ]
+
+def measured(x: Choice, y: Choice) -> list[Measured]:
+    """Plans measured on both axes, those with nothing off left out."""
+    up = {_plan(row): row for row in y.rows.to_dict("records")}
+    return [
+        Measured(
+            row["model"],
+            PlanName.parse(row["plan"]),
+            _plan(row)[2],
+            row["heads"],
+            int(row["n_heads"]),
+            queries.difference(row),
+            queries.difference(up[_plan(row)]),
+        )
+        for row in x.rows.to_dict("records")
+        if row["n_heads"] and _plan(row) in up
+    ]
 
 
 def _plan(row: Mapping[Hashable, Any]) -> tuple[str, str, int | None, str]:

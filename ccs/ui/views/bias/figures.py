@@ -12,8 +12,8 @@ import numpy as np
 from ccs.heads import HeadSet
 from ccs.measures import bias, ranking
 from ccs.measures.bias import BiasResult
-from ccs.measures.skew import ceiling
-from ccs.measures.stats import Estimate
+from ccs.measures.skew import MetricName, ceiling
+from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.ui import claims
 from ccs.ui.app import App
 from ccs.ui.views.base import Figure
@@ -70,29 +70,32 @@ class Measurement:
         return [math.inf] * len(self.query.occupations) if self.query.fault else self.first.ceilings.tolist()
 
 
+def _lines(found: Measurement, name: MetricName) -> list[Line]:
+    """A metric per occupation, their mean, and what MaxSkew is set beside."""
+    one, two, ceilings = found.first.metrics[name], found.second.metrics[name], found.ceilings
+    lines = []
+    for i, (occupation, most) in enumerate(zip(found.query.occupations, ceilings, strict=True)):
+        before, after = (Estimate(m.values[i], m.low[i], m.high[i]) for m in (one, two))
+        lines.append(Line(occupation, before, after, one.chance, most))
+    most = sum(ceilings) / len(ceilings)
+    lines.append(Line("(mean)", one.mean, two.mean, one.chance_mean, most))
+    if name == "MaxSkew" and found.person is not None:
+        before, after = (Estimate(value, NONE, NONE) for value in found.person)
+        lines.append(Line("(a person)", before, after, one.chance, max(ceilings)))
+    if name == "MaxSkew" and found.control:
+        control = Estimate(sum(found.control) / len(found.control), NONE, NONE)
+        lines.append(Line("(the control)", control, None, one.chance_mean, most))
+    return lines
+
+
 def skews(found: Measurement) -> Figure:
     """MaxSkew per occupation and their mean, before and after, over what chance gives."""
-    one, two, query = found.first.max_skew, found.second.max_skew, found.query
-    n = len(query.occupations)
-    order = list(range(n))
+    query, n = found.query, len(found.query.occupations)
+    lines = _lines(found, "MaxSkew")
+    shown, others = lines[:n], lines[n:] if n > 1 else lines[2:]
     if n > LINES:
-        order = sorted(order, key=lambda i: -float(one.values[i]))[:LINES]
-    before, after = ([Estimate(m.values[i], m.low[i], m.high[i]) for i in order] for m in (one, two))
-    names = (query.occupations[i] for i in order)
-    most, mean_most = found.ceilings, sum(found.ceilings) / n
-    lines = [
-        Line(name, old, new, one.chance, most[i])
-        for i, name, old, new in zip(order, names, before, after, strict=True)
-    ]
-    if n > 1:
-        lines.append(Line("mean", one.mean, two.mean, one.chance_mean, mean_most))
-    if found.person is not None:
-        old, new = (Estimate(value, NONE, NONE) for value in found.person)
-        lines.append(Line("(a person)", old, new, one.chance, max(most)))
-    if found.control:
-        control = Estimate(sum(found.control) / n, NONE, NONE)
-        lines.append(Line("(the control)", control, None, one.chance_mean, mean_most))
-    label = f"MaxSkew at {query.k} by {query.attribute}, before and after"
+        shown = sorted(shown, key=lambda line: -line.before.value)[:LINES]
+    shown += others
     return Figure(
         "maxskew",
         f"MaxSkew@{query.k} by {query.attribute}",
@@ -101,11 +104,11 @@ def skews(found: Measurement) -> Figure:
         _rows(found),
         {
             "query": query,
-            "chart": strip(lines, label=label),
+            "chart": strip(shown, f"MaxSkew at {query.k} by {query.attribute}, before and after"),
             "left_out": n > LINES,
             "most": LINES,
             "control": bool(found.control),
-            "at_most": any(line.at_most(e) for line in lines for e in (line.before, line.after)),
+            "at_most": any(line.at_most(e) for line in shown for e in (line.before, line.after)),
         },
     )
 
@@ -187,22 +190,11 @@ def table(found: Measurement) -> Figure:
 
 def _rows(found: Measurement) -> list[list[Any]]:
     """All metrics: a row per occupation, and one for their mean."""
-    rows, query = [], found.query
-    for name, one in found.first.metrics.items():
-        two, fixed = (
-            found.second.metrics[name],
-            (query.attribute, name, query.k, query.target, found.first.mode),
-        )
-        chance, level = one.chance, one.chance_mean
-        for i, occupation in enumerate(query.occupations):
-            cells = [float(m[i]) for metric in (one, two) for m in (metric.values, metric.low, metric.high)]
-            rows.append([occupation, *fixed, *cells, chance.value, chance.low, chance.high])
-        means = [cell for e in (one.mean, two.mean, level) for cell in (e.value, e.low, e.high)]
-        rows.append(["(mean)", *fixed, *means])
-        if name == "MaxSkew" and found.person is not None:
-            cells = [cell for value in found.person for cell in (value, NONE, NONE)]
-            rows.append(["(a person)", *fixed, *cells, chance.value, chance.low, chance.high])
-        if name == "MaxSkew" and found.control:
-            cells = [sum(found.control) / len(found.control), *[NONE] * 5]
-            rows.append(["(the control)", *fixed, *cells, level.value, level.low, level.high])
+    rows: list[list[Any]] = []
+    for name in found.first.metrics:
+        query, mode = found.query, found.first.mode
+        for line in _lines(found, name):
+            estimates = (line.before, line.after or UNKNOWN, line.chance)
+            cells = [float(cell) for e in estimates for cell in (e.value, e.low, e.high)]
+            rows.append([line.name, query.attribute, name, query.k, query.target, mode, *cells])
     return rows
