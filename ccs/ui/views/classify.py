@@ -118,32 +118,28 @@ def _telling(app: App, session: Session, fields: Fields) -> None:
     change(session, head=head)
 
 
-@dataclass(frozen=True)
-class Look:
-    """Attention [images, tokens] before and after, None where no head is left that could look; `words`
-    say whose."""
+def look(session: Session, model: Model) -> tuple[str, list[dict[str, str | None]]]:
+    """Whose attention lies over the images, in words, and each image's overlays as `data:` URLs: before, and
+    after, which is None where no head is left that could look.
 
-    words: str
-    before: np.ndarray
-    after: np.ndarray | None
-
-
-def look(session: Session, model: Model) -> Look | None:
-    """Attention of the last layer (mean of its heads that are on) or of the open head; None if not shown."""
-    state, off = session.state, session.state.off
+    It is the open head's attention or the mean of the last layer's heads that are on; nothing if not shown.
+    """
+    state, off, small = session.state, session.state.off, seen(session, model)
     if state.look == "none":
-        return None
+        return "", [{} for _ in small]
+    layer, words = model.n_layers - 1, "the last layer looks"
+    heads = list(range(model.tower.layers[layer].n_heads))
     if state.look == "head" and state.head is not None:
-        layer, number, words = state.head.layer, state.head.head, f"{state.head} looks"
-        after = None if state.head in off else looks(session, model, layer, off)[:, number]
-        return Look(words, looks(session, model, layer, HeadSet())[:, number], after)
-    layer = model.n_layers - 1
-    on = [n for n in range(model.tower.layers[layer].n_heads) if n not in off.in_layer(layer)]
-    return Look(
-        "the last layer looks",
-        looks(session, model, layer, HeadSet()).mean(axis=1),
-        looks(session, model, layer, off)[:, on].mean(axis=1) if on else None,
-    )
+        layer, words, heads = state.head.layer, f"{state.head} looks", [state.head.head]
+    left = [number for number in heads if number not in off.in_layer(layer)]
+    before = looks(session, model, layer, HeadSet())[:, heads].mean(axis=1)
+    after = looks(session, model, layer, off)[:, left].mean(axis=1) if left else [None] * len(small)
+
+    def lit(image: Image.Image, one: np.ndarray | None) -> str | None:
+        return None if one is None else data_url(attention.overlay(model, image, one, SIDE))
+
+    every = zip(small, before, after, strict=True)
+    return words, [{"before": lit(image, old), "after": lit(image, new)} for image, old, new in every]
 
 
 def _classify(app: App, session: Session, fields: Fields) -> None:
@@ -218,7 +214,7 @@ class Answer:
     and margins before and after, and (class, shares, ranks) of the classes listed."""
 
     image: InputImage
-    images: tuple[tuple[str, str | None], ...]
+    images: Mapping[str, str | None]
     first: tuple[str, str]
     margins: tuple[float, float]
     listed: Sequence[tuple[str, float, float, int, int]]
@@ -231,7 +227,7 @@ class Answer:
 
 def _answers(session: Session, model: Model) -> Figure:
     classes, found, similarity = measure(session, model)
-    looked, small, shown = look(session, model), seen(session, model), shown_images(session)
+    (words, looked), shown = look(session, model), shown_images(session)
     places = ranks(found.before), ranks(found.after)
     rows, answers = [], []
     for i, image in enumerate(shown):
@@ -244,7 +240,7 @@ def _answers(session: Session, model: Model) -> Figure:
         first = classes[int(found.before[i].argmax())], classes[int(found.after[i].argmax())]
         listed = sorted((one for one in table if min(one[3:]) <= LISTED), key=lambda one: (one[4], one[3]))
         margins = float(margin(found.before)[i]), float(margin(found.after)[i])
-        answers.append(Answer(image, _lit(model, small[i], looked, i), first, margins, listed))
+        answers.append(Answer(image, looked[i], first, margins, listed))
     return Figure(
         "classify",
         "Before and after",
@@ -258,26 +254,13 @@ def _answers(session: Session, model: Model) -> Figure:
             "templates": asked(session.state)[1],
             "scale": model.logit_scale,
             "bias": model.logit_bias,
-            "words": "" if looked is None else looked.words,
+            "words": words,
             "similarity": float(similarity.mean()),
             "same": session.memory.get(
                 ("alike", model.weights_hash, *asked(session.state)),
                 lambda: ranking.alike(*class_matrix(session, model)),
             ),
         },
-    )
-
-
-def _lit(
-    model: Model, image: Image.Image, looked: Look | None, index: int
-) -> tuple[tuple[str, str | None], ...]:
-    """Overlays of an image's attention before and after: captions with `data:` URLs."""
-    if looked is None:
-        return ()
-    both = (("before", looked.before), ("after", looked.after))
-    return tuple(
-        (title, None if maps is None else data_url(attention.overlay(model, image, maps[index], SIDE)))
-        for title, maps in both
     )
 
 

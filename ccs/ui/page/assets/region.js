@@ -95,13 +95,11 @@ const model = () => document.querySelector('select[data-do="model"]')?.value || 
 
 // -- images of one's own; as many at once as service/uploads.py takes --------------------------------------------
 const MAX_IMAGES = 16;
-async function send(files) {
-  const list = [...files].slice(0, MAX_IMAGES);
-  if (!list.length) return;
-  const sent = [], refused = [];
+async function put(files, refused = []) {
+  const sent = [];
+  if (!files.length) return sent;
   document.body.dataset.busy = "1";
-  if (files.length > list.length) refused.push(`${files.length} files: ${list.length} are taken at a time, the others were left out.`);
-  for (const file of list) {
+  for (const file of files) {
     if (file.size > 20 * 2 ** 20) { refused.push(`${file.name} has more than 20 MB.`); continue; }
     try {
       const { path } = await upload(file);
@@ -110,17 +108,15 @@ async function send(files) {
   }
   delete document.body.dataset.busy;
   if (refused.length) ui.say(refused.join(" "));
+  return sent;
+}
+async function send(files) {
+  const list = [...files].slice(0, MAX_IMAGES), left = files.length > list.length;
+  const sent = await put(list, left ? [`${files.length} files: ${list.length} are taken at a time, the others were left out.`] : []);
   if (sent.length) act({ do: "upload", files: sent });
 }
-async function take(file) {
-  if (!file) return;
-  if (file.size > 20 * 2 ** 20) return ui.say(`${file.name} has more than 20 MB.`);
-  document.body.dataset.busy = "1";
-  let path;
-  try { ({ path } = await upload(file)); }
-  catch { ui.say(`${file.name} could not be sent.`); }
-  delete document.body.dataset.busy;
-  if (path) act({ do: "gallery", path });
+async function take(files) {
+  for (const { path } of await put(files)) act({ do: "gallery", path });
 }
 async function camera() {
   let stream;
@@ -173,7 +169,7 @@ element.addEventListener("click", async (event) => {
 element.addEventListener("change", (event) => {
   const node = event.target;
   if (node.dataset.files) { send(node.files); node.value = ""; return; }
-  if (node.dataset.gallery) { take(node.files[0]); node.value = ""; return; }
+  if (node.dataset.gallery) { take([...node.files]); node.value = ""; return; }
   if (node.dataset.do) return act({ do: node.dataset.do, value: node.value });
   if (node.dataset.add && node.value) {
     const area = node.form.elements[node.dataset.add];

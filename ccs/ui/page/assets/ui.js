@@ -39,15 +39,19 @@ const ui = window.ccsUI ||= (() => {
     } catch { /* the server will answer, or the timer above goes off */ }
     asking = setTimeout(waiting, 2000);
   }
+  // A box beside the regions, made when it is first needed.
+  function box(id, className, role) {
+    const known = document.getElementById(id);
+    if (known) return known;
+    const made = Object.assign(document.createElement("div"), { id, className });
+    made.setAttribute("role", role);
+    document.body.append(made);
+    return made;
+  }
   function show(text) {
-    let box = document.getElementById("ccs-wait");
-    if (!box) {
-      box = Object.assign(document.createElement("div"), { id: "ccs-wait", className: "busy" });
-      box.setAttribute("role", "status");
-      document.body.append(box);
-    }
-    box.textContent = text;
-    box.hidden = !text;
+    const wait = box("ccs-wait", "busy", "status");
+    wait.textContent = text;
+    wait.hidden = !text;
   }
   function settle() {
     sent = null;
@@ -162,36 +166,23 @@ const ui = window.ccsUI ||= (() => {
       }
     },
     say(text) {
-      let live = document.getElementById("ccs-live");
-      if (!live) {
-        live = document.createElement("div");
-        live.id = "ccs-live";
-        live.className = "toast";
-        live.setAttribute("role", "status");
-        document.body.append(live);
-      }
+      const live = box("ccs-live", "toast", "status");
       live.textContent = text;
       live.classList.add("on");
       clearTimeout(live.timer);
       live.timer = setTimeout(() => live.classList.remove("on"), 2500);
     },
     tip(target) {
-      let box = document.getElementById("ccs-tip");
-      if (!target) { if (box) box.hidden = true; return; }
-      if (!box) {
-        box = document.createElement("div");
-        box.id = "ccs-tip";
-        box.setAttribute("role", "tooltip");
-        document.body.append(box);
-      }
+      const tip = box("ccs-tip", "", "tooltip");
+      tip.hidden = !target;
+      if (!target) return;
       const [head, ...rows] = target.dataset.tip.split("\n");
-      box.replaceChildren(Object.assign(document.createElement("b"), { textContent: head }),
+      tip.replaceChildren(Object.assign(document.createElement("b"), { textContent: head }),
         ...rows.map((row) => Object.assign(document.createElement("span"), { textContent: row })));
-      box.hidden = false;
-      const at = target.getBoundingClientRect(), size = box.getBoundingClientRect();
+      const at = target.getBoundingClientRect(), size = tip.getBoundingClientRect();
       const x = Math.min(Math.max(8, at.left + at.width / 2 - size.width / 2), innerWidth - size.width - 8);
       const below = at.bottom + 8 + size.height < innerHeight;
-      box.style.transform = `translate(${x}px, ${below ? at.bottom + 8 : at.top - size.height - 8}px)`;
+      tip.style.transform = `translate(${x}px, ${below ? at.bottom + 8 : at.top - size.height - 8}px)`;
     },
   };
 })();
