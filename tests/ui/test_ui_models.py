@@ -129,6 +129,7 @@ def test_a_hub_that_is_slow_keeps_nobody_from_the_other_models(
     assert session.state.model == "organism"
     assert "probability" in shown["main"]
     assert "is still being loaded" in shown["top"]
+    assert session.shown["main"] == shown["main"]  # or the next answer would leave it out
 
 
 def test_a_hub_that_is_cut_off_in_the_middle_goes_on_where_it_was(

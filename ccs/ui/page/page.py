@@ -88,18 +88,16 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
 def cancel(app: App, session: Session | None) -> Update:
     """The page as it was, with a notice."""
     if session is None:
-        return None, {"status": _status(None, "done")}
+        return None, {"status": render("status.html", state="done")}
     session.wanted = None
-    if on_way := _on_way(app, session):
-        shown = next(name for name in (*app.model_cache.loaded(), *shipped()) if name not in on_way)
-        update(app, session, "model", {"value": shown})
-        session.notices = [f"{', '.join(on_way)} is still being loaded; choose it again when you like."]
-        session.turn += 1
-        return session, {**regions(app, session), "status": _over(app, session)}
     session.notices = ["Canceled. What is shown may not match what is chosen; any click computes it."]
     session.turn += 1
-    session.shown["top"] = top.render(app, session)
-    return session, {"top": session.shown["top"], "status": _over(app, session)}
+    if on_way := _on_way(app, session):
+        other = next(name for name in (*app.model_cache.loaded(), *shipped()) if name not in on_way)
+        update(app, session, "model", {"value": other})
+        session.notices = [f"{', '.join(on_way)} is still being loaded; choose it again when you like."]
+    new = regions(app, session) if on_way else {"top": top.render(app, session)}
+    return session, {**_changed(session, new), "status": _over(app, session)}
 
 
 def regions(app: App, session: Session, complete: bool = True) -> dict[str, str]:
@@ -192,10 +190,6 @@ def _page(app: App, session: Session, body: Markup) -> dict[str, str]:
     }
 
 
-def _status(
-    session: Session | None, state: str, share: float = 0.0, doing: str = "", cancel: bool = True
-) -> str:
-    if session is None:
-        return render("status.html", state=state)
+def _status(session: Session, state: str, share: float, doing: str, cancel: bool = True) -> str:
     of = {"turn": session.turn, "query": session.state.query(), "key": session.key if session.uploads else ""}
     return render("status.html", state=state, share=share, doing=doing, cancel=cancel, **of)

@@ -135,11 +135,13 @@ class Heads(View):
 
 def _described(app: App, session: Session) -> list[Model]:
     """The models of the heads on the page that have texts for images to be ranked by."""
-    state, names = session.state, []
-    for name, head in ((state.model, state.head), (state.other_model or state.model, state.other_head)):
-        described = head is not None and _records(app, state, name).head(head).texts
-        if described and saw_drawings_only(name) and name not in names:
-            names.append(name)
+    state = session.state
+    shown = ((state.model, state.head), (state.other_model or state.model, state.other_head))
+    names = dict.fromkeys(
+        name
+        for name, head in shown
+        if saw_drawings_only(name) and head is not None and _records(app, state, name).head(head).texts
+    )
     return [app.model_cache.get(name) for name in names]
 
 

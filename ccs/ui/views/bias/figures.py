@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from ccs.measures import bias, ranking
 from ccs.measures.bias import BiasResult
 from ccs.measures.skew import MetricName, ceiling
 from ccs.measures.stats import UNKNOWN, Estimate
+from ccs.model.model import Model
+from ccs.results import localization
 from ccs.ui import claims
 from ccs.ui.app import App
 from ccs.ui.views.base import Figure
@@ -23,6 +25,7 @@ from ccs.ui.views.points import NONE
 
 FACES = 12
 LINES = 30
+FIRST_HEADS = 6
 COLUMNS = (
     *("occupation", "attribute", "metric", "k", "target", "mode"),
     *("before", "before low", "before high", "after", "after low", "after high"),
@@ -185,6 +188,32 @@ def table(found: Measurement) -> Figure:
             "ceilings": found.ceilings,
             "ties": int(max(first.ties.max(), second.ties.max())),
         },
+    )
+
+
+def located(app: App, query: BiasQuery, model: Model, off: HeadSet) -> Iterator[Figure]:
+    """By every method that looks for the bias: its first heads, and the places of heads that are off.
+
+    None where the table `localization` has nothing of what is shown.
+    """
+    weights, dataset = model.weights_hash[:16], query.gallery.name
+    asked = {"model": model.name, "weights": weights, "dataset": dataset, "attribute": query.attribute}
+    orders = localization.orders(app.collection.localization, **asked)
+    planted = HeadSet(orders.pop(localization.PLANTED, ()))
+    if not orders:
+        return
+    rows = []
+    for method, heads in orders.items():
+        places = {head: place for place, head in enumerate(heads, 1)}
+        first = " ".join(f"{head}{'*' if head in planted else ''}" for head in heads[:FIRST_HEADS])
+        rows.append([method, first, ", ".join(f"{head}: {places.get(head, '–')}" for head in off)])
+    yield Figure(
+        "located",
+        f"Who says which heads carry the bias by {query.attribute}",
+        "place in a ranking",
+        ["method", f"first {FIRST_HEADS} heads", "places of the heads that are off"],
+        rows,
+        {"planted": planted, "n": max(map(len, orders.values()))},
     )
 
 

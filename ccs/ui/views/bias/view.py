@@ -19,7 +19,6 @@ from ccs.ui.state import OUTPUTS, OWN
 from ccs.ui.views.base import Empty, Figure, View, of_model
 from ccs.ui.views.bias import fairer, figures
 from ccs.ui.views.bias.figures import Measurement
-from ccs.ui.views.bias.located import located
 from ccs.ui.views.bias.query import (
     DRAWS,
     BiasQuery,
@@ -146,5 +145,5 @@ def _figures(app: App, session: Session, found: Measurement) -> list[Figure]:
         figures.faces(app, found),
         figures.groups(app, found, state.model, state.off),
         figures.table(found),
-        *located(app, found.query, app.model_cache.get(state.model), state.off),
+        *figures.located(app, found.query, app.model_cache.get(state.model), state.off),
     ]
