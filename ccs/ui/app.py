@@ -72,7 +72,7 @@ class App:
         """
         computed = sorted(self.collection.models, key=lambda name: name not in shipped())
         planted = [name for name in difference.names() if name not in computed]
-        own = (*shipped(), *self.model_cache.given, *(one.name for one in live()))
+        own = (*shipped(), *self.model_cache.given, *live())
         listed = [name for name in dict.fromkeys(own) if name not in computed]
         named = [name for name in self.model_cache.offered if name not in computed and name not in listed]
         return {"computed": computed, "planted": planted, "live": listed, "named": named}

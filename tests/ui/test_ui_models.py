@@ -58,7 +58,7 @@ def put(hub: Hub, name: str, folder: Path) -> None:
 def test_the_list_has_what_is_computed_and_what_is_live(own: Own) -> None:
     found = own()
     assert found.groups["computed"] == ["organism", "organism-control"]
-    assert found.groups["live"] == ["photo", *(one.name for one in live())]
+    assert found.groups["live"] == ["photo", *live()]
     shown = regions(found, open_link(found, {"model": "ViT-L-14/openai"}), complete=False)
     assert shown["top"].count("<optgroup") == 3  # and those with planted heads
     assert "ViT-L-14/openai · 1.7 GB" in shown["top"]
@@ -70,7 +70,7 @@ def test_the_list_has_what_is_computed_and_what_is_live(own: Own) -> None:
 def test_what_is_listed_is_what_open_clip_has() -> None:
     import open_clip
 
-    for one in live():
+    for one in live().values():
         assert open_clip.get_pretrained_cfg(*one.name.split("/"))["hf_hub"]
         assert require_known_tower(find(one.name)) == last_layers(one.layers, one.heads, one.pool)
 

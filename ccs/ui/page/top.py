@@ -50,8 +50,8 @@ def render(app: App, session: Session) -> Markup:
 
 def _listed(name: str) -> str:
     """A model as it stands in the list, with what its weights weigh where they are fetched."""
-    size = next((one.bytes for one in live() if one.name == name), 0)
-    return f"{name} · {size / 1e9:.1f} GB" if size else name
+    listed = live().get(name)
+    return f"{name} · {listed.bytes / 1e9:.1f} GB" if listed else name
 
 
 def _cost(app: App, session: Session) -> str:

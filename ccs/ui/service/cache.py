@@ -50,11 +50,6 @@ class Cache:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._items
 
-    @property
-    def total(self) -> int:
-        """The size of all values together."""
-        return int(self._items.currsize)
-
     def find(self, key: Hashable) -> Any:
         """The value of the key, None where there is none."""
         with self._lock:

@@ -49,11 +49,10 @@ class Live:
 
 
 @cache
-def live() -> tuple[Live, ...]:
-    """The models listed in live.json, the study's first."""
-    return tuple(
-        Live(**one) for one in json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
-    )
+def live() -> Mapping[str, Live]:
+    """The models listed in live.json by name, the study's first."""
+    listed = json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
+    return {one["name"]: Live(**one) for one in listed}
 
 
 @cache
@@ -182,13 +181,11 @@ class ModelCache:
         with self._lock:
             if name in self._heads:
                 return self._heads[name]
-        listed = next((one for one in live() if one.name == name), None)
         try:
-            found = (
-                last_layers(listed.layers, listed.heads, listed.pool)
-                if listed
-                else require_known_tower(find(self.place(name)))
-            )
+            if listed := live().get(name):
+                found = last_layers(listed.layers, listed.heads, listed.pool)
+            else:
+                found = require_known_tower(find(self.place(name)))
         except InputError:
             return HeadSet()
         return self._heads.setdefault(name, found)
@@ -270,7 +267,7 @@ def saw_drawings_only(name: str) -> bool:
 
 def photographic() -> str:
     """The model that is offered where one has seen drawings only: an embedded one needs no download."""
-    return PHOTO if PHOTO in embedded() else live()[0].name
+    return PHOTO if PHOTO in embedded() else next(iter(live()))
 
 
 def shipped() -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def _qualities(app: App) -> list[Choice]:
         high = queries.of_plan(one.rows, "high")["difference"]
         return float(high.mean()) if len(high) else 0.0
 
-    return sorted(sorted(_choices(tables, words), key=lambda one: one.key), key=change)
+    return sorted(_choices(tables, words), key=change)
 
 
 def _fairnesses(app: App) -> list[Choice]:
