@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -178,8 +178,8 @@ class Workshop:
     def results(self, key: str) -> Results | None:
         """The tables of a run, None where they are not kept (any more)."""
         with self._lock:
-            if key in self._read:
-                return self._read[key]
+            if (known := self._read.get(key)) is not None:
+                return known
         if (folder := self._tables(key)) is None:
             return None
         try:
@@ -205,8 +205,7 @@ class Workshop:
     def _tables(self, key: str) -> Path | None:
         if not re.fullmatch(r"[0-9a-f]{16}", key):
             return None
-        found = [path.parent for path in (self.folder / key).glob(f"*/{results.MANIFEST_FILE}")]
-        return found[0] if found else None
+        return next((path.parent for path in (self.folder / key).glob(f"*/{results.MANIFEST_FILE}")), None)
 
     def _work(self) -> None:
         while True:
@@ -265,7 +264,7 @@ class Workshop:
         """Remove what was asked for longest ago until the rest is within the limit."""
         parts = [*self.folder.glob("[0-9a-f]*"), *(self.folder / "work" / results.STAGES).glob("*")]
         parts = sorted((path for path in parts if path.is_dir()), key=lambda path: path.stat().st_mtime)
-        sizes = {path: _size(path) for path in parts}
+        sizes = {path: sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) for path in parts}
         while parts and sum(sizes[path] for path in parts) > self._limit:
             gone = parts.pop(0)
             shutil.rmtree(gone, ignore_errors=True)
@@ -295,7 +294,7 @@ def _compute(run: Run, arguments: Sequence[str], folder: Path) -> None:
         with suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
         atexit.register(_end, process)
-        reader = threading.Thread(target=_listen, args=(process, run, said.append), daemon=True)
+        reader = threading.Thread(target=_listen, args=(process, run, said), daemon=True)
         reader.start()
         why = ""
         while process.poll() is None and not why:
@@ -323,8 +322,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _listen(process: subprocess.Popen[bytes], run: Run, tell: Callable[[str], None]) -> None:
-    """Read what a run says: bars, which overwrite one another, are its progress; lines are told."""
+def _listen(process: subprocess.Popen[bytes], run: Run, said: list[str]) -> None:
+    """Read what a run says: bars, which overwrite one another, are its progress; lines are kept in `said`."""
     assert isinstance(process.stderr, io.BufferedReader)
     rest = ""
     while chunk := process.stderr.read1(65536):
@@ -335,9 +334,5 @@ def _listen(process: subprocess.Popen[bytes], run: Run, tell: Callable[[str], No
                 start, part = _PARTS.get(name, (0.95, 0.0))
                 run.share, run.words = start + part * done / max(1, total), f"{name}: {done:,} of {total:,}"
             else:
-                tell(line)
+                said.append(line)
         rest = rest[-100_000:]
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
