@@ -32,18 +32,16 @@ def render(app: App, session: Session) -> Markup:
     shown = bool(key) and app.shown(state) is not app.records(state.model)
     drawn = saw_drawings_only(state.model)
     sets = sorted(app.photographs, key=lambda name: (app.photographs[name] == "world") != drawn)
-    images = [(name, name) for name in sets]
-    if len(session.uploads) >= FEWEST:
-        images.append((UPLOADS, f"your {len(session.uploads)} images"))
+    own = [(UPLOADS, f"your {len(session.uploads)} images")] if len(session.uploads) >= FEWEST else []
     return render_template(
         "apart.html",
         waiting=bool(session.apart),
         shown=shown,
         archive=base64.b64encode(app.workshop.archive(key)).decode() if shown else "",
-        images=images,
+        images=[*sets, *own],
         count=COUNT,
         most=MOST,
-        pools=sorted(((name, name) for name in POOLS), key=lambda pool: (pool[0] == "world") != drawn),
+        pools=sorted(POOLS, key=lambda name: (name == "world") != drawn),
     )
 
 

@@ -185,16 +185,13 @@ class Classify(View):
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         state = session.state
-        templates = [
-            ("", "the set’s own"),
-            *((t, t) for t in dict.fromkeys((*TEMPLATES, state.template)) if t),
-        ]
+        templates = [("", "the set’s own"), *dict.fromkeys(filter(None, (*TEMPLATES, state.template)))]
         whose = [("", "of the last layer"), ("head", f"of {state.head}"), ("none", "not shown")]
         return render(
             "views/classify.html",
             state=state,
             classes=state.classes if state.class_set else asked(state)[0],
-            class_sets=[("", "of the examples"), *((one, one) for one in set_names())],
+            class_sets=[("", "of the examples"), *set_names()],
             templates=templates,
             looks=[one for one in whose if state.head or one[0] != "head"],
             answer=of_model(app, state.model, complete, lambda model: _answers(session, model)),

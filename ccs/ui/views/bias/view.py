@@ -82,10 +82,10 @@ class Bias(View):
             "views/bias.html",
             query=query,
             state=state,
-            attributes=[(a, a) for a in query.gallery.groups],
+            attributes=query.gallery.groups,
             matter=claims.that_matter(app.shown(state))[0],
             numbered=list(enumerate(query.occupations)),
-            listed=[(o, o) for o in sorted({*query.gallery.occupations, *paper.occupations()})],
+            listed=sorted({*query.gallery.occupations, *paper.occupations()}),
             galleries=[
                 (n, f"{_gallery_words(n)} ({len(app.galleries.get(n).images)})")
                 for n in dict.fromkeys((*app.galleries.names, query.gallery.name))
