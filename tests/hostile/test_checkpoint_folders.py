@@ -15,7 +15,7 @@ import torch
 
 import ccs
 from tests.support.checkpoint import write_clip
-from tests.support.spoil import BILLION, Mark, Spoil, ends_in_a_sentence, holds, lacks, says, weights_of
+from tests.support.spoil import BILLION, Mark, Spoil, ends_in_a_sentence, holds, lacks, part, says, weights_of
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 PROCESSOR, TOKENIZER = "preprocessor_config.json", "tokenizer.json"
@@ -29,14 +29,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 weights_are = partial(weights_of, WEIGHTS)
-
-
-def vision(**values: Any) -> Spoil:
-    return says(CONFIG, **{f"vision_config__{key}": value for key, value in values.items()})
-
-
-def text(**values: Any) -> Spoil:
-    return says(CONFIG, **{f"text_config__{key}": value for key, value in values.items()})
+vision, text = part(CONFIG, "vision_config"), part(CONFIG, "text_config")
 
 
 def index(**weight_map: Any) -> Spoil:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from ccs.judges.cache import Cache
 from ccs.judges.provider import Usage
 from ccs.model.model import Model
 from tests.support.results_sample import write_model
+from tests.support.spoil import says
 
 ROOT = Path(__file__).parents[2]
 KEY = "0123456789abcdef" * 4
@@ -46,8 +46,7 @@ def test_the_time_of_files_and_of_the_clock_changes_nothing(
 )
 def test_a_manifest_of_any_day_is_read(created: str, tmp_path: Path) -> None:
     folder = write_model(tmp_path, "m", only=("spans",))
-    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"created": created}), "utf-8")
+    says("manifest.json", created=created)(folder)
     assert results.load(tmp_path).models["m"].manifest["created"] == created
 
 

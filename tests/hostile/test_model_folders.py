@@ -19,24 +19,14 @@ import torch
 
 import ccs
 from ccs import InputError
-from tests.support.spoil import BILLION, Mark, Spoil, ends_in_a_sentence, holds, lacks, says, weights_of
+from tests.support.spoil import BILLION, Mark, Spoil, ends_in_a_sentence, holds, lacks, part, says, weights_of
 
 CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
 
 
 weights_are = partial(weights_of, WEIGHTS)
-
-
-def vision(**values: Any) -> Spoil:
-    return says(CONFIG, **{f"model_cfg__vision_cfg__{key}": value for key, value in values.items()})
-
-
-def text(**values: Any) -> Spoil:
-    return says(CONFIG, **{f"model_cfg__text_cfg__{key}": value for key, value in values.items()})
-
-
-def preprocess(**values: Any) -> Spoil:
-    return says(CONFIG, **{f"preprocess_cfg__{key}": value for key, value in values.items()})
+vision, text = part(CONFIG, "model_cfg__vision_cfg"), part(CONFIG, "model_cfg__text_cfg")
+preprocess = part(CONFIG, "preprocess_cfg")
 
 
 def config_is_a_folder(folder: Path) -> None:

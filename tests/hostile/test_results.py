@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +17,12 @@ from ccs import InputError, results
 from ccs.files import sha256
 from ccs.ui.service.models import ModelCache, shown_name
 from tests.support.results_sample import write_model
+from tests.support.spoil import Spoil, holds, lacks, says
 
-Spoil = Callable[[Path], object]
 MANIFEST = "manifest.json"
 
 
-def manifest(**values: Any) -> Spoil:
-    """Entries of the manifest, by path with `__` for the dot."""
-
-    def spoil(folder: Path) -> None:
-        found = json.loads((folder / MANIFEST).read_text())
-        for path, value in values.items():
-            *way, last = path.split("__")
-            place = found
-            for part in way:
-                place = place[part]
-            place[last] = value
-        (folder / MANIFEST).write_text(json.dumps(found))
-
-    return spoil
-
-
-def manifest_is(content: bytes) -> Spoil:
-    return lambda folder: (folder / MANIFEST).write_bytes(content)
+manifest = partial(says, MANIFEST)
 
 
 def table_is(name: str, write: Callable[[Path, pa.Table], object]) -> Spoil:
@@ -81,13 +64,13 @@ def a_cell_in_each_row(path: Path, table: pa.Table) -> None:
 
 
 SPOILT: dict[str, tuple[Spoil, str]] = {
-    "no manifest": (lambda folder: (folder / MANIFEST).unlink(), "holds no manifest.json"),
-    "a manifest of no bytes": (manifest_is(b""), "not readable JSON"),
-    "a manifest cut off": (manifest_is(b'{"model": {"na'), "not readable JSON"),
-    "a deep manifest": (manifest_is(b"[" * 1_000_000), "not readable JSON"),
-    "a manifest of no text": (manifest_is(b"\xff\xfe\x00\x00"), "not readable JSON"),
-    "a manifest of nine megabytes": (manifest_is(b" " * 9 * 2**20), "larger than a manifest is"),
-    "a list": (manifest_is(b"[]"), "not a manifest of this project"),
+    "no manifest": (lacks(MANIFEST), "holds no manifest.json"),
+    "a manifest of no bytes": (holds(MANIFEST, b""), "not readable JSON"),
+    "a manifest cut off": (holds(MANIFEST, b'{"model": {"na'), "not readable JSON"),
+    "a deep manifest": (holds(MANIFEST, b"[" * 1_000_000), "not readable JSON"),
+    "a manifest of no text": (holds(MANIFEST, b"\xff\xfe\x00\x00"), "not readable JSON"),
+    "a manifest of nine megabytes": (holds(MANIFEST, b" " * 9 * 2**20), "larger than a manifest is"),
+    "a list": (holds(MANIFEST, b"[]"), "not a manifest of this project"),
     "another schema": (manifest(schema_version=99), "schema version 99"),
     "a schema that is a list": (manifest(schema_version=["2"]), "schema version"),
     "a model that is a text": (manifest(model="organism"), "'model'"),
@@ -115,7 +98,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "a table of another name": (manifest(tables={"skew": {"rows": 1, "sha256": "0" * 64}}), "'tables.skew"),
     "a hash that is a number": (manifest(tables__spans={"rows": 1, "sha256": 5}), "'tables.spans.sha256'"),
     "another hash": (manifest(tables__spans__sha256="0" * 64), "not the file that its manifest describes"),
-    "a table that is not there": (lambda f: (f / "spans.parquet").unlink(), "is not there"),
+    "a table that is not there": (lacks("spans.parquet"), "is not there"),
     "no parquet": (
         table_is("spans", lambda path, _: path.write_bytes(b"PAR1" * 9)),
         "not a readable parquet",

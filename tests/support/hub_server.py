@@ -74,6 +74,11 @@ class Hub:
     requests: list[str] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)  # old name -> new one
 
+    def put(self, kind: str, name: str, files: dict[str, Any]) -> None:
+        """A public repository with one commit of these files, in place of what was there."""
+        made = self.repositories[kind, name] = Repository(False)
+        made.commit(files, "made")
+
     def files(self, name: str, kind: str = "datasets") -> dict[str, bytes]:
         return self.repositories[kind, name].commits[-1][1]
 

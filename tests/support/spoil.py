@@ -37,6 +37,11 @@ def says(file: str, **values: Any) -> Spoil:
     return spoil
 
 
+def part(file: str, path: str) -> Callable[..., Spoil]:
+    """Entries of one part of a JSON file, as `says` sets them."""
+    return lambda **values: says(file, **{f"{path}__{key}": value for key, value in values.items()})
+
+
 def holds(file: str, content: bytes) -> Spoil:
     return lambda folder: (folder / file).write_bytes(content)
 

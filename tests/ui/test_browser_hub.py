@@ -28,7 +28,7 @@ from tests.datasets.test_photographs import parquet
 from tests.support.app_process import ROOT, started
 from tests.support.browser_page import MARKS, browser, done, go, off, settled
 from tests.support.datasets_sample import png
-from tests.support.hub_server import Hub, Repository
+from tests.support.hub_server import Hub
 from tests.support.tiny_model import shake
 from tests.support.ui_page import small_gallery
 
@@ -73,14 +73,9 @@ def changed(folder: Path) -> Path:
 def hub_server(hub: Hub, tmp_path: Path) -> Hub:
     """The Hub with a model, photographs, and results that batch.publish put there."""
     assert publish.main(["--repo", "user/ccs", "--results", str(changed(tmp_path / "run")), "--public"]) == 0
-    put(hub, "models", "timm/vit_base_patch32_clip_224.openai", {WEIGHTS: weights()})
-    put(hub, "datasets", "user/photos", {"data/train-00000-of-00001.parquet": photographs()})
+    hub.put("models", "timm/vit_base_patch32_clip_224.openai", {WEIGHTS: weights()})
+    hub.put("datasets", "user/photos", {"data/train-00000-of-00001.parquet": photographs()})
     return hub
-
-
-def put(hub: Hub, kind: str, name: str, files: dict[str, Any]) -> None:
-    repository = hub.repositories[kind, name] = Repository(False)
-    repository.commit(files, "made")
 
 
 @pytest.fixture
@@ -201,7 +196,7 @@ def test_a_real_size(hub: Hub, browser: Any, tmp_path: Path, name: str) -> None:
     save_file(open_clip.create_model(architecture).state_dict(), file)
     place = str(open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"]).rstrip("/")
     with file.open("rb") as opened:
-        put(hub, "models", place, {WEIGHTS: mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)})
+        hub.put("models", place, {WEIGHTS: mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)})
     page = browser.new_page(viewport={"width": 1300, "height": 1000})
     page.set_default_timeout(600_000)
     Image.new("RGB", (80, 60), "teal").save(tmp_path / "mine.png")

@@ -18,7 +18,7 @@ import ccs
 from ccs.ui.app import App
 from tests.support import shrunk
 from tests.support.browser_page import MARKS, Page, browser, done, off, served, settled, visit
-from tests.support.hub_server import Repository, serve
+from tests.support.hub_server import serve
 from tests.support.tiny_model import shake
 
 __all__ = ["browser", "visit"]  # fixtures
@@ -44,8 +44,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, str]]:
             config = shrunk.config(architecture)
             patch.setitem(open_clip.factory._MODEL_CONFIGS, architecture, config)
             place = open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/")
-            repository = hub.repositories["models", place] = Repository(False)
-            repository.commit({"open_clip_model.safetensors": weights(architecture), **more}, "made")
+            hub.put("models", place, {"open_clip_model.safetensors": weights(architecture), **more})
         (folder / "results").mkdir()
         yield from served(folder / "results", folder / "cache", ccs.load("organism"))
 

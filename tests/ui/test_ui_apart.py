@@ -27,7 +27,7 @@ from ccs.ui.session import Session
 from ccs.ui.views import VIEWS
 from tests.datasets.test_photographs import cells, parquet
 from tests.support import ui_sample
-from tests.support.hub_server import Hub, Repository
+from tests.support.hub_server import Hub
 from tests.support.ui_page import check, printed
 
 KEY = "0" * 16
@@ -153,8 +153,7 @@ def test_a_run_that_fails_is_told_in_a_sentence(tmp_path: Path) -> None:
 @pytest.fixture
 def tiny_app(tiny_folder: Path, tmp_path: Path, hub: Hub) -> App:
     """The app without any tables, beside a Hub with a set of photographs."""
-    made = hub.repositories["datasets", "user/photos"] = Repository(False)
-    made.commit({"data/train-0000.parquet": parquet(cells(0, 24))}, "made")
+    hub.put("datasets", "user/photos", {"data/train-0000.parquet": parquet(cells(0, 24))})
     (tmp_path / "none").mkdir()
     return App(results.load(tmp_path / "none"), tmp_path, given=[str(tiny_folder)], first=str(tiny_folder))
 

@@ -24,7 +24,7 @@ from ccs.ui.service.images import first_example, shown_images
 from ccs.ui.service.models import live
 from ccs.ui.session import Session
 from ccs.ui.views import classify
-from tests.support.hub_server import Fault, Hub, Repository
+from tests.support.hub_server import Fault, Hub
 from tests.support.ui_page import app, check, model, one_thread
 
 __all__ = ["app", "model", "one_thread"]  # fixtures
@@ -50,9 +50,7 @@ def done(app: App, session: Session, do: str, **fields: str) -> str:
 
 
 def put(hub: Hub, name: str, folder: Path) -> None:
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    repository = hub.repositories["models", name] = Repository(False)
-    repository.commit(files, "made")
+    hub.put("models", name, {path.name: path.read_bytes() for path in folder.iterdir()})
 
 
 def test_the_list_has_what_is_computed_and_what_is_live(own: Own) -> None:
