@@ -8,10 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
 
-import numpy as np
-import pyarrow as pa
 from PIL import Image
-from pyarrow import parquet
 
 from ccs.ui.app import App
 from tests.support.browser_page import MARKS, Page, browser, done, made, visit
@@ -31,26 +28,15 @@ def left_over(app: App) -> list[Path]:
 
 
 def test_uploads_good_and_bad(visit: Callable[..., Page], made: tuple[App, str], tmp_path: Path) -> None:
-    turned, exif = Image.new("RGB", (60, 30), "red"), Image.Exif()
-    exif[0x0112] = 6
-    turned.save(tmp_path / "turned.jpg", exif=exif)
+    Image.new("RGB", (60, 30), "red").save(tmp_path / "good.jpg")
     (tmp_path / "text.png").write_text("no image")
-    noise = np.random.default_rng(0).integers(0, 255, (90, 90, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "cut.png")
-    (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:5000])
     page = visit("tab=classify&off=L7.H2")
-    names = ("turned.jpg", "text.png", "cut.png")
+    names = ("good.jpg", "text.png")
     done(page, lambda: page.set_input_files("input[data-files]", [str(tmp_path / name) for name in names]))
-    told = page.inner_text(".notice.bad")
-    assert "text.png is not an image" in told
-    assert "cut.png is damaged or cut off" in told
+    assert "text.png is not an image" in page.inner_text(".notice.bad")
     assert page.locator(".answer").count() == 1
-    size = page.evaluate(
-        "[...document.querySelectorAll('.answer img')].map(i => [i.naturalWidth, i.naturalHeight])[0]"
-    )
-    assert size == [30, 60]
     assert left_over(made[0]) == []
-    done(page, lambda: page.click('[aria-label="Remove turned.jpg"]'))
+    done(page, lambda: page.click('[aria-label="Remove good.jpg"]'))
     assert page.locator(".answer").count() == 4
 
 
@@ -91,13 +77,6 @@ def test_a_gallery_of_ones_own_is_measured(
     assert "your own (12)" in page.inner_text("form.ask")
     assert "blue" in page.inner_text("[data-name=groups]")
     assert "own" not in page.url  # no link holds it
-    assert left_over(made[0]) == []
-    images = [base64.b64decode(png(color)) for color in ("red", "blue")] * 5
-    rows = pa.table({"image": images, "gender": ["left", "right"] * 5})
-    parquet.write_table(rows, tmp_path / "faces.parquet")
-    done(page, lambda: page.set_input_files("[data-gallery]", str(tmp_path / "faces.parquet")))
-    assert "your own (10)" in page.inner_text("form.ask")
-    assert "right" in page.inner_text("[data-name=groups]")
     assert left_over(made[0]) == []
     (tmp_path / "bad.zip").write_text("no zip")
     done(page, lambda: page.set_input_files("[data-gallery]", str(tmp_path / "bad.zip")))

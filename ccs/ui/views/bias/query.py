@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
@@ -54,7 +54,10 @@ class BiasQuery:
 
     @classmethod
     def of(cls, app: App, state: State) -> BiasQuery:
-        """The choices in force; what the visitor left open is the gallery's own."""
+        """The choices in force; what the visitor left open is the gallery's own.
+
+        InputError for K above the number of images that every occupation ranks.
+        """
         gone = state.gallery.startswith(OWN) and not app.galleries.has(state.gallery)
         gallery = app.galleries.get((not gone and state.gallery) or app.galleries.names[0])
         attribute = state.attribute if state.attribute in gallery.groups else next(iter(gallery.groups))
@@ -64,13 +67,15 @@ class BiasQuery:
         one_pool = gallery.pools is None or state.pool == ONE_POOL
         sizes = Counter() if one_pool else Counter(gallery.pools)
         most_k = min((sizes[name] for name in occupations if sizes[name]), default=len(gallery.images))
+        if state.k > most_k:
+            raise InputError(f"K must be 1 to {most_k}, not {state.k}.")
         k = gallery.k.get(attribute, max(1, len(gallery.images) // 10))
         return cls(
             gallery=gallery,
             attribute=attribute,
             occupations=occupations,
             templates=own.get(state.bias_template, (state.bias_template,)),
-            k=check_k(state.k, most_k) if state.k else min(k, most_k),
+            k=state.k or min(k, most_k),
             target="uniform" if state.target == "uniform" else "pool",
             fault=next((fault for fault in get_args(faults.Fault) if fault == state.fault), None),
             one_pool=one_pool,
@@ -133,13 +138,6 @@ class BiasQuery:
         return first, second
 
 
-def check_k(k: int, most: int) -> int:
-    """The cut-off; InputError unless it is 1 to the number of images that every occupation ranks."""
-    if not 1 <= k <= most:
-        raise InputError(f"K must be 1 to {most}, not {k}.")
-    return k
-
-
 def top(embeddings: np.ndarray, occupation: np.ndarray, n: int) -> np.ndarray:
     """Indices of the `n` images nearest to the occupation's text, best first."""
     scores = ranking.products(ranking.unit(occupation[None], "text"), ranking.unit(embeddings, "images"))
@@ -156,11 +154,6 @@ def ask(app: App, session: Session, fields: Fields) -> None:
     attribute = attribute if attribute in gallery.groups else next(iter(gallery.groups))
     changed = gallery.name != BiasQuery.of(app, session.state).gallery.name
     k = parse_int(fields.get("k"), "cut-off K")
-    pool = one_of(fields.get("pool", ""), POOLS, "pool")
-    occupations = texts(str(fields.get("occupations", "")))
-    asked = replace(session.state, gallery=gallery.name, occupations=occupations, pool=pool, k=0)
-    if not changed:
-        check_k(k, BiasQuery.of(app, asked).most_k)
     chosen = line(str(fields.get("template", "")))
     change(
         session,
@@ -168,12 +161,13 @@ def ask(app: App, session: Session, fields: Fields) -> None:
         attribute=attribute,
         bias_template=chosen if chosen == STUDY else template(chosen),
         k=0 if changed or k == gallery.k.get(attribute) else k,
-        occupations=occupations,
-        pool=pool,
+        occupations=texts(str(fields.get("occupations", ""))),
+        pool=one_of(fields.get("pool", ""), POOLS, "pool"),
         target="uniform" if fields.get("target") == "uniform" else "pool",
         fault=one_of(fields.get("fault", ""), FAULTS, "way to compute"),
         row=0,
     )
+    BiasQuery.of(app, session.state)  # K may be more than every occupation has images
 
 
 def take_gallery(app: App, session: Session, fields: Fields) -> None:
