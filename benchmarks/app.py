@@ -1,6 +1,6 @@
 """A visitor's waiting time: the page's start, a click on a head, and what a click costs for a CLIP model.
 
-    python -m benchmarks.app [--clicks 24]
+    python -m benchmarks.app
 
 Seconds are wall-clock time on an otherwise idle machine; the median click is kept. A click is the server's
 work from an action to the HTML it sends and, where there is a Chromium, also the time until a visitor sees
@@ -9,28 +9,29 @@ the new screen.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+import torch
 
-RESULTS = Path(__file__).parent / "results" / "app.json"
-ROOT = Path(__file__).parent.parent
+from benchmarks.common import keep, served, timed
+from ccs import results
+from ccs.ui.app import App
+from ccs.ui.page import opening, page
+from ccs.ui.service.images import shown_images
+
 ALLOWED = {"start": 10.0, "click": 0.3, "ratio": 1.0, "estimate": 0.3, "exact": 0.3}
-PORT = 7989
+PORT, CLICKS = 7989, 24
 RANDOM = "ViT-B-32/random"
 VISITS = {"Start": "", "Bias": "?tab=bias", "a random ViT-B-32": f"?tab=heads&model={RANDOM}"}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -39,30 +40,12 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 def started() -> dict[str, float]:
     """Seconds from `python app.py` to the page being served, and to a first visitor's whole page."""
     start = time.perf_counter()
-    address = f"http://127.0.0.1:{PORT}/"
-    with subprocess.Popen(
-        [sys.executable, "app.py", "--port", str(PORT)],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "CCS_MODELS": RANDOM},  # a link can only name what is offered
-    ) as process:
-        try:
-            while process.poll() is None:
-                try:
-                    urllib.request.urlopen(address, timeout=5).close()
-                    break
-                except OSError:
-                    time.sleep(0.05)
-            found = {"served": time.perf_counter() - start}
-            if CHROMIUM is not None:
-                seen = in_browser(address, clicks=24)
-                found |= seen
-            return found
-        finally:
-            process.terminate()
+    with served(PORT, CCS_MODELS=RANDOM):  # a link can only name what is offered
+        found = {"served": time.perf_counter() - start}
+        return found | in_browser(f"http://127.0.0.1:{PORT}/") if CHROMIUM else found
 
 
-def in_browser(address: str, clicks: int) -> dict[str, float]:
+def in_browser(address: str) -> dict[str, float]:
     """Seconds of first visits, until words say what goes on and until the page is whole, and as multiples of
     the same visit once more; and of a click on a head with four images (the middle).
     """
@@ -108,48 +91,39 @@ def in_browser(address: str, clicks: int) -> dict[str, float]:
                 }
                 return took;
             }""",
-            (heads * clicks)[:clicks],
+            (heads * CLICKS)[:CLICKS],
         )
         browser.close()
     return {**found, "click in the browser": median(took[2:])}
 
 
-def timed(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def act(app: Any, session: Any, do: str, head: str) -> None:
-    """All that the server does for one click."""
-    from ccs.ui.page import page
-
-    for _ in page.act(app, session, {"do": do, "head": head}):
-        pass
-
-
-def server_clicks(name: str, clicks: int) -> dict[str, float]:
-    """Seconds of a click for four drawn images, beside a plain forward pass of the model on them."""
-    import torch
-
-    from ccs import results
-    from ccs.ui.app import App
-    from ccs.ui.page import opening
+@contextmanager
+def alone(name: str) -> Iterator[App]:
+    """The app with this model alone."""
 
     class One(App):
         models = (name,)
 
     with tempfile.TemporaryDirectory() as folder:
-        app = One(results.load(), Path(folder))
+        yield One(results.load(), Path(folder))
+
+
+def act(app: Any, session: Any, do: str, head: str) -> None:
+    """All that the server does for one click."""
+    for _ in page.act(app, session, {"do": do, "head": head}):
+        pass
+
+
+def server_clicks(name: str) -> dict[str, float]:
+    """Seconds of a click for four drawn images, beside a plain forward pass of the model on them."""
+    with alone(name) as app:
         model = app.model_cache.get(name)
         found: dict[str, float] = {}
-        heads = (list(model.heads) * clicks)[: clicks + 2]
+        heads = (list(model.heads) * CLICKS)[: CLICKS + 2]
         for tab, do in (("classify", "toggle"), ("heads", "inspect")):
             session = opening.open_link(app, {"model": name, "tab": tab, "off": "none"})
             took = [timed(partial(act, app, session, do, str(head))) for head in heads]
             found[f"click in {tab}"] = median(took[2:])
-        from ccs.ui.service.images import shown_images
-
         pixels = model.preprocess([image.pixels for image in shown_images(session)])
 
         def plain() -> None:
@@ -168,17 +142,7 @@ def gallery_clicks(name: str) -> dict[str, float]:
     Each head alone, one per layer, the lowest first: until the estimate is there and until the exact answer
     is. The direct effects that estimates need are collected at the first switch, which is left out.
     """
-    import torch
-
-    from ccs import results
-    from ccs.ui.app import App
-    from ccs.ui.page import opening, page
-
-    class One(App):
-        models = (name,)
-
-    with tempfile.TemporaryDirectory() as folder:
-        app = One(results.load(), Path(folder))
+    with alone(name) as app:
         model = app.model_cache.get(name)
         session = opening.open_link(
             app, {"model": name, "tab": "bias", "gallery": "world/faces", "off": "none"}
@@ -210,13 +174,8 @@ def gallery_clicks(name: str) -> dict[str, float]:
     return found
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Measure, print, and keep as JSON; 1 where something takes longer than it should."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--clicks", type=int, default=24)
-    args = parser.parse_args(argv)
-    import torch
-
     found: dict[str, Any] = {
         "about": {
             "torch": torch.__version__,
@@ -225,24 +184,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             "load before": os.getloadavg()[0],
         },
         "start": started(),
-        "organism": server_clicks("organism", args.clicks),
-        "ViT-B-32/random": server_clicks("ViT-B-32/random", args.clicks),
-        "ViT-B-32/random, Bias": gallery_clicks("ViT-B-32/random"),
+        "organism": server_clicks("organism"),
+        RANDOM: server_clicks(RANDOM),
+        f"{RANDOM}, Bias": gallery_clicks(RANDOM),
         "allowed": ALLOWED,
     }
-    for name in ("start", "organism", "ViT-B-32/random", "ViT-B-32/random, Bias"):
+    for name in ("start", "organism", RANDOM, f"{RANDOM}, Bias"):
         print(name, *(f"{key} {value:.3f}" for key, value in found[name].items()), sep=" | ")
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    keep("app", found)
     held = (
         found["start"]["served"] <= ALLOWED["start"],
         found["organism"]["click in classify"] <= ALLOWED["click"],
         found["start"].get("click in the browser", 0.0) <= ALLOWED["click"],
-        found["ViT-B-32/random"]["ratio"] <= ALLOWED["ratio"],
-        found["ViT-B-32/random, Bias"]["estimate"] <= ALLOWED["estimate"],
-        found["ViT-B-32/random, Bias"]["exact: ratio"] <= ALLOWED["exact"],
+        found[RANDOM]["ratio"] <= ALLOWED["ratio"],
+        found[f"{RANDOM}, Bias"]["estimate"] <= ALLOWED["estimate"],
+        found[f"{RANDOM}, Bias"]["exact: ratio"] <= ALLOWED["exact"],
     )
-    return 0 if all(held) else 1
+    return int(not all(held))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Visitors of whom one is hostile: what the others wait, and what memory the server keeps.
 
-    python -m benchmarks.hostile [--seconds 120] [--hostile 240] [--visitors 12]
+    python -m benchmarks.hostile [--seconds 120] [--hostile 240]
 
 Starts `app.py` on 127.0.0.1 and nothing else. Quiet: all but one visitor click, one after another, with a
 pause. Hostile: one more joins, from an address of its own (127.0.0.2), and does as much as it can: many pages
@@ -12,29 +12,26 @@ half less the highest of the first. Linux only: memory is read from /proc.
 from __future__ import annotations
 
 import argparse
-import http.client
 import io
 import itertools
-import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 from urllib.parse import urlencode
 
+import httpx
 from PIL import Image
 
-RESULTS = Path(__file__).parent / "results" / "hostile.json"
-ROOT = Path(__file__).parent.parent
-PORT = 7988
+from benchmarks.common import keep, memory, served
+
+PORT, VISITORS = 7988, 12  # the hostile one included
 ALLOWED = {"ratio": 2.0, "growth MB": 200.0}
 PAUSE = 1.0  # seconds that a quiet visitor looks at the screen
 AT_ONCE = 8  # pages that the hostile visitor has open
@@ -46,42 +43,28 @@ class Visitor:
     """One page's talk with the server, in Gradio's protocol."""
 
     def __init__(self, source: str = "127.0.0.1") -> None:
-        self.source, self.page = source, uuid.uuid4().hex[:12]
-
-    def ask(self, method: str, path: str, body: Any = None) -> http.client.HTTPResponse:
-        return self._send(method, path, None if body is None else json.dumps(body), "application/json")
-
-    def _send(self, method: str, path: str, data: Any, kind: str) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", PORT, timeout=120, source_address=(self.source, 0)
+        self.client = httpx.Client(
+            base_url=f"http://127.0.0.1:{PORT}",
+            transport=httpx.HTTPTransport(local_address=source),
+            timeout=120,
         )
-        connection.request(method, path, data, {"Content-Type": kind})
-        return connection.getresponse()
+        self.page = uuid.uuid4().hex[:12]
 
     def upload(self, data: bytes) -> str | None:
         """Where the server keeps the file; None where it takes no more."""
-        head = 'Content-Disposition: form-data; name="files"; filename="image.png"'
-        body = b"--edge\r\n%b\r\n\r\n%b\r\n--edge--\r\n" % (head.encode(), data)
-        with self._send("POST", "/gradio_api/upload", body, "multipart/form-data; boundary=edge") as response:
-            answer = response.read()
-            return str(json.loads(answer)[0]) if response.status == 200 else None
-
-    def config(self) -> dict[str, Any]:
-        with self.ask("GET", "/config") as response:
-            found: dict[str, Any] = json.load(response)
-            return found
+        answer = self.client.post("/gradio_api/upload", files={"files": ("image.png", data)})
+        return str(answer.json()[0]) if answer.status_code == 200 else None
 
     def join(self, event: int, trigger: int, data: Any = None, link: str = "") -> bool:
         body = {"fn_index": event, "trigger_id": trigger, "session_hash": self.page, "data": [None]}
-        with self.ask("POST", f"/gradio_api/queue/join?{link}", {**body, "event_data": data}) as response:
-            response.read()
-            return response.status == 200
+        answer = self.client.post(f"/gradio_api/queue/join?{link}", json={**body, "event_data": data})
+        return answer.status_code == 200
 
     def wait(self) -> None:
         """Read until the server says that all is answered."""
-        with self.ask("GET", f"/gradio_api/queue/data?session_hash={self.page}") as response:
-            for line in response:
-                if b"close_stream" in line:
+        with self.client.stream("GET", f"/gradio_api/queue/data?session_hash={self.page}") as answer:
+            for line in answer.iter_lines():
+                if "close_stream" in line:
                     return
 
 
@@ -92,14 +75,6 @@ def events(config: dict[str, Any]) -> tuple[int, tuple[int, int]]:
         for target, name in one["targets"]:
             found.setdefault(name, (one["id"], target))
     return found["load"][0], found["act"]
-
-
-def memory(process: int) -> float:
-    """Resident megabytes of the server."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError("the server has no memory")
 
 
 def quiet(stop: threading.Event, opened: int, act: tuple[int, int], took: list[float], number: int) -> None:
@@ -138,7 +113,7 @@ def hostile(stop: threading.Event, opened: int, act: tuple[int, int]) -> None:
             if chance.random() < 0.2:
                 visitor.wait()
             stop.wait(0.5)
-        except OSError:
+        except httpx.HTTPError:
             stop.wait(0.2)
 
 
@@ -150,13 +125,13 @@ def photograph(chance: random.Random) -> bytes:
 
 
 def half(
-    seconds: float, visitors: int, is_hostile: bool, opened: int, act: tuple[int, int], process: int
+    seconds: float, is_hostile: bool, opened: int, act: tuple[int, int], process: int
 ) -> tuple[list[float], list[float]]:
     """The seconds of the quiet visitors' clicks, and the server's memory, read so many times."""
     stop, took = threading.Event(), []  # type: tuple[threading.Event, list[float]]
     threads = [
         threading.Thread(target=quiet, args=(stop, opened, act, took, number))
-        for number in range(visitors - 1)
+        for number in range(VISITORS - 1)
     ]
     if is_hostile:
         threads += [threading.Thread(target=hostile, args=(stop, opened, act)) for _ in range(AT_ONCE)]
@@ -165,7 +140,7 @@ def half(
     readings = []
     for _ in range(READINGS):
         time.sleep(seconds / READINGS)
-        readings.append(round(memory(process), 1))
+        readings.append(round(memory("VmRSS", process), 1))
         print(
             f"{'hostile' if is_hostile else 'quiet'}: {len(took)} clicks, {readings[-1]:.0f} MB", flush=True
         )
@@ -180,36 +155,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seconds", type=float, default=120.0, help="of the quiet part")
     parser.add_argument("--hostile", type=float, default=240.0, help="seconds of the hostile part")
-    parser.add_argument("--visitors", type=int, default=12, help="the hostile one included")
     args = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as cache:
-        command = [sys.executable, "app.py", "--port", str(PORT), "--host", "127.0.0.1"]
-        environment = {**os.environ, "GRADIO_TEMP_DIR": cache}
-        with subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
-            try:
-                while True:
-                    try:
-                        opened, act = events(Visitor().config())
-                        break
-                    except OSError:
-                        time.sleep(0.2)
-                first = Visitor()
-                first.join(opened, -1)
-                first.wait()
-                found: dict[str, Any] = {"MB at start": memory(process.pid)}
-                calm, still = half(args.seconds, args.visitors, False, opened, act, process.pid)
-                busy, memories = half(args.hostile, args.visitors, True, opened, act, process.pid)
-            finally:
-                process.terminate()
+    with tempfile.TemporaryDirectory() as cache, served(PORT, GRADIO_TEMP_DIR=cache) as process:
+        first = Visitor()
+        opened, act = events(first.client.get("/config").json())
+        first.join(opened, -1)
+        first.wait()
+        found: dict[str, Any] = {"MB at start": memory("VmRSS", process.pid)}
+        calm, still = half(args.seconds, False, opened, act, process.pid)
+        busy, memories = half(args.hostile, True, opened, act, process.pid)
     found |= {"MB after quiet": still[-1], "MB hostile": memories}
     found |= {"clicks quiet": len(calm), "median quiet": median(calm), "clicks hostile": len(busy)}
     found |= {"median hostile": median(busy), "ratio": median(busy) / median(calm)}
     found["growth MB"] = max(memories[READINGS // 2 :]) - max(memories[: READINGS // 2])
-    found |= {"seconds": args.seconds, "hostile seconds": args.hostile, "visitors": args.visitors}
+    found |= {"seconds": args.seconds, "hostile seconds": args.hostile, "visitors": VISITORS}
     found["cores"] = os.cpu_count()
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    keep("hostile", found)
     for name, value in found.items():
         print(f"{name:28} {value if isinstance(value, list) else format(value, '10.2f')}")
     return int(any(found[name] > limit for name, limit in ALLOWED.items()))

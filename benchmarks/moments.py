@@ -1,6 +1,6 @@
 """Moments of photographs, from files to sums, compared with a plain loop that only loads and encodes them.
 
-    python -m benchmarks.moments --photographs ../shared/data/imagenet-sample [--count 500] [--repeats 2]
+    python -m benchmarks.moments [--photographs ../shared/data/imagenet-sample]
 
 ViT-B-32 with random weights. The plain loop is torch's DataLoader with open_clip's own preprocessing and
 `encode_image`. Both use the same files, batches, decoding processes and threads, and take turns within one
@@ -15,13 +15,24 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results" / "moments.json"
+import torch
+from open_clip.transform import PreprocessCfg, image_transform_v2
+from PIL import Image
+
+import ccs
+from batch.compute.embed import Embedder
+from batch.compute.inputs import decoders, open_moment_images
+from batch.compute.settings import Settings
+from batch.compute.stages import Store
+from batch.processes import Processes
+from benchmarks.common import PHOTOGRAPHS, keep, timed
+
 MODEL, ALLOWED = "ViT-B-32/random", 1.0
+COUNT, REPEATS = 500, 2
 
 
 class Files:
@@ -34,24 +45,12 @@ class Files:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> Any:
-        from PIL import Image
-
         with Image.open(self.paths[index]) as image:
             return self.preprocess(image.convert("RGB"))
 
 
-def measure(photographs: Path, repeats: int) -> dict[str, Any]:
+def measure(photographs: Path) -> dict[str, Any]:
     """Images a second of both over all files of the folder, best of the repeats, and their ratio."""
-    import torch
-    from open_clip.transform import PreprocessCfg, image_transform_v2
-
-    import ccs
-    from batch.compute.embed import Embedder
-    from batch.compute.inputs import decoders, open_moment_images
-    from batch.compute.settings import Settings
-    from batch.compute.stages import Store
-    from batch.processes import Processes
-
     model = ccs.load(MODEL)
     settings = Settings(images=str(photographs))
     images = open_moment_images(settings)
@@ -59,14 +58,14 @@ def measure(photographs: Path, repeats: int) -> dict[str, Any]:
     transform = image_transform_v2(PreprocessCfg(**model.preprocess_config), is_train=False)
     size, workers = 0, decoders(len(paths), "cpu")
 
-    def ours() -> int:
+    def ours() -> None:
         nonlocal size
         with tempfile.TemporaryDirectory() as folder:
             embedder = Embedder(model, Store(Path(folder), Processes(), lambda _: None), settings)
             size = embedder.backoff.largest
-            return embedder.read_moments(embedder.moments(images)).count
+            assert embedder.read_moments(embedder.moments(images)).count == len(paths)
 
-    def plain() -> int:
+    def plain() -> None:
         files: Any = Files(paths, transform)
         loader: Any = torch.utils.data.DataLoader(
             files,
@@ -76,17 +75,15 @@ def measure(photographs: Path, repeats: int) -> dict[str, Any]:
             multiprocessing_context="fork" if workers else None,
         )
         with torch.no_grad():
-            return sum(len(model.clip.encode_image(pixels)) for pixels in loader)
+            assert sum(len(model.clip.encode_image(pixels)) for pixels in loader) == len(paths)
 
     best = {"ours": float("inf"), "plain": float("inf")}
     load = os.getloadavg()[0]
-    for turn in range(repeats + 1):  # the first warms up: files, threads
+    for turn in range(REPEATS + 1):  # the first warms up: files, threads
         for name, run in (("ours", ours), ("plain", plain)):
-            start = time.perf_counter()
-            if run() != len(paths):
-                raise SystemExit(f"{name} did not see all of the {len(paths)} photographs.")
+            seconds = timed(run)
             if turn:
-                best[name] = min(best[name], time.perf_counter() - start)
+                best[name] = min(best[name], seconds)
     rates = {f"{name} images a second": len(paths) / seconds for name, seconds in best.items()}
     about = {
         "photographs": len(paths),
@@ -100,16 +97,14 @@ def measure(photographs: Path, repeats: int) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and keep as JSON; 1 where ours is slower than the plain loop."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--photographs", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--photographs", type=Path, default=PHOTOGRAPHS, metavar="FOLDER")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        for path in sorted(arguments.photographs.glob("*.jpg"))[: arguments.count]:
+        for path in sorted(arguments.photographs.glob("*.jpg"))[:COUNT]:
             shutil.copy(path, folder)
-        found = measure(Path(folder), arguments.repeats)
+        found = measure(Path(folder))
     print(json.dumps(found, indent=1))
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    keep("moments", found)
     return int(found["ratio"] < ALLOWED)
 
 

@@ -1,8 +1,8 @@
 """Throughput, memory and the cost model of batch.compute on this machine, as docs/scaling.md quotes them.
 
-    python -m benchmarks.scaling throughput --photographs ../shared/data/imagenet-sample
+    python -m benchmarks.scaling throughput [--photographs ../shared/data/imagenet-sample]
     python -m benchmarks.scaling memory
-    python -m benchmarks.scaling cost --photographs ../shared/data/imagenet-sample
+    python -m benchmarks.scaling cost [--photographs ../shared/data/imagenet-sample]
     python -m benchmarks.scaling computed
 
 Every figure is of a whole run of the command line in a process of its own; a stage's seconds, the share of
@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -27,7 +26,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+import torch
+
+import ccs
+from batch.compute.cost import operations
+from benchmarks.common import MACHINE, PHOTOGRAPHS, keep
+from ccs import HeadSet
+
 VIT = "ViT-B-32/random"
 SET, ASKED = "world/digits", ("--set", "world/digits", "--texts", "world")
 """An evaluation set and a pool of few texts: the text tower is timed by the texts, not by the images."""
@@ -58,11 +63,11 @@ def run(arguments: Sequence[str], *, processes: int = 1) -> dict[str, Any]:
     return {"wall_seconds": round(wall, 1), "load_before": round(load, 2), "notes": notes, **measured}
 
 
-def throughput(photographs: Path, eval_images: int) -> list[dict[str, Any]]:
+def throughput(photographs: Path) -> list[dict[str, Any]]:
     """Images a second of moments and of evaluation, with one and two processes."""
     rows = []
     # Shards of 50 are dealt out evenly to two processes, so that neither waits for the other at the end.
-    more = [*ASKED, "--random-sets", "2", "--eval-images", str(eval_images), "--shard", "50"]
+    more = [*ASKED, "--random-sets", "2", "--eval-images", "60", "--shard", "50"]
     for model, images in (("organism", 1000), (VIT, 500)):
         for processes in (1, 2):
             moments = ["--images", str(photographs), "--max-images", str(images)]
@@ -77,10 +82,10 @@ def throughput(photographs: Path, eval_images: int) -> list[dict[str, Any]]:
     return rows
 
 
-def memory(sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Peak memory of the moments and of an evaluation of that many drawn images."""
+def memory() -> list[dict[str, Any]]:
+    """Peak memory of the moments and of an evaluation of few and of many drawn images."""
     rows = []
-    for size in sizes:
+    for size in (1000, 20000):
         drawn = ["--model", "organism", "--images", "world", "--set", "world/digits"]
         without_singles = "moments,spans,labels,judgments,evaluation"
         whole = ["--max-images", "1000", "--eval-images", str(size), "--stages", without_singles]
@@ -139,12 +144,6 @@ def _predicted(arguments: Sequence[str]) -> dict[str, Any]:
 
 def computed() -> None:
     """Time of the moments of a billion images and of an evaluation on 8 GPUs, by the assumed rates."""
-    import torch
-
-    import ccs
-    from batch.compute.cost import operations
-    from ccs import HeadSet
-
     columns = ("model", "GFLOP per image", "moments, images/s per GPU", "1e6 images, 8 GPUs")
     columns += ("1e9 images, 8 GPUs", "cores that decode for 8", "50,000 images under 60 plans, 8 GPUs")
     print("|", " | ".join(columns), "|")
@@ -166,10 +165,8 @@ def computed() -> None:
 
 def about() -> Mapping[str, Any]:
     """The machine and the versions that count."""
-    import torch
-
     return {
-        "machine": platform.processor() or platform.machine(),
+        "machine": MACHINE,
         "cores": os.cpu_count(),
         "torch": torch.__version__,
         "disk_free_gb": shutil.disk_usage("/").free // 10**9,
@@ -181,20 +178,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=("throughput", "memory", "cost", "computed"))
-    parser.add_argument("--photographs", type=Path, default=Path("../shared/data/imagenet-sample"))
-    parser.add_argument("--eval-images", type=int, default=60, help="of throughput")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 20000], help="of memory")
+    parser.add_argument("--photographs", type=Path, default=PHOTOGRAPHS)
     args = parser.parse_args(argv)
     if args.what == "computed":
         computed()
         return 0
     rows = {
-        "throughput": lambda: throughput(args.photographs, args.eval_images),
-        "memory": lambda: memory(args.sizes),
+        "throughput": lambda: throughput(args.photographs),
+        "memory": memory,
         "cost": lambda: cost(args.photographs),
     }[args.what]()
-    text = json.dumps({"about": about(), "rows": rows}, indent=1)
-    (RESULTS / f"{args.what}.json").write_text(text + "\n", "utf-8")
+    keep(args.what, {"about": about(), "rows": rows})
     return 0
 
 

@@ -1,6 +1,6 @@
 """Cost of a plan and of the contributions, in units of open_clip's own forward pass, and peak memory.
 
-    python -m benchmarks.tower [--models ViT-B-32 ViT-L-14] [--repeats 3]
+    python -m benchmarks.tower
 
 All figures are ratios within one run. The forward passes take turns, CPU time of this process is counted on
 one thread, and the smallest of the repeats is kept, so other work on the machine hardly matters.
@@ -8,59 +8,40 @@ one thread, and the smallest of the repeats is kept, so other work on the machin
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
+import random
 import sys
-import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results" / "tower.json"
+import torch
+
+import ccs
+from benchmarks.common import MACHINE, keep, memory, smallest
+from ccs import Head, HeadSet
+
 IMAGES = {"ViT-B-32": 8, "ViT-B-16": 2, "ViT-L-14": 1}
 ALLOWED = {"ViT-B-32": 0.28, "ViT-B-16": 0.28, "ViT-L-14": 0.14}
 CONTRIBUTIONS_ALLOWED = 1.1
 PLANS, TREE_ALLOWED = 40, 1.1
 """Plans of an evaluation, and what they may cost in units of what their tree says; direct effects, of the
 same plans without them."""
+REPEATS = 3
+COLUMNS = ("nothing_off", "plan_alone", "plan_of_4", "plan_of_all_single_heads", "allowed", "contributions")
 
 
-def smallest(passes: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Least CPU seconds of each pass; they take turns, after one round to warm up."""
-    best = dict.fromkeys(passes, float("inf"))
-    for turn in range(repeats + 1):
-        for name, run in passes.items():
-            start = time.process_time()
-            run()
-            if turn:
-                best[name] = min(best[name], time.process_time() - start)
-    return best
-
-
-def measure(architecture: str, repeats: int) -> dict[str, float | str]:
+def measure(architecture: str) -> dict[str, float | str]:
     """Ratios for one architecture, with untrained weights."""
-    import torch
-
-    import ccs
-    from ccs import Head, HeadSet
-
-    torch.set_num_threads(1)
     model = ccs.load(f"{architecture}/random")
-    tower = model.tower
-    x = torch.randn(IMAGES.get(architecture, 8), 3, *tower.image_size)
-    first = tower.first_prunable_layer
-    none = [HeadSet()]
+    tower, none = model.tower, [HeadSet()]
+    x = torch.randn(IMAGES[architecture], 3, *tower.image_size)
+    trunk, layers = tower.trunk(x), range(tower.first_prunable_layer, model.n_layers)
     # The dearest plans there are: no two agree in any layer that can be pruned.
-    apart = [
-        HeadSet(Head(layer, head) for layer in range(first, model.n_layers)) for head in range(model.n_heads)
-    ][:4]
+    apart = [HeadSet(Head(layer, head) for layer in layers) for head in range(4)]
     single = [HeadSet([head]) for head in model.heads]
 
     def plain() -> None:
         with torch.no_grad():
             model.clip.encode_image(x)
 
-    trunk = tower.trunk(x)
     seconds = smallest(
         {
             "plain": plain,
@@ -69,7 +50,7 @@ def measure(architecture: str, repeats: int) -> dict[str, float | str]:
             "1 plan": lambda: tower.embed(trunk, apart[:1]),
             "4 plans": lambda: tower.embed(trunk, apart),
         },
-        repeats,
+        REPEATS,
     )
     # Single heads are many plans; one turn of them against one more plain pass is enough.
     many = smallest({"plain": plain, "single heads": lambda: tower.embed(trunk, single)}, 1)
@@ -80,29 +61,21 @@ def measure(architecture: str, repeats: int) -> dict[str, float | str]:
         "plan_alone": seconds["1 plan"] / seconds["plain"],
         "plan_of_4": seconds["4 plans"] / 4 / seconds["plain"],
         "plan_of_all_single_heads": many["single heads"] / len(single) / many["plain"],
-        "allowed": ALLOWED.get(architecture, float("nan")),
+        "allowed": ALLOWED[architecture],
         "contributions": seconds["contributions"] / seconds["plain"],
         "contributions_allowed": CONTRIBUTIONS_ALLOWED,
     }
 
 
-def evaluation(architecture: str, repeats: int) -> dict[str, float | str]:
+def evaluation(architecture: str) -> dict[str, float | str]:
     """Cost of an evaluation's plans relative to what their tree predicts, and what direct effects add.
 
     The tree: in each layer but the last, which needs one query alone, one pass for each different set of
     heads that is off up to there. The cost of a pass comes from plans that share no layer.
     """
-    import random
-
-    import torch
-
-    import ccs
-    from ccs import Head, HeadSet
-
-    torch.set_num_threads(1)
     model = ccs.load(f"{architecture}/random")
     tower, rng = model.tower, random.Random(0)
-    x = torch.randn(IMAGES.get(architecture, 8), 3, *tower.image_size)
+    x = torch.randn(IMAGES[architecture], 3, *tower.image_size)
     trunk, layers = tower.trunk(x), range(tower.first_prunable_layer, model.n_layers)
     apart = [HeadSet(Head(layer, head) for layer in layers) for head in range(4)]
     plans = [HeadSet(), *(HeadSet(rng.sample(list(model.heads), 8)) for _ in range(PLANS - 1))]
@@ -116,7 +89,7 @@ def evaluation(architecture: str, repeats: int) -> dict[str, float | str]:
                 tower.embed_and_read(x, plans, model.heads)[1], model.heads
             ),
         },
-        repeats,
+        REPEATS,
     )
     return {
         "model": architecture,
@@ -133,13 +106,6 @@ def peaks() -> list[dict[str, int]]:
     The kernel's high-water mark is set back before each, so that loading the model does not hide it. Linux
     only.
     """
-    import random
-
-    import torch
-
-    import ccs
-    from ccs import HeadSet
-
     model = ccs.load("ViT-B-32/random")
     rng = random.Random(0)
     plans = [HeadSet(rng.sample(list(model.heads), 6)) for _ in range(16)]
@@ -149,52 +115,25 @@ def peaks() -> list[dict[str, int]]:
     for images, n_plans in ((8, 1), (8, 1), (128, 1), (8, 16), (64, 16)):  # the first is a warm-up
         Path("/proc/self/clear_refs").write_text("5")
         model.embed_images(x[:images], plans[:n_plans], batch_size=8)
-        status = Path("/proc/self/status").read_text()
-        peak = int(status.split("VmHWM:")[1].split()[0]) // 1024
-        rows.append({"images": images, "plans": n_plans, "peak_mib": peak})
+        rows.append({"images": images, "plans": n_plans, "peak_mib": int(memory("VmHWM"))})
     return rows[1:]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", nargs="+", default=list(IMAGES))
-    parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args(argv)
-    import torch
-
-    columns = (
-        "nothing_off",
-        "plan_alone",
-        "plan_of_4",
-        "plan_of_all_single_heads",
-        "allowed",
-        "contributions",
-    )
-    print("In units of open_clip's forward pass:\n", " " * 10, *columns)
+def main() -> None:
+    torch.set_num_threads(1)
+    print("In units of open_clip's forward pass:\n", " " * 10, *COLUMNS)
     rows = []
-    for architecture in arguments.models:
-        rows.append(row := measure(architecture, arguments.repeats))
-        print(architecture.rjust(11), *(f"{row[name]:.3f}".rjust(len(name)) for name in columns), flush=True)
-    evaluated = evaluation(arguments.models[0], arguments.repeats)
-    print(
-        f"{PLANS} plans: {evaluated['tree']:.3f} of their tree, with direct effects {evaluated['direct']:.3f}"
-    )
-    memory = peaks() if sys.platform == "linux" else []
-    for line in memory:
-        print(
-            f"{line['images']:5d} images, {line['plans']:2d} plans: peak {line['peak_mib']} MiB", flush=True
-        )
-    about = {"torch": torch.__version__, "machine": platform.processor() or platform.machine(), "threads": 1}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(
-        json.dumps({"about": about, "ratios": rows, "evaluation": evaluated, "memory": memory}, indent=1)
-        + "\n",
-        "utf-8",
-    )
-    return 0
+    for architecture in IMAGES:
+        rows.append(row := measure(architecture))
+        print(architecture.rjust(11), *(f"{row[name]:.3f}".rjust(len(name)) for name in COLUMNS), flush=True)
+    found = evaluation("ViT-B-32")
+    print(f"{PLANS} plans: {found['tree']:.3f} of their tree, with direct effects {found['direct']:.3f}")
+    lines = peaks() if sys.platform == "linux" else []
+    for line in lines:
+        print(f"{line['images']:5d} images, {line['plans']:2d} plans: peak {line['peak_mib']} MiB")
+    about = {"torch": torch.__version__, "machine": MACHINE, "threads": 1}
+    keep("tower", {"about": about, "ratios": rows, "evaluation": found, "memory": lines})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

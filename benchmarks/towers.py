@@ -20,15 +20,18 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from benchmarks import no_spatial
-from benchmarks.tower import smallest
-from ccs import Head, HeadSet
+import open_clip
+import torch
+from open_clip.model import _build_vision_tower
 
-ROOT = Path(__file__).parents[1]
-RESULTS, DOCUMENT = ROOT / "benchmarks" / "results" / "towers.json", ROOT / "docs" / "towers.md"
+from benchmarks import no_spatial
+from benchmarks.common import RESULTS, ROOT, keep, smallest
+from ccs import Head, HeadSet
+from ccs.model.tower import ImageTower
+
+DOCUMENT = ROOT / "docs" / "towers.md"
 BEGIN, END = "<!-- made by python -m benchmarks.towers -->\n", "<!-- end -->\n"
 BETWEEN = """
 All contributions, ours / the TEXTSPAN authors' fastest mode: time, and the largest error of a coordinate, for
@@ -71,10 +74,6 @@ def family_of(architecture: str) -> str | None:
 
 def built(architecture: str) -> Any:
     """open_clip's image tower with random weights; one thread from here on."""
-    import open_clip
-    import torch
-    from open_clip.model import _build_vision_tower
-
     torch.set_num_threads(1)
     config = open_clip.get_model_config(architecture)
     torch.manual_seed(0)
@@ -83,8 +82,6 @@ def built(architecture: str) -> Any:
 
 def plain(visual: Any, x: Any) -> Any:
     """open_clip's own forward pass: unit embeddings [n, D]."""
-    import torch
-
     with torch.no_grad():
         out = visual(x)
     return torch.nn.functional.normalize(out[0] if isinstance(out, tuple) else out, dim=-1)
@@ -110,11 +107,6 @@ def sharpen(visual: Any) -> None:
 
 def measure(name: str, repeats: int) -> dict[str, Any]:
     """One family's row."""
-    import open_clip
-    import torch
-
-    from ccs.model.tower import ImageTower
-
     family = FAMILIES[name]
     visual = built(family.measured)
     tower = ImageTower(visual)
@@ -173,10 +165,6 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
 
 def against(architecture: str, repeats: int) -> dict[str, Any]:
     """Ours beside the TEXTSPAN authors' fastest mode, for a ViT that is read at the CLS token."""
-    import torch
-
-    from ccs.model.tower import ImageTower
-
     visual = built(architecture)
     tower = ImageTower(visual)
     x = torch.randn(8, 3, *tower.image_size)
@@ -254,14 +242,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--against", nargs="*", default=["ViT-B-32", "ViT-B-16"])
     parser.add_argument("--repeats", type=int, default=2)
     arguments = parser.parse_args(argv)
-    known = json.loads(RESULTS.read_text("utf-8"))
+    known = json.loads((RESULTS / "towers.json").read_text("utf-8"))
     for name in arguments.families:
         known["families"][name] = measure(name, arguments.repeats)
         print(table([known["families"][name]]).splitlines()[-1], flush=True)
     for name in arguments.against:
         known["against"][name] = against(name, arguments.repeats)
         print(table_against([known["against"][name]]).splitlines()[-1], flush=True)
-    RESULTS.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
+    keep("towers", known)
     families = table([known["families"][name] for name in FAMILIES])
     made = families + BETWEEN + table_against(list(known["against"].values()))
     before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)

@@ -1,19 +1,14 @@
 """Time of a training step of the embedded model, in open_clip's custom and in its default blocks.
 
-`python -m benchmarks.training [--steps 8]` lets the two take turns, so that other work slows both alike,
-and writes the median seconds to benchmarks/results/training.json. The first phase drops patches, the second
-does not.
+`python -m benchmarks.training` lets the two take turns, so that other work slows both alike, and writes the
+median seconds to benchmarks/results/training.json. The first phase drops patches, the second does not.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import open_clip
 import torch
@@ -21,6 +16,9 @@ from open_clip.transformer import PatchDropout
 from torch.utils.data import default_collate
 
 from batch.train_organism import MODEL_CFG, SceneImages, Settings, fast_to_train, pixels
+from benchmarks.common import keep, timed
+
+STEPS = 8
 
 
 def stepper(model: open_clip.CLIP, pictures: torch.Tensor, tokens: torch.Tensor) -> Callable[[], None]:
@@ -36,10 +34,7 @@ def stepper(model: open_clip.CLIP, pictures: torch.Tensor, tokens: torch.Tensor)
     return step
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=8)
-    args = parser.parse_args()
+def main() -> None:
     torch.manual_seed(0)
     batch = SceneImages("balanced", 2_000_000, Settings.batch_size)
     pictures, tokens = default_collate([batch[i] for i in range(len(batch))])
@@ -53,21 +48,17 @@ def main() -> int:
                 model.visual.patch_dropout = PatchDropout(dropout)
             steps[name] = stepper(model.train(), pictures, tokens)
             steps[name]()
-        for _ in range(args.steps):
+        for _ in range(STEPS):
             for name, step in steps.items():
-                start = time.perf_counter()
-                step()
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(timed(step))
         medians = {name: statistics.median(times) for name, times in seconds.items()}
         found |= {f"{phase}, {name}: seconds": median for name, median in medians.items()}
         found[f"{phase}, custom / default"] = medians["custom"] / medians["default"]
     for name, value in found.items():
         print(f"  {name:40s} {value:8.3f}")
     setting = {"batch": len(batch), "processors": os.cpu_count(), "torch": torch.__version__}
-    path = Path(__file__).parent / "results" / "training.json"
-    path.write_text(json.dumps(setting | found, indent=1) + "\n", "utf-8")
-    return 0
+    keep("training", setting | found)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

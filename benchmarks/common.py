@@ -1,0 +1,71 @@
+"""What the benchmarks share: clocks, the app in a process of its own, and where figures are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MACHINE = platform.processor() or platform.machine()
+PHOTOGRAPHS = ROOT.parent / "shared" / "data" / "imagenet-sample"
+
+
+def keep(name: str, found: Mapping[str, Any]) -> None:
+    """Write a benchmark's figures to results/NAME.json."""
+    (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+def memory(what: str, process: int | str = "self") -> float:
+    """Mebibytes of a process: `VmRSS`, what it holds, or `VmHWM`, the most that it held. Linux only."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.split(f"{what}:")[1].split()[0]) / 1024
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Seconds on the wall."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def smallest(passes: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Least CPU seconds of each pass; they take turns, after one round to warm up."""
+    best = dict.fromkeys(passes, float("inf"))
+    for turn in range(repeats + 1):
+        for name, run in passes.items():
+            start = time.process_time()
+            run()
+            if turn:
+                best[name] = min(best[name], time.process_time() - start)
+    return best
+
+
+@contextmanager
+def served(port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`app.py` on 127.0.0.1, from the moment when it serves its page."""
+    command = [sys.executable, "app.py", "--port", str(port), "--host", "127.0.0.1"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, env={**os.environ, **environment}
+    ) as process:
+        try:
+            while process.poll() is None:
+                try:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+                    break
+                except OSError:
+                    time.sleep(0.05)
+            yield process
+        finally:
+            process.terminate()
