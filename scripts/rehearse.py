@@ -1,12 +1,12 @@
 """The study from one command to the published data set and the app that loads it, on this machine alone.
 
-    python scripts/rehearse.py [--narrow | --small] [--plan-cost] [--folder DIR]
+    python scripts/rehearse.py [--small] [--plan-cost] [--folder DIR]
 
 A local server stands in for the Hub: it has every data set in its real schema with a few rows (videos too)
 and the six models under their names with random weights. Three more stand in for the judges. `--model paper
---suite paper` runs, then the report, publishing, and the app on what was published. `--narrow` uses models
-of eight numbers per head, `--small` two of these; `--plan-cost` prints what the real run needs instead. At
-the end: time, disk, memory, and every hole that was found; the exit status is 1 if there is one.
+--suite paper` runs, then the report, publishing, and the app on what was published. `--small` uses two
+models of eight numbers per head; `--plan-cost` prints what the real run needs instead. At the end: time,
+disk, memory, and every hole that was found; the exit status is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,8 +31,7 @@ SMALL = ("ViT-B-32/openai", "ViT-L-14/laion2b_s32b_b82k")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python scripts/rehearse.py")
-    parser.add_argument("--narrow", action="store_true", help="models of eight numbers per head")
-    parser.add_argument("--small", action="store_true", help="two of these")
+    parser.add_argument("--small", action="store_true", help="two models of eight numbers per head")
     parser.add_argument(
         "--plan-cost",
         action="store_true",
@@ -68,29 +65,21 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
         "CCS_DATA": str(folder / "data"),
     }
     from tests.support import study
-    from tests.support.llm_providers import AnthropicServer, GoogleServer, OpenAIServer
+    from tests.support.llm_providers import serve_all
 
-    for name, kind in (
-        ("OPENAI", OpenAIServer),
-        ("ANTHROPIC", AnthropicServer),
-        ("GOOGLE_GEMINI", GoogleServer),
-    ):
-        server = stack.enter_context(kind(study.answer))
-        os.environ[f"{name}_BASE_URL"] = server.base_url
-        os.environ[f"{name.removeprefix('GOOGLE_')}_API_KEY"] = "sk-test-0123456789abcdef"
+    os.environ |= stack.enter_context(serve_all(study.answer))
     from ccs.paper import figures
 
-    small, narrow = args.small, args.narrow or args.small
-    steps, out = _Steps(), folder / "results"
+    small, steps, out = args.small, _Steps(), folder / "results"
     models = SMALL if small else tuple(model.name for model in figures.models())
     with steps("serve"):
         study.serve_sets(hub, folder / "sets", folder / "data")
-        study.serve_models(hub, folder / "models", models, narrow=narrow)
+        study.serve_models(hub, folder / "models", models, narrow=small)
     asked = [word for model in models for word in ("--model", model)] if small else ["--model", "paper"]
     compute = [*asked, "--suite", "paper", "--images", "imagenet-val", "--as-published", "--out", str(out)]
-    compute += ["--texts", str(study.pool(folder / "pool.csv", 40 if narrow else 200))]
+    compute += ["--texts", str(study.pool(folder / "pool.csv", 40 if small else 200))]
     compute += ["--labeler", "openai", "--judges", "default", "--budget", "20", "--random-sets", "2"]
-    compute += ["--workers", "0"] if narrow else []
+    compute += ["--workers", "0"] if small else []
     if args.plan_cost:
         _plan_cost(compute, models)
         return 0
@@ -103,7 +92,7 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
     with steps("publish"):
         steps.run("batch.publish", ["--repo", REPOSITORY, "--results", str(out), "--tag", "v1"])
     with steps("app"):
-        shown = _models_in_the_app(folder)
+        shown = _models_in_the_app()
     holes = [*steps.failed, *_holes(out, models)]
     holes += [f"the app does not have {model}" for model in models if model not in shown]
     print("\n".join([steps.page(folder), *(f"hole: {hole}" for hole in holes), f"{len(holes)} holes."]))
@@ -165,23 +154,14 @@ class _Steps:
         return "\n".join([*lines, f"peak memory {peak:.1f} GB"])
 
 
-def _models_in_the_app(folder: Path) -> list[str]:
+def _models_in_the_app() -> list[str]:
     """The models that app.py offers when it is started on the published results."""
     from gradio_client import Client  # type: ignore[import-untyped]
 
-    environment = {**os.environ, "CCS_RESULTS": f"hf://datasets/{REPOSITORY}@v1"}
-    command = [sys.executable, "-u", str(ROOT / "app.py")]
-    log = (folder / "app.log").open("w+")
-    with log, subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log) as app:
-        try:
-            while app.poll() is None:
-                if found := re.search(r"Open (http\S+)", (folder / "app.log").read_text()):
-                    client = Client(found[1], verbose=False)
-                    return list(client.predict(api_name="/models"))
-                time.sleep(0.2)
-            return []
-        finally:
-            app.terminate()
+    from tests.support.app_process import started
+
+    with started({**os.environ, "CCS_RESULTS": f"hf://datasets/{REPOSITORY}@v1"}) as (url, _):
+        return list(Client(url, verbose=False).predict(api_name="/models"))
 
 
 def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:

@@ -8,9 +8,8 @@ answer and every view are saved in light, dark and on a phone.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,32 +110,29 @@ TASKS = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> None:
     """Do the tasks, print their cost, save screenshots."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, default=Path("visitor"))
-    parser.add_argument("--looks", nargs="+", choices=LOOKS, default=list(LOOKS))
-    parser.add_argument("--views", nargs="*", help="views to save screenshots of too (default: all)")
-    args = parser.parse_args(argv)
+    out = parser.parse_args().out
     from ccs.ui.views import VIEWS
 
-    args.out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     with chromium() as browser, served() as url:
-        for look in args.looks:
+        for look in LOOKS:
             for task in TASKS:
                 one = Visitor(browser, url, look)
                 answer = task(one)
                 took = time.perf_counter() - one.start
                 done = f"{one.clicks} clicks, {one.typed} words, {took:.1f} s"
                 print(look, task.__name__, done, answer, sep=" | ", flush=True)
-                one.page.screenshot(path=args.out / f"{look}-{task.__name__}.png")
+                one.page.screenshot(path=out / f"{look}-{task.__name__}.png")
                 one.page.close()
-            for view in VIEWS if args.views is None else args.views:
+            for view in VIEWS:
                 one = Visitor(browser, url, look, f"tab={view}")
-                one.page.screenshot(path=args.out / f"{look}-view-{view}.png", full_page=True)
+                one.page.screenshot(path=out / f"{look}-view-{view}.png", full_page=True)
                 one.page.close()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,11 +13,9 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +26,9 @@ from PIL import Image
 from batch.compute.settings import parse
 from ccs.results import PRECOMPUTED
 from ccs.world.sets import image_set
+from tests.support.app_process import started
 from tests.support.hub_server import Hub
-from tests.support.llm_providers import AnthropicServer, GoogleServer, OpenAIServer
+from tests.support.llm_providers import serve_all
 from tests.support.llm_server import verdicts
 from tests.support.results_sample import write_model
 
@@ -138,13 +137,10 @@ def label_or_accept(user: str, schema: Mapping[str, Any]) -> str:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The three providers' SDKs speak to local servers; the address of one that speaks OpenAI's protocol."""
-    kinds = {"OPENAI": OpenAIServer, "ANTHROPIC": AnthropicServer, "GOOGLE_GEMINI": GoogleServer}
-    with ExitStack() as stack:
-        for name, kind in kinds.items():
-            one = stack.enter_context(kind(label_or_accept))
-            monkeypatch.setenv(f"{name}_BASE_URL", one.base_url)
-            monkeypatch.setenv(f"{name.removeprefix('GOOGLE_')}_API_KEY", "sk-test-0123456789abcdef")
-        yield os.environ["OPENAI_BASE_URL"]
+    with serve_all(label_or_accept) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        yield environment["OPENAI_BASE_URL"]
 
 
 @pytest.mark.parametrize("command", COMPUTE, ids=str)
@@ -202,27 +198,6 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
-def until_open(words: list[str], folder: Path, **settings: str) -> str:
-    """What a program says until it names the page's address, where it is stopped."""
-    said = ""
-    with subprocess.Popen(
-        words,
-        cwd=folder,
-        env={**os.environ, **settings, "HF_HUB_DISABLE_XET": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            said += line
-            if line.startswith("Open http"):
-                break
-        os.killpg(process.pid, signal.SIGKILL)
-    return said
-
-
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # huggingface_hub's own uploads
 @pytest.mark.parametrize("command", APP, ids=str)
 def test_the_app(command: Command, clone: Path, hub: Hub, tmp_path: Path) -> None:
@@ -231,17 +206,17 @@ def test_the_app(command: Command, clone: Path, hub: Hub, tmp_path: Path) -> Non
     settings = {name: value.replace("USER/NAME", "user/name") for name, value in command.settings.items()}
     if "CCS_RESULTS" in settings:
         assert main("batch.publish", ["--repo", "user/name", "--results", str(clone / "results")]) == 0
-    said = until_open(words, clone, HF_HOME=str(tmp_path / "home"), **settings)
-    assert "Open http" in said
+    settings |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
+    with started(os.environ | settings, words, clone) as (_, said):
+        pass
     source = "the Hub" if "CCS_RESULTS" in settings else "results" if "--results" in words else "precomputed"
     assert source in next(line for line in said.splitlines() if line.startswith("Results: "))
 
 
 @pytest.mark.parametrize("command", DEMO, ids=str)
 def test_demo_computes_and_opens(command: Command, clone: Path) -> None:
-    said = until_open([*command.words, *SMALL, "--suite", "none"], clone)
-    assert "Open http" in said
-    assert (clone / "results" / "organism" / "scores.parquet").is_file()
+    with started(os.environ, [*command.words, *SMALL, "--suite", "none"], clone):
+        assert (clone / "results" / "organism" / "scores.parquet").is_file()
 
 
 def test_the_test_command_is_what_ci_runs() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from tests.support.llm_server import LLMServer
+from tests.support.llm_server import Answer, LLMServer
 
 
 class OpenAIServer(LLMServer):
@@ -103,3 +104,14 @@ class GoogleServer(LLMServer):
 SERVERS: dict[str, type[LLMServer]] = {
     server.kind: server for server in (OpenAIServer, AnthropicServer, GoogleServer, CompatibleServer)
 }
+
+
+@contextmanager
+def serve_all(answer: Answer) -> Iterator[dict[str, str]]:
+    """A server for each provider, and the environment in which their SDKs speak to these."""
+    kinds = {"OPENAI": OpenAIServer, "ANTHROPIC": AnthropicServer, "GOOGLE_GEMINI": GoogleServer}
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(kind(answer)) for name, kind in kinds.items()}
+        keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
+        places = {f"{name}_BASE_URL": server.base_url for name, server in servers.items()}
+        yield dict.fromkeys(keys, "sk-test-0123456789abcdef") | places
