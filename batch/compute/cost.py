@@ -6,7 +6,6 @@ Each kind of work is done here on a few images: once counted, by PyTorch's own c
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
@@ -73,10 +72,8 @@ class Cost:
     @property
     def all(self) -> Part:
         """All stages together."""
-        images, operations, seconds = (
-            sum(column) for column in zip(*(astuple(part)[1:] for part in self.parts), strict=True)
-        )
-        return Part("all", images, operations, seconds)
+        _, *figures = zip(*map(astuple, self.parts), strict=True)
+        return Part("all", *map(sum, figures))
 
 
 def operations(work: Callable[[], Any]) -> int:
@@ -92,15 +89,14 @@ def estimate(run: Run) -> Cost:
     model, settings, wanted = run.model, run.settings, set(run.settings.stages)
     batch, processes = run.embedder.backoff.largest, run.processes.size
     whole = [repeated(data, _rows(data.name, len(items(data)), settings.eval_images)) for data in run.sets]
-    n = len(run.images.images)
-    n = _rows(run.images.name, n, settings.max_images)
+    n = _rows(run.images.name, len(run.images.images), settings.max_images)
     # The largest batch shows how much memory is needed, and the first pass pays for what is set up once.
     blank = model.preprocess([Image.new("RGB", (256, 256))]).repeat(min(batch, n), 1, 1, 1)
     collect_moments(model, [blank])
     opening = Part("opening", n + sum(len(items(data)) for data in whole), 0.0, run.opening)
     work = partial(_per_image, batch, blank[:1])
     images = partial(_images, run)
-    moments = images("moments", run.images, work(lambda pixels: collect_moments(model, [pixels])), whole=n)
+    moments = images("moments", run.images, work(lambda pixels: collect_moments(model, [pixels])), n)
     some = run.pool.texts[:_TEXTS]
     per_text = _seconds(lambda: model.embed_texts(some)) / len(some)
     reading = operations(lambda: model.embed_texts(some)) / len(some)
@@ -134,7 +130,9 @@ def estimate(run: Run) -> Cost:
             kept_bytes += size if (size := row * len(items(data))) <= settings.keep else 0
     if "heads" in wanted and isinstance(run.images.images, Drawn):
         each = work(partial(run.embedder.embed, run.images, [], model.heads))
-        parts.append(images("embed world/factors", run.images, each, most=effects.SCENES))
+        parts.append(
+            images("embed world/factors", run.images, each, min(len(run.images.images), effects.SCENES))
+        )
     # What is decoded ahead, two batches per worker, and the one in work.
     ahead = (1 + 2 * decoders(n, model.tower.device.type, settings.workers)) * blank.nbytes
     weights = sum(values.numel() * 4 for values in model.clip.parameters())
@@ -159,24 +157,22 @@ def _images(
     name: str,
     data: ImageSet | RetrievalSet,
     each: tuple[float, float],
-    most: int | None = None,
-    whole: int | None = None,
+    count: int | None = None,
 ) -> Part:
-    """The part that decodes all images of the set (or `most`) and does work on their pixels.
+    """The part that decodes all images of the set (or `count`) and does work on their pixels.
 
-    each: operations and seconds of the work per image. whole: how many images there would be, where only
-    some are here.
+    each: operations and seconds of the work per image.
     """
     model = run.model
-    frames = len(data.clips[0]) if isinstance(data, RetrievalSet) else 1
-    count = min((whole or len(items(data))) * frames, most or sys.maxsize)
+    here = len(items(data)) * (len(data.clips[0]) if isinstance(data, RetrievalSet) else 1)
+    count = count or here
 
     def read(n: int) -> Tensor:
         clips = data.clips if isinstance(data, RetrievalSet) else ([image] for image in data.images)
         return model.preprocess(list(itertools.islice(itertools.chain.from_iterable(clips), n)))
 
-    limit = min(run.embedder.backoff.largest, len(items(data)) * frames, count)
-    reading, (counted, computing) = _long_enough(read, limit), each
+    reading = _long_enough(read, min(run.embedder.backoff.largest, here, count))
+    counted, computing = each
     working = decoders(count, model.tower.device.type, run.settings.workers)
     if not working:
         seconds = reading + computing

@@ -11,7 +11,7 @@ import functools
 import operator
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,14 @@ from batch.compute.settings import Settings
 from batch.compute.stages import Stage, Store
 from ccs.datasets.sets import ImageSet, RetrievalSet
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import Head, HeadSet
 from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.model.moments import Moments, collect_moments
 from ccs.texts.pools import Pool
 
 _TEXTS = 1024
+_CHECKED_IMAGES = 4
 PROGRESS = "CCS_PROGRESS"
 """Environment variable with which bars are shown where there is no terminal: the app reads them."""
 
@@ -42,7 +43,6 @@ class Backoff:
     """Runs work on batches, smaller ones once memory has run out."""
 
     largest: int
-    lowered: list[int] = field(default_factory=list)
 
     def run(self, work: Callable[[Tensor], Any], pixels: Tensor) -> list[Any]:
         """`work` on the pixels in pieces that fit, in order. An error on a single image is raised."""
@@ -58,8 +58,7 @@ class Backoff:
                     raise
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
-                self.largest = max(1, min(self.largest, len(piece)) // 2)
-                self.lowered.append(self.largest)
+                self.largest = max(1, len(piece) // 2)
         return out
 
 
@@ -216,10 +215,9 @@ class Embedder:
                         parts = []
 
         self.store.processes.together(write)
-        stage.finish()
         everyone = self.store.processes.gather((clock.waiting, clock.total, clock.images))
         waiting, seconds, images = (sum(column) for column in zip(*everyone, strict=True))
-        stage.note(
+        stage.finish(
             waiting_share=round(waiting / seconds, 4) if seconds else 0.0,
             images=images,
             processes=len(everyone),
@@ -251,18 +249,20 @@ def read_plan(stage: Stage, index: int, name: str = "plans") -> np.ndarray:
 # Checks -------------------------------------------------------------------------------------------------
 
 
-def largest_errors(model: Model, images: Sequence[Image.Image], plans: Sequence[HeadSet]) -> dict[str, float]:
+def largest_errors(model: Model, images: Sequence[Image.Image]) -> dict[str, float]:
     """Largest absolute difference of a coordinate of the unit embedding, for each fast path.
 
     `forward`: against open_clip's own encode_image. `plans`: heads off, against a deep copy of the model
     whose output projections have those heads' columns at zero. `contributions`: their sum against the
     embedding.
     """
-    pixels = model.preprocess(images)
-    fast = model.embed_images(pixels, [HeadSet(), *plans])
+    last = Head(model.n_layers - 1, 0)
+    plans = [HeadSet(), model.heads, HeadSet([last]), HeadSet([Head(max(0, last.layer - 2), 0), last])]
+    pixels = model.preprocess([images[i] for i in range(min(_CHECKED_IMAGES, len(images)))])
+    fast = model.embed_images(pixels, plans)
     parts = model.contributions(pixels)
     copied, slow = copy.deepcopy(model.clip).eval(), []
-    for off in (HeadSet(), *plans):
+    for off in plans:
         copied.load_state_dict(zeroed(model, off))
         with torch.no_grad():
             embedded = copied.encode_image(pixels.to(model.tower.device), normalize=True)
@@ -271,6 +271,6 @@ def largest_errors(model: Model, images: Sequence[Image.Image], plans: Sequence[
     total = parts.direct.sum((1, 2)) + parts.remainder
     return {
         "forward": errors[0],
-        "plans": max(errors[1:], default=0.0),
+        "plans": max(errors[1:]),
         "contributions": float(np.abs(total - fast[0]).max()),
     }

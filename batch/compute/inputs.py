@@ -209,7 +209,7 @@ def load(
         num_workers=processes,
         prefetch_factor=2 if processes else None,
         pin_memory=model.tower.device.type == "cuda",
-        multiprocessing_context="fork" if processes and hasattr(os, "fork") else None,
+        multiprocessing_context="fork" if processes else None,
     )
     began = time.perf_counter()
     loaded = iter(loader)
@@ -247,7 +247,7 @@ def decoders(images: int, device: str, workers: int | None = None) -> int:
     """
     if workers is not None:
         return workers
-    if images < _LEAST_FOR_WORKERS or not hasattr(os, "fork"):
+    if images < _LEAST_FOR_WORKERS:
         return 0
     cores = cores_per_process()
     return min(_MOST_WORKERS, cores // 2 if device == "cpu" else cores - 1)

@@ -18,14 +18,12 @@ import torch
 from batch.compute import inputs
 from batch.compute.run import Run
 from ccs import results
-from ccs.errors import InputError
 from ccs.files import disk_errors
 from ccs.model.sources import FOLDER, is_public
-from ccs.results import Results, queries, schema
+from ccs.results import queries, schema
 from ccs.texts import score
 
 _PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
-_SHOWN = ("high", "low", "random")
 
 Row = Mapping[str, Any]
 
@@ -41,8 +39,6 @@ def write(run: Run) -> None:
                 path.unlink()
             elif path.name not in ours:
                 run.store.quarantine(path, "is not a table of results")
-            elif path.suffix == ".parquet" and not _readable(path):
-                run.store.quarantine(path, "is corrupt")
             elif path.suffix == ".parquet" and path.stem not in run.tables:
                 run.store.quarantine(path, "is of an earlier run that had more stages")
         about = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
@@ -56,14 +52,6 @@ def write(run: Run) -> None:
             # The app may be started in another folder.
             results.write_place(folder, str(path.resolve()) if path.is_dir() else given)
         results.write_manifest(folder, manifest(run, entries))
-
-
-def _readable(path: Path) -> bool:
-    try:
-        results.read_table(path)
-    except InputError:
-        return False
-    return True
 
 
 def manifest(run: Run, tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,10 +73,7 @@ def manifest(run: Run, tables: Mapping[str, Any]) -> dict[str, Any]:
         "judges": run.judging.judges if "judgments" in run.tables else [],
         "chance_ccs": run.chance,
         "settings": settings.described(),
-        "seeds": {
-            "seed": settings.seed,
-            "random plans": settings.seed,
-        },
+        "seeds": {"seed": settings.seed, "random plans": settings.seed},
         "versions": versions(),
         "largest_error": run.errors,
         "measured": measured(run),
@@ -167,7 +152,6 @@ def page(run: Run) -> str:
     lines += _plans("retrieval (R@1, text to clip)", recall, "%")
     for attribute, rows in queries.max_skew(found, target=None).groupby("attribute"):
         lines += _plans(f"mean MaxSkew over occupations, {attribute}", rows, "")
-    lines += _effects(found)
     lines += [f"  note: {notice}" for notice in run.notices]
     if "scores" in run.tables and any(one["stand_in"] for one in [run.judging.labeler, *run.judging.judges]):
         lines.append("  Labels and verdicts are by `tags`, a stand-in that reads the pool's own concepts;")
@@ -206,7 +190,7 @@ def _plans(title: str, rows: pd.DataFrame, unit: str) -> list[str]:
         if "chance" in none:
             chance = queries.chance(none)
             cells.append(f"(chance {chance.value:.2f}, {chance.low:.2f} to {chance.high:.2f})")
-        for plan in _SHOWN:
+        for plan in ("high", "low", "random"):
             for _, row in queries.of_plan(rows, plan, dataset).iterrows():
                 change = queries.difference(row)
                 between = f" [{change.low * factor:+.2f}, {change.high * factor:+.2f}]"
@@ -214,25 +198,3 @@ def _plans(title: str, rows: pd.DataFrame, unit: str) -> list[str]:
                 cells.append(f"{plan} {change.value * factor:+.2f}{between * known}")
         lines.append(f"    {dataset:24s} " + "  ".join(cells))
     return lines if len(rows) else []
-
-
-def _effects(found: Results) -> list[str]:
-    """A line per set and metric: direct and total effects of the main plans, and their correlation."""
-    lines, named = [], ["dataset", "metric", "factor"]
-    effects = found.table("effects")
-    for _, one in queries.correlations(found).iterrows():
-        factor, unit = (100, "%") if one["metric"] == "top1" else (1, "")
-        here = effects[(effects[named] == one[named]).all(axis=1)]
-        cells = [
-            f"{plan} {row['direct'] * factor:+.2f}{unit} / {row['total'] * factor:+.2f}{unit}"
-            for plan in _SHOWN
-            for _, row in queries.of_plan(here, plan).iterrows()
-        ]
-        rho, about = queries.effect(one), "the same for all heads"
-        if not math.isnan(rho.value):
-            about = f"rho {rho.value:+.2f} [{rho.low:+.2f}, {rho.high:+.2f}], {one['n']} heads"
-        lines.append(f"    {' '.join(filter(None, one[named])):44s} " + "  ".join([*cells, about]))
-    if lines:
-        title = "direct effect (contributions subtracted) / total effect (heads at zero in the forward pass)"
-        lines.insert(0, f"  {title}, and their rank correlation over single heads [95%]")
-    return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import product
@@ -85,15 +85,14 @@ def rows(
     classes and the mean MaxSkew over the occupations. Of random sets, of which there are many, these and the
     means of PREFERENCES, without intervals.
     """
-    first = {plan.off: index for index, plan in reversed(list(enumerate(plans)))}
-    measured = sorted(first.values())
-    once = [plans[index].off for index in measured]
+    first: dict[HeadSet, int] = {}
+    for index, plan in enumerate(plans):
+        first.setdefault(plan.off, index)
     whole = {plan.off for plan in plans if plan.kind != "random"}
     alone = {plan.off for plan in plans if plan.kind not in ("random", "single")}
     ask = _Figures(
-        texts, once, lambda index: embeddings(measured[index]), seed, few, logit_scale,
-        frozenset(whole), frozenset(alone),
-    )  # fmt: skip
+        texts, list(first), lambda off: embeddings(first[off]), seed, few, logit_scale, whole, alone
+    )
     if isinstance(data, ClassificationSet):
         table, found = "pruning", list(ask.of_classes(data))
     elif isinstance(data, BiasSet):
@@ -103,11 +102,9 @@ def rows(
     else:
         table, found = "retrieval", list(ask.of_clips(data))
         if as_published:
-            if published is not None:
-                scaled = published
-                ask = replace(ask, embeddings=lambda index: scaled(measured[index]))
-            found += ask.of_clips(data, as_published=True)
-    by_heads: dict[HeadSet, list[Row]] = {off: [] for off in once}
+            scaled = published or embeddings
+            found += replace(ask, images=lambda off: scaled(first[off])).of_clips(data, as_published=True)
+    by_heads: dict[HeadSet, list[Row]] = {off: [] for off in first}
     for off, row in found:
         by_heads[off].append(row)
     named = [
@@ -144,19 +141,19 @@ class _Figures:
 
     texts: np.ndarray
     offs: Sequence[HeadSet]
-    embeddings: Embeddings
+    images: Callable[[HeadSet], np.ndarray]
     seed: int
     few: bool
     logit_scale: float
-    whole: frozenset[HeadSet]
-    alone: frozenset[HeadSet]
+    whole: Collection[HeadSet]
+    alone: Collection[HeadSet]
 
     def of_classes(self, data: ClassificationSet) -> Iterator[tuple[HeadSet, Row]]:
         subsets: dict[str, Sequence[int] | None] = {"": None, **({} if self.few else data.subsets)}
         metrics: tuple[zeroshot.MetricName, ...] = ("top1",) if self.few else ("top1", "top5", "balanced")
         seed, baselines = self.seed, dict[str, zeroshot.Accuracy]()
-        for index, off in enumerate(self.offs):
-            images = self.embeddings(index)
+        for off in self.offs:
+            images = self.images(off)
             if off not in self.whole:
                 right = float(zeroshot.correct(images, self.texts, data.labels).mean())
                 about = {"dataset": data.name, "subset": "", "metric": "top1", "n": len(data.labels)}
@@ -177,9 +174,9 @@ class _Figures:
         variant: retrieval.Variant = "as-published" if as_published else "default"
         name = f"{data.name} (as-published)" if as_published else data.name
         baselines: dict[str, retrieval.Retrieval] = {}
-        for index, off in enumerate(self.offs):
-            images = self.embeddings(index)
-            for ours in retrieval.measure(images, self.texts, owner, variant=variant, seed=self.seed):
+        for off in self.offs:
+            found = retrieval.measure(self.images(off), self.texts, owner, variant=variant, seed=self.seed)
+            for ours in found:
                 theirs = baselines.setdefault(ours.direction, ours)
                 for metric, estimate in ours.metrics.items():
                     effect = retrieval.compare(ours, theirs, metric, seed=self.seed) if off else None
@@ -213,53 +210,50 @@ class _Figures:
         groups, n = data.groups[attribute], len(data.occupations)
         distinct = np.arange(n) if pools is not None else np.unique(ranking.first_alike(self.texts[:-1]))
         texts, names = self.texts[distinct], [data.occupations[i] for i in distinct]
-        whole = [index for index, off in enumerate(self.offs) if off in self.whole]
+        whole = [off for off in self.offs if off in self.whole]
         about: Row = {"groups": groups, "k": min(data.k[attribute], len(groups)), "pools": pools}
         about |= {"units": data.units, "logit_scale": self.logit_scale, "seed": self.seed}
         bare = self.few or fault is not None
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
             asked = about | {"map": threads.map}
             metrics = _MAIN[:1] if self.few else bias.METRICS + bias.PREFERENCES
-            images = map(self.embeddings, whole)
+            images = map(self.images, whole)
             measured = bias.measure_plans(images, texts, fault=fault, metrics=metrics, **asked)
             person: list[bias.BiasResult] = []
             if not bare:
                 alone = np.repeat(self.texts[-1:], 1 if pools is None else n, axis=0)
-                images = map(self.embeddings, whole)
+                images = map(self.images, whole)
                 person = bias.measure_plans(images, alone, metrics=_MAIN, **asked)
         base = measured[0]
         named: Row = {"dataset": name, "attribute": attribute, "k": base.k, "n": base.n}
         named |= {"target": base.target, "mode": base.mode}
-        offs = [self.offs[index] for index in whole]
-        for off, ours in zip(offs, measured, strict=True):
-            for metric in ours.metrics:
-                for row in self._of_metric(ours, base, metric, names, bool(off)):
-                    yield off, named | row
-            for row in () if bare else _shares(ours, base, names):
-                yield off, named | row
-        for off, one in zip(offs, person, strict=False):
+        found = [
+            (off, row)
+            for off, ours in zip(whole, measured, strict=True)
+            for metric in ours.metrics
+            for row in self._of_metric(ours, base, metric, names, bool(off))
+        ]
+        for off, ours, one in zip(whole, measured, person, strict=False):  # no person where bare
+            found += [(off, row) for row in _shares(ours, base, names)]
             for metric in one.metrics:
                 row = next(self._of_metric(one, person[0], metric, (), bool(off)))
-                yield off, named | row | {"metric": f"{metric} person"}
-        if bare:
-            return
-        for index, off in enumerate(self.offs):
-            if off not in self.whole:
-                for row in self._of_random(index, texts, base, about):
-                    yield off, named | row
-        if pools is None:
-            for off, row in self._over_k(texts, groups, base):
-                yield off, named | row
+                found.append((off, row | {"metric": f"{metric} person"}))
+        if not bare:
+            found += self._of_random(texts, base, about)
+            found += self._over_k(texts, groups, base) if pools is None else ()
+        for off, row in found:
+            yield off, named | row
 
     def _of_random(
-        self, index: int, texts: np.ndarray, base: bias.BiasResult, about: Mapping[str, Any]
-    ) -> Iterator[Row]:
-        """The means of one random set, asked about as all other plans are."""
-        for name, value in bias.means(self.embeddings(index), texts, metrics=_MAIN, **about).items():
-            before = base.metrics[name]
-            figures = _figures(Estimate(value, nan, nan), before.mean.value, None, before.chance_mean)
-            capped = float(base.ceilings.mean()) if name == "MaxSkew" else nan
-            yield {"occupation": "", "metric": f"{name} mean", "ceiling": capped} | figures
+        self, texts: np.ndarray, base: bias.BiasResult, about: Mapping[str, Any]
+    ) -> Iterator[tuple[HeadSet, Row]]:
+        """The means of every random set, asked about as all other plans are."""
+        for off in (off for off in self.offs if off not in self.whole):
+            for name, value in bias.means(self.images(off), texts, metrics=_MAIN, **about).items():
+                before = base.metrics[name]
+                figures = _figures(Estimate(value, nan, nan), before.mean.value, None, before.chance_mean)
+                capped = float(base.ceilings.mean()) if name == "MaxSkew" else nan
+                yield off, {"occupation": "", "metric": f"{name} mean", "ceiling": capped} | figures
 
     def _over_k(
         self, texts: np.ndarray, groups: np.ndarray, base: bias.BiasResult
@@ -267,9 +261,9 @@ class _Figures:
         """The mean MaxSkew at several K, of all sets of heads but random and single ones."""
         ks = sorted({max(1, round(share * base.n)) for share in CURVE})
         chance, before = bias.curve_by_chance(groups, ks, len(texts), seed=self.seed), np.empty(0)
-        for index, off in enumerate(self.offs):
+        for off in self.offs:
             if off in self.alone:
-                values = bias.curve(self.embeddings(index), texts, groups, ks)
+                values = bias.curve(self.images(off), texts, groups, ks)
                 before = values if not len(before) else before
                 for k, value, was, level in zip(ks, values, before, chance, strict=True):
                     row: Row = {"occupation": "", "metric": f"MaxSkew@{k} mean", "k": k}

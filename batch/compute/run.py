@@ -26,7 +26,6 @@ from ccs.texts.textspan import Span
 
 Row = dict[str, Any]
 _STAND_INS = 500  # of the images of the moments, whose heads' outputs take others' place
-_CHECKED_IMAGES = 4
 
 
 class Run:
@@ -79,15 +78,17 @@ class Run:
         if self.settings.force:
             self.store.forget()
         wanted = set(self.settings.stages)
-        self.errors = self._check()
-        moments = self.embedder.moments(self.images)
+        model, images = self.model, self.images
+        about = {"weights": model.weights_hash, "images": images.fingerprint, "heads": str(model.heads)}
+        self.errors = self.store.json("checks", about, lambda: largest_errors(model, images.images))
+        moments = self.embedder.moments(images)
         if wanted == {"moments"}:
             return
         spans, variance = self._spans(moments)
         if wanted <= {"moments", "spans"}:
             return
         if self.settings.dry_run:
-            self.tell(f"{self.model.name}:\n{self.judging.estimate(spans)}")
+            self.tell(f"{model.name}:\n{self.judging.estimate(spans)}")
             return
         labeled = self.judging.labels(spans)
         self.tables["labels"] = [
@@ -103,24 +104,12 @@ class Run:
         if self.judging.by_tags:
             self.tables["stability"] = self._stability(moments)
         if wanted & {"evaluation", "heads"}:
-            plans = make_plans(self.model, self.settings, scores, variance, self.notices.append)
+            plans = make_plans(model, self.settings, scores, variance, self.notices.append)
             direct = [row for data in self.sets for row in self._measure(data, plans)]
             if "heads" in wanted:
                 self._heads(direct)
 
     # Stages ---------------------------------------------------------------------------------------------
-
-    def _check(self) -> dict[str, float]:
-        def check() -> dict[str, float]:
-            few = [images[i] for i in range(min(_CHECKED_IMAGES, len(images)))]
-            last = model.n_layers - 1
-            deeper = HeadSet([Head(max(0, last - 2), 0), Head(last, 0)])
-            return largest_errors(model, few, [model.heads, HeadSet([Head(last, 0)]), deeper])
-
-        model, images = self.model, self.images.images
-        about = {"weights": model.weights_hash, "images": self.images.fingerprint, "heads": str(model.heads)}
-        errors: dict[str, float] = self.store.json("checks", about, check)
-        return errors
 
     def _spans(self, moments_stage: Stage) -> tuple[dict[Head, tuple[Span, ...]], dict[Head, float]]:
         """The texts of each head, and the variance of its contribution."""
@@ -191,8 +180,7 @@ class Run:
             embedded = self.embedder.plans(data, offs, kept)
             stage.begin()
             self.processes.once(lambda: stage.write_json(self._figures(data, plans, kept, embedded, where)))
-            stage.finish()
-            stage.note(embed_seconds=embedded.seconds(), **embedded.notes())
+            stage.finish(embed_seconds=embedded.seconds(), **embedded.notes())
             if sum(path.stat().st_size for path in embedded.paths.values()) > settings.keep:
                 embedded.discard()
         found = stage.read_json()

@@ -121,25 +121,21 @@ class Stage:
         """The JSON value of the only shard."""
         return json.loads(self.paths[0].read_text(encoding="utf-8"))
 
-    def finish(self) -> None:
-        """Wait for the others, learn what they wrote, and note the stage as done."""
+    def finish(self, **notes: Any) -> None:
+        """Wait for the others, learn what they wrote, and note the stage as done, with what was measured."""
         for written in self.processes.gather(self.paths):
             self.paths = self.paths | written
         seconds = round(time.monotonic() - self.started, 3)
         record = {"name": self.name, "key": self.key, "inputs": self.inputs, "seconds": seconds}
-        self.processes.once(lambda: self._write_record(record))
+        text = json.dumps(record | {"notes": notes}, ensure_ascii=False)
+        self.processes.once(lambda: write_text(self.folder / _RECORD, text))
 
     def seconds(self) -> float:
         """Seconds that the stage took when it was done."""
         return float(self._read_record().get("seconds", 0.0))
 
-    def note(self, **values: Any) -> None:
-        """Add to the stage's record what was measured while it ran."""
-        if self.processes.first:
-            self._write_record(self._read_record() | {"notes": self.notes() | values})
-
     def notes(self) -> dict[str, Any]:
-        """The values noted while the stage ran."""
+        """What was measured while the stage ran."""
         return dict(self._read_record().get("notes", {}))
 
     def discard(self) -> None:
@@ -193,9 +189,6 @@ class Stage:
         except (OSError, ValueError):
             return {}
         return record if isinstance(record, dict) else {}
-
-    def _write_record(self, record: Mapping[str, Any]) -> None:
-        write_text(self.folder / _RECORD, json.dumps(record, ensure_ascii=False))
 
 
 class Store:

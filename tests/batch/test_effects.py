@@ -11,33 +11,24 @@ import pytest
 from scipy.stats import spearmanr
 
 import ccs
-from batch.compute import __main__ as compute
 from ccs import results
 from ccs.datasets import open_set
 from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias
-from tests.support.compute_sample import small_pool
+from tests.support.compute_sample import run, small_pool
 
 IMAGES = 40
 
 
 @pytest.fixture(scope="module")
-def page_and_tables(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory):
-    """The page and the tables of a small run; shards of 16, so that contributions lie in several."""
+def tables(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> results.Results:
+    """The tables of a small run; shards of 16, so that contributions lie in several."""
     out = tmp_path_factory.mktemp("out")
     args = ["--model", str(tiny_folder), "--texts", str(small_pool(out)), "--out", str(out), "--k", "2,3"]
     args += ["--set", "world/colors", "--set", "world/faces", "--eval-images", str(IMAGES)]
     args += ["--max-images", "60", "--shard", "16", "--random-sets", "2"]
-    with pytest.MonkeyPatch.context() as patch:
-        said: list[str] = []
-        patch.setattr("builtins.print", lambda *text, **_: said.extend(map(str, text)))
-        assert compute.main(args) == 0
-    return "\n".join(said), results.read(out / "tiny")
-
-
-@pytest.fixture(scope="module")
-def tables(page_and_tables):
-    return page_and_tables[1]
+    assert run(args) == 0
+    return results.read(out / "tiny")
 
 
 @functools.cache
@@ -114,8 +105,7 @@ def test_the_total_effect_beside_it_is_that_of_the_other_tables(tables):
     assert every == plans
 
 
-def test_correlations_over_single_heads(page_and_tables):
-    page, tables = page_and_tables
+def test_correlations_over_single_heads(tables):
     found, heads = tables.table("correlations"), tables.table("heads")
     assert len(found) == 2 * 3  # two methods; accuracy and two attributes
     wide = heads.query("dataset == 'world/colors'").pivot(
@@ -125,4 +115,3 @@ def test_correlations_over_single_heads(page_and_tables):
     expected = spearmanr(wide["direct effect"], wide["total effect"]).statistic
     assert row["value"] == pytest.approx(expected)
     assert (row["n"], row["between"]) == (16, "direct and total effect")
-    assert f"rho {row['value']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}], 16 heads" in page

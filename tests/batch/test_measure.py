@@ -15,7 +15,7 @@ from batch.compute.settings import Settings
 from ccs import Head, HeadSet, max_skew
 from ccs.datasets import open_set
 from ccs.paper import comparison
-from ccs.plans import Plan, of_studies
+from ccs.plans import Plan
 from ccs.results import Results
 from ccs.texts.score import HeadScore
 
@@ -194,12 +194,3 @@ def test_what_takes_the_heads_place_is_part_of_what_embeddings_depend_on(tiny_mo
 def named(row):
     """A row's name: its text columns and its seed."""
     return (*(value for value in row.values() if isinstance(value, str)), row["seed"])
-
-
-def test_a_model_of_the_study_has_the_heads_that_it_lists_and_those_that_its_code_draws():
-    found = {plan.name: plan for plan in of_studies("ViT-B-32/openai")}
-    assert {"published-high", "published-random", "published-equal-low"} < set(found)
-    assert str(found["published-concept:Colors"].off) == "L11.H5"
-    assert min(head.layer for head in found["published-random"].off) == 0
-    assert all(plan.seed is None for plan in found.values())
-    assert of_studies("organism") == []

@@ -83,7 +83,7 @@ def test_short_memory_lowers_the_batch_and_loses_nothing() -> None:
     backoff = Backoff(16)
     pixels = torch.arange(20.0)
     assert torch.equal(torch.cat(backoff.run(work, pixels)), pixels * 2)
-    assert backoff.lowered == [8, 4, 2]
+    assert backoff.largest == 2
     assert len(backoff.run(work, pixels)) == 10
 
     def never(piece: torch.Tensor) -> torch.Tensor:

@@ -49,8 +49,7 @@ def test_a_done_stage_is_not_done_again_until_an_input_changes(tmp_path: Path) -
 def test_json_shards_and_notes(tmp_path: Path) -> None:
     stage = open_store(tmp_path).stage("spans", {})
     stage.write_json({"text": "ä"})
-    stage.finish()
-    stage.note(waiting=0.25)
+    stage.finish(waiting=0.25)
     again = open_store(tmp_path).stage("spans", {})
     assert again.read_json() == {"text": "ä"}
     assert again.notes() == {"waiting": 0.25}

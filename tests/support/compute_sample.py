@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
 import os
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -40,12 +40,9 @@ def arguments(model: Path, texts: Path, out: Path, *more: str) -> list[str]:
     return [*places, "--k", "2", "--shard", "16", *sets, *more]
 
 
-def run(arguments: Sequence[str], quiet: bool = True) -> int:
+def run(arguments: Sequence[str]) -> int:
     """compute.main with nothing printed."""
-    with open(os.devnull, "w") as nowhere, contextlib.ExitStack() as stack:
-        if quiet:
-            stack.enter_context(contextlib.redirect_stdout(nowhere))
-            stack.enter_context(contextlib.redirect_stderr(nowhere))
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         return compute.main(list(arguments))
 
 
