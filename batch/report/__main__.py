@@ -15,13 +15,14 @@ from batch.planted.page import answers as planted_answers
 from batch.report.embedded import embedded_blocks
 from batch.report.figures import write_static
 from batch.report.page import Block, Chart, as_html, as_markdown, bring_up_to_date, fill
-from batch.report.sections import agreement, datasets, published
+from batch.report.sections import agreement, published
 from batch.report.sections.audit import audit_blocks, counts
 from batch.report.sections.localization import localization_blocks, scored, sentence
 from batch.report.sections.model import model_sections
 from batch.report.sections.organisms import answers, organism_blocks, training_blocks
 from batch.report.sections.planted import organisms
 from batch.report.sections.questions import in_short
+from batch.report.sections.search import search_blocks
 from ccs import results
 from ccs.errors import InputError
 from ccs.files import write_text
@@ -51,9 +52,7 @@ class Settings:
     )
 
 
-def build(
-    collection: results.Collection, people: pd.DataFrame | None = None, folder: Path | None = None
-) -> list[Block]:
+def build(collection: results.Collection, people: pd.DataFrame | None, folder: Path) -> list[Block]:
     """The whole report. `people`: what `batch.annotate import` wrote. `folder`: holds what batch.planted and
     batch.trainings measured.
     """
@@ -68,15 +67,13 @@ def build(
         **in_short(models),
     )
     blocks += organism_blocks(models)
-    if folder is not None:
-        blocks += training_blocks(trainings.read(folder))
-    blocks += localization_blocks(
-        collection.localization, planted_answers(folder) if folder is not None else ()
-    )
+    blocks += training_blocks(trainings.read(folder))
+    blocks += localization_blocks(collection.localization, planted_answers(folder))
     for name in sorted(models, key=_order):
-        blocks += model_sections(models[name], with_searches=name not in together)
+        blocks += model_sections(models[name])
+        blocks += search_blocks(models[name]) if name not in together else ()  # theirs came with the others
     blocks += [*published.tables_and_figures(models, people), *audit_blocks(models)]
-    return [*blocks, *published.what_does_not_reproduce(models), *datasets.dataset_blocks(models)]
+    return [*blocks, *published.what_does_not_reproduce(models), *published.dataset_blocks(models)]
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -79,8 +79,7 @@ def plane(
 
     Columns: name, x, y, series.
     """
-    labels = {"x": x, "y": y, "series": ""}
-    figure = px.scatter(points, x="x", y="y", hover_name="name", labels=labels, **_by_series(points))
+    figure = px.scatter(points, hover_name="name", **_axes(points, x, y))
     if front:
         across, up = zip(*front, strict=True)
         line = {"color": _OTHER[0], "width": 1.5}
@@ -93,12 +92,12 @@ def plane(
 
 def lines(points: pd.DataFrame, x: str, y: str) -> go.Figure:
     """A line for each series over a logarithmic x. Columns: x, y, series."""
-    labels = {"x": x, "y": y, "series": ""}
-    return _styled(px.line(points, x="x", y="y", log_x=True, labels=labels, **_by_series(points)), 380)
+    return _styled(px.line(points, log_x=True, **_axes(points, x, y)), 380)
 
 
-def _by_series(points: pd.DataFrame) -> dict[str, Any]:
-    return _styles("series", {series: SERIES.get(series, _OTHER) for series in points["series"]})
+def _axes(points: pd.DataFrame, x: str, y: str) -> dict[str, Any]:
+    styles = _styles("series", {series: SERIES.get(series, _OTHER) for series in points["series"]})
+    return styles | {"x": "x", "y": "y", "labels": {"x": x, "y": y, "series": ""}}
 
 
 def _styles(column: str, styles: Mapping[str, tuple[str, str]]) -> dict[str, Any]:

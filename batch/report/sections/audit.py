@@ -29,24 +29,15 @@ def audit_blocks(results: Mapping[str, Results]) -> Iterator[Block]:
     rows = []
     for printed, ours in zip(audit.audit(), measured, strict=True):
         row = {"sentence": printed.statement, "where": printed.source}
-        row |= {
-            "bears it out": f"{printed.holds} of {printed.of}",
-            "against": str(printed.of - printed.holds),
-        }
+        row |= {"bears it out": f"{printed.holds} of {printed.of}"}
+        row |= {"against": str(printed.of - printed.holds)}
         if answered:
             row["measured"] = f"{ours.holds} of {ours.of}" if ours.of else "–"
         rows.append({**row, "cells against it": _listed(printed)})
     yield table(pd.DataFrame(rows))
     yield "### What the printed figures say of one another"
-    rows = [
-        {
-            "statement": check.statement,
-            "holds": f"{check.holds} of {check.of}",
-            "exceptions": _listed(check),
-        }
-        for check in checks.checks()
-    ]
-    yield table(pd.DataFrame(rows))
+    cells = [[one.statement, f"{one.holds} of {one.of}", _listed(one)] for one in checks.checks()]
+    yield table(pd.DataFrame(cells, columns=["statement", "holds", "exceptions"]))
 
 
 def _listed(check: Check) -> str:

@@ -125,11 +125,10 @@ def with_selectivity(results: Results) -> list[Correlated]:
     frame = queries.selectivity(results)
     if not len(frame) or not scores:
         return []
-    heads = [Head(layer, head) for layer, head in zip(frame["layer"], frame["head"], strict=True)]
-    labels = [scores[head].label if head in scores else None for head in heads]
-    own = [factor in factors_of(label) for factor, label in zip(frame["factor"], labels, strict=True)]
     largest: dict[str, dict[Head, float]] = {OWN: {}, BEST: {}}
-    for head, is_own, share in zip(heads, own, frame["value"], strict=True):
+    for _, row in frame.iterrows():
+        head, share = Head(row["layer"], row["head"]), row["value"]
+        is_own = head in scores and row["factor"] in factors_of(scores[head].label)
         for name in (OWN, BEST) if is_own else (BEST,):
             largest[name][head] = max(share, largest[name].get(head, share))
     return [
@@ -178,14 +177,13 @@ def selectivity_chart(results: Results) -> Chart | None:
     both = best.merge(scores, on=["layer", "head"]).dropna(subset="ccs")
     if not len(both):
         return None
-    points = [
-        {"name": f"{Head(row['layer'], row['head'])}, {row['label']}: {row['factor']}"}
-        | {"x": row["ccs"], "y": row["value"], "series": str(row["level"]) or "other"}
-        for _, row in both.iterrows()
-    ]
+    names = [f"{Head(r['layer'], r['head'])}, {r['label']}: {r['factor']}" for _, r in both.iterrows()]
+    points = both.assign(
+        x=both["ccs"], y=both["value"], series=both["level"].replace("", "other"), name=names
+    )
     return Chart(
         f"{slug(results.model)}-selectivity",
-        plane(pd.DataFrame(points), "CCS", "selectivity for its best factor"),
+        plane(points, "CCS", "selectivity for its best factor"),
         f"{results.model}: each head's CCS and how much of its variance its best factor explains.",
     )
 

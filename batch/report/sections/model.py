@@ -12,7 +12,6 @@ from batch.report.figures import dots, plane
 from batch.report.page import Block, Chart, fill, slug
 from batch.report.sections.correlations import correlated, selectivity_chart, stability_blocks
 from batch.report.sections.questions import tests_of
-from batch.report.sections.search import search_blocks
 from batch.report.sections.skews import skew_blocks
 from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.heads import Head, HeadSet
@@ -24,13 +23,10 @@ DRAWN = ("none", "high", "low", "random")
 Rows = list[dict[str, str]]
 
 
-def model_sections(results: Results, *, with_searches: bool = True) -> Iterator[Block]:
-    """CCS, accuracy, retrieval, skew, effects, single heads and selectivity of one model.
-
-    `with_searches`: whether its searches belong here; those of the organisms stand in their own section.
-    """
+def model_sections(results: Results) -> Iterator[Block]:
+    """CCS, accuracy, retrieval, skew, effects, single heads and selectivity of one model."""
     manifest = results.manifest
-    judges = [*(manifest.get("judges") or []), manifest.get("labeler")]
+    judges = [*manifest["judges"], manifest["labeler"] or {}]
     accuracy = queries.group_plans(queries.top1(results, subset=None))
     recall = queries.group_plans(queries.recall(results, ("R@1", "R@10")))
     skew = queries.with_full(results, queries.group_plans(queries.max_skew(results)))
@@ -42,14 +38,12 @@ def model_sections(results: Results, *, with_searches: bool = True) -> Iterator[
         images=manifest["images"],
         layers=_layers(manifest["model"]),
         texts=manifest["texts"],
-        created=str(manifest.get("created", "")),
-        stand_ins=sorted(
-            {str(one["name"]) for one in judges if isinstance(one, Mapping) and one.get("stand_in")}
-        ),
+        created=manifest["created"],
+        stand_ins=sorted({one["name"] for one in judges if one.get("stand_in")}),
         tests=[one.row("where") for one in tests_of(results)],
         levels=_levels(scores),
         counts=_counts(scores),
-        chance=_chance_ccs(scores, manifest.get("chance_ccs") or ()),
+        chance=[f"{share:.1%} of CCS {value}" for value, share in enumerate(manifest["chance_ccs"])],
         accuracy=_by_plan(accuracy, ["dataset", "subset"], _changed(100, 1)),
         accuracy_chart=_accuracy_chart(results) if len(accuracy) else None,
         further=_further_k(results),
@@ -67,8 +61,6 @@ def model_sections(results: Results, *, with_searches: bool = True) -> Iterator[
     )
     yield from skew_blocks(results)
     yield from stability_blocks(results)
-    if with_searches:
-        yield from search_blocks(results)
 
 
 def _layers(model: Mapping[str, Any]) -> str:
@@ -97,13 +89,6 @@ def _counts(scores: pd.DataFrame) -> list[str]:
     unknown = int(scores["ccs"].isna().sum())
     known = [f"{int(counts.get(value, 0))} of CCS {value}" for value in range(k + 1)]
     return [*known, *([f"{unknown} unknown"] if unknown else [])]
-
-
-def _chance_ccs(scores: pd.DataFrame, chance: Sequence[float]) -> list[str]:
-    """The scores of heads of random texts, if they are for the K of the scores."""
-    if not (scores["k"] == len(chance) - 1).any():
-        return []
-    return [f"{100 * share:.1f}% of CCS {value}" for value, share in enumerate(chance)]
 
 
 def _by_plan(

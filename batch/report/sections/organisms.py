@@ -154,12 +154,13 @@ def training_blocks(trained: Sequence[Mapping[str, Any]]) -> list[Block]:
     again = [one for one in trained if one["seed"]]
     if not again:
         return []
+    own = {model: [one for one in trained if one["name"] == model] for model in (ORGANISM, CONTROL)}
     figures: list[dict[str, str]] = []
     for plan, words in (("none", "nothing off"), ("high", "change with the high heads off")):
         for name in _SHOWN:
             row = {"figure": name, "heads": words}
-            for model in (ORGANISM, CONTROL):
-                row |= _spread([one for one in trained if one["name"] == model], model, plan, name)
+            for model in own:
+                row |= _spread(own[model], model, plan, name)
             figures.append(row)
     return fill(
         "trainings",
@@ -168,7 +169,7 @@ def training_blocks(trained: Sequence[Mapping[str, Any]]) -> list[Block]:
         n=len({one["seed"] for one in again}),
         shared=f"{again[0]['shared']:,}",
         own=f"{again[0]['own']:,}",
-        high=[_often_high([one for one in trained if one["name"] == model]) for model in (ORGANISM, CONTROL)],
+        high=[_often_high(one) for one in own.values()],
     )
 
 

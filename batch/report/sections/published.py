@@ -10,6 +10,7 @@ import pandas as pd
 from batch.report.figures import dots
 from batch.report.page import Block, Chart, fill, table
 from batch.report.sections.agreement import agreement_blocks, plain
+from ccs.datasets import SOURCES
 from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures as paper
 from ccs.paper.comparison import TABLES, Compared, claims, compare
@@ -58,8 +59,7 @@ def _section(key: str, found: Sequence[Compared]) -> Iterator[Block]:
     printed = paper.table(key)
     yield f"### {printed.number}. {printed.title}"
     unit = {"%": "Percent.", "sum": "Natural logarithm; lower is better."}.get(printed.unit, "")
-    note = f"{unit} {printed.note}".strip()
-    if note:
+    if note := f"{unit} {printed.note}".strip():
         yield note
     measured = {one.claim.model for one in found if one.measured is not None}
     beside = [one for one in found if one.claim.model in measured]
@@ -158,3 +158,23 @@ def what_does_not_reproduce(models: Models) -> list[Block]:
         if one.claim.dataset == "cifar10" and one.claim.plan == "none" and one.measured and one.standard
     ]
     return fill("not_reproduced", copies=copies)
+
+
+def dataset_blocks(models: Models) -> list[Block]:
+    """The section on data sets, and the holes in the results."""
+    sets = [
+        {
+            "set": source.title,
+            "on the Hub": source.hub or "local only",
+            "split": source.split,
+            "rows": f"{source.rows:,}",
+            "what the study did differently": source.study or "nothing noted",
+        }
+        for source in SOURCES.values()
+    ]
+    holes = [
+        {"asked for, not computed": f"{name}: {entry.get('name')}", "why": str(entry.get("reason"))}
+        for name, found in models.items()
+        for entry in found.manifest["absent"]
+    ]
+    return fill("datasets", sets=sets, holes=holes)

@@ -148,28 +148,34 @@ def tests_of(results: Results) -> list[Tested]:
 
     p is adjusted over the tests of one kind: by Holm against none, against random sets by `against_random`.
     """
-    heads = {
-        (measure, where): int(queries.of_plan(some, "high")["n_heads"].max())
-        for measure, frame in _measures(results).items()
-        for where, some in frame.groupby("where", sort=False)
-        if len(queries.of_plan(some, "high"))
-    }
-    found = _adjusted(
-        [
-            Tested(f"{measure}: high off less none off", str(where), effect, None, heads[measure, where])
-            for measure, frame in _measures(results).items()
-            for where, some in frame.groupby("where", sort=False)
-            if (effect := against_none(measure, some)) is not None
-        ]
-    )
+    against, ranked = _tested(results)
+    return [*_adjusted(against), *ranked]
+
+
+def _tested(results: Results, model: str | None = None, tests: int = 1) -> tuple[list[Tested], list[Tested]]:
+    """The tests on each set, or on the means over a model's: against none, with p not adjusted, and ranks."""
+    against, ranked, n_heads = [], [], 0
+    for measure, frame in _measures(results).items():
+        for where, some in frame.groupby("where", sort=False) if model is None else [(model, frame)]:
+            if model is None and len(high := queries.of_plan(some, "high")):
+                n_heads = int(high["n_heads"].max())
+            if (effect := against_none(measure, some)) is not None:
+                question = f"{measure}: high off less none off"
+                against.append(Tested(question, str(where), effect, n_heads=n_heads))
     for alike in ALIKE:
-        high, sets = _among_random(results, alike)
-        if len(high):
-            ranked = stats.against_random(high.to_numpy(float), sets.to_numpy(float))
-            for (measure, where), one in zip(high.index, ranked, strict=True):
-                question = f"{measure}: high off less random off"
-                found.append(Tested(question, where, one, alike, heads[measure, where], one.adjusted))
-    return found
+        chosen, drawn = _among_random(results, alike)
+        if not len(chosen):
+            continue
+        places = list(chosen.index)
+        if model is not None:
+            chosen, drawn = chosen.groupby(level="measure").mean(), drawn.T.groupby(level="measure").mean().T
+            places = [(measure, model) for measure in chosen.index]
+        found = stats.against_random(chosen.to_numpy(float), drawn.to_numpy(float), tests=tests)
+        ranked += [
+            Tested(f"{measure}: high off less random off", where, one, alike, n_heads, one.adjusted)
+            for (measure, where), one in zip(places, found, strict=True)
+        ]
+    return against, ranked
 
 
 def _adjusted(found: Sequence[Tested]) -> list[Tested]:
@@ -184,23 +190,12 @@ def by_model(models: Mapping[str, Results]) -> list[Tested]:
     p is adjusted over the models and the questions of one kind. A model without high heads asks nothing, and
     does not count.
     """
-    against, ranked = [], []
     asking = sum(any(len(_among_random(each, alike)[0]) for alike in ALIKE) for each in models.values())
+    against, ranked = [], []
     for model, results in models.items():
-        for measure, frame in _measures(results).items():
-            question, effect = f"{measure}: high off less none off", against_none(measure, frame)
-            if effect is not None and question in QUESTIONS:
-                against.append(Tested(question, model, effect))
-        for alike in ALIKE:
-            high, sets = _among_random(results, alike)
-            if not len(high):
-                continue
-            chosen, drawn = high.groupby(level="measure").mean(), sets.T.groupby(level="measure").mean().T
-            tested = stats.against_random(chosen.to_numpy(float), drawn.to_numpy(float), tests=asking)
-            ranked += [
-                Tested(f"{measure}: high off less random off", model, one, alike, adjusted=one.adjusted)
-                for measure, one in zip(chosen.index, tested, strict=True)
-            ]
+        here, sets = _tested(results, model, asking)
+        against += [one for one in here if one.question in QUESTIONS]
+        ranked += sets
     return sorted([*_adjusted(against), *ranked], key=lambda one: list(QUESTIONS).index(one.question))
 
 

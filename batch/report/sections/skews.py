@@ -13,7 +13,6 @@ from ccs.measures.skew import PREFERENCES
 from ccs.results import Results, queries
 
 PLANS = ("none", "high", "low", "random")
-_WHERE = ["dataset", "attribute"]
 
 
 def skew_blocks(results: Results) -> Iterator[Block]:
@@ -59,9 +58,8 @@ def _cell(rows: pd.DataFrame) -> str:
 def _alike(results: Results) -> list[str]:
     """A sentence for each set of people some of whose prompts are one text to the model."""
     found = []
-    for entry in results.manifest.get("sets") or []:
-        groups = entry.get("alike") or []
-        if groups:
+    for entry in results.manifest["sets"]:
+        if groups := entry.get("alike"):
             prompts = int(entry.get("occupations", 0))
             distinct = prompts - sum(len(group) - 1 for group in groups)
             named = "; ".join(listed([str(name) for name in group]) for group in groups)
@@ -74,22 +72,14 @@ def _alike(results: Results) -> list[str]:
 def _charts(results: Results) -> list[Chart]:
     curves = queries.of_kinds(queries.skew_over_k(results), PLANS)
     charts = []
-    for (dataset, attribute), some in curves.groupby(_WHERE, sort=False):
-        none = queries.of_plan(some, "none")
-        drawn = {name: some[some["plan"] == name] for name in dict.fromkeys(some["plan"])}
-        points = [
-            {"x": row["k"], "y": row[column], "series": name}
-            for name, rows, column in (
-                *((name, rows, "value") for name, rows in drawn.items()),
-                ("chance", none, "chance"),
-                ("ceiling", none, "ceiling"),
-            )
-            for _, row in rows.iterrows()
-        ]
+    for (dataset, attribute), some in curves.groupby(["dataset", "attribute"], sort=False):
+        none, parts = queries.of_plan(some, "none"), [some.assign(series=some["plan"], y=some["value"])]
+        parts += [none.assign(series=name, y=none[name]) for name in ("chance", "ceiling")]
+        points = pd.concat(parts).rename(columns={"k": "x"})
         charts.append(
             Chart(
                 f"{slug(results.model)}-skew-over-k-{slug(f'{dataset}-{attribute}')}",
-                lines(pd.DataFrame(points), "K, images at the top", "mean MaxSkew"),
+                lines(points, "K, images at the top", "mean MaxSkew"),
                 f"{results.model}, {dataset}, {attribute}: mean MaxSkew over K, beside chance and ceiling.",
             )
         )
