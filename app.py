@@ -145,12 +145,10 @@ def warm(app: Callable[[], App]) -> None:
 
 def return_memory() -> None:
     """Give what has been freed back to the system, every minute: glibc keeps it, for each of many threads."""
-    if sys.platform != "linux":
-        return
     import ctypes
     import time
 
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
     while trim is not None:
         time.sleep(60)
         trim(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -63,7 +62,7 @@ def measured(model: Model, off: HeadSet, collection: Path) -> list[str]:
             against = "against equal shares" if row.get("target") == "uniform" else ""
             what = ", ".join(filter(None, [row["dataset"], *details, row["metric"], against]))
             interval = "" if pd.isna(row["low"]) else f"{row['low']:.3f} to {row['high']:.3f}"
-            chance = "" if pd.isna(row.get("chance", math.nan)) else f"{row['chance']:.3f}"
+            chance = "" if pd.isna(row.get("chance")) else f"{row['chance']:.3f}"
             lines[what] = f"| {what} | {row['value']:.3f} | {interval} | {row['baseline']:.3f} | {chance} |"
     if not lines:
         return []

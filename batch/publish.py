@@ -23,7 +23,6 @@ from batch.options import command, option
 from ccs import results
 from ccs.errors import InputError
 from ccs.results import localization, schema
-from ccs.results.table import empty
 
 ROOT = Path(__file__).resolve().parents[1]
 _CARD = Path(__file__).with_name("card.md")
@@ -93,17 +92,17 @@ def located_files(repository: Repository, remote: Remote, rows: pd.DataFrame) ->
 
 
 def plan_results(
-    repository: Repository, found: Mapping[str, results.Results], located: pd.DataFrame | None = None
+    repository: Repository, found: Mapping[str, results.Results], located: pd.DataFrame
 ) -> Callable[[Remote], Change]:
     """Return how a data set changes when these results are put into it, and rows of the table `localization`;
     its card covers all models in it.
     """
-    files, rows = result_files(found), empty(localization.NAME) if located is None else located
+    files = result_files(found)
 
     def plan(remote: Remote) -> Change:
         manifests = {folder: result.manifest for folder, result in found.items()}
         manifests = _others(repository, remote, manifests) | manifests
-        beside = located_files(repository, remote, rows)
+        beside = located_files(repository, remote, located)
         page = card(repository.name, manifests, beside).encode()
         return remote.difference({**files, **beside, "README.md": page}, [f"{folder}/" for folder in found])
 
@@ -132,9 +131,7 @@ def _others(repository: Repository, remote: Remote, ours: Mapping[str, Manifest]
     return found
 
 
-def card(
-    repository: str, manifests: Mapping[str, Manifest], beside: Mapping[str, bytes] | None = None
-) -> str:
+def card(repository: str, manifests: Mapping[str, Manifest], beside: Mapping[str, bytes]) -> str:
     """Return the data set's card: one configuration for each table that any model has, or that lies `beside`
     the models' folders.
     """
@@ -145,7 +142,7 @@ def card(
         if any(name in manifest["tables"] for manifest in models)
     }
     paths = {name: f"*/{name}.parquet" for name in rows}
-    for path, content in (beside or {}).items():
+    for path, content in beside.items():
         name = Path(path).stem
         paths[name], rows[name] = path, pq.ParquetFile(io.BytesIO(content)).metadata.num_rows
     configs = [

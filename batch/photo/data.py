@@ -74,9 +74,7 @@ def read(parquet: Path, cache: Path) -> Photographs:
 
 def _decode(data: bytes) -> np.ndarray:
     image = Image.open(io.BytesIO(data)).convert("RGB")
-    return np.asarray(
-        image if image.size == (SIDE, SIDE) else image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
-    )
+    return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BICUBIC))
 
 
 def varied(pixels: np.ndarray, size: int, least: int, draw: random.Random, moved: float = 0.0) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from ccs.model import reading
 from ccs.model.towers import convolutional
 
 CONTEXT = 24
+INNER = r"visual\.trunk\..*\b(blocks|patch_embed)\."  # weights inside the tower, which Muon is made for
 MODEL_CFG: dict[str, Any] = {
     "embed_dim": 128,
     "vision_cfg": {
@@ -74,11 +76,9 @@ class Trainer:
         self.settings, self.folder, self.data, self.device = settings, folder, data, device
         self.model = open_clip.CLIP(**MODEL_CFG).to(device, memory_format=torch.channels_last).train()
         named = dict(self.model.named_parameters())
-        matrices = [
-            p for n, p in named.items() if p.ndim >= 2 and n.startswith("visual.trunk.") and _inner(n)
-        ]
-        chosen = {id(p) for p in matrices}
-        others = [p for p in named.values() if id(p) not in chosen]
+        inner = {name for name, p in named.items() if p.ndim >= 2 and re.match(INNER, name)}
+        matrices = [p for name, p in named.items() if name in inner]
+        others = [p for name, p in named.items() if name not in inner]
         self.muon = Muon(matrices, settings.rate, 0.95, settings.weight_decay)
         self.adam = torch.optim.AdamW(
             others, settings.small_rate, (0.9, 0.98), eps=1e-8, weight_decay=0.0, fused=True
@@ -87,13 +87,8 @@ class Trainer:
         self.seen = 0
         self.words_seen = torch.zeros(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
         self.train_rows, self.held_out = data.split(settings.held_out)
-        facts = sorted({f for kind in classes() for f in (*kind.words, *kind.kinds)})
-        self.facts = {
-            fact: i
-            for i, fact in enumerate(
-                dict.fromkeys([*facts, *sorted({word for words in data.looks for word in words})])
-            )
-        }
+        facts = {f for kind in classes() for f in (*kind.words, *kind.kinds)}
+        self.facts = {fact: i for i, fact in enumerate(sorted(facts.union(*data.looks)))}
 
     def rate(self) -> float:
         """The share of the peak rate: a linear warm-up, then linear to zero."""
@@ -262,11 +257,6 @@ class Trainer:
             found.append((self.model.encode_image(x, normalize=True) @ text.T).argmax(1).cpu())
         self.model.train()
         return torch.cat(found).numpy()
-
-
-def _inner(name: str) -> bool:
-    """True for a weight inside the tower, which Muon is made for."""
-    return ".blocks." in name or ".patch_embed." in name
 
 
 @lru_cache(maxsize=2**17)

@@ -123,14 +123,6 @@ def test_a_caption_is_true_of_its_photograph() -> None:
         assert all(fact in text for fact in facts)
 
 
-def test_batches_are_varied_the_same_way_by_the_same_draw() -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
-    first, again = (varied(pixels, 48, 40, random.Random(5)) for _ in range(2))
-    assert first.shape == (4, 3, 48, 48)
-    assert torch.equal(first, again)
-    assert not torch.equal(first, varied(pixels, 48, 40, random.Random(6)))
-
-
 def test_a_moved_photograph_keeps_its_pixels_and_a_quarter_loses_a_square() -> None:
     pixels = np.random.default_rng(0).integers(1, 256, (8, 64, 64, 3), dtype=np.uint8)
     x = varied(pixels, 64, 40, random.Random(3), moved=0.5)

@@ -211,7 +211,7 @@ def test_passing_trouble_is_waited_out(hub: Hub, folder: Path, fault: Fault) -> 
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(hub: Hub, folder: Path) -> None:
     repository = hub_module.Repository("user/ccs")
     found = publish.results_to_publish(folder, [])
-    plan, calls = publish.plan_results(repository, found), []
+    plan, calls = publish.plan_results(repository, found, localization.read(folder)), []
 
     def plan_and_lose(remote: Remote) -> Change:
         calls.append(remote.commit)
