@@ -13,13 +13,8 @@ from ccs.results.localization import PLANTED
 HEADS = [(layer, head) for layer in (4, 5) for head in range(4)]
 PLANTED_HEADS = [(4, 1), (5, 2)]
 CARRIES = {(4, 1): 0.7, (5, 2): 0.3}
-GOOD, BAD = (
-    [*PLANTED_HEADS, *(h for h in HEADS if h not in PLANTED_HEADS)],
-    [
-        *(h for h in HEADS if h not in PLANTED_HEADS),
-        *PLANTED_HEADS,
-    ],
-)
+OTHERS = [head for head in HEADS if head not in PLANTED_HEADS]
+GOOD, BAD = [*PLANTED_HEADS, *OTHERS], [*OTHERS, *PLANTED_HEADS]
 
 
 def ranked(model, method, order, attribute="gender", worth=0.2):

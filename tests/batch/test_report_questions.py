@@ -25,77 +25,70 @@ def around(drawn: float, none: float, high: float, n: int = 100) -> dict[str, fl
     return values
 
 
-def measured_model(high: float, *, colors: int = 100) -> results.Results:
-    """Two sets: random sets lose 10 points, give or take one, and the high heads `high`."""
-    rows = pruning_rows("m", "world/subjects", around(0.8, 0.9, 0.9 + high))
-    rows += pruning_rows("m", "world/colors", around(0.8, 0.9, 0.9 + high, colors))
-    return results.Results("m", Path(), {"pruning": pd.DataFrame(rows)}, {})
-
-
-@pytest.mark.parametrize(("high", "answer"), [(-0.2, "yes"), (-0.102, "not shown"), (0.0, "no, the reverse")])
-def test_whether_high_heads_carry_more_than_random_sets_like_them(high: float, answer: str) -> None:
-    """The three models differ in that alone, and so do the answers."""
-    model = measured_model(high)
-    found = report_questions.by_model({"m": model})
-    assert [one.alike for one in found if one.question == report_questions.HURT] == list(ALIKE)
-    (strictest,) = report_questions.strictest([one for one in found if one.alike])
-    assert strictest.answer == answer
-    assert strictest.adjusted == max(one.adjusted for one in found if one.alike)
-    said = report_questions.said([one for one in found if one.alike])
-    assert ("80% power from" in said) == (answer == "not shown")
-    assert said.count("of 101 among sets alike in") == 3
-    assert {one.answer for one in report_questions.tests_of(model) if one.alike} == {answer}
-
-
-def skewed_model(measure: str, high: float) -> results.Results:
-    """Random sets lower both measures by 0.1, give or take 0.01; the high heads change one by `high` and
-    lower the other by 0.1.
+def model_of(changed: str, high: float, *, colors: int = 100) -> results.Results:
+    """Random sets lower every measure by 0.1, give or take 0.01; the high heads change one of them by `high`
+    and lower the others by 0.1.
     """
-    rows = [
-        row | {"metric": f"{each} mean", "attribute": attribute}
-        for each in ("MaxSkew", "logit gap")
-        for row in bias_rows(
-            "organism", "world/faces", around(0.5, 0.6, 0.6 + (high if each == measure else -0.1))
-        )
+    top1, skew, gap = (
+        (0.5, 0.6, 0.6 + (high if name == changed else -0.1)) for name in ("top1", "MaxSkew", "logit gap")
+    )
+    pruning = pruning_rows("organism", "world/subjects", around(*top1))
+    pruning += pruning_rows("organism", "world/colors", around(*top1, colors))
+    bias = [
+        row | {"metric": f"{name} mean", "attribute": attribute}
+        for name, values in (("MaxSkew", skew), ("logit gap", gap))
+        for row in bias_rows("organism", "world/faces", around(*values))
         if row["metric"] == "MaxSkew mean"
         for attribute in ("gender", "skin tone")
     ]
-    return results.Results("organism", Path(), {"bias": pd.DataFrame(rows)}, {})
+    tables = {"pruning": pd.DataFrame(pruning), "bias": pd.DataFrame(bias)}
+    return results.Results("organism", Path(), tables, {})
 
 
 @pytest.mark.parametrize(("high", "answer"), [(-0.2, "yes"), (-0.102, "not shown"), (0.0, "no, the reverse")])
 @pytest.mark.parametrize(
     ("measure", "question"),
-    [("MaxSkew", report_questions.MORE), ("logit gap", report_questions.NARROWS_MORE)],
+    [
+        ("top1", report_questions.HURT),
+        ("MaxSkew", report_questions.MORE),
+        ("logit gap", report_questions.NARROWS_MORE),
+    ],
 )
-def test_whether_high_heads_carry_more_skew_than_random_sets_like_them(
+def test_whether_high_heads_carry_more_than_random_sets_like_them(
     measure: str, question: str, high: float, answer: str
 ) -> None:
-    """The answers on models that differ in one measure alone; that on MaxSkew is the README's."""
-    model = skewed_model(measure, high)
+    """The models differ in one measure alone, and so do the answers; two of them are the README's."""
+    model = model_of(measure, high)
     found = [one for one in report_questions.by_model({"organism": model}) if one.alike]
-    said = {
-        name: report_questions.said([one for one in found if one.question == name])
-        for name in (report_questions.MORE, report_questions.NARROWS_MORE)
-    }
-    asked, answered = report_questions.QUESTIONS[report_questions.MORE], said[report_questions.MORE]
-    assert f"**{asked}** {answered.split(';')[0]}" in organisms.answers({"organism": model})
-    assert said[question].startswith(f"organism: {answer} (")
-    assert ("80% power from" in said.pop(question)) == (answer == "not shown")
-    (other,) = said.values()
-    assert other.startswith("organism: not shown")
+    asked = {name: [one for one in found if one.question == name] for name in report_questions.QUESTIONS}
+    said = {name: report_questions.said(tests) for name, tests in asked.items() if tests}
+    readme = organisms.answers({"organism": model})
+    assert set(said) == {report_questions.HURT, report_questions.MORE, report_questions.NARROWS_MORE}
+    for name, text in said.items():
+        expected = answer if name == question else "not shown"
+        assert text.startswith(f"organism: {expected} (")
+        assert ("80% power from" in text) == (expected == "not shown")
+        assert text.count("of 101 among sets alike in") == 3
+        if name != report_questions.NARROWS_MORE:
+            words = f"**{report_questions.QUESTIONS[name]}** {text.split(';')[0]}"
+            assert words in readme
+    assert [one.alike for one in asked[question]] == list(ALIKE)
+    (strictest,) = report_questions.strictest(asked[question])
+    assert strictest.adjusted == max(one.adjusted for one in asked[question])
+    by_set = [one for one in report_questions.tests_of(model) if one.alike and one.question == question]
+    assert {one.answer for one in by_set} == {answer}
 
 
 def test_a_set_with_only_some_of_the_random_sets_is_left_out() -> None:
-    model = measured_model(-0.2, colors=3)
+    model = model_of("top1", -0.2, colors=3)
     tests = [one for one in report_questions.tests_of(model) if one.alike]
-    assert {one.where for one in tests} == {"world/subjects"}
+    assert "world/colors" not in {one.where for one in tests}
     assert {one.effect.of for one in tests if isinstance(one.effect, Ranked)} == {101}
 
 
 def test_a_model_without_high_heads_asks_nothing() -> None:
     """So it makes no other model's p larger."""
-    asks = measured_model(-0.2)
+    asks = model_of("top1", -0.2)
     rows = pruning_rows("n", "world/subjects", {"none": 0.9, "low": 0.8})
     silent = results.Results("n", Path(), {"pruning": pd.DataFrame(rows)}, {})
     assert report_questions.by_model({"m": asks, "n": silent}) == report_questions.by_model({"m": asks})
