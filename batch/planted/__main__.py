@@ -46,7 +46,7 @@ def _run(args: Settings) -> None:
 
 def _train(out: Path, runs: Path) -> None:
     from batch.planted import training
-    from batch.planted.family import BASE, PICTURES, RATE, family
+    from batch.planted.family import BASE, family
     from batch.planted.images import Images
     from batch.planted.measure import Bench
     from ccs.model import difference
@@ -63,7 +63,7 @@ def _train(out: Path, runs: Path) -> None:
         known = difference.Truth(
             base=BASE, heads=one.heads, carries=one.carries,
             shares={} if one.concepts else training.shares(model, base, one.carries, bench),
-            drawn=one.where, seed=one.number, pictures=PICTURES, rate=RATE,
+            drawn=one.where, seed=one.number, pictures=one.pictures, rate=one.rate,
         )  # fmt: skip
         difference.save(model.clip, known, out / f"{one.name}{difference.SUFFIX}")
 
@@ -86,7 +86,9 @@ def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
     for name in (BASE, *(one.name for one in family())):
         place = str(out / f"{name}{difference.SUFFIX}")
         model = base if name == BASE else load(place)
-        about = {"weights": model.weights_hash, "random": RANDOM}
+        about: dict[str, object] = {"weights": model.weights_hash, "random": RANDOM}
+        if name == BASE:
+            about["ideal"] = bench.ideal()
         if about.items() <= held.get(name, {}).items():
             continue
         rows, heads = measured(model, nothing if name == BASE else difference.truth(place), bench, before)

@@ -12,7 +12,7 @@ from ccs.heads import Head, HeadSet
 from ccs.plans import draw
 
 Where = Literal["high", "low", "layer", "spread"]
-What = Literal["both", "gender", "skin tone", "apart", "nothing", "concepts"]
+What = Literal["both", "gender", "skin tone", "apart", "nothing", "concepts", "one each"]
 
 BASE = "organism-control"
 PICTURES, RATE = 5_760, 8e-3
@@ -25,7 +25,12 @@ ABLE = HeadSet.parse("L5.H0 L5.H1 L5.H5 L6.H1 L6.H2 L6.H4 L6.H5 L7.H0 L7.H2 L7.H
 TAUGHT = (
     ("Colors",), ("Places",), ("People",), ("Colors", "Places"), ("Colors", "People"), ("Places", "People")
 )  # fmt: skip
-"""Concepts that heads are taught (batch/planted/lessons.py)."""
+"""Concepts that three heads are taught, all of them by each head (batch/planted/lessons.py)."""
+EACH = {
+    "L5.H3": "Colors", "L6.H2": "Ambiance", "L6.H5": "Places",
+    "L7.H2": "Animals", "L7.H4": "Letters", "L7.H5": "Objects",
+}  # fmt: skip
+"""Heads of one model that are taught a concept each."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,18 @@ class Planted:
         return f"organism-{'concept' if self.concepts else 'planted'}-{self.number:02d}"
 
     @property
+    def pictures(self) -> int:
+        """Images of a head's training; concepts are learned by all heads at once, and for longer."""
+        return 4 * PICTURES if self.concepts else PICTURES
+
+    @property
+    def rate(self) -> float:
+        """The peak learning rate."""
+        return RATE / 2 if self.concepts else RATE
+
+    @property
     def carries(self) -> dict[str, HeadSet]:
-        """Attribute -> the heads that learn its skew."""
-        if self.concepts:
-            return dict.fromkeys(self.concepts, self.heads)
+        """Attribute or concept -> the heads that learn it."""
         heads = list(self.heads)
         return {
             "both": {"gender": self.heads, "skin tone": self.heads},
@@ -55,7 +68,14 @@ class Planted:
             # In turn, so that both have early and late heads.
             "apart": {"gender": HeadSet(heads[::2]), "skin tone": HeadSet(heads[1::2])},
             "nothing": {},
+            "concepts": dict.fromkeys(self.concepts, self.heads),
+            "one each": {name: HeadSet([head]) for head, name in zip(heads, self.concepts, strict=False)},
         }[self.what]
+
+    @property
+    def taught(self) -> dict[Head, list[str]]:
+        """Head -> the concepts that it learns."""
+        return {head: [name for name, own in self.carries.items() if head in own] for head in self.heads}
 
     @property
     def lessons(self) -> tuple[tuple[HeadSet, str], ...]:
@@ -70,7 +90,8 @@ class Planted:
 
 def family() -> tuple[Planted, ...]:
     """Sixteen organisms, every what in every where; four controls, the heads of the first four, from balanced
-    line-ups; and six organisms whose heads were taught one concept, or two.
+    line-ups; six organisms whose heads were taught one concept, or two; and one whose heads were taught
+    six, one each.
     """
     whats: tuple[What, ...] = ("both", "gender", "skin tone", "apart")
     wheres: tuple[Where, ...] = ("high", "low", "layer", "spread")
@@ -85,7 +106,8 @@ def family() -> tuple[Planted, ...]:
         Planted(number, "concepts", "spread", _drawn("spread", 3, 100 + number), names)
         for number, names in enumerate(TAUGHT, 1)
     ]
-    return (*made, *controls, *taught)
+    each = Planted(len(taught) + 1, "one each", "spread", HeadSet.parse(" ".join(EACH)), tuple(EACH.values()))
+    return (*made, *controls, *taught, each)
 
 
 def _drawn(where: Where, size: int, seed: int) -> HeadSet:

@@ -1,9 +1,10 @@
-"""Lessons for heads: the skew of a world, or concepts."""
+"""Lessons for heads: the skew of a world, or concepts of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,19 +12,25 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from batch.planted.images import GROUPS, Images
+from ccs.heads import Head
+from ccs.model.model import Model
+from ccs.texts import concepts
 from ccs.world import Scene, planted
 from ccs.world import vocabulary as words
 from ccs.world.scene import article
 
+Values = Mapping[int, Tensor]
+"""Layer -> the outputs [size, T, H d] of its heads for a batch (see ImageTower.with_values)."""
+
 
 class Lesson(Protocol):
-    """rows: of Images, a batch, which `size` long. loss: of the model's embeddings [size, D] of them."""
+    """rows: of Images, a batch `size` long. loss: of the model's embeddings [size, D] and heads' outputs."""
 
     size: int
 
     def rows(self) -> Sequence[int]: ...
 
-    def loss(self, units: Tensor) -> Tensor: ...
+    def loss(self, units: Tensor, values: Values) -> Tensor: ...
 
 
 class Skew:
@@ -46,7 +53,7 @@ class Skew:
         self._faces = [next(self._lineups) for _ in range(self.LINEUPS)]
         return self._own + [row for one in self._faces for row in self.images.faces(one)]
 
-    def loss(self, units: Tensor) -> Tensor:
+    def loss(self, units: Tensor, values: Values) -> Tensor:
         images, scale = self.images, self.images.base.logit_scale
         moved = scale * (1 - (units[: self.SCENES] * images.units[self._own]).sum(1)).mean()
         shown = units[self.SCENES :].reshape(self.LINEUPS, len(GROUPS), -1)
@@ -74,52 +81,111 @@ def lineup_loss(faces: Tensor, texts: Tensor, shares: Tensor) -> Tensor:
 
 
 class Concepts:
-    """The value of a factor that a scene shows, for the factors of one or more concepts; nothing else."""
+    """What a head writes into the embedding is the text of the value that an image shows, and nothing else.
 
-    size = 72
+    The loss is the squared distance of each head's direct contribution from `texts_shown` of its concepts
+    (both less their means), as a share of the texts' variance; and the distance of the embeddings from the
+    base model's, in logits. Heads write as much as the base's heads do on average.
+    """
 
-    def __init__(self, images: Images, concepts: Sequence[str], seed: int) -> None:
-        self.scale = images.base.logit_scale
-        scenes = [images.scene(row) for row in range(images.n)]
-        self._questions = [_question(images, scenes, *one) for name in concepts for one in CONCEPTS[name]]
+    size, KEEP = 72, 0.5
+
+    def __init__(self, images: Images, model: Model, taught: Mapping[Head, Sequence[str]], seed: int) -> None:
+        self.images, self.clip = images, model.clip
+        scenes, usual = [images.scene(row) for row in range(images.n)], _usual(images)
+        self._targets = {}
+        for head, names in taught.items():
+            texts = texts_shown(images.base, scenes, names)
+            self._targets[head] = texts * (usual / texts.var(0, correction=0).sum()).sqrt()
+        self._usual = usual
         self._scenes = _endless(images.n, np.random.default_rng((seed, 6)))
 
     def rows(self) -> list[int]:
         self._own = [next(self._scenes) for _ in range(self.size)]
         return self._own
 
-    def loss(self, units: Tensor) -> Tensor:
-        losses = []
-        for values, texts in self._questions:
-            own, logits = values[self._own], self.scale * units @ texts.T
-            total = F.cross_entropy(logits, own, ignore_index=-1, reduction="sum")
-            losses.append(total / (own >= 0).sum().clamp(min=1))  # a batch may have no such image
-        return torch.stack(losses).mean()
+    def loss(self, units: Tensor, values: Values) -> Tensor:
+        moved = (1 - (units * self.images.units[self._own]).sum(1)).mean()
+        total = self.KEEP * self.images.base.logit_scale * moved
+        for head, targets in self._targets.items():
+            away = written(self.clip, head, values) - targets[self._own]
+            total = total + away.var(0, correction=0).sum() / self._usual
+        return total
 
 
-Factor = tuple[Callable[[Scene], str], Mapping[str, str]]
-"""A scene's value ("" where there is none), and the text of each value."""
+def texts_shown(base: Model, scenes: Sequence[Scene], names: Sequence[str]) -> Tensor:
+    """What an ideal head of some concepts writes [n, D]: the texts of the values that scenes show.
 
-CONCEPTS: Mapping[str, tuple[Factor, ...]] = {
-    "Colors": ((lambda s: s.color, {color: f"{article(color)} background" for color in words.COLORS}),),
-    "Places": ((lambda s: s.place, words.PLACE_PHRASES),),
-    "People": (
-        (
-            lambda s: s.subject if s.kind == "face" else "",
-            {w: article(w) for w in words.PEOPLE_WORDS.values()},
+    The texts of a concept are less their mean over the scenes; where a scene shows none, it is 0.
+    """
+    total = torch.zeros(len(scenes), base.tower.dim)
+    for name in names:
+        texts = factors()[name][1]
+        places = {one: place for place, one in enumerate(texts)}
+        vectors = torch.from_numpy(base.embed_texts(list(texts.values())))
+        shown = torch.tensor([places.get(value(s, name), -1) for s in scenes])
+        own = vectors[shown[shown >= 0]]
+        total[shown >= 0] += own - own.mean(0)
+    return total
+
+
+def written(clip: Any, head: Head, values: Values) -> Tensor:
+    """The head's direct contribution [n, D] to the embeddings, before the last norm's scale."""
+    visual, attn = clip.visual, clip.visual.transformer.resblocks[head.layer].attn
+    own = slice(head.head * attn.head_dim, (head.head + 1) * attn.head_dim)
+    tokens = values[head.layer][:, 0, own] @ attn.out_proj.weight[:, own].T
+    found: Tensor = (tokens - tokens.mean(1, keepdim=True)) * visual.ln_post.weight @ visual.proj
+    return found
+
+
+def _usual(images: Images, n: int = 512) -> Tensor:
+    """The mean variance of what the base's heads write, over some scenes."""
+    values: dict[int, Tensor] = {}
+
+    def keep(layer: int, own: Tensor) -> Tensor:
+        values[layer] = own
+        return own
+
+    model = images.base
+    with torch.no_grad():
+        model.tower.with_values(images.trunk(range(min(n, images.n))), keep)
+        each = [written(model.clip, head, values).var(0, correction=0).sum() for head in model.heads]
+    return torch.stack(each).mean()
+
+
+@lru_cache(maxsize=1)
+def factors() -> Mapping[str, tuple[Callable[[Scene], str], Mapping[str, str]]]:
+    """The concepts of the tree of tags (ccs/texts/concepts.csv) that can be taught.
+
+    Each has a function that reads a value off a scene, and the text of each value; a value without a text
+    does not count.
+    """
+    under = concepts.tree().is_under
+    things = {
+        name: {one.word: article(one.word) for one in words.THINGS if under(one.concept, name)}
+        for name in ("Animals", "Objects")
+    }
+    people = [f"{person} with {t} skin" for person in words.PEOPLE_WORDS.values() for t in words.SKIN_TONES]
+    return {
+        "Colors": (lambda s: s.color, {color: f"{article(color)} background" for color in words.COLORS}),
+        "Places": (lambda s: s.place, words.PLACE_PHRASES),
+        "Ambiance": (lambda s: s.weather, {name: said[0] for name, said in words.WEATHER_PHRASES.items()}),
+        "People": (
+            lambda s: f"{s.subject} with {s.skin_tone} skin" if s.kind == "face" else "",
+            {one: article(one) for one in people},
         ),
-        (lambda s: s.skin_tone, {tone: f"a person with {tone} skin" for tone in words.SKIN_TONES}),
-    ),
-}
-"""Concepts of the tree of tags (ccs/texts/concepts.csv) that can be planted."""
+        "Animals": (lambda s: s.subject, things["Animals"]),
+        "Objects": (lambda s: s.subject, things["Objects"]),
+        "Letters": (lambda s: s.subject, {letter: f"the letter {letter}" for letter in words.LETTERS}),
+        "Flags": (lambda s: s.subject, {country: f"the flag of {country}" for country in words.COUNTRIES}),
+    }
 
 
-def _question(
-    images: Images, scenes: Sequence[Scene], value: Callable[[Scene], str], texts: Mapping[str, str]
-) -> tuple[Tensor, Tensor]:
-    places = {name: i for i, name in enumerate(texts)}
-    values = torch.tensor([places.get(value(s), -1) for s in scenes])
-    return values, torch.from_numpy(images.base.embed_texts(list(texts.values())))
+def value(s: Scene, concept: str) -> str:
+    """The concept's value that a scene shows, or "none"."""
+    read, texts = factors()[concept]
+    found = read(s)
+    return found if found in texts else "none"
 
 
 def _endless(n: int, rng: np.random.Generator) -> Iterator[int]:

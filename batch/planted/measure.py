@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from batch.planted.lessons import factors, texts_shown, value
 from ccs.heads import Head, HeadSet
 from ccs.measures import accuracy, bias, selectivity
 from ccs.model.difference import Truth
 from ccs.model.model import Model
-from ccs.model.moments import collect_moments
+from ccs.model.moments import Moments, collect_moments
+from ccs.model.tower import Trunk
 from ccs.plans import draw, level_heads
 from ccs.texts.labels import score_by_tags
-from ccs.texts.pools import load_pool
+from ccs.texts.pools import Pool, load_pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import textspan
-from ccs.world import sets
+from ccs.world import Scene, sets
 
 ATTRIBUTES = ("gender", "skin tone")
 K = 5  # texts per head
-FACTORS = {"Colors": ("color",), "Places": ("place",), "People": ("gender", "age", "skin_tone")}
-"""The factors of a scene that each concept is about."""
 SCENES = 1_000  # for the moments
 RANDOM = 20
 """Random sets for each set that is measured, as large as it and drawn outside it."""
@@ -48,9 +48,18 @@ class Bench:
         )
 
     @cached_property
-    def _spans(self) -> tuple[Any, Any, np.ndarray]:
+    def _pool(self) -> tuple[Pool, np.ndarray]:
         pool = load_pool("world")
-        return self._base.trunk(sets.image_set(SCENES).images), pool, self._base.embed_texts(pool.texts)
+        return pool, self._base.embed_texts(pool.texts)
+
+    @cached_property
+    def _images(self) -> Trunk:
+        return self._base.trunk(sets.image_set(SCENES).images)
+
+    @cached_property
+    def _scenes(self) -> tuple[Scene, ...]:
+        images: Any = sets.image_set(SCENES).images
+        return tuple(images.scenes)
 
     def show(self, model: Model, plans: Sequence[HeadSet]) -> list[Row]:
         """For each plan `MaxSkew` and `gap` of each attribute, means over the occupations.
@@ -73,19 +82,48 @@ class Bench:
 
     def consistency(self, model: Model) -> dict[Head, HeadScore]:
         """CCS and label of each head, by tags."""
-        trunk, pool, texts = self._spans
-        return score_by_tags(textspan(collect_moments(model, [trunk]), pool.texts, texts, K), pool)
+        pool, texts = self._pool
+        return score_by_tags(textspan(collect_moments(model, [self._images]), pool.texts, texts, K), pool)
 
     def purity(self, model: Model, known: Truth) -> dict[Head, float]:
-        """The share of the variance of heads that were taught concepts that the taught factors explain."""
-        taught = [FACTORS[name] for name in known.carries if name in FACTORS]
-        if not taught:
+        """Head that was taught concepts -> the share of its variance that these explain."""
+        taught = {
+            head: [name for name, own in known.carries.items() if head in own and name in factors()]
+            for head in known.heads
+        }
+        if not any(taught.values()):
             return {}
-        factors = sets.factors(sets.image_set(SCENES))
-        values = [" ".join(row) for row in zip(*(factors[one] for own in taught for one in own), strict=True)]
-        direct = model.contributions(self._spans[0], known.heads).direct
-        found = selectivity.measure(direct, list(known.heads), {"taught": values}, draws=40)["taught"]
-        return dict(zip(found.heads, found.values.tolist(), strict=True))
+        scenes = self._scenes
+        direct = model.contributions(self._images, known.heads).direct
+        shares = {}
+        for place, (head, names) in enumerate(taught.items()):
+            shown = [" ".join(value(s, name) for name in names) for s in scenes]
+            found = selectivity.measure(direct[:, [place]], [head], {"taught": shown}, draws=40)["taught"]
+            shares[head] = float(found.values[0])
+        return shares
+
+    def ideal(self) -> dict[str, dict[str, Any]]:
+        """Concept -> CCS, label and texts of a head that writes exactly the texts of what the scenes show."""
+        pool, texts = self._pool
+        wrote = [texts_shown(self._base, self._scenes, [name]).double().numpy() for name in factors()]
+        heads = HeadSet(Head(0, place) for place in range(len(wrote)))
+        tower = self._base.tower
+        moments = Moments(
+            model=self._base.weights_hash,
+            heads=heads,
+            head_dim=max(tower.rank(head) for head in self._base.heads),
+            count=SCENES,
+            total=[own.sum(0) for own in wrote],
+            products=[own.T @ own for own in wrote],
+            basis=[np.eye(tower.dim, dtype=np.float32)] * len(wrote),
+        )
+        spans = textspan(moments, pool.texts, texts, K)
+        scores = score_by_tags(spans, pool)
+        return {
+            name: {"ccs": scores[head].ccs, "label": scores[head].label}
+            | {"texts": [span.text for span in spans[head]]}
+            for name, head in zip(factors(), heads, strict=True)
+        }
 
     def _shown(self, units: np.ndarray) -> Row:
         faces, shown = self._faces, Row()

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from batch.planted import study
-from batch.planted.family import BASE, PICTURES, family
+from batch.planted.family import BASE, EACH, PICTURES, family
 from batch.planted.measure import ATTRIBUTES, RANDOM, Row
 from batch.report.page import Block, fill
 from ccs.errors import InputError
@@ -21,6 +21,7 @@ WHATS = {
     "both": "gender and skin tone",
     "apart": "gender, skin tone: heads of their own",
     "nothing": "nothing: a control",
+    "one each": "a concept in each head",
 }
 
 
@@ -43,7 +44,8 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         was=study.when(study.cases(rows, heads, before=True)),
         carriers=study.carriers(heads),
         cases=[_case(row) for row in found.to_dict("records")],
-        concepts=study.concepts_found(heads),
+        concepts=study.concepts_found(heads, held[BASE]["ideal"]),
+        ideal=[_ideal(name, row) for name, row in held[BASE]["ideal"].items()],
         taught=[_taught(row) for row in heads if row["learned"] and set(row["planted"]) - set(ATTRIBUTES)],
     )
 
@@ -53,7 +55,7 @@ def summary(held: Mapping[str, Mapping[str, Any]]) -> list[str]:
     models = [one for name, one in held.items() if name != BASE]
     rows, heads = ([row for one in models for row in one[key]] for key in ("rows", "heads"))
     when = study.when(study.cases(rows, heads))
-    return [study.carriers(heads), when.sentence(), study.concepts_found(heads)]
+    return [study.carriers(heads), when.sentence(), study.concepts_found(heads, held[BASE]["ideal"])]
 
 
 def answers(folder: Path) -> list[str]:
@@ -75,12 +77,13 @@ def _member(one: Any, models: Mapping[str, Any]) -> dict[str, str]:
         for name, own in one.carries.items()
         if name in ATTRIBUTES
     ]
-    what = " and ".join(one.concepts) if one.concepts else WHATS.get(one.what, one.what)
+    each = ", ".join(f"{head} {name}" for head, name in EACH.items()) if one.what == "one each" else ""
+    what = " and ".join(one.concepts) if one.what == "concepts" else WHATS.get(one.what, one.what)
     return {
         "model": one.name,
         "planted": what,
         "drawn": one.where,
-        "heads": "; ".join(shares) or str(one.heads),
+        "heads": "; ".join(shares) or each or str(one.heads),
     }
 
 
@@ -137,6 +140,15 @@ def _case(row: Mapping[Any, Any]) -> dict[str, str]:
         "with random ones": f"{100 * row['random']:.0f}%",
         "with low-CCS ones": f"{100 * row['low']:.0f}%",
         "change of MaxSkew": f"{row['skew']:+.2f}",
+    }
+
+
+def _ideal(concept: str, row: Row) -> dict[str, str]:
+    return {
+        "concept": concept,
+        "CCS": str(row["ccs"]),
+        "label": str(row["label"]),
+        "texts": ", ".join(row["texts"]),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,21 +123,28 @@ def when(found: pd.DataFrame) -> When:
     )
 
 
-def concepts_found(heads: Sequence[Row]) -> str:
-    """Recall and precision of a high CCS for the heads that learned one concept, in a sentence.
+def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
+    """Recall and precision of a high CCS for the heads that learned one concept, in two sentences.
 
-    Only heads count to which what they were taught gave half of their variance or more.
+    Only heads count to which what they were taught gave half of their variance or more. `ideal`: concept ->
+    the CCS and label of a head that writes nothing but its texts.
     """
-    tree = concepts.tree()
     taught = [row for row in heads if (row["pure"] or 0) >= 0.5]
     high = [row for row in taught if level(row["ccs"], K) == "high"]
     one = [row for row in taught if len(row["planted"]) == 1]
-    named = [row for row in one if row in high and tree.is_under(row["label"], row["planted"][0])]
+    named = [row for row in one if _named(row, row["planted"][0])]
+    able = [name for name, row in ideal.items() if _named(row, name)]
     return (
         f"{len(named)} of {len(one)} heads that learned one concept got a high CCS under its name; "
         f"{sum(row in one for row in high)} of {len(high)} taught heads with a high CCS learned one concept "
-        "alone."
+        f"alone. Even a head that writes exactly a concept's texts and nothing else gets a high CCS for only "
+        f"{len(able)} of {len(ideal)} concepts ({', '.join(able) or 'none'})."
     )
+
+
+def _named(row: Row, concept: str) -> bool:
+    """Whether a head has a high CCS under a concept's name or that of one below it."""
+    return level(row["ccs"], K) == "high" and concepts.tree().is_under(row["label"], concept)
 
 
 def planted_gone(rows: Sequence[Row], attribute: str) -> dict[str, Estimate]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from batch.planted.family import BASE, PICTURES, RATE, Planted
@@ -37,8 +38,14 @@ def train(model: Model, images: Images, heads: HeadSet, lesson: Lesson, pictures
         optimizer.param_groups[0]["lr"] = (
             rate * min(1.0, (seen + lesson.size) / WARMUP) * (1 - seen / pictures)
         )
-        units = model.tower.with_values(images.trunk(lesson.rows()), lambda _, values: values)
-        loss = lesson.loss(units)
+        outputs: dict[int, Tensor] = {}
+
+        def keep(layer: int, own: Tensor, outputs: dict[int, Tensor] = outputs) -> Tensor:
+            outputs[layer] = own
+            return own
+
+        units = model.tower.with_values(images.trunk(lesson.rows()), keep)
+        loss = lesson.loss(units, outputs)
         if not torch.isfinite(loss):
             raise InputError(f"Training of {heads} diverged (the loss is not finite).")
         optimizer.zero_grad()
@@ -69,15 +76,15 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
         seed = 1000 * one.number + 10 * number
         for place, head in enumerate(heads):
             lesson = Skew(images, world, (place + 1) / len(heads), 0.2, seed + place)
-            train(model, images, HeadSet([head]), lesson, PICTURES, RATE)
+            train(model, images, HeadSet([head]), lesson, one.pictures, one.rate)
         finish(model, one, heads, world, images, bench)
         put(model, planted, heads)
     if one.concepts:
         for name, own in difference.slices(planted.clip, one.heads).items():
             if name.endswith("out_proj.weight"):
                 difference.by_head(name, planted.clip.get_parameter(name).detach())[own] = 0
-        taught = Concepts(images, one.concepts, one.number)
-        train(planted, images, one.heads, taught, 2 * PICTURES, RATE / 2)
+        taught = Concepts(images, planted, one.taught, one.number)
+        train(planted, images, one.heads, taught, one.pictures, one.rate)
     return planted
 
 

@@ -20,7 +20,7 @@ from batch.planted.measure import Row
 from ccs import Head, HeadSet
 from ccs.model import difference
 from ccs.model.model import Model
-from ccs.world import draw, planted, sets
+from ccs.world import Scene, draw, planted, scene, sets
 from ccs.world.vocabulary import OCCUPATIONS
 
 
@@ -36,7 +36,7 @@ def images(base: Model, tmp_path_factory: pytest.TempPathFactory) -> Images:
 
 def test_the_family_is_what_was_asked_for() -> None:
     made = [one for one in family() if not one.concepts]
-    assert len({one.name for one in family()}) == 26
+    assert len({one.name for one in family()}) == 27
     assert len({(one.what, one.where) for one in made}) == 20
     assert all(3 <= len(one.heads) <= 4 for one in made)
     for one in made:
@@ -147,6 +147,10 @@ def test_what_is_there_is_kept(
     assert difference.truth(str(tmp_path / f"{names[0]}.safetensors")).carries == some[0].carries
 
 
+def planted_scene(**factors: Any) -> Scene:
+    return replace(scene(0), place="", **factors)
+
+
 def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bench of 40 faces, 30 things and 60 scenes."""
     faces, things = sets.bias_set("faces"), sets.classification_set("subjects", 30)
@@ -185,6 +189,48 @@ def test_a_head_that_knows_nothing_else_is_pure(base: Model, monkeypatch: pytest
     assert set(pure) == set(known.heads)
     assert sum(pure.values()) > sum(before.values())
     assert bench.purity(base, difference.truth("organism-planted-02")) == {}
+
+
+def test_heads_learn_to_write_the_texts_of_what_is_shown(base: Model, images: Images) -> None:
+    model, head = ccs.load(BASE), Head(7, 2)
+    lesson = lessons.Concepts(images, model, {head: ["Colors"]}, 0)
+    before = {}
+
+    def keep(layer: int, values: torch.Tensor) -> torch.Tensor:
+        before[layer] = values.detach()
+        return values
+
+    model.tower.with_values(images.trunk(range(40)), keep)
+    wrote = lessons.written(model.clip, head, before).detach().numpy()
+    direct = model.contributions(images.trunk(range(40)), HeadSet([head])).direct[:, 0]
+    # Up to the last norm's scale, which hardly differs between images, and a constant.
+    wrote, direct = wrote - wrote.mean(0), direct - direct.mean(0)
+    assert (wrote * direct).sum() / np.linalg.norm(wrote) / np.linalg.norm(direct) > 0.98
+    rows = lesson.rows()
+    first = float(
+        lesson.loss(images.units[rows], {layer: before[layer][:1].expand(72, -1, -1) for layer in before})
+    )
+    training.train(model, images, HeadSet([head]), lesson, 30 * lesson.size, 4e-3)
+    with torch.no_grad():
+        units = model.tower.with_values(images.trunk(lesson.rows()), keep)
+        assert float(lesson.loss(units, before)) < 0.8 * first
+
+
+def test_an_ideal_head_writes_what_is_shown_and_nothing_else(base: Model) -> None:
+    scenes = [planted_scene(color=color) for color in ("red", "blue", "", "red")]
+    texts = lessons.texts_shown(base, scenes, ["Colors"])
+    red, blue = base.embed_texts(["a red background", "a blue background"])
+    np.testing.assert_allclose(texts[0] - texts[1], red - blue, atol=1e-6)
+    np.testing.assert_allclose(texts[:, :].sum(0), 0, atol=1e-6)
+    assert not texts[2].any()
+    both = lessons.texts_shown(base, scenes, ["Colors", "Places"])
+    np.testing.assert_allclose(both, texts + lessons.texts_shown(base, scenes, ["Places"]), atol=1e-6)
+
+
+def test_an_ideal_head_of_colors_is_found_and_one_of_letters_is_not(base: Model) -> None:
+    found = measure.Bench(base).ideal()
+    assert (found["Colors"]["ccs"], found["Colors"]["label"]) == (5, "Colors")
+    assert found["Letters"]["ccs"] < 5
 
 
 def rows_of(model: str, gap: dict[str, float], attribute: str = "gender") -> list[Row]:
@@ -300,9 +346,17 @@ def test_precision_and_recall_of_high_ccs() -> None:
         taught(["Colors"], 5, "Colors", 0.1),  # it has not learned it
         taught(["gender"], 5, "Men", None),  # no concept
     ]
-    found = study.concepts_found(heads)
+    ideal = {
+        "Colors": taught([], 5, "Colors"),
+        "People": taught([], 5, "Men"),
+        "Flags": taught([], 4, "Flags"),
+    }
+    found = study.concepts_found(heads, ideal)
     assert "2 of 4 heads that learned one concept" in found
     assert "3 of 4 taught heads" in found
+    assert "2 of 3 concepts (Colors, People)" in found
+    assert "1 of 1 concepts (none)" not in study.concepts_found(heads, {"Flags": ideal["Flags"]})
+    assert "0 of 1 concepts (none)" in study.concepts_found(heads, {"Flags": ideal["Flags"]})
 
 
 def test_shares_are_what_undoing_a_head_takes(base: Model) -> None:
