@@ -27,8 +27,8 @@ class Settings:
     """
 
     seeds: int = option(4, "trainings of the organism and of its control", least=1)
-    shared: int = option(61_440, "images of a seed's first phase", least=256)
-    own: int = option(20_480, "images of each second phase", least=256)
+    shared: int = option(153_600, "images of a seed's first phase", least=256)
+    own: int = option(51_200, "images of each second phase", least=256)
     runs: Path = option(Path("runs/trainings"), "folder of the models")
     results: Path = option(results.PRECOMPUTED, f"folder of results whose {FILE} is extended")
 
