@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import plotly.graph_objects as go
 import plotly.io
 
 from batch.report.page import Chart
+from ccs.files import read_text, write_text
 
 GRAY = "#7c8591"
 # Told apart by color-blind readers, and on white as on black; symbols differ too.
@@ -133,4 +135,6 @@ def write_static(charts: Sequence[Chart], folder: Path) -> frozenset[str]:
             plotly.io.write_images([chart.figure for chart in charts], paths, width=960, height=heights)
     except RuntimeError:
         return frozenset()
+    for path in filter(Path.exists, paths):  # Plotly's names are random; ours make equal figures equal files
+        write_text(path, re.sub(r"(defs-|clip|legend|trace)[0-9a-f]{6}", r"\1", read_text(path)))
     return frozenset(chart.key for chart, path in zip(charts, paths, strict=True) if path.exists())
