@@ -47,9 +47,9 @@ def test_the_model_that_ships_is_marked_in_the_spread() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ((0.1, 0.12, 0.11), "rises: accuracy (+11.0, +8.5 to +13.5), MaxSkew gender"),
-        ((-0.1, -0.12, -0.11), "falls: accuracy (-11.0, -13.5 to -8.5), MaxSkew gender"),
-        ((0.1, -0.12, 0.01), "is not shown to change: accuracy (-0.3"),
+        ((0.1, 0.12, 0.11), "Rises: accuracy (+11.0, +8.5 to +13.5), MaxSkew gender"),
+        ((-0.1, -0.12, -0.11), "Falls: accuracy (-11.0, -13.5 to -8.5), MaxSkew gender"),
+        ((0.1, -0.12, 0.01), "Not shown to change: accuracy (-0.3"),
     ],
 )
 def test_what_holds_over_trainings_turns_round(changes: tuple[float, ...], words: str) -> None:

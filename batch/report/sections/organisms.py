@@ -178,15 +178,15 @@ def over_trainings(trained: Sequence[Mapping[str, Any]]) -> str:
     own = [one for one in trained if one["name"] == ORGANISM and one["seed"]]
     if len(own) < 2:
         return ""
-    parts: dict[str, list[str]] = {"rises": [], "falls": [], "is not shown to change": []}
+    parts: dict[str, list[str]] = {"Rises": [], "Falls": [], "Not shown to change": []}
     for name in _SHOWN:
         scale, digits = (100, 1) if name == "accuracy" else (1, 3)
         found = stats.over_seeds([scale * (one["high"][name] - one["none"][name]) for one in own])
-        said = "rises" if found.low > 0 else "falls" if found.high < 0 else "is not shown to change"
+        said = "Rises" if found.low > 0 else "Falls" if found.high < 0 else "Not shown to change"
         around = f"{found.low:+.{digits}f} to {found.high:+.{digits}f}"
         parts[said].append(f"{name} ({found.value:+.{digits}f}, {around})")
-    told = "; ".join(f"{said}: {', '.join(names)}" for said, names in parts.items() if names)
-    return f"**What goes with the high heads in {len(own)} shorter trainings of the organism?** {told}."
+    told = " ".join(f"{said}: {', '.join(names)}." for said, names in parts.items() if names)
+    return f"**What changes with the high heads off in {len(own)} shorter trainings of the organism?** {told}"
 
 
 def _spread(own: Sequence[Mapping[str, Any]], model: str, plan: str, figure: str) -> dict[str, str]:
