@@ -122,17 +122,26 @@ def first_tops(
 ) -> NDArray[np.uint8]:
     """Group codes of each ranking's top k in each of the first draws: [rankings, FEW, k].
 
-    `scores` [rankings, n] and `order` [rankings, depth] are those of `top_counts`. A draw of units may hold
-    fewer than k images; the group of the last one then fills the rest.
+    `scores` [rankings, n] and `order` [rankings, depth] are those of `top_counts`.
     """
     few = draws.weights[:, :FEW]
-    tops = np.empty((len(order), few.shape[1], k), dtype=np.uint8)
+
+    def sums(ranks: NDArray[np.intp]) -> NDArray[np.intp]:
+        return np.ascontiguousarray(few[ranks].T).cumsum(axis=1, dtype=np.intp)
+
+    found = np.empty((len(order), few.shape[1], k), dtype=np.uint8)
+    # Each draw has k positions, and one more for everything below its top k.
+    offsets = np.arange(0, few.shape[1] * (k + 1), k + 1)
     for row, ranks in enumerate(order):
-        if few[ranks].sum(axis=0).min() < k:
+        ends = sums(ranks)
+        if ends[:, -1].min() < k:
             (ranks,) = ranking.top(scores[row : row + 1], scores.shape[1])
-        codes = draws.codes[ranks]
-        tops[row] = codes[-1]
-        for draw, times in enumerate(few[ranks].T):
-            top = np.repeat(codes, times)[:k]
-            tops[row, draw, : len(top)] = top
-    return tops
+            ends = sums(ranks)
+        # The rank at a position is the number of ranks whose copies all end at or before it.
+        ended = np.bincount(
+            (np.minimum(ends, k) + offsets[:, None]).ravel(), minlength=found[row].size + len(offsets)
+        )
+        rank = ended.reshape(-1, k + 1)[:, :k].cumsum(axis=1)
+        np.minimum(rank, len(ranks) - 1, out=rank)  # a draw of units may hold fewer than k images
+        found[row] = draws.codes[ranks][rank]
+    return found
