@@ -81,7 +81,7 @@ class HeadSet(Set[Head]):
         return same_place and super().__eq__(other)
 
     def __hash__(self) -> int:
-        return hash(self._heads)
+        return hash(frozenset(self._heads))  # that of an equal set of another type
 
     def ablated(self, ablation: str) -> HeadSet:
         """The same heads with another ablation."""

@@ -81,7 +81,7 @@ def lineup_loss(faces: Tensor, texts: Tensor, shares: Tensor) -> Tensor:
 
 
 class Concepts:
-    """What a head writes into the embedding is the text of the value that an image shows, and nothing else.
+    """Teaches heads to write into the embedding the text of the value that an image shows, and nothing else.
 
     The loss is the squared distance of each head's direct contribution from `texts_shown` of its concepts
     (both less their means), as a share of the texts' variance; and the distance of the embeddings from the
@@ -114,9 +114,9 @@ class Concepts:
 
 
 def texts_shown(base: Model, scenes: Sequence[Scene], names: Sequence[str]) -> Tensor:
-    """What an ideal head of some concepts writes [n, D]: the texts of the values that scenes show.
+    """Contributions [n, D] of an ideal head of some concepts: the texts of the values that scenes show.
 
-    The texts of a concept are less their mean over the scenes; where a scene shows none, it is 0.
+    The texts of a concept are less their mean over the scenes that show one; for the other scenes they are 0.
     """
     total = torch.zeros(len(scenes), base.tower.dim)
     for name in names:

@@ -1,4 +1,4 @@
-"""What occupations rank, and chance levels of the skew metrics: values for rankings that ignore groups."""
+"""Questions (occupations with the images they rank), and the chance levels of the skew metrics for them."""
 
 from __future__ import annotations
 
