@@ -137,8 +137,8 @@ def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
     return (
         f"{len(named)} of {len(one)} heads that learned one concept got a high CCS under its name; "
         f"{sum(row in one for row in high)} of {len(high)} taught heads with a high CCS were taught one "
-        "alone. A head that wrote exactly a concept's texts and nothing else would get a high CCS for "
-        f"{len(able)} of {len(ideal)} concepts ({', '.join(able) or 'none'})."
+        "concept alone. A head that wrote exactly a concept's texts and nothing else would get a high CCS "
+        f"for {len(able)} of {len(ideal)} concepts ({', '.join(able) or 'none'})."
     )
 
 
