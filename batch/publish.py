@@ -22,7 +22,7 @@ from batch.hub import Change, Remote, Repository
 from batch.options import command, option
 from ccs import results
 from ccs.errors import InputError
-from ccs.results import localization, schema
+from ccs.results import localization, schema, searches
 
 ROOT = Path(__file__).resolve().parents[1]
 _CARD = Path(__file__).with_name("card.md")
@@ -63,12 +63,27 @@ def results_to_publish(folder: Path, models: Sequence[str]) -> dict[str, results
 
 
 def result_files(found: Mapping[str, results.Results]) -> dict[str, bytes]:
-    """Return the files of these results, by their path in the data set."""
-    return {
-        f"{folder}/{name}": (result.folder / name).read_bytes()
-        for folder, result in found.items()
+    """Return the files of these results, and of searches beside them, by their path in the data set."""
+    paths = [
+        result.folder / name
+        for result in found.values()
         for name in (*(f"{table}.parquet" for table in result.tables), results.MANIFEST_FILE)
-    }
+    ]
+    paths += [path for result in found.values() if (path := _searches(result))]
+    root = next(iter(found.values())).folder.parent
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+
+
+def _searches(result: results.Results) -> Path | None:
+    """Return the file of a model's searches; InputError if it cannot be used with these results."""
+    folder = result.folder.parent
+    path = searches.place(folder, result.model)
+    if not path.exists():
+        return None
+    _, notice = searches.beside(folder, result.model, str(result.manifest["model"]["weights_hash"]))
+    if notice:
+        raise InputError(f"Nothing was published, because searches must fit the results: {notice}")
+    return path
 
 
 def located_files(repository: Repository, remote: Remote, rows: pd.DataFrame) -> dict[str, bytes]:
@@ -166,6 +181,8 @@ def run_tag(found: Mapping[str, results.Results], located: pd.DataFrame) -> str:
     content = hashlib.sha256()
     for folder in sorted(found):
         content.update((found[folder].folder / results.MANIFEST_FILE).read_bytes())
+        if path := _searches(found[folder]):
+            content.update(path.read_bytes())
     if len(located):
         content.update(located.to_csv(index=False).encode())
     day = max(str(result.manifest["created"])[:10] for result in found.values())

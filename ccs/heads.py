@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
+from typing import Any
 
 from ccs.errors import InputError
 
@@ -66,6 +67,15 @@ class HeadSet(Set[Head]):
     def parse(cls, text: str) -> HeadSet:
         """Heads by name, separated by spaces or commas; an empty text is the empty set."""
         return cls(Head.parse(name) for name in text.replace(",", " ").split())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: Any) -> Any:
+        """In data a set of heads is the text that `parse` reads."""
+        from pydantic_core import core_schema as schema
+
+        return schema.no_info_after_validator_function(
+            cls.parse, schema.str_schema(), serialization=schema.plain_serializer_function_ser_schema(str)
+        )
 
     def __contains__(self, head: object) -> bool:
         return head in self._heads

@@ -7,19 +7,21 @@ Searches of other weights than those of the results are left out with a notice.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.heads import HeadSet
-from ccs.measures.stats import Effect, Estimate
-from ccs.results import folder_name
+from ccs.results.store import SEARCH_SUFFIX, folder_name
 from ccs.search import HeldOut, Limits, Point
 
 VERSION = 1
+MAX_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,35 +54,24 @@ class Search:
         return self.people, self.attribute, self.things
 
 
-def place(folder: Path, model: str) -> Path:
-    """The file of a model's searches in a folder of results."""
-    return folder / f"{folder_name(model)}.search.json"
+@dataclass(frozen=True)
+class _File:
+    version: int
+    searches: tuple[Search, ...]
+
+
+_FILE = TypeAdapter(_File)
 
 
 def as_data(search: Search) -> dict[str, Any]:
-    """The search as plain data."""
-    data = asdict(search) | {"heads": str(search.heads)}
-    data["seen"] = [asdict(one) | {"off": str(one.off)} for one in search.seen]
-    data["again"] = [str(one) for one in search.again]
-    data["unseen"] = [asdict(one) | {"heads": str(one.heads)} for one in search.unseen]
-    return data
+    """The search as plain data, as it is stored."""
+    found: dict[str, Any] = TypeAdapter(Search).dump_python(search)
+    return found
 
 
-def of_data(data: Mapping[str, Any]) -> Search:
-    """The search from `as_data`'s output. Raises KeyError, TypeError or ValueError for anything else."""
-    given = dict(data)
-    given |= {name: tuple(str(text) for text in given[name]) for name in ("prompts", "templates")}
-    given |= {"limits": Limits(**given["limits"]), "heads": HeadSet.parse(given["heads"])}
-    given["seen"] = tuple(Point(**(one | {"off": HeadSet.parse(one["off"])})) for one in given["seen"])
-    given["again"] = tuple(HeadSet.parse(one) for one in given.get("again", ()))
-    given["unseen"] = tuple(_held_out(one) for one in given["unseen"])
-    return Search(**given)
-
-
-def _held_out(data: Mapping[str, Any]) -> HeldOut:
-    figures: dict[str, Any] = {name: Estimate(**data[name]) for name in ("max_skew", "chance", "accuracy")}
-    figures |= {name: Effect(**data[name]) for name in ("max_skew_change", "accuracy_change")}
-    return HeldOut(**{**data, **figures, "heads": HeadSet.parse(data["heads"])})
+def place(folder: Path, model: str) -> Path:
+    """The file of a model's searches in a folder of results."""
+    return folder / f"{folder_name(model)}{SEARCH_SUFFIX}"
 
 
 def keep(folder: Path, search: Search) -> Path:
@@ -89,8 +80,7 @@ def keep(folder: Path, search: Search) -> Path:
     earlier = _read(path) if path.exists() else ()
     kept = [one for one in earlier if one.asked != search.asked and one.weights_hash == search.weights_hash]
     every = sorted([*kept, search], key=lambda one: one.asked)
-    text = json.dumps({"version": VERSION, "searches": [as_data(one) for one in every]}, indent=1)
-    write_text(path, text + "\n")
+    write_text(path, json.dumps(_FILE.dump_python(_File(VERSION, tuple(every))), indent=1) + "\n")
     return path
 
 
@@ -114,11 +104,17 @@ def beside(folder: Path, model: str, weights_hash: str) -> tuple[tuple[Search, .
 
 def _read(path: Path) -> Sequence[Search]:
     try:
-        data = json.loads(path.read_text("utf-8"))
-        version = data["version"]
-        found = [of_data(one) for one in data["searches"]] if version == VERSION else []
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:  # InputError is a ValueError
-        raise InputError(f"{path} is not what python -m batch.search writes ({error!r}).") from None
-    if version != VERSION:
-        raise InputError(f"{path} has version {version!r} and this program reads version {VERSION}.")
-    return found
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(f"{path} is larger than any file of searches: {path.stat().st_size:,} bytes.")
+        found = _FILE.validate_json(path.read_bytes(), strict=True)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))[:80]
+        raise InputError(
+            f"{path} is not what python -m batch.search writes: {where!r}: {first['msg']}."
+        ) from None
+    if found.version != VERSION:
+        raise InputError(f"{path} has version {found.version} and this program reads version {VERSION}.")
+    return found.searches

@@ -26,11 +26,13 @@ from ccs.results.table import empty, read_table
 
 PRECOMPUTED = Path(__file__).resolve().parents[2] / "precomputed"
 MANIFEST_FILE = "manifest.json"
+SEARCH_SUFFIX = ".search.json"
+"""Of the files beside the models' folders that hold their searches (see searches.py)."""
 STAGES = ".stages"
 """A folder beside the models' tables for this machine only, which is never published."""
 _PLACE_FILE = "place.txt"
 MAX_MODELS, MAX_HUB_BYTES = 200, 2 * 2**30
-HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}", localization.FILE)
+HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}", f"*{SEARCH_SUFFIX}", localization.FILE)
 
 
 @dataclass(frozen=True)

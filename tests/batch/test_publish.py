@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from batch.hub import Change, Remote
 from batch.publish import space_files
 from ccs import results
 from ccs.errors import InputError
-from ccs.results import localization
+from ccs.results import localization, searches
 from tests.support.hub_server import TOKEN, Fault, Hub, Repository
 from tests.support.results_sample import sample_rows, write_model
 
@@ -113,6 +114,26 @@ def test_a_table_of_rankings_that_is_none_is_refused(
     assert push(folder, "--tag", "v2") == 2
     assert "user/ccs holds a table that cannot be added to" in capsys.readouterr().err
     assert len(data_set(hub).commits) == 2
+
+
+def test_searches_go_along_and_only_with_the_weights_they_are_of(
+    hub: Hub, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert push(folder) == 0
+    ours, shipped = (results.read_all(one, "").models["organism"] for one in (folder, results.PRECOMPUTED))
+    weights, theirs = (one.manifest["model"]["weights_hash"] for one in (ours, shipped))
+    (found, *_), _ = searches.beside(results.PRECOMPUTED, "organism", theirs)
+    made = replace(found, weights_hash=weights)
+    path = searches.keep(folder, made)
+    assert push(folder) == 0
+    assert len(data_set(hub).tags) == 2  # other searches are other results
+    assert hub.files("user/ccs")["organism.search.json"] == path.read_bytes()
+    fetched = results.load(ADDRESS, cache=tmp_path / "cache").models["organism"].folder.parent
+    assert searches.beside(fetched, "organism", weights) == ((made,), "")
+    path.unlink()
+    searches.keep(folder, replace(found, weights_hash="0" * 64))
+    assert push(folder) == 2
+    assert "searches of other weights" in capsys.readouterr().err
 
 
 def test_dry_run_changes_nothing(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

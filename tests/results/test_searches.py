@@ -103,3 +103,32 @@ def test_a_wrong_figure_is_not_taken(made: Search, tmp_path: Path) -> None:
     data["searches"][0]["heads"] = "no head"
     path.write_text(json.dumps(data), "utf-8")
     assert "is not the name of a head" in searches.beside(tmp_path, made.model, made.weights_hash)[1]
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        ("people", ["<b>"]),
+        ("k", "60"),
+        ("prompts", "a cook"),
+        ("seen", [{"off": 3}]),
+        ("limits", {"least": -1}),
+    ],
+)
+def test_a_strangers_file_with_other_types_is_not_taken(
+    where: str, value: object, made: Search, tmp_path: Path
+) -> None:
+    path = searches.keep(tmp_path, made)
+    data = json.loads(path.read_text("utf-8"))
+    data["searches"][0][where] = value
+    path.write_text(json.dumps(data), "utf-8")
+    found, notice = searches.beside(tmp_path, made.model, made.weights_hash)
+    assert found == ()
+    assert f"searches.0.{where}" in notice
+
+
+def test_a_file_of_any_size_is_not_read(made: Search, tmp_path: Path) -> None:
+    path = searches.keep(tmp_path, made)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(" " * searches.MAX_BYTES)
+    assert "larger than any file of searches" in searches.beside(tmp_path, made.model, made.weights_hash)[1]
