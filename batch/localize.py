@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ class Settings:
     method: tuple[str, ...] = option((), "use this method only; repeatable (default: all)")
     max_images: int = option(186, "most images of each set; drawn people are always all used", least=4)
     moments: int = option(500, "most images that TEXTSPAN reads", least=2)
-    seed: int = option(0, "seed of the halves", least=0)
+    splits: int = option(4, "splits into halves, each searched and measured anew", least=1)
     out: Path = option(results.PRECOMPUTED, "folder of results whose localization.parquet is extended")
     force: bool = option(False, "redo what is there")
     device: str = option("cpu", "cpu, cuda or cuda:N")
@@ -73,7 +74,7 @@ def _localize(args: Settings) -> None:
 def _one(
     args: Settings, name: str, people: BiasSet, things: ClassificationSet, methods: Sequence[str]
 ) -> None:
-    """Find what is missing of one model, attribute by attribute, and keep it."""
+    """Find what is missing of one model, by attribute and split, and keep it."""
     import ccs
     from ccs.locate import METHODS
     from ccs.results import localization
@@ -83,18 +84,19 @@ def _one(
     wanted = args.attribute or tuple(truth) or tuple(people.groups)
     about = {"model": model.name, "weights": model.weights_hash[:16], "dataset": people.name}
     shared: dict[str, Any] = {}
-    for attribute in wanted:
-        asked = about | {"attribute": attribute, "seed": args.seed}
+    for attribute, seed in product(wanted, range(args.splits)):
+        asked = about | {"attribute": attribute, "seed": seed}
         there = {} if args.force else localization.orders(localization.read(args.out), **asked)
         missing = [method for method in methods if method not in there]
-        print(f"{model.name}, {attribute}: {len(missing)} of {len(methods)} methods", flush=True)
+        split = f"split {seed + 1} of {args.splits}"
+        print(f"{model.name}, {attribute}, {split}: {len(missing)} of {len(methods)} methods", flush=True)
         if not missing:
             continue
-        evidence, unseen = prepare(args, model, people, things, attribute, shared)
+        evidence, unseen = prepare(args, model, people, things, attribute, seed, shared)
         scores = {}
         for method in missing:
             scores[method] = METHODS[method](evidence)
-        rows = list(_rows(model, unseen, scores, args.seed, truth.get(attribute)))
+        rows = list(_rows(model, unseen, scores, seed, truth.get(attribute)))
         localization.keep(args.out, [asked | row for row in rows])
 
 
@@ -104,11 +106,13 @@ def prepare(
     people: BiasSet,
     things: ClassificationSet,
     attribute: str,
+    seed: int,
     shared: dict[str, Any],
 ) -> tuple[Evidence, Task]:
     """The evidence that the methods see of one attribute, and the half that they do not see.
 
-    shared: filled with what the next attribute of the same model needs too.
+    seed: of the split into halves. shared: filled with what the next split or attribute of the same model
+    needs too.
     """
     from ccs.datasets.opening import open_images
     from ccs.locate import Evidence
@@ -130,11 +134,11 @@ def prepare(
     whole = make_task(model, people, things, attribute, people.occupations, people.templates)
     seen, unseen = (
         replace(half, people=model.trunk(half.people), things=model.trunk(half.things))
-        for half in halves(whole, args.seed)
+        for half in halves(whole, seed)
     )
     groups = sorted(set(people.groups[attribute].tolist()))
     names = group_names(attribute, groups)
-    return Evidence(model=model, task=seen, names=names, seed=args.seed, **shared), unseen
+    return Evidence(model=model, task=seen, names=names, seed=seed, **shared), unseen
 
 
 def _rows(

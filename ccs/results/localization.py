@@ -30,17 +30,21 @@ def read(folder: Path) -> pd.DataFrame:
 
 
 def orders(rows: pd.DataFrame, **question: object) -> dict[str, tuple[Head, ...]]:
-    """Method -> heads in its order, from the rows with these values of model, weights, dataset, ..."""
+    """Method -> heads in its order, from the rows with these values of model, weights, dataset, ...
+
+    Of several splits into halves it is the order of the heads' mean places.
+    """
     for column, value in question.items():
         rows = rows[rows[column] == value]
+    places = rows.groupby(["method", "layer", "head"], as_index=False)["rank"].mean()
     return {
         str(method): tuple(Head(*head) for head in zip(one["layer"], one["head"], strict=True))
-        for method, one in rows.sort_values("rank").groupby("method", sort=False)
+        for method, one in places.sort_values("rank", kind="stable").groupby("method")
     }
 
 
 def keep(folder: Path, rows: pd.DataFrame | Sequence[Mapping[str, Any]]) -> None:
-    """Write rows to the folder's table, replacing those of the same models, sets, attributes and methods.
+    """Write rows to the folder's table, replacing those that share its key.
 
     Rows of other weights of these models are removed too, since those models no longer exist.
     """

@@ -15,7 +15,7 @@ from ccs.model import difference
 from ccs.results import localization
 from ccs.search import Task, halves, measure
 
-SMALL = ["--moments", "40", "--max-images", "40", "--attribute", "gender"]
+SMALL = ["--moments", "40", "--max-images", "40", "--splits", "1", "--attribute", "gender"]
 SOME = ["--method", "random", "--method", "total effect"]
 
 
@@ -76,10 +76,25 @@ def test_what_is_there_is_not_done_again(written, tiny_folder, monkeypatch, caps
     assert kept.equals(before.reset_index(drop=True))
 
 
+def test_each_split_is_kept_and_only_a_missing_one_is_done(tiny_folder, tmp_path, capsys):
+    command = ["--model", str(tiny_folder), "--out", str(tmp_path), *SMALL[:4], "--attribute", "gender"]
+    assert batch.localize.main([*command, "--splits", "1", "--method", "total effect"]) == 0
+    first = localization.read(tmp_path)
+    capsys.readouterr()
+    assert batch.localize.main([*command, "--splits", "2", "--method", "total effect"]) == 0
+    assert "split 1 of 2: 0 of 1 methods" in (said := capsys.readouterr().out)
+    assert "split 2 of 2: 1 of 1 methods" in said
+    both = localization.read(tmp_path)
+    assert both[both["seed"] == 0].reset_index(drop=True).equals(first.reset_index(drop=True))
+    scores = [own.set_index(["layer", "head"])["score"] for _, own in both.groupby("seed")]
+    assert len(scores) == 2
+    assert not scores[0].sort_index().equals(scores[1].sort_index())
+
+
 def test_planted_heads_stand_beside_the_ways_of_looking(tiny_folder, tmp_path, monkeypatch):
     one, two = ccs.Head(3, 1), ccs.Head(5, 0)
     monkeypatch.setattr(batch.localize, "planted_heads", lambda *_: {"gender": {one: 0.2, two: 0.7}})
-    command = ["--model", str(tiny_folder), "--out", str(tmp_path), *SMALL[:4], "--method", "random"]
+    command = ["--model", str(tiny_folder), "--out", str(tmp_path), *SMALL[:6], "--method", "random"]
     assert batch.localize.main(command) == 0  # of all attributes the planted one alone
     found = localization.read(tmp_path)
     assert set(found["attribute"]) == {"gender"}

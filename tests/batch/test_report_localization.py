@@ -17,7 +17,7 @@ OTHERS = [head for head in HEADS if head not in PLANTED_HEADS]
 GOOD, BAD = [*PLANTED_HEADS, *OTHERS], [*OTHERS, *PLANTED_HEADS]
 
 
-def ranked(model, method, order, attribute="gender", worth=0.2):
+def ranked(model, method, order, attribute="gender", worth=0.2, seed=0):
     """Each planted head takes `worth` of MaxSkew away, each other one costs a point of accuracy."""
     rows, skew, accuracy = [], 0.6, 0.9
     for rank, head in enumerate(order, 1):
@@ -26,7 +26,7 @@ def ranked(model, method, order, attribute="gender", worth=0.2):
         rows.append(
             {"model": model, "weights": "a" * 16, "dataset": "world/faces", "attribute": attribute}
             | {"method": method, "layer": head[0], "head": head[1], "rank": rank, "score": -rank}
-            | {"planted": planted, "carries": CARRIES.get(head, 0.0), "max_skew": skew, "seed": 0}
+            | {"planted": planted, "carries": CARRIES.get(head, 0.0), "max_skew": skew, "seed": seed}
             | {"accuracy": accuracy, "max_skew_none": 0.6, "accuracy_none": 0.9, "chance": 0.1}
         )
     return rows
@@ -69,6 +69,14 @@ def test_attributes_of_a_model_are_one_vote():
     rows += ranked("a", PLANTED, PLANTED_HEADS) + ranked("a", PLANTED, PLANTED_HEADS, "skin tone")
     cases = scored(pd.DataFrame(rows).astype({"planted": "boolean"}))
     assert cases.set_index("method")["hits"]["search"] == 0.5
+
+
+def test_splits_of_a_model_are_one_vote_too():
+    rows = ranked("a", "search", GOOD) + ranked("a", "search", BAD, seed=1)
+    rows += ranked("a", PLANTED, PLANTED_HEADS) + ranked("a", PLANTED, PLANTED_HEADS, seed=1)
+    cases = scored(pd.DataFrame(rows).astype({"planted": "boolean"}))
+    assert cases.set_index("method")["hits"]["search"] == 0.5
+    assert "on 1 models with planted heads, 2 splits into halves each, " in sentence(cases)
 
 
 def test_models_in_which_nothing_is_known_are_left_out():

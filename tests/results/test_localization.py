@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from ccs import InputError
 from ccs.results import localization
 
 
-def rows(model="organism", weights="a" * 16, method="search", attribute="gender", score=1.0, heads=2):
+def rows(model="organism", weights="a" * 16, method="search", attribute="gender", score=1.0, heads=2, seed=0):
     about = {"model": model, "weights": weights, "dataset": "world/faces", "attribute": attribute}
-    figures = {"max_skew_none": 0.5, "accuracy_none": 0.9, "chance": 0.1, "seed": 0}
+    figures = {"max_skew_none": 0.5, "accuracy_none": 0.9, "chance": 0.1, "seed": seed}
     figures |= {"planted": None, "carries": None}
     return [
         about
@@ -31,8 +32,9 @@ def test_rows_of_the_same_question_are_replaced_and_others_stay(tmp_path):
     localization.keep(tmp_path, rows(attribute="skin tone"))
     localization.keep(tmp_path, rows(model="other"))
     localization.keep(tmp_path, rows(score=7.0, heads=3))
+    localization.keep(tmp_path, rows(model="other", seed=1))
     found = localization.read(tmp_path)
-    assert len(found) == 3 + 2 + 2 + 2
+    assert len(found) == 3 + 2 + 2 + 2 + 2
     again = found[(found["model"] == "organism") & (found["attribute"] == "gender")]
     assert again[again["method"] == "search"]["score"].tolist() == [7.0, 6.0, 5.0]
     assert found[found["rank"] > 1]["max_skew"].isna().all()
@@ -62,3 +64,10 @@ def test_orders_are_those_of_one_question(tmp_path):
         "search": "L4.H0 L4.H1 L4.H2",
     }
     assert localization.orders(localization.read(tmp_path), weights="b" * 16) == {}
+
+
+def test_the_order_over_several_splits_is_that_of_the_mean_places():
+    turned = [row | {"seed": 1, "rank": {0: 3, 1: 1, 2: 2}[row["head"]]} for row in rows(heads=3)]
+    found = localization.orders(pd.DataFrame(rows(heads=3) + turned + rows(method="random")))
+    assert [str(head) for head in found["search"]] == ["L4.H1", "L4.H0", "L4.H2"]  # 1.5, 2 and 2.5
+    assert len(found["random"]) == 2

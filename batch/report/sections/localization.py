@@ -20,6 +20,7 @@ from ccs.model import difference
 from ccs.results.localization import PLANTED
 
 CARRIES, TOOK = 0.1, 0.05
+CASE = ["model", "attribute", "seed"]
 PLACED = {"high": "high-CCS heads", "low": "low-CCS heads", "layer": "one layer", "spread": "spread out"}
 
 
@@ -48,14 +49,14 @@ class Way:
 
 
 def scored(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row per model and method, means over the attributes planted in the model.
+    """A row per model and method, means over the attributes planted in the model and the splits into halves.
 
-    Columns: model, method, found, hits, taken, lost (see `Way`); taken 1 ... and lost 1 ...: with the first
-    head off, the first two, and so on. Left out are models without planted heads, and attributes whose skew
-    did not take: all planted heads off lower MaxSkew by less than TOOK.
+    Columns: model, method, splits (how many), found, hits, taken, lost (see `Way`); taken 1 ... and lost 1
+    ...: with the first head off, the first two, and so on. Left out are models without planted heads, and
+    attributes whose skew did not take: all planted heads off lower MaxSkew by less than TOOK.
     """
     found = []
-    for (model, _), case in rows.dropna(subset="planted").sort_values("rank").groupby(["model", "attribute"]):
+    for (model, *_), case in rows.dropna(subset="planted").sort_values("rank").groupby(CASE):
         by_method = dict(list(case.groupby("method")))
         took = _step(by_method[PLANTED].iloc[-1])[0] if PLANTED in by_method else 0.0
         if took < TOOK:
@@ -68,8 +69,10 @@ def scored(rows: pd.DataFrame) -> pd.DataFrame:
             for size, (_, step) in enumerate(one.head(MOST).iterrows(), 1):
                 row[f"taken {size}"], row[f"lost {size}"] = _step(step)
             found.append(row | {name: row[f"{name} {len(carriers)}"] for name in ("taken", "lost")})
-    frame = pd.DataFrame(found)
-    return frame.groupby(["model", "method"]).mean().reset_index() if len(frame) else frame
+    if not found:
+        return pd.DataFrame()
+    means = pd.DataFrame(found).groupby(["model", "method"]).mean().reset_index()
+    return means.assign(splits=rows["seed"].nunique())
 
 
 def _step(row: Any) -> tuple[float, float]:
@@ -107,7 +110,9 @@ def sentence(cases: pd.DataFrame) -> str:
         return ""
     methods = [way for way in ways(cases) if way.method != PLANTED]
     best = methods[0]
-    text = f"Of {len(methods)} methods on {cases['model'].nunique()} models with planted heads, "
+    text = f"Of {len(methods)} methods on {cases['model'].nunique()} models with planted heads"
+    splits = cases["splits"].iloc[0]
+    text += f", {splits} splits into halves each, " if splits > 1 else ", "
     text += f"**{best.method}** ranks first with an average precision of {in_brackets(best.found, 2)}"
     beside = [way for way in methods[1:] if way.method in ("CCS high first", "random")]
     if beside:
@@ -129,6 +134,7 @@ def localization_blocks(rows: pd.DataFrame, planted: Sequence[str] = ()) -> Iter
         summary=sentence(cases),
         methods=[way.row() for way in ways(cases)],
         models=int(cases["model"].nunique()),
+        splits=int(cases["splits"].iloc[0]),
         steps=[_steps(cases, way.method) for way in ways(cases)],
         places=_by_place(cases),
         planted=list(planted),
