@@ -139,13 +139,16 @@ def localization_blocks(rows: pd.DataFrame, planted: Sequence[str] = ()) -> Iter
         places=_by_place(cases),
         planted=list(planted),
         ours=_ours(cases),
+        later=_ours(scored(rows[rows["seed"] > 0])),
     )
 
 
 def _ours(cases: pd.DataFrame) -> str:
     """The search less the best of the others in what each is judged by; "" without both."""
+    if not len(cases) or SEARCH not in set(cases["method"]):
+        return ""
     others = [way.method for way in ways(cases) if way.method not in (PLANTED, SEARCH)]
-    if not others or SEARCH not in set(cases["method"]):
+    if not others:
         return ""
     found, taken, lost = (against(cases, SEARCH, others[0], figure) for figure in ("found", "taken", "lost"))
     return (
