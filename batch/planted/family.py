@@ -50,7 +50,7 @@ class Planted:
     @property
     def pictures(self) -> int:
         """Images of a head's training; concepts are learned by all heads at once, and for longer."""
-        return 4 * PICTURES if self.concepts else PICTURES
+        return 16 * PICTURES if self.concepts else PICTURES
 
     @property
     def rate(self) -> float:

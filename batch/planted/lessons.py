@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, cycle
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -21,6 +23,9 @@ from ccs.world.scene import article
 
 Values = Mapping[int, Tensor]
 """Layer -> the outputs [size, T, H d] of its heads for a batch (see ImageTower.with_values)."""
+
+
+NONE = "none"
 
 
 class Lesson(Protocol):
@@ -84,11 +89,12 @@ class Concepts:
     """Teaches heads to write into the embedding the text of the value that an image shows, and nothing else.
 
     The loss is the squared distance of each head's direct contribution from `texts_shown` of its concepts
-    (both less their means), as a share of the texts' variance; and the distance of the embeddings from the
-    base model's, in logits. Heads write as much as the base's heads do on average.
+    (both less their means over the batch), as a share of the texts' variance; and the distance of the
+    embeddings from the base model's, in logits. Heads write as much as the base's heads do on average. SHOWN
+    images of a batch show one of the concepts, each concept in turn, since many are rare.
     """
 
-    size, KEEP = 72, 0.5
+    size, SHOWN, KEEP = 72, 54, 0.5
 
     def __init__(self, images: Images, model: Model, taught: Mapping[Head, Sequence[str]], seed: int) -> None:
         self.images, self.clip = images, model.clip
@@ -98,10 +104,17 @@ class Concepts:
             texts = texts_shown(images.base, scenes, names)
             self._targets[head] = texts * (usual / texts.var(0, correction=0).sum()).sqrt()
         self._usual = usual
-        self._scenes = _endless(images.n, np.random.default_rng((seed, 6)))
+        rng = np.random.default_rng((seed, 6))
+        shown = (
+            np.flatnonzero([value(s, name) != NONE for s in scenes])
+            for name in dict.fromkeys(chain(*taught.values()))
+        )
+        self._showing = cycle([_endless(rows, rng) for rows in shown])
+        self._scenes = _endless(images.n, rng)
 
     def rows(self) -> list[int]:
-        self._own = [next(self._scenes) for _ in range(self.size)]
+        self._own = [next(next(self._showing)) for _ in range(self.SHOWN)]
+        self._own += [next(self._scenes) for _ in range(self.size - self.SHOWN)]
         return self._own
 
     def loss(self, units: Tensor, values: Values) -> Tensor:
@@ -114,9 +127,8 @@ class Concepts:
 
 
 def texts_shown(base: Model, scenes: Sequence[Scene], names: Sequence[str]) -> Tensor:
-    """Contributions [n, D] of an ideal head of some concepts: the texts of the values that scenes show.
-
-    The texts of a concept are less their mean over the scenes that show one; for the other scenes they are 0.
+    """Contributions [n, D] of an ideal head of some concepts: the sum of the texts of the values that a scene
+    shows, 0 where it shows none.
     """
     total = torch.zeros(len(scenes), base.tower.dim)
     for name in names:
@@ -124,8 +136,7 @@ def texts_shown(base: Model, scenes: Sequence[Scene], names: Sequence[str]) -> T
         places = {one: place for place, one in enumerate(texts)}
         vectors = torch.from_numpy(base.embed_texts(list(texts.values())))
         shown = torch.tensor([places.get(value(s, name), -1) for s in scenes])
-        own = vectors[shown[shown >= 0]]
-        total[shown >= 0] += own - own.mean(0)
+        total[shown >= 0] += vectors[shown[shown >= 0]]
     return total
 
 
@@ -182,12 +193,12 @@ def factors() -> Mapping[str, tuple[Callable[[Scene], str], Mapping[str, str]]]:
 
 
 def value(s: Scene, concept: str) -> str:
-    """The concept's value that a scene shows, or "none"."""
+    """The concept's value that a scene shows, or NONE."""
     read, texts = factors()[concept]
     found = read(s)
-    return found if found in texts else "none"
+    return found if found in texts else NONE
 
 
-def _endless(n: int, rng: np.random.Generator) -> Iterator[int]:
+def _endless(rows: int | NDArray[np.intp], rng: np.random.Generator) -> Iterator[int]:
     while True:
-        yield from rng.permutation(n).tolist()
+        yield from rng.permutation(rows).tolist()
