@@ -18,6 +18,7 @@ from ccs.paper import figures
 STAGES = ("moments", "spans", "labels", "judgments", "evaluation", "heads")
 SUITES = ("world", "paper", "none")
 ORGANISMS = ("organism", "organism-control")
+_ORGANISM = re.compile(r"organism(-control|-planted-\d\d|-concept-\d\d)?")
 STUDY_K = (5, 7, 9, 11, 13)
 """Texts per head in the study: 5, and in its table 3 the others too."""
 _WORLD_IMAGES = 2000
@@ -162,7 +163,7 @@ class Settings:
     def for_model(self, name: str) -> Settings:
         """The settings with what depends on the model chosen: texts, suite, how many texts and images."""
         drawn = self.images == "world"
-        home = name in ORGANISMS and drawn
+        home = drawn and _ORGANISM.fullmatch(name) is not None
         suite = self.suite or ("world" if home else "none")
         return replace(
             self,

@@ -35,6 +35,7 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     return fill(
         "planted",
         pictures=f"{PICTURES:,}",
+        concept_pictures=f"{max(one.pictures for one in family()):,}",
         random=RANDOM,
         members=[_member(one, models) for one in family() if one.name in models],
         skews=[_skew(name, one["rows"], a, base) for name, one in models.items() for a in _shown(one)],
@@ -45,6 +46,7 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         carriers=study.carriers(heads),
         cases=[_case(row) for row in found.to_dict("records")],
         concepts=study.concepts_found(heads, held[BASE]["ideal"]),
+        richest=study.richest(heads),
         ideal=[_ideal(name, row) for name, row in held[BASE]["ideal"].items()],
         taught=[_taught(row) for row in heads if row["learned"] and set(row["planted"]) - set(ATTRIBUTES)],
     )
@@ -55,7 +57,8 @@ def summary(held: Mapping[str, Mapping[str, Any]]) -> list[str]:
     models = [one for name, one in held.items() if name != BASE]
     rows, heads = ([row for one in models for row in one[key]] for key in ("rows", "heads"))
     when = study.when(study.cases(rows, heads))
-    return [study.carriers(heads), when.sentence(), study.concepts_found(heads, held[BASE]["ideal"])]
+    concepts = f"{study.concepts_found(heads, held[BASE]['ideal'])} {study.richest(heads)}"
+    return [study.carriers(heads), when.sentence(), concepts]
 
 
 def answers(folder: Path) -> list[str]:

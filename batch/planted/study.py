@@ -142,6 +142,14 @@ def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
     )
 
 
+def richest(heads: Sequence[Row]) -> str:
+    """The model whose high heads have the most concepts, in a sentence with these."""
+    every = pd.DataFrame([row for row in heads if level(row["ccs"], K) == "high"])
+    by_model = {str(model): sorted(set(own["label"])) for model, own in every.groupby("model")}
+    model = max(by_model, key=lambda name: len(by_model[name]))
+    return f"The high heads of {model} have {len(by_model[model])} concepts ({', '.join(by_model[model])})."
+
+
 def _named(row: Row, concept: str) -> bool:
     """Whether a head has a high CCS under a concept's name or that of one below it."""
     return level(row["ccs"], K) == "high" and concepts.tree().is_under(row["label"], concept)

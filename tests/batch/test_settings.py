@@ -56,8 +56,10 @@ def test_a_suite_has_the_studys_k_by_default() -> None:
 
 
 def test_defaults_depend_on_the_model() -> None:
-    organism = Settings().for_model("organism")
-    assert (organism.suite, organism.texts, organism.max_images) == ("world", "world", 2000)
+    for name in ("organism", "organism-control", "organism-concept-07", "organism-planted-12"):
+        organism = Settings().for_model(name)
+        assert (organism.suite, organism.texts, organism.max_images) == ("world", "world", 2000)
+    assert Settings().for_model("organisms/mine").suite == "none"
     other = Settings(images="photos").for_model("ViT-B-32/openai")
     assert (other.suite, other.texts, other.max_images) == ("none", "photographs", None)
 
