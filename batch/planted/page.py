@@ -13,10 +13,16 @@ from batch.planted import study
 from batch.planted.family import BASE, EACH, PICTURES, family
 from batch.planted.measure import ATTRIBUTES, RANDOM, Row
 from batch.report.page import Block, fill
+from batch.report.wording import interval, signed
+from ccs import results
 from ccs.errors import InputError
 from ccs.files import read_text
+from ccs.plans import PlanName
+from ccs.results import queries
 
 MEASURED = "planted.json"
+COMPUTED = results.PRECOMPUTED / "organism-concept-07"
+"""The tables of the model with a concept in each head."""
 WHATS = {
     "both": "gender and skin tone",
     "apart": "gender, skin tone: heads of their own",
@@ -47,6 +53,7 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         cases=[_case(row) for row in found.to_dict("records")],
         concepts=study.concepts_found(heads, held[BASE]["ideal"]),
         richest=study.richest(heads),
+        plans=_concept_plans(results.read(COMPUTED)) if COMPUTED.is_dir() else [],
         ideal=[_ideal(name, row) for name, row in held[BASE]["ideal"].items()],
         taught=[_taught(row) for row in heads if row["learned"] and set(row["planted"]) - set(ATTRIBUTES)],
     )
@@ -153,6 +160,19 @@ def _ideal(concept: str, row: Row) -> dict[str, str]:
         "label": str(row["label"]),
         "texts": ", ".join(row["texts"]),
     }
+
+
+def _concept_plans(found: results.Results) -> list[dict[str, str]]:
+    """A row per concept of the high heads: the change of accuracy on each set with its heads off."""
+    rows = queries.of_kinds(queries.top1(found), ("concept",))
+    lines: dict[str, dict[str, str]] = {}
+    for row in rows.to_dict("records"):
+        concept, effect = PlanName.parse(row["plan"]).argument, queries.difference(row)
+        line = lines.setdefault(concept, {"heads off": concept})
+        line[row["dataset"].removeprefix("world/")] = (
+            f"{signed(effect.value, 1, 100)} ({interval(effect, 100, 1)})"
+        )
+    return list(lines.values())
 
 
 def _taught(row: Row) -> dict[str, str]:

@@ -26,6 +26,7 @@ from batch.report.sections.search import search_blocks
 from ccs import results
 from ccs.errors import InputError
 from ccs.files import write_text
+from ccs.model import difference
 from ccs.paper import figures as paper
 
 OUT = Path("docs/report")
@@ -58,13 +59,14 @@ def build(collection: results.Collection, people: pd.DataFrame | None, folder: P
     """
     models = collection.models
     together = organisms(models)
+    trained = {name: found for name, found in models.items() if difference.file_of(name) is None}
     blocks = fill(
         "report",
         source=collection.source,
         models=list(models),
         notices=list(collection.notices),
         printed=published.summary(models),
-        **in_short(models),
+        **in_short(trained),
     )
     blocks += organism_blocks(models)
     blocks += training_blocks(trainings.read(folder))
@@ -72,7 +74,7 @@ def build(collection: results.Collection, people: pd.DataFrame | None, folder: P
     for name in sorted(models, key=_order):
         blocks += model_sections(models[name])
         blocks += search_blocks(models[name]) if name not in together else ()  # theirs came with the others
-    blocks += [*published.tables_and_figures(models, people), *audit_blocks(models)]
+    blocks += [*published.tables_and_figures(models, people), *audit_blocks(trained)]
     return [*blocks, *published.what_does_not_reproduce(models), *published.dataset_blocks(models)]
 
 

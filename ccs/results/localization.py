@@ -36,7 +36,7 @@ def orders(rows: pd.DataFrame, **question: object) -> dict[str, tuple[Head, ...]
     """
     for column, value in question.items():
         rows = rows[rows[column] == value]
-    places = rows.groupby(["method", "layer", "head"], as_index=False)["rank"].mean()
+    places = rows.groupby(["method", "layer", "head"])["rank"].mean().reset_index()
     return {
         str(method): tuple(Head(*head) for head in zip(one["layer"], one["head"], strict=True))
         for method, one in places.sort_values("rank", kind="stable").groupby("method")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from batch.planted import study
+from batch.planted import page, study
 from batch.planted.measure import Row
+from ccs.results import Results
 
 
 def rows_of(model: str, gap: dict[str, float], attribute: str = "gender") -> list[Row]:
@@ -147,3 +149,19 @@ def test_the_model_with_the_most_concepts_among_its_high_heads_is_named() -> Non
         study.richest([*heads, row("b", 5, "Birds")]) == "The high heads of b have 2 concepts (Birds, Flags)."
     )
     assert "heads of a have 2 concepts (Birds, Men)" in study.richest([*heads, row("a", 5, "Birds")])
+
+
+def test_concept_plans_are_shown_at_the_main_k_alone() -> None:
+    rows = [
+        {"plan": plan, "dataset": f"world/{name}", "metric": "top1", "subset": "", "difference": change}
+        | {"difference_low": change - 0.01, "difference_high": change + 0.01, "p_value": 0.5}
+        for plan, name, change in (
+            ("concept:Colors", "colors", -0.2), ("concept:Colors", "places", 0.03), ("high", "colors", -0.5),
+            ("concept:Colors@7", "colors", -0.4), ("concept:Hair", "colors", 0.0),
+        )
+    ]  # fmt: skip
+    found = Results("organism-concept-07", Path(), {"pruning": pd.DataFrame(rows)}, {})
+    assert page._concept_plans(found) == [
+        {"heads off": "Colors", "colors": "-20.0 (-21.0 to -19.0)", "places": "+3.0 (+2.0 to +4.0)"},
+        {"heads off": "Hair", "colors": "+0.0 (-1.0 to +1.0)"},
+    ]

@@ -29,6 +29,7 @@ from tests.support.report_sample import (
     run,
     score_rows,
     section,
+    write,
     write_results,
 )
 
@@ -141,6 +142,17 @@ def test_the_studys_questions_are_answered_by_tests(measured: tuple[str, str]) -
     assert against_random[3] == "-0.308"
     assert against_random[5:8] == ["1 of 61", "0.016", "0.016"]
     assert against_random[-1] == "yes, lower"
+
+
+def test_planted_models_do_not_count_in_the_studys_questions(
+    measured: tuple[str, str], tmp_path: Path
+) -> None:
+    folder, name = write_results(tmp_path / "results"), "organism-concept-07"
+    write(folder, name, {"pruning": pruning_rows(name, "world/subjects", {"none": 0.9, "high": 0.9})})
+    text, _ = run(folder, tmp_path / "out")
+    assert f"\n## Measured: {name}\n" in text
+    heading = "## In short"
+    assert section(text, heading) == section(measured[0], heading)
 
 
 def test_ccs_against_the_truth(measured: tuple[str, str]) -> None:
