@@ -62,6 +62,21 @@ def test_paradox_joins_plans_with_themselves(app: App) -> None:
         assert one.y.value in set(row[row["attribute"] == "gender"]["difference"])
 
 
+@pytest.mark.parametrize(
+    ("chosen", "shown"),
+    [("organism", ["organism"]), ("organism-planted-07", ["organism", "organism-planted-07"])],
+)
+def test_models_with_planted_heads_are_in_the_plot_while_chosen_only(
+    app: App, monkeypatch: pytest.MonkeyPatch, chosen: str, shown: list[str]
+) -> None:
+    x, y = points.Axes.of(app).chosen("world/subjects||top1", "world/faces|gender|pool|correct")
+    (one, *_) = points.measured(x, y)
+    both = [replace(one, model=name) for name in ("organism", "organism-planted-07")]
+    monkeypatch.setattr(paradox, "measured", lambda *_: both)
+    ours, _ = paradox._measured(app, State(model=chosen), x, y)
+    assert [one.model for one in ours] == shown
+
+
 def test_published_points_are_the_printed_differences() -> None:
     found = {(one.model, str(one.plan)): one for one in points.published("gender")}
     one = found["ViT-B-32-OpenAI (published)", "high"]

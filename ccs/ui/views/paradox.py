@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from markupsafe import Markup, escape
 
 from ccs.errors import InputError
+from ccs.model import difference
 from ccs.plans import PlanName
 from ccs.results import queries
 from ccs.ui import claims
@@ -124,8 +125,10 @@ def _axes(app: App, state: State) -> tuple[Choice, Choice]:
 
 
 def _measured(app: App, state: State, x: Choice, y: Choice) -> tuple[list[Measured], list[Measured]]:
-    """The plans that are shown, and the study's points."""
-    every = measured(x, y)
+    """The plans that are shown, and the study's points; models with planted heads only while chosen."""
+    every = [
+        one for one in measured(x, y) if one.model == state.model or difference.file_of(one.model) is None
+    ]
     ours = every if state.sets == "all" else [one for one in every if one.plan.k is None]
     dataset, attribute, _, mode = y.columns
     # The study's sets lie on the study's axes, and on no others.
