@@ -158,12 +158,16 @@ class ModelRecords:
 
     @cached_property
     def searches(self) -> tuple[Search, ...]:
-        """The searches for a fairer set beside the tables, else those that ship for these weights."""
+        """The searches for a fairer set beside the tables, else those that ship for these weights.
+
+        Those that found heads which the tables do not know are left out: they may be a stranger's.
+        """
         if self.results is None:
             return ()
         weights = str(self.manifest["model"]["weights_hash"])
         places = (self.results.folder.parent, PRECOMPUTED)
-        return next(filter(None, (searches.beside(place, self.model, weights)[0] for place in places)), ())
+        found = next(filter(None, (searches.beside(place, self.model, weights)[0] for place in places)), ())
+        return tuple(one for one in found if set(one.heads) <= set(self.heads))
 
     @property
     def manifest(self) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 import ccs
 from ccs import InputError, results
 from ccs.files import sha256
+from ccs.results import searches
+from ccs.ui.records import ModelRecords
 from ccs.ui.service.models import ModelCache, shown_name
 from tests.support.results_sample import write_model
 from tests.support.spoil import Spoil, holds, lacks, says
@@ -149,6 +152,16 @@ def test_spoilt_results_are_left_out_in_a_sentence(tmp_path: Path, kind: str) ->
         assert len(found.notices) == 1
         assert message in found.notices[0]
     assert all(str(tmp_path) not in notice and len(notice) < 500 for notice in found.notices)
+
+
+def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path: Path) -> None:
+    shutil.copytree(results.PRECOMPUTED / "organism", tmp_path / "organism")
+    shutil.copy(results.PRECOMPUTED / "organism.search.json", tmp_path)
+    found = results.read(tmp_path / "organism")
+    both = ModelRecords.read("organism", found).searches
+    assert len(both) == 2
+    searches.keep(tmp_path, replace(both[0], heads=ccs.HeadSet.parse("L4.H0 L99.H0")))
+    assert ModelRecords.read("organism", found).searches == both[1:]
 
 
 def test_a_large_cell_in_each_row_is_not_written_out(tmp_path: Path) -> None:
