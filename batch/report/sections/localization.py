@@ -72,7 +72,7 @@ def scored(rows: pd.DataFrame) -> pd.DataFrame:
     if not found:
         return pd.DataFrame()
     means = pd.DataFrame(found).groupby(["model", "method"]).mean().reset_index()
-    return means.assign(splits=rows["seed"].nunique())
+    return means.assign(splits=rows.dropna(subset="planted")["seed"].nunique())
 
 
 def _step(row: Any) -> tuple[float, float]:
