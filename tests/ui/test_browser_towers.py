@@ -11,6 +11,7 @@ from typing import Any
 
 import open_clip
 import pytest
+import torch
 from huggingface_hub import constants
 from safetensors.torch import save
 
@@ -50,7 +51,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, str]]:
 
 
 def weights(architecture: str) -> bytes:
-    clip = open_clip.create_model(architecture)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        clip = open_clip.create_model(architecture)
     shake(clip, 0)
     return save({name: values.contiguous() for name, values in clip.state_dict().items()})
 
