@@ -144,10 +144,14 @@ def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
 
 def richest(heads: Sequence[Row]) -> str:
     """The model whose high heads have the most concepts, in a sentence with these."""
-    every = pd.DataFrame([row for row in heads if level(row["ccs"], K) == "high"])
-    by_model = {str(model): sorted(set(own["label"])) for model, own in every.groupby("model")}
-    model = max(by_model, key=lambda name: len(by_model[name]))
-    return f"The high heads of {model} have {len(by_model[model])} concepts ({', '.join(by_model[model])})."
+    by_model: dict[str, set[str]] = {}
+    for row in heads:
+        if level(row["ccs"], K) == "high":
+            by_model.setdefault(row["model"], set()).add(row["label"])
+    if not by_model:
+        return "No model has a high head."
+    model, labels = max(by_model.items(), key=lambda one: len(one[1]))
+    return f"The high heads of {model} have {len(labels)} concepts ({', '.join(sorted(labels))})."
 
 
 def _named(row: Row, concept: str) -> bool:

@@ -44,7 +44,7 @@ def orders(rows: pd.DataFrame, **question: object) -> dict[str, tuple[Head, ...]
 
 
 def keep(folder: Path, rows: pd.DataFrame | Sequence[Mapping[str, Any]]) -> None:
-    """Write rows to the folder's table, replacing those that share its key.
+    """Write rows to the folder's table, replacing those with the same key.
 
     Rows of other weights of these models are removed too, since those models no longer exist.
     """

@@ -27,7 +27,7 @@ from ccs.results.table import empty, read_table
 PRECOMPUTED = Path(__file__).resolve().parents[2] / "precomputed"
 MANIFEST_FILE = "manifest.json"
 SEARCH_SUFFIX = ".search.json"
-"""Of the files beside the models' folders that hold their searches (see searches.py)."""
+"""Ending of the files of searches, which lie beside the models' folders (see searches.py)."""
 STAGES = ".stages"
 """A folder beside the models' tables for this machine only, which is never published."""
 _PLACE_FILE = "place.txt"

@@ -149,6 +149,7 @@ def test_the_model_with_the_most_concepts_among_its_high_heads_is_named() -> Non
         study.richest([*heads, row("b", 5, "Birds")]) == "The high heads of b have 2 concepts (Birds, Flags)."
     )
     assert "heads of a have 2 concepts (Birds, Men)" in study.richest([*heads, row("a", 5, "Birds")])
+    assert study.richest([row("a", 4, "Men")]) == "No model has a high head."
 
 
 def test_concept_plans_are_shown_at_the_main_k_alone() -> None:

@@ -76,7 +76,7 @@ def test_splits_of_a_model_are_one_vote_too():
     rows += ranked("a", PLANTED, PLANTED_HEADS) + ranked("a", PLANTED, PLANTED_HEADS, seed=1)
     cases = scored(pd.DataFrame(rows).astype({"planted": "boolean"}))
     assert cases.set_index("method")["hits"]["search"] == 0.5
-    assert "on 1 models with planted heads, 2 splits into halves each, " in sentence(cases)
+    assert "on 1 models with planted heads, over 2 splits into halves, " in sentence(cases)
 
 
 def test_models_in_which_nothing_is_known_are_left_out():
@@ -89,7 +89,7 @@ def test_models_in_which_nothing_is_known_are_left_out():
 def test_splits_that_were_not_in_view_are_also_compared_alone():
     both = pd.concat([table(GOOD, BAD), table(BAD, GOOD).assign(seed=1)])
     text = as_markdown(list(localization.localization_blocks(both)))
-    assert "first split was in view. On the other splits alone: the search" in text
+    assert "first split was in view. On the other splits alone, the search" in text
     assert "average precision -0.8" in text.split("On the other splits alone")[1].split("\n")[0]
     assert "in view" not in as_markdown(list(localization.localization_blocks(table(GOOD, BAD))))
 

@@ -112,7 +112,7 @@ def sentence(cases: pd.DataFrame) -> str:
     best = methods[0]
     text = f"Of {len(methods)} methods on {cases['model'].nunique()} models with planted heads"
     splits = cases["splits"].iloc[0]
-    text += f", {splits} splits into halves each, " if splits > 1 else ", "
+    text += f", over {splits} splits into halves, " if splits > 1 else ", "
     text += f"**{best.method}** ranks first with an average precision of {in_brackets(best.found, 2)}"
     beside = [way for way in methods[1:] if way.method in ("CCS high first", "random")]
     if beside:
