@@ -17,7 +17,7 @@ from batch.report.figures import write_static
 from batch.report.page import Block, Chart, as_html, as_markdown, bring_up_to_date, fill
 from batch.report.sections import agreement, published
 from batch.report.sections.audit import audit_blocks, counts
-from batch.report.sections.localization import localization_blocks, scored, sentence
+from batch.report.sections.localization import localization_blocks, scored, summary
 from batch.report.sections.model import model_sections
 from batch.report.sections.organisms import answers, organism_blocks, training_blocks
 from batch.report.sections.planted import organisms
@@ -107,7 +107,7 @@ def _write_all(args: Settings) -> None:
         written = write(blocks, args.out, static=not args.no_static)
         docs, readme = args.out.parent, args.out.parent.parent / "README.md"
         bring_up_to_date(docs / "reproduction.md", "audit", counts())
-        bring_up_to_date(readme, "localization", sentence(scored(collection.localization)))
+        bring_up_to_date(readme, "localization", summary(scored(collection.localization)))
         bring_up_to_date(readme, "answers", answers(collection.models))
         if args.organism:
             written.append(docs / ORGANISM_PAGE)

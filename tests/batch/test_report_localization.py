@@ -7,7 +7,7 @@ import pytest
 
 from batch.report.page import as_markdown
 from batch.report.sections import localization
-from batch.report.sections.localization import against, scored, sentence, ways
+from batch.report.sections.localization import against, scored, sentence, summary, ways
 from ccs.results.localization import PLANTED
 
 HEADS = [(layer, head) for layer in (4, 5) for head in range(4)]
@@ -50,6 +50,16 @@ def test_figures_of_a_way_are_those_of_its_ranking():
     assert by_name["total effect"].hits.value == 0
     assert by_name["total effect"].found.value == pytest.approx((1 / 7 + 2 / 8) / 2)
     assert by_name["total effect"].lost.value == pytest.approx(0.02)
+
+
+def test_the_readme_has_a_row_per_method_the_best_first():
+    for search, other, first in ((GOOD, BAD, "search"), (BAD, GOOD, "total effect")):
+        lines = summary(scored(table(search, other))).splitlines()
+        assert f"**{first}** ranks first" in lines[0]
+        assert [line.split(" | ")[0] for line in lines[4:6]] == ["| planted heads", f"| {first}"]
+        assert "| 1.00" in lines[5]
+        assert len(lines) == 7
+    assert summary(pd.DataFrame()) == ""
 
 
 def test_the_sentence_turns_round_with_the_truth():

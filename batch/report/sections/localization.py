@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from batch.report.page import Block, fill
+from batch.report.page import Block, fill, table
 from batch.report.wording import change, in_brackets
 from ccs.heads import Head, HeadSet
 from ccs.locate import METHODS, SEARCH
@@ -122,6 +122,13 @@ def sentence(cases: pd.DataFrame) -> str:
         unsure = ", which is not shown to be a difference" if lead.low <= 0 <= lead.high else ""
         text += f". Its lead over the next best, {second}, is {change(lead, digits=2)}{unsure}"
     return f"{text}."
+
+
+def summary(cases: pd.DataFrame) -> str:
+    """The sentence and the table of methods, as Markdown for the README; "" without cases."""
+    if not len(cases):
+        return ""
+    return f"{sentence(cases)}\n\n{table(pd.DataFrame([way.row() for way in ways(cases)]))}"
 
 
 def localization_blocks(rows: pd.DataFrame, planted: Sequence[str] = ()) -> Iterator[Block]:
