@@ -19,6 +19,7 @@ from ccs.measures.stats import Effect
 from ccs.plans import PlanName
 from ccs.results import Results, queries
 from ccs.texts.concepts import tree
+from ccs.texts.score import ccr
 
 FACTORS: Mapping[str, tuple[str, ...]] = {
     "Colors": ("color",),
@@ -219,8 +220,8 @@ def stability_blocks(results: Results) -> Iterator[Block]:
 
 
 def _concepts(results: Results, found: pd.DataFrame) -> dict[str, object]:
-    """The concepts of the high heads, how many heads are high by their texts' own tags alone, and the factors
-    that the high heads vary with by truth.
+    """The concepts of the high heads with their Concentrated Concept Ratio, how many heads are high by their
+    texts' own tags alone, and the factors that the high heads vary with by truth.
     """
     scores = queries.of_level(queries.main_scores(results), "high")
     factors = scores[["layer", "head"]].merge(queries.selectivity(results), on=["layer", "head"])
@@ -228,7 +229,8 @@ def _concepts(results: Results, found: pd.DataFrame) -> dict[str, object]:
     flat = found[(found["kind"] == "tree") & (found["variant"] == "flat")]
     return {
         "high": len(scores),
-        "concepts": sorted(scores["label"].dropna().unique()),
+        "concepts": [f"{name} ({n})" for name, n in scores["label"].value_counts().sort_index().items()],
+        "ccr": ccr(None if pd.isna(label) else str(label) for label in scores["label"]),
         "flat": int(flat["now_high"].sum()),
         "strong": f"{len(strong) / len(scores):.1f}" if len(factors) else "",
         "factors": list(strong["factor"].value_counts().index),
