@@ -46,55 +46,56 @@ def _run(args: Settings) -> None:
 
 def _train(out: Path, runs: Path) -> None:
     from batch.planted import training
-    from batch.planted.family import BASE, family
+    from batch.planted.family import family
     from batch.planted.images import Images
     from batch.planted.measure import Bench
     from ccs.model import difference
     from ccs.model.model import load
 
     missing = [one for one in family() if not (out / f"{one.name}{difference.SUFFIX}").exists()]
-    if not missing:
-        return
-    base = load(BASE)
-    images, bench = Images(base, runs), Bench(base)
-    for one in missing:
-        print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
-        model = training.plant(one, images, bench)
-        known = difference.Truth(
-            base=BASE, heads=one.heads, carries=one.carries,
-            shares={} if one.concepts else training.shares(model, base, one.carries, bench),
-            drawn=one.where, seed=one.number, pictures=one.pictures, rate=one.rate,
-        )  # fmt: skip
-        difference.save(model.clip, known, out / f"{one.name}{difference.SUFFIX}")
+    for name in dict.fromkeys(one.base for one in missing):
+        base = load(name)
+        images, bench = Images(base, runs), Bench(base)
+        for one in (one for one in missing if one.base == name):
+            print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
+            model = training.plant(one, images, bench)
+            known = difference.Truth(
+                base=name, heads=one.heads, carries=one.carries,
+                shares={} if one.concepts else training.shares(model, base, one.carries, bench),
+                drawn=one.where, seed=one.number, pictures=one.pictures, rate=one.rate,
+            )  # fmt: skip
+            difference.save(model.clip, known, out / f"{one.name}{difference.SUFFIX}")
 
 
 def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
-    """Each model's rows by its name, the base's first; what is known already is kept."""
-    from batch.planted.family import BASE, family
+    """Each model's rows by its name, a base's before those of its models; what is known already is kept."""
+    from batch.planted.family import family
     from batch.planted.measure import RANDOM, Bench, measured
     from ccs.heads import HeadSet
     from ccs.model import difference
     from ccs.model.model import load
 
     held = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    base = load(BASE)
-    bench = Bench(base)
-    before = bench.consistency(base)
-    nothing = difference.Truth(
-        base=BASE, heads=HeadSet(), carries={}, shares={}, drawn="", seed=0, pictures=0, rate=0.0
-    )  # fmt: skip
-    for name in (BASE, *(one.name for one in family())):
-        place = str(out / f"{name}{difference.SUFFIX}")
-        model = base if name == BASE else load(place)
-        about: dict[str, object] = {"weights": model.weights_hash, "random": RANDOM}
-        if name == BASE:
-            about["ideal"] = bench.ideal()
-        if about.items() <= held.get(name, {}).items():
-            continue
-        rows, heads = measured(model, nothing if name == BASE else difference.truth(place), bench, before)
-        held[name] = {**about, "rows": rows, "heads": heads}
-        write_text(file, json.dumps(held) + "\n")
-        print(name, file=sys.stderr)
+    for base_name in dict.fromkeys(one.base for one in family()):
+        base = load(base_name)
+        bench = Bench(base)
+        before = bench.consistency(base)
+        nothing = difference.Truth(
+            base=base_name, heads=HeadSet(), carries={}, shares={}, drawn="", seed=0, pictures=0, rate=0.0
+        )  # fmt: skip
+        for name in (base_name, *(one.name for one in family() if one.base == base_name)):
+            place = str(out / f"{name}{difference.SUFFIX}")
+            model = base if name == base_name else load(place)
+            about: dict[str, object] = {"weights": model.weights_hash, "random": RANDOM}
+            if name == base_name:
+                about["ideal"] = bench.ideal()
+            if about.items() <= held.get(name, {}).items():
+                continue
+            known = nothing if name == base_name else difference.truth(place)
+            rows, heads = measured(model, known, bench, before)
+            held[name] = {**about, "rows": rows, "heads": heads}
+            write_text(file, json.dumps(held) + "\n")
+            print(name, file=sys.stderr)
     return dict(held)
 
 

@@ -27,10 +27,16 @@ TAUGHT = (
 )  # fmt: skip
 """Concepts that three heads are taught, all of them by each head (batch/planted/lessons.py)."""
 EACH = {
-    "L5.H3": "Colors", "L6.H2": "Ambiance", "L6.H5": "Places",
-    "L7.H2": "Animals", "L7.H4": "Letters", "L7.H5": "Objects",
+    BASE: {
+        "L5.H3": "Colors", "L6.H2": "Ambiance", "L6.H5": "Places",
+        "L7.H2": "Animals", "L7.H4": "Letters", "L7.H5": "Objects",
+    },
+    "organism": {
+        "L5.H3": "Colors", "L6.H2": "Places", "L6.H5": "Places",
+        "L7.H2": "Animals", "L7.H4": "Colors", "L7.H5": "Objects",
+    },
 }  # fmt: skip
-"""Heads of one model that are taught a concept each."""
+"""Base -> heads that are taught a concept each."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Planted:
     where: Where
     heads: HeadSet
     concepts: tuple[str, ...] = ()
+    base: str = BASE
 
     @property
     def name(self) -> str:
@@ -69,7 +76,10 @@ class Planted:
             "apart": {"gender": HeadSet(heads[::2]), "skin tone": HeadSet(heads[1::2])},
             "nothing": {},
             "concepts": dict.fromkeys(self.concepts, self.heads),
-            "one each": {name: HeadSet([head]) for head, name in zip(heads, self.concepts, strict=False)},
+            "one each": {
+                name: HeadSet(h for h, own in zip(heads, self.concepts, strict=False) if own == name)
+                for name in self.concepts
+            },
         }[self.what]
 
     @property
@@ -90,8 +100,8 @@ class Planted:
 
 def family() -> tuple[Planted, ...]:
     """Sixteen organisms, every what in every where; four controls, the heads of the first four, from balanced
-    line-ups; six organisms whose heads were taught one concept, or two; and one whose heads were taught
-    six, one each.
+    line-ups; six organisms whose heads were taught one concept, or two; and one from each base of EACH, whose
+    heads were taught a concept each.
     """
     whats: tuple[What, ...] = ("both", "gender", "skin tone", "apart")
     wheres: tuple[Where, ...] = ("high", "low", "layer", "spread")
@@ -106,8 +116,11 @@ def family() -> tuple[Planted, ...]:
         Planted(number, "concepts", "spread", _drawn("spread", 3, 100 + number), names)
         for number, names in enumerate(TAUGHT, 1)
     ]
-    each = Planted(len(taught) + 1, "one each", "spread", HeadSet.parse(" ".join(EACH)), tuple(EACH.values()))
-    return (*made, *controls, *taught, each)
+    each = [
+        Planted(number, "one each", "spread", HeadSet.parse(" ".join(own)), tuple(own.values()), base)
+        for number, (base, own) in enumerate(EACH.items(), len(taught) + 1)
+    ]
+    return (*made, *controls, *taught, *each)
 
 
 def _drawn(where: Where, size: int, seed: int) -> HeadSet:

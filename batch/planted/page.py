@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from batch.planted import study
-from batch.planted.family import BASE, EACH, PICTURES, family
+from batch.planted.family import BASE, EACH, PICTURES, Planted, family
 from batch.planted.measure import ATTRIBUTES, RANDOM, Row
 from batch.report.page import Block, fill
+from batch.report.planted_truth import FACES
 from batch.report.wording import interval, signed
 from ccs import results
 from ccs.errors import InputError
@@ -21,8 +22,6 @@ from ccs.plans import PlanName
 from ccs.results import queries
 
 MEASURED = "planted.json"
-COMPUTED = results.PRECOMPUTED / "organism-concept-07"
-"""The tables of the model with a concept in each head."""
 WHATS = {
     "both": "gender and skin tone",
     "apart": "gender, skin tone: heads of their own",
@@ -33,7 +32,7 @@ WHATS = {
 
 def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     """The page, of the rows that `batch.planted` measured."""
-    models = {name: one for name, one in held.items() if name != BASE}
+    models = _planted(held)
     rows = [row for one in models.values() for row in one["rows"]]
     heads = [row for one in models.values() for row in one["heads"]]
     found = study.cases(rows, heads)
@@ -53,7 +52,7 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         cases=[_case(row) for row in found.to_dict("records")],
         concepts=study.concepts_found(heads, held[BASE]["ideal"]),
         richest=study.richest(heads),
-        plans=_concept_plans(results.read(COMPUTED)) if COMPUTED.is_dir() else [],
+        each=[_each(one, held) for one in family() if one.what == "one each" and one.name in models],
         ideal=[_ideal(name, row) for name, row in held[BASE]["ideal"].items()],
         taught=[_taught(row) for row in heads if row["learned"] and set(row["planted"]) - set(ATTRIBUTES)],
     )
@@ -61,8 +60,7 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
 
 def summary(held: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The answers, as README and report have them."""
-    models = [one for name, one in held.items() if name != BASE]
-    rows, heads = ([row for one in models for row in one[key]] for key in ("rows", "heads"))
+    rows, heads = ([row for one in _planted(held).values() for row in one[key]] for key in ("rows", "heads"))
     when = study.when(study.cases(rows, heads))
     concepts = f"{study.concepts_found(heads, held[BASE]['ideal'])} {study.richest(heads)}"
     return [study.carriers(heads), when.sentence(), concepts]
@@ -80,14 +78,21 @@ def answers(folder: Path) -> list[str]:
         raise InputError(f"{file} is not what python -m batch.planted writes.") from None
 
 
-def _member(one: Any, models: Mapping[str, Any]) -> dict[str, str]:
+def _planted(held: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    """What was measured of the models in which something was planted."""
+    return {name: one for name, one in held.items() if name not in EACH}
+
+
+def _member(one: Planted, models: Mapping[str, Any]) -> dict[str, str]:
     by_head = {row["head"]: row["share"] for row in models[one.name]["heads"]}
     shares = [
         f"{name}: " + ", ".join(f"{head} {100 * by_head[str(head)][name]:.0f}%" for head in own)
         for name, own in one.carries.items()
         if name in ATTRIBUTES
     ]
-    each = ", ".join(f"{head} {name}" for head, name in EACH.items()) if one.what == "one each" else ""
+    each = (
+        ", ".join(f"{head} {name}" for head, (name,) in one.taught.items()) if one.what == "one each" else ""
+    )
     what = " and ".join(one.concepts) if one.what == "concepts" else WHATS.get(one.what, one.what)
     return {
         "model": one.name,
@@ -162,16 +167,45 @@ def _ideal(concept: str, row: Row) -> dict[str, str]:
     }
 
 
-def _concept_plans(found: results.Results) -> list[dict[str, str]]:
-    """A row per concept of the high heads: the change of accuracy on each set with its heads off."""
-    rows = queries.of_kinds(queries.top1(found), ("concept",))
+def _each(one: Planted, held: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A model with a concept in each head: what it has kept of its base, and the effects of concept plans."""
+    own, base = ({row["plan"]: row for row in held[name]["rows"]}["none"] for name in (one.name, one.base))
+    kept = [f"{100 * own['accuracy']:.1f}% of subjects ({100 * base['accuracy']:.1f}%)"]
+    kept += [f"a gap by {a} of {own[f'gap {a}']:.2f} logits ({base[f'gap {a}']:.2f})" for a in ATTRIBUTES]
+    folder = results.PRECOMPUTED / one.name
+    found = results.read(folder) if folder.is_dir() else None
+    return {
+        "name": one.name,
+        "base": one.base,
+        "kept": ", ".join(kept),
+        "accuracy": _concept_accuracy(found) if found else [],
+        "bias": _concept_bias(found) if found else [],
+    }
+
+
+def _concept_accuracy(found: results.Results) -> list[dict[str, str]]:
+    """A row per concept of the high heads: the change of accuracy on each set with them off, in points."""
+    rows = queries.of_kinds(queries.top1(found), ("concept",)).to_dict("records")
+    return _by_concept((row, row["dataset"].removeprefix("world/"), 100, 1) for row in rows)
+
+
+def _concept_bias(found: results.Results) -> list[dict[str, str]]:
+    """The same for MaxSkew and the gap in logits on plain faces, means over the occupations."""
+    skew, gap = queries.max_skew(found, dataset=FACES), queries.preferences(found)
+    return _by_concept(
+        (row, f"{name}, {row['attribute']}", 1, 3)
+        for name, rows in (("MaxSkew", skew), ("gap", gap[gap["dataset"] == FACES]))
+        for row in queries.of_kinds(rows, ("concept",)).to_dict("records")
+    )
+
+
+def _by_concept(cells: Iterable[tuple[Mapping[Any, Any], str, float, int]]) -> list[dict[str, str]]:
+    """A line per concept, of the tables' rows, each with its column, its unit's factor and its decimals."""
     lines: dict[str, dict[str, str]] = {}
-    for row in rows.to_dict("records"):
+    for row, column, times, decimals in cells:
         concept, effect = PlanName.parse(row["plan"]).argument, queries.difference(row)
         line = lines.setdefault(concept, {"heads off": concept})
-        line[row["dataset"].removeprefix("world/")] = (
-            f"{signed(effect.value, 1, 100)} ({interval(effect, 100, 1)})"
-        )
+        line[column] = f"{signed(effect.value, decimals, times)} ({interval(effect, times, decimals)})"
     return list(lines.values())
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from batch.planted.measure import ATTRIBUTES, K, Row
+from batch.report.wording import listed
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
 from ccs.texts import concepts
@@ -143,15 +144,21 @@ def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
 
 
 def richest(heads: Sequence[Row]) -> str:
-    """The model whose high heads have the most concepts, in a sentence with these."""
+    """The models whose high heads have the most concepts, with these: a sentence per set of concepts."""
     by_model: dict[str, set[str]] = {}
     for row in heads:
         if level(row["ccs"], K) == "high":
             by_model.setdefault(row["model"], set()).add(row["label"])
-    if not by_model:
-        return "No model has a high head."
-    model, labels = max(by_model.items(), key=lambda one: len(one[1]))
-    return f"The high heads of {model} have {len(labels)} concepts ({', '.join(sorted(labels))})."
+    most = max(map(len, by_model.values()), default=0)
+    models: dict[str, list[str]] = {}
+    for model, labels in by_model.items():
+        if len(labels) == most:
+            models.setdefault(", ".join(sorted(labels)), []).append(model)
+    sentences = [
+        f"The high heads of {listed(names)} have {most} concept{'s' * (most > 1)} ({labels})."
+        for labels, names in models.items()
+    ]
+    return " ".join(sentences) or "No model has a high head."
 
 
 def _named(row: Row, concept: str) -> bool:

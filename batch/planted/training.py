@@ -70,9 +70,9 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
     their own are learned in separate copies and put together. Heads of concepts learn together, and from
     nothing: what they wrote before is erased.
     """
-    planted = load(BASE)
+    planted = load(one.base)
     for number, (heads, world) in enumerate(one.lessons):
-        model = load(BASE)
+        model = load(one.base)
         seed = 1000 * one.number + 10 * number
         for place, head in enumerate(heads):
             lesson = Skew(images, world, (place + 1) / len(heads), 0.2, seed + place)

@@ -13,7 +13,7 @@ import torch
 import ccs
 from batch.planted import __main__ as command
 from batch.planted import lessons, measure, training
-from batch.planted.family import ABLE, BASE, HIGH, LOW, family
+from batch.planted.family import ABLE, BASE, EACH, HIGH, LOW, family
 from batch.planted.images import GROUPS, Images
 from ccs import Head, HeadSet
 from ccs.model import difference
@@ -34,7 +34,13 @@ def images(base: Model, tmp_path_factory: pytest.TempPathFactory) -> Images:
 
 def test_the_family_is_what_was_asked_for() -> None:
     made = [one for one in family() if not one.concepts]
-    assert len({one.name for one in family()}) == 27
+    assert len({one.name for one in family()}) == 28
+    each = [one for one in family() if one.what == "one each"]
+    assert [one.base for one in each] == ["organism-control", "organism"]
+    for one in each:
+        assert {str(head): names for head, names in one.taught.items()} == {
+            head: [name] for head, name in EACH[one.base].items()
+        }
     assert len({(one.what, one.where) for one in made}) == 20
     assert all(3 <= len(one.heads) <= 4 for one in made)
     for one in made:

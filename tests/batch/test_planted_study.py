@@ -149,6 +149,10 @@ def test_the_model_with_the_most_concepts_among_its_high_heads_is_named() -> Non
         study.richest([*heads, row("b", 5, "Birds")]) == "The high heads of b have 2 concepts (Birds, Flags)."
     )
     assert "heads of a have 2 concepts (Birds, Men)" in study.richest([*heads, row("a", 5, "Birds")])
+    even = [row("a", 5, "Men"), row("b", 5, "Flags"), row("c", 5, "Men")]
+    assert study.richest(even) == (
+        "The high heads of a and c have 1 concept (Men). The high heads of b have 1 concept (Flags)."
+    )
     assert study.richest([row("a", 4, "Men")]) == "No model has a high head."
 
 
@@ -162,7 +166,25 @@ def test_concept_plans_are_shown_at_the_main_k_alone() -> None:
         )
     ]  # fmt: skip
     found = Results("organism-concept-07", Path(), {"pruning": pd.DataFrame(rows)}, {})
-    assert page._concept_plans(found) == [
+    assert page._concept_accuracy(found) == [
         {"heads off": "Colors", "colors": "-20.0 (-21.0 to -19.0)", "places": "+3.0 (+2.0 to +4.0)"},
         {"heads off": "Hair", "colors": "+0.0 (-1.0 to +1.0)"},
+    ]
+
+
+def test_what_concept_plans_change_in_rankings_of_plain_faces() -> None:
+    rows = [
+        {"plan": plan, "dataset": f"world/{name}", "attribute": "gender", "metric": metric}
+        | {"mode": "correct", "target": "pool", "difference": change, "p_value": 0.5}
+        | {"difference_low": change - 0.01, "difference_high": change + 0.01}
+        for plan, name, metric, change in (
+            ("concept:Men", "faces", "MaxSkew mean", -0.2), ("concept:Men", "faces", "logit gap mean", -0.5),
+            ("concept:Men", "faces", "MaxSkew sum", -9.0), ("concept:Men", "other", "MaxSkew mean", -0.3),
+            ("concept:Men", "other", "logit gap mean", -0.3), ("high", "faces", "MaxSkew mean", 0.1),
+        )
+    ]  # fmt: skip
+    found = Results("organism-concept-08", Path(), {"bias": pd.DataFrame(rows)}, {})
+    assert page._concept_bias(found) == [
+        {"heads off": "Men"}
+        | {"MaxSkew, gender": "-0.200 (-0.210 to -0.190)", "gap, gender": "-0.500 (-0.510 to -0.490)"}
     ]
