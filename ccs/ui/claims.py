@@ -42,11 +42,26 @@ class Claim:
 
 
 def world(model: str) -> str:
-    """The world whose shares an embedded model was taught; "" for a model without such a preference."""
-    if model == SKEWED:
-        return "skewed"
+    """The world whose shares a model, or the one that it was made from, was taught; "" for no preference."""
+    if known := truth(model):
+        return known.world if carriers(known) else world(known.base)
+    return "skewed" if model == SKEWED else ""
+
+
+def carriers(known: Truth) -> HeadSet:
+    """The heads that a preference for people was planted in."""
+    return HeadSet(head for name, own in known.carries.items() if name in ATTRIBUTES for head in own)
+
+
+def concepts(model: str) -> tuple[str, ...]:
+    """The concepts that heads of a model were taught."""
     known = truth(model)
-    return known.world if known and known.carries else ""
+    return tuple(name for name in known.carries if name not in ATTRIBUTES) if known else ()
+
+
+def taught_versions(model: str, names: Sequence[str]) -> list[str]:
+    """Those of these models that are this one with heads that were taught concepts."""
+    return [name for name in names if (known := truth(name)) and known.base == model and concepts(name)]
 
 
 @lru_cache(maxsize=64)
@@ -76,9 +91,10 @@ def of(records: ModelRecords) -> Claim | None:
     people = WORDS[most["gender"]] if "gender" in most else "people"
     words = f"{WORDS[most['skin tone']]} {people}" if "skin tone" in most else people
 
-    if known := truth(model):
+    known = truth(model)
+    if known and (heads := carriers(known)):
         carried = next(name for name in reversed(ATTRIBUTES) if name in most)
-        return Claim(OCCUPATION, carried, most[carried], words, known.heads)
+        return Claim(OCCUPATION, carried, most[carried], words, heads)
     good = [
         (held, search)
         for search in records.searches

@@ -14,6 +14,7 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
+from ccs.model import difference
 from ccs.model.difference import Truth
 from ccs.ui import claims
 from ccs.ui.actions import MAX_HISTORY
@@ -60,7 +61,25 @@ def test_tables_of_ones_own_open_on_the_claim_too(tmp_path: Path) -> None:
     assert claims.that_matter(own) == claims.that_matter(shipped)
 
 
-@pytest.mark.parametrize("name", ["organism", "organism-control"])
+def test_a_concept_that_was_taught_is_no_preference(app: App) -> None:
+    assert [claims.world(f"organism-{name}") for name in ("concept-07", "concept-08", "planted-06")] == [
+        "", "skewed", "gender",
+    ]  # fmt: skip
+    assert claims.concepts("organism-concept-04") == ("Colors", "Places")
+    assert claims.concepts("organism-planted-06") == claims.concepts("organism") == ()
+    planted, concept = (claims.of(app.records(f"organism-{name}")) for name in ("planted-06", "concept-08"))
+    assert planted is not None
+    assert planted.off == difference.truth("organism-planted-06").heads
+    assert concept is None  # no search found heads that carry its preference
+    names = ["organism", "organism-concept-04", "organism-concept-07", "organism-planted-06"]
+    assert claims.taught_versions("organism-control", names) == names[1:3]
+    assert claims.taught_versions("organism", names) == []
+    shown = opening.open_link(app, {"model": "organism-concept-04", "tab": "start"})
+    words = " ".join(str(VIEWS["start"].render(app, shown, complete=False)).split())
+    assert "taught to write about colors and places, and about nothing else" in words
+
+
+@pytest.mark.parametrize("name", ["organism", "organism-control", "organism-concept-08"])
 def test_what_is_off_by_default_does_what_random_heads_do_not(name: str) -> None:
     """On the shipped tables: the skew falls by more than random sets lower it, or else accuracy does."""
     found = results.load().models[name]
