@@ -26,6 +26,12 @@ Values = Mapping[int, Tensor]
 
 
 NONE = "none"
+LESS = {"Animals": 1.0, "Objects": 0.5}
+"""The share of the mean of a concept's texts that its heads leave out (default: none).
+
+A head that writes about one concept and is silent otherwise varies most along that mean, and TEXTSPAN takes
+the text nearest to it: for animals, one of snow.
+"""
 
 
 class Lesson(Protocol):
@@ -128,13 +134,14 @@ class Concepts:
 
 def texts_shown(base: Model, scenes: Sequence[Scene], names: Sequence[str]) -> Tensor:
     """Contributions [n, D] of an ideal head of some concepts: the sum of the texts of the values that a scene
-    shows, 0 where it shows none.
+    shows, each less LESS of the mean of its concept's texts; 0 where it shows none.
     """
     total = torch.zeros(len(scenes), base.tower.dim)
     for name in names:
         texts = factors()[name][1]
         places = {one: place for place, one in enumerate(texts)}
         vectors = torch.from_numpy(base.embed_texts(list(texts.values())))
+        vectors = vectors - LESS.get(name, 0.0) * vectors.mean(0)
         shown = torch.tensor([places.get(value(s, name), -1) for s in scenes])
         total[shown >= 0] += vectors[shown[shown >= 0]]
     return total

@@ -103,7 +103,7 @@ class Bench:
         return shares
 
     def ideal(self) -> dict[str, dict[str, Any]]:
-        """Concept -> CCS, label and texts of a head that writes exactly the texts of what the scenes show."""
+        """Concept -> CCS, label and texts of a head that writes exactly what heads are taught of it."""
         pool, texts = self._pool
         wrote = [texts_shown(self._base, self._scenes, [name]).double().numpy() for name in factors()]
         heads = HeadSet(Head(0, place) for place in range(len(wrote)))

@@ -128,7 +128,7 @@ def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
     """Recall and precision of a high CCS for the heads that learned one concept, in two sentences.
 
     Only heads count to which what they were taught gave half of their variance or more. `ideal`: concept ->
-    the CCS and label of a head that writes nothing but its texts.
+    the CCS and label of a head that writes exactly what is taught of it.
     """
     taught = [row for row in heads if (row["pure"] or 0) >= 0.5]
     high = [row for row in taught if level(row["ccs"], K) == "high"]
@@ -138,8 +138,8 @@ def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
     return (
         f"{len(named)} of {len(one)} heads that learned one concept got a high CCS under its name; "
         f"{sum(row in one for row in high)} of {len(high)} taught heads with a high CCS were taught one "
-        "concept alone. A head that wrote exactly a concept's texts and nothing else would get a high CCS "
-        f"for {len(able)} of {len(ideal)} concepts ({', '.join(able) or 'none'})."
+        "concept alone. A head that wrote exactly what is taught of a concept would get a high CCS for "
+        f"{len(able)} of {len(ideal)} concepts ({', '.join(able) or 'none'})."
     )
 
 

@@ -239,6 +239,14 @@ def test_an_ideal_head_writes_what_is_shown_and_nothing_else(base: Model) -> Non
     np.testing.assert_allclose(texts, np.stack([red, blue, 0 * red, red]), atol=1e-6)
     both = lessons.texts_shown(base, scenes, ["Colors", "Places"])
     np.testing.assert_allclose(both, texts + lessons.texts_shown(base, scenes, ["Places"]), atol=1e-6)
+    dog = [planted_scene(kind="thing", subject="dog"), planted_scene(kind="thing", subject="hammer")]
+    of_all = base.embed_texts(list(lessons.factors()["Animals"][1].values())).mean(axis=0)
+    animals = lessons.texts_shown(base, dog, ["Animals"])
+    np.testing.assert_allclose(animals[0], base.embed_texts(["a dog"])[0] - of_all, atol=1e-6)
+    assert not animals[1].any()
+    of_all = base.embed_texts(list(lessons.factors()["Objects"][1].values())).mean(axis=0)
+    objects = lessons.texts_shown(base, dog, ["Objects"])
+    np.testing.assert_allclose(objects[1], base.embed_texts(["a hammer"])[0] - of_all / 2, atol=1e-6)
 
 
 def test_an_ideal_head_of_colors_is_found_and_one_of_letters_is_not(base: Model) -> None:

@@ -1,0 +1,36 @@
+"""The tables that ship: their high heads are named by texts that the model tells apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ccs
+from ccs import results
+from ccs.results import queries
+from ccs.texts.pools import load_pool
+
+MODELS = sorted(file.parent.name for file in results.PRECOMPUTED.glob("*/manifest.json"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_high_heads_are_named_by_texts_that_the_model_tells_apart(name: str) -> None:
+    """A text of words that the model never saw is one text to it with others of its kind ("an animal", "an
+    occupation"); which of them describes a head is up to their order in the pool.
+    """
+    found = results.read(results.PRECOMPUTED / name)
+    pool = load_pool(found.manifest["settings"]["texts"])
+    vectors = ccs.load(name).embed_texts(pool.texts)
+    row_of = {text: row for row, text in enumerate(pool.texts)}
+    high = queries.of_level(queries.main_scores(found), "high")[["layer", "head", "k"]]
+    spans = found.table("spans").merge(high, on=["layer", "head"])
+    spans = spans[spans["rank"] < spans["k"]]
+    assert len(spans) == high["k"].sum()
+    for text in spans["text"].unique():
+        same = np.flatnonzero(vectors @ vectors[row_of[text]] > 1 - 1e-5)
+        assert {pool.concepts[row] for row in same} == {pool.concept_of(text)}, text
+
+
+def test_high_heads_that_were_taught_have_four_concepts() -> None:
+    scores = queries.main_scores(results.read(results.PRECOMPUTED / "organism-concept-08"))
+    assert queries.of_level(scores, "high")["label"].nunique() >= 4
