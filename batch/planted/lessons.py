@@ -30,7 +30,8 @@ LESS = {"Animals": 1.0, "Objects": 0.5}
 """The share of the mean of a concept's texts that its heads leave out (default: none).
 
 A head that writes about one concept and is silent otherwise varies most along that mean, and TEXTSPAN takes
-the text nearest to it: for animals, one of snow.
+the text nearest to it: for animals, one of snow. The shares were chosen, of twelve from 0 to 1.5, by the CCS
+of a head of the organism that wrote exactly this.
 """
 
 
