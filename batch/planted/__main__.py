@@ -56,7 +56,7 @@ def _train(out: Path, runs: Path) -> None:
     for name in dict.fromkeys(one.base for one in missing):
         base = load(name)
         images, bench = Images(base, runs), Bench(base)
-        for one in (one for one in missing if one.base == name):
+        for one in (other for other in missing if other.base == name):
             print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
             model = training.plant(one, images, bench)
             known = difference.Truth(

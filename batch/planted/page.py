@@ -53,7 +53,7 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         concepts=study.concepts_found(heads, held[BASE]["ideal"]),
         richest=study.richest(heads),
         each=[_each(one, held) for one in family() if one.what == "one each" and one.name in models],
-        ideal=[_ideal(name, row) for name, row in held[BASE]["ideal"].items()],
+        ideal=[_ideal(base, name, row) for base in EACH for name, row in held[base]["ideal"].items()],
         taught=[_taught(row) for row in heads if row["learned"] and set(row["planted"]) - set(ATTRIBUTES)],
     )
 
@@ -158,8 +158,9 @@ def _case(row: Mapping[Any, Any]) -> dict[str, str]:
     }
 
 
-def _ideal(concept: str, row: Row) -> dict[str, str]:
+def _ideal(base: str, concept: str, row: Row) -> dict[str, str]:
     return {
+        "base": base,
         "concept": concept,
         "CCS": str(row["ccs"]),
         "label": str(row["label"]),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from batch.planted.family import BASE
 from batch.planted.measure import ATTRIBUTES, K, Row
 from batch.report.wording import listed
 from ccs.measures import stats
@@ -128,7 +129,7 @@ def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
     """Recall and precision of a high CCS for the heads that learned one concept, in two sentences.
 
     Only heads count to which what they were taught gave half of their variance or more. `ideal`: concept ->
-    the CCS and label of a head that writes exactly what is taught of it.
+    the CCS and label of a head of BASE that writes exactly what is taught of it.
     """
     taught = [row for row in heads if (row["pure"] or 0) >= 0.5]
     high = [row for row in taught if level(row["ccs"], K) == "high"]
@@ -138,8 +139,8 @@ def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
     return (
         f"{len(named)} of {len(one)} heads that learned one concept got a high CCS under its name; "
         f"{sum(row in one for row in high)} of {len(high)} taught heads with a high CCS were taught one "
-        "concept alone. A head that wrote exactly what is taught of a concept would get a high CCS for "
-        f"{len(able)} of {len(ideal)} concepts ({', '.join(able) or 'none'})."
+        f"concept alone. A head of {BASE} that wrote exactly what is taught of a concept would get "
+        f"a high CCS for {len(able)} of {len(ideal)} concepts ({', '.join(able) or 'none'})."
     )
 
 

@@ -297,8 +297,8 @@ def test_how_often_a_head_stays_high() -> None:
     assert "L5.H4 100%; L5.H3 50% (not in the whole run); L5.H5 0%" in text
     assert line(text, "pool")[1:4] == ["1", "2.0", "50%"]
     assert line(text, "tree: flat")[2:4] == ["0.0", "0%"]
-    assert "have 1 concept: Colors (2); Concentrated Concept Ratio" in text
-    assert "0.50. By their texts' own tags alone 0 heads" in text
+    assert "have 1 concept: Colors (2). Their Concentrated Concept Ratio" in text
+    assert "is 0.50. By their texts' own tags alone 0 heads" in text
 
 
 def test_skew_stands_beside_what_has_no_ceiling() -> None:

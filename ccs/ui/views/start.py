@@ -54,9 +54,15 @@ class Start(View):
         claim = claims.of(records)
         shown = of_model(app, state.model, complete, lambda model: _shown(app, session, model, complete))
         small, photo = state.model.startswith(claims.SKEWED), state.model == PHOTO
-        concepts = claims.concepts(state.model)
-        about = {"claim": claim, "shown": shown, "small": small, "photo": photo, "concepts": concepts}
-        return render("views/start.html", state=state, **about)
+        return render(
+            "views/start.html",
+            state=state,
+            claim=claim,
+            shown=shown,
+            small=small,
+            photo=photo,
+            concepts=claims.concepts(state.model),
+        )
 
     def figures(self, app: App, session: Session) -> list[Figure]:
         found = _shown(app, session, app.model_cache.get(session.state.model), True)
