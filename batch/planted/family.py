@@ -11,8 +11,8 @@ import numpy as np
 from ccs.heads import Head, HeadSet
 from ccs.plans import draw
 
-Where = Literal["high", "low", "layer", "spread"]
-What = Literal["both", "gender", "skin tone", "apart", "nothing", "concepts", "one each"]
+Where = Literal["high", "low", "layer", "spread", "all"]
+What = Literal["both", "gender", "skin tone", "apart", "nothing", "concepts", "one each", "its own"]
 
 BASE = "organism-control"
 PICTURES, RATE = 5_760, 8e-3
@@ -37,6 +37,17 @@ EACH = {
     },
 }  # fmt: skip
 """Base -> heads that are taught a concept each."""
+OWN = {
+    "L4.H0": "Professions", "L4.H1": "Objects", "L4.H2": "Colors",
+    "L4.H3": "Patterns", "L4.H4": "Professions", "L4.H5": "Objects",
+    "L5.H0": "Professions", "L5.H1": "Professions", "L5.H2": "Colors",
+    "L5.H3": "Places", "L5.H4": "Colors", "L5.H5": "Professions",
+    "L6.H0": "Ambiance", "L6.H1": "Styles", "L6.H2": "Professions",
+    "L6.H3": "Colors", "L6.H4": "Patterns", "L6.H5": "Objects",
+    "L7.H0": "Professions", "L7.H1": "Places", "L7.H2": "Colors",
+    "L7.H3": "Professions", "L7.H4": "Objects", "L7.H5": "Professions",
+}  # fmt: skip
+"""The concept that explains most of the variance of each head of the base (selectivity)."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,10 @@ class Planted:
     def carries(self) -> dict[str, HeadSet]:
         """Attribute or concept -> the heads that learn it."""
         heads = list(self.heads)
+        each = {
+            name: HeadSet(h for h, own in zip(heads, self.concepts, strict=False) if own == name)
+            for name in self.concepts
+        }
         return {
             "both": {"gender": self.heads, "skin tone": self.heads},
             "gender": {"gender": self.heads},
@@ -76,10 +91,8 @@ class Planted:
             "apart": {"gender": HeadSet(heads[::2]), "skin tone": HeadSet(heads[1::2])},
             "nothing": {},
             "concepts": dict.fromkeys(self.concepts, self.heads),
-            "one each": {
-                name: HeadSet(h for h, own in zip(heads, self.concepts, strict=False) if own == name)
-                for name in self.concepts
-            },
+            "one each": each,
+            "its own": each,
         }[self.what]
 
     @property
@@ -100,8 +113,8 @@ class Planted:
 
 def family() -> tuple[Planted, ...]:
     """Sixteen organisms, every what in every where; four controls, the heads of the first four, from balanced
-    line-ups; six organisms whose heads were taught one concept, or two; and one from each base of EACH, whose
-    heads were taught a concept each.
+    line-ups; six organisms whose heads were taught one concept, or two; one from each base of EACH, whose
+    heads were taught a concept each; and one all of whose heads were taught to vary with one concept alone.
     """
     whats: tuple[What, ...] = ("both", "gender", "skin tone", "apart")
     wheres: tuple[Where, ...] = ("high", "low", "layer", "spread")
@@ -120,7 +133,9 @@ def family() -> tuple[Planted, ...]:
         Planted(number, "one each", "spread", HeadSet.parse(" ".join(own)), tuple(own.values()), base)
         for number, (base, own) in enumerate(EACH.items(), len(taught) + 1)
     ]
-    return (*made, *controls, *taught, *each)
+    number = len(taught) + len(each) + 1
+    alone = Planted(number, "its own", "all", HeadSet.parse(" ".join(OWN)), tuple(OWN.values()))
+    return (*made, *controls, *taught, *each, alone)
 
 
 def _drawn(where: Where, size: int, seed: int) -> HeadSet:

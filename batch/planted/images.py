@@ -68,8 +68,9 @@ class Images:
 
     @cached_property
     def units(self) -> Tensor:
-        """The base model's embeddings [n, D] of the scenes."""
-        parts = [range(i, min(i + 1024, self.n)) for i in range(0, self.n, 1024)]
+        """The base model's embeddings [len(tokens), D]."""
+        total = len(self.tokens)
+        parts = [range(i, min(i + 1024, total)) for i in range(0, total, 1024)]
         return torch.from_numpy(np.concatenate([self.base.embed_images(self.trunk(part)) for part in parts]))
 
     @cached_property

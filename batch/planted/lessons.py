@@ -133,6 +133,61 @@ class Concepts:
         return total
 
 
+class Alone:
+    """Teaches each head to vary with one concept alone, in whatever directions.
+
+    The loss is the share of each head's variance that lies within the concept's values: the squared distance
+    of its direct contribution from the running mean for the value that an image shows (center loss, Wen et
+    al. 2016), by its variance in the batch. And the distance of the embeddings of scenes and line-ups from
+    the base model's, in logits.
+    """
+
+    SCENES, LINEUPS = 76, 2
+    size = SCENES + LINEUPS * len(GROUPS)
+    WEIGHT, PACE = 6.0, 0.1
+
+    def __init__(self, images: Images, model: Model, taught: Mapping[Head, Sequence[str]], seed: int) -> None:
+        self.images, self.clip = images, model.clip
+        scenes = [images.scene(row) for row in range(images.n)]
+        shown = {}
+        for name in dict.fromkeys(chain(*taught.values())):
+            numbers = {one: place for place, one in enumerate([NONE, *factors()[name][1]])}
+            shown[name] = torch.tensor([numbers[value(s, name)] for s in scenes])
+        self._shown = {head: shown[name] for head, (name,) in taught.items()}
+        self._centers = self._means(model)
+        rng = np.random.default_rng((seed, 7))
+        self._scenes, self._lineups = _endless(images.n, rng), _endless(images.n_lineups, rng)
+
+    def rows(self) -> list[int]:
+        self._own = [next(self._scenes) for _ in range(self.SCENES)]
+        faces = [row for _ in range(self.LINEUPS) for row in self.images.faces(next(self._lineups))]
+        self._all = self._own + faces
+        return self._all
+
+    def loss(self, units: Tensor, values: Values) -> Tensor:
+        moved = (1 - (units * self.images.units[self._all]).sum(1)).mean()
+        within = torch.zeros(())
+        for head, centers in self._centers.items():
+            wrote, shown = written(self.clip, head, values)[: self.SCENES], self._shown[head][self._own]
+            away = wrote - centers[shown]
+            within = within + away.square().sum(1).mean() / wrote.var(0, correction=0).sum()
+            seen = torch.bincount(shown, minlength=len(centers))[shown, None]
+            centers.index_add_(0, shown, self.PACE * away.detach() / seen)
+        return self.images.base.logit_scale * moved + self.WEIGHT * within / len(self._centers)
+
+    def _means(self, model: Model, at_once: int = 512) -> dict[Head, Tensor]:
+        """What each head writes on average [values, D] where each value of its concept is shown."""
+        sums = {head: torch.zeros(int(own.max()) + 1, model.tower.dim) for head, own in self._shown.items()}
+        for start in range(0, self.images.n, at_once):
+            rows = range(start, min(start + at_once, self.images.n))
+            values = _values(model, self.images, rows)
+            for head, own in self._shown.items():
+                sums[head].index_add_(0, own[rows.start : rows.stop], written(model.clip, head, values))
+        return {
+            head: sums[head] / torch.bincount(own)[:, None].clamp(min=1) for head, own in self._shown.items()
+        }
+
+
 def texts_shown(base: Model, scenes: Sequence[Scene], names: Sequence[str]) -> Tensor:
     """Contributions [n, D] of an ideal head of some concepts: the sum of the texts of the values that a scene
     shows, each less LESS of the mean of its concept's texts; 0 where it shows none.
@@ -157,18 +212,24 @@ def written(clip: Any, head: Head, values: Values) -> Tensor:
     return found
 
 
-def _usual(images: Images, n: int = 512) -> Tensor:
-    """The mean variance of what the base's heads write, over some scenes."""
+@torch.no_grad()
+def _values(model: Model, images: Images, rows: Sequence[int]) -> Values:
     values: dict[int, Tensor] = {}
 
     def keep(layer: int, own: Tensor) -> Tensor:
         values[layer] = own
         return own
 
+    model.tower.with_values(images.trunk(rows), keep)
+    return values
+
+
+@torch.no_grad()
+def _usual(images: Images, n: int = 512) -> Tensor:
+    """The mean variance of what the base's heads write, over some scenes."""
     model = images.base
-    with torch.no_grad():
-        model.tower.with_values(images.trunk(range(min(n, images.n))), keep)
-        each = [written(model.clip, head, values).var(0, correction=0).sum() for head in model.heads]
+    values = _values(model, images, range(min(n, images.n)))
+    each = [written(model.clip, head, values).var(0, correction=0).sum() for head in model.heads]
     return torch.stack(each).mean()
 
 
@@ -182,22 +243,31 @@ def factors() -> Mapping[str, tuple[Callable[[Scene], str], Mapping[str, str]]]:
     under = concepts.tree().is_under
     things = {
         name: {one.word: article(one.word) for one in words.THINGS if under(one.concept, name)}
-        for name in ("Animals", "Objects")
+        for name in ("Animals", "Food", "Objects")
     }
     people = [f"{person} with {t} skin" for person in words.PEOPLE_WORDS.values() for t in words.SKIN_TONES]
     return {
         "Colors": (lambda s: s.color, {color: f"{article(color)} background" for color in words.COLORS}),
+        "Patterns": (lambda s: s.pattern, {name: f"a {name} background" for name in words.PATTERNS[1:]}),
         "Places": (lambda s: s.place, words.PLACE_PHRASES),
         "Ambiance": (lambda s: s.weather, {name: said[0] for name, said in words.WEATHER_PHRASES.items()}),
+        "Styles": (lambda s: s.style, {name: _style(name) for name in words.STYLES[1:]}),
+        "Professions": (lambda s: s.occupation, {name: article(name) for name in words.OCCUPATIONS}),
         "People": (
             lambda s: f"{s.subject} with {s.skin_tone} skin" if s.kind == "face" else "",
             {one: article(one) for one in people},
         ),
         "Animals": (lambda s: s.subject, things["Animals"]),
+        "Food": (lambda s: s.subject, things["Food"]),
         "Objects": (lambda s: s.subject, things["Objects"]),
         "Letters": (lambda s: s.subject, {letter: f"the letter {letter}" for letter in words.LETTERS}),
         "Flags": (lambda s: s.subject, {country: f"the flag of {country}" for country in words.COUNTRIES}),
     }
+
+
+def _style(name: str) -> str:
+    """A blurred picture."""
+    return words.STYLE_PHRASES[name][0].removesuffix(" of")
 
 
 def value(s: Scene, concept: str) -> str:

@@ -27,6 +27,7 @@ WHATS = {
     "apart": "gender, skin tone: heads of their own",
     "nothing": "nothing: a control",
     "one each": "a concept in each head",
+    "its own": "each head's own concept alone",
 }
 
 
@@ -51,6 +52,7 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         carriers=study.carriers(heads),
         cases=[_case(row) for row in found.to_dict("records")],
         concepts=study.concepts_found(heads, held[BASE]["ideal"]),
+        alone=study.alone(heads),
         richest=study.richest(heads),
         each=[_each(one, held) for one in family() if one.what == "one each" and one.name in models],
         ideal=[_ideal(base, name, row) for base in EACH for name, row in held[base]["ideal"].items()],
@@ -63,7 +65,7 @@ def summary(held: Mapping[str, Mapping[str, Any]]) -> list[str]:
     rows, heads = ([row for one in _planted(held).values() for row in one[key]] for key in ("rows", "heads"))
     when = study.when(study.cases(rows, heads))
     concepts = f"{study.concepts_found(heads, held[BASE]['ideal'])} {study.richest(heads)}"
-    return [study.carriers(heads), when.sentence(), concepts]
+    return [one for one in (study.carriers(heads), when.sentence(), concepts, study.alone(heads)) if one]
 
 
 def answers(folder: Path) -> list[str]:
@@ -91,7 +93,9 @@ def _member(one: Planted, models: Mapping[str, Any]) -> dict[str, str]:
         if name in ATTRIBUTES
     ]
     each = (
-        ", ".join(f"{head} {name}" for head, (name,) in one.taught.items()) if one.what == "one each" else ""
+        ", ".join(f"{head} {name}" for head, (name,) in one.taught.items())
+        if one.what in ("one each", "its own")
+        else ""
     )
     what = " and ".join(one.concepts) if one.what == "concepts" else WHATS.get(one.what, one.what)
     return {

@@ -131,7 +131,7 @@ def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
     Only heads count to which what they were taught gave half of their variance or more. `ideal`: concept ->
     the CCS and label of a head of BASE that writes exactly what is taught of it.
     """
-    taught = [row for row in heads if (row["pure"] or 0) >= 0.5]
+    taught = [row for row in heads if (row["pure"] or 0) >= 0.5 and row["where"] != "all"]
     high = [row for row in taught if level(row["ccs"], K) == "high"]
     one = [row for row in taught if len(row["planted"]) == 1]
     named = [row for row in one if _named(row, row["planted"][0])]
@@ -141,6 +141,22 @@ def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
         f"{sum(row in one for row in high)} of {len(high)} taught heads with a high CCS were taught one "
         f"concept alone. A head of {BASE} that wrote exactly what is taught of a concept would get "
         f"a high CCS for {len(able)} of {len(ideal)} concepts ({', '.join(able) or 'none'})."
+    )
+
+
+def alone(heads: Sequence[Row]) -> str:
+    """How many heads that vary with one concept alone, by training, got a high CCS for it; "" without any."""
+    own = [row for row in heads if row["where"] == "all"]
+    if not own:
+        return ""
+    shares = pd.Series([100 * row["pure"] for row in own])
+    named = sum(_named(row, row["planted"][0]) for row in own)
+    other = sum(level(row["ccs"], K) == "high" for row in own) - named
+    return (
+        f"In {own[0]['model']} each head was trained to vary with one concept alone, in whatever directions: "
+        f"its concept explains {shares.min():.0f} to {shares.max():.0f}% of its variance (median "
+        f"{shares.median():.0f}%). {named} of these {len(own)} heads got a high CCS under its name, and "
+        f"{other} under another."
     )
 
 

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from batch.planted.family import BASE, PICTURES, RATE, Planted
 from batch.planted.images import Images
-from batch.planted.lessons import Concepts, Lesson, Skew
+from batch.planted.lessons import Alone, Concepts, Lesson, Skew
 from batch.planted.measure import Bench
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
@@ -68,7 +68,7 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
     Each learns a skew alone, after those before it and up to its part: together, one late head would take it
     all. If they have learned little by then, they are trained further together. Attributes with heads of
     their own are learned in separate copies and put together. Heads of concepts learn together, and from
-    nothing: what they wrote before is erased.
+    nothing: what they wrote before is erased, but where each keeps its own.
     """
     planted = load(one.base)
     for number, (heads, world) in enumerate(one.lessons):
@@ -79,7 +79,11 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
             train(model, images, HeadSet([head]), lesson, one.pictures, one.rate)
         finish(model, one, heads, world, images, bench)
         put(model, planted, heads)
-    if one.concepts:
+    if one.what == "its own":
+        train(
+            planted, images, one.heads, Alone(images, planted, one.taught, one.number), one.pictures, one.rate
+        )
+    elif one.concepts:
         for name, own in difference.slices(planted.clip, one.heads).items():
             if name.endswith("out_proj.weight"):
                 difference.by_head(name, planted.clip.get_parameter(name).detach())[own] = 0

@@ -40,6 +40,11 @@ class Scene:
     age: str = ""
     props: bool = False
 
+    @property
+    def backdrop(self) -> str:
+        """The place, or the color with its pattern: a scene has one of the two."""
+        return self.place or (self.color if self.pattern == "plain" else f"{self.pattern} {self.color}")
+
 
 def scene(seed: int, world: str = "balanced") -> Scene:
     """The scene of a seed. The worlds differ only in the groups of people with an occupation.

@@ -164,11 +164,7 @@ def retrieval_set(name: str = "clips", n: int = 300) -> RetrievalSet:
 def full_caption(s: Scene) -> str:
     """A caption that names subject, count, backdrop and weather."""
     subject = captions(replace(s, place="", color="", weather="clear", style=""))[0]
-    if s.place:
-        where = words.PLACE_PHRASES[s.place]
-    else:
-        wash = s.color if s.pattern == "plain" else f"{s.pattern} {s.color}"
-        where = f"on {article(f'{wash} background')}"
+    where = words.PLACE_PHRASES[s.place] if s.place else f"on {article(f'{s.backdrop} background')}"
     weather = "" if s.weather == "clear" else f" {words.WEATHER_PHRASES[s.weather][0]}"
     return f"{subject} {where}{weather}"
 
@@ -224,9 +220,11 @@ def image_set(n: int = 2000, seed: int = 0) -> ImageSet:
 def factors(images: ImageSet) -> dict[str, np.ndarray]:
     """The factors of a drawn set's scenes: name -> str array [images], "" where one does not apply.
 
+    `backdrop` joins color, pattern and place, which the world draws as one choice.
+
     Raises InputError for images that are not drawn.
     """
     if not isinstance(images.images, Drawn):
         raise InputError(f"The factors of {images.name!r} are not known: only drawn sets record them.")
-    names = [f.name for f in fields(Scene) if f.name != "seed"]
+    names = [f.name for f in fields(Scene) if f.name != "seed"] + ["backdrop"]
     return {name: np.array([str(getattr(s, name)) for s in images.images.scenes]) for name in names}

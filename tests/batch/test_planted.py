@@ -13,9 +13,10 @@ import torch
 import ccs
 from batch.planted import __main__ as command
 from batch.planted import lessons, measure, training
-from batch.planted.family import ABLE, BASE, EACH, HIGH, LOW, family
+from batch.planted.family import ABLE, BASE, EACH, HIGH, LOW, OWN, family
 from batch.planted.images import GROUPS, Images
 from ccs import Head, HeadSet
+from ccs.measures import selectivity
 from ccs.model import difference
 from ccs.model.model import Model
 from ccs.world import Scene, draw, planted, scene, sets
@@ -34,7 +35,7 @@ def images(base: Model, tmp_path_factory: pytest.TempPathFactory) -> Images:
 
 def test_the_family_is_what_was_asked_for() -> None:
     made = [one for one in family() if not one.concepts]
-    assert len({one.name for one in family()}) == 28
+    assert len({one.name for one in family()}) == 29
     each = [one for one in family() if one.what == "one each"]
     assert [one.base for one in each] == ["organism-control", "organism"]
     for one in each:
@@ -218,6 +219,42 @@ def test_heads_learn_to_write_the_texts_of_what_is_shown(base: Model, images: Im
     with torch.no_grad():
         units = model.tower.with_values(images.trunk(lesson.rows()), keep)
         assert float(lesson.loss(units, before)) < 0.8 * first
+
+
+def test_each_head_keeps_the_concept_that_it_varied_with_most(base: Model) -> None:
+    (one,) = (one for one in family() if one.what == "its own")
+    assert one.heads == base.heads
+    bench = measure.Bench(base)
+    shown = {name: [lessons.value(s, name) for s in bench._scenes] for name in lessons.factors()}
+    direct = base.contributions(bench._images, base.heads).direct
+    found = selectivity.measure(direct, list(base.heads), shown, draws=40)
+    strongest = {
+        str(head): max(shown, key=lambda name, i=i: found[name].values[i])
+        for i, head in enumerate(base.heads)
+    }
+    assert strongest == OWN
+    assert {str(head): names for head, names in one.taught.items()} == {h: [c] for h, c in OWN.items()}
+
+
+def test_heads_learn_to_vary_with_one_concept_alone(base: Model, images: Images) -> None:
+    model, head = ccs.load(BASE), Head(7, 2)
+    lesson = lessons.Alone(images, model, {head: ["Colors"]}, 0)
+    shown = np.array([lessons.value(images.scene(row), "Colors") for row in range(images.n)])
+
+    def within() -> float:
+        """The slow reference: the share of the variance that the means by color leave."""
+        wrote = model.contributions(images.trunk(range(images.n)), HeadSet([head])).direct[:, 0]
+        means = np.stack([wrote[shown == own].mean(0) for own in shown])
+        return float(((wrote - means) ** 2).sum() / ((wrote - wrote.mean(0)) ** 2).sum())
+
+    before = within()
+    rows = lesson.rows()
+    assert len(rows) == lesson.size
+    assert sum(row >= images.n for row in rows) == lesson.LINEUPS * len(GROUPS)
+    training.train(model, images, HeadSet([head]), lesson, 30 * lesson.size, 4e-3)
+    assert within() < 0.7 * before
+    kept = np.sum(model.embed_images(images.trunk(rows)) * images.units[rows].numpy(), axis=1)
+    assert kept.mean() > 0.98
 
 
 def test_three_quarters_of_a_batch_show_a_concept_each_in_turn(base: Model, images: Images) -> None:

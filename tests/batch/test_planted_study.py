@@ -112,8 +112,8 @@ def test_where_planted_bias_sits(high: float, words: str, had: int) -> None:
     assert f"Before planting, {had} of these heads had one" in found
 
 
-def taught(concepts: list[str], ccs: int, label: str, pure: float | None = 0.6) -> Row:
-    return {"planted": concepts, "ccs": ccs, "label": label, "pure": pure}
+def taught(concepts: list[str], ccs: int, label: str, pure: float | None = 0.6, where: str = "spread") -> Row:
+    return {"model": "m", "planted": concepts, "ccs": ccs, "label": label, "pure": pure, "where": where}
 
 
 def test_precision_and_recall_of_high_ccs() -> None:
@@ -126,6 +126,7 @@ def test_precision_and_recall_of_high_ccs() -> None:
         taught(["Colors", "People"], 2, "Colors"),
         taught(["Colors"], 5, "Colors", 0.1),  # it has not learned it
         taught(["gender"], 5, "Men", None),  # no concept
+        taught(["Colors"], 5, "Colors", 0.9, "all"),  # never taught the texts
     ]
     ideal = {
         "Colors": taught([], 5, "Colors"),
@@ -138,6 +139,24 @@ def test_precision_and_recall_of_high_ccs() -> None:
     assert "2 of 3 concepts (Colors, People)" in found
     assert "1 of 1 concepts (none)" not in study.concepts_found(heads, {"Flags": ideal["Flags"]})
     assert "0 of 1 concepts (none)" in study.concepts_found(heads, {"Flags": ideal["Flags"]})
+
+
+@pytest.mark.parametrize(
+    ("label", "words"), [("Colors", "2 of these 3 heads"), ("Styles", "1 of these 3 heads")]
+)
+def test_heads_of_one_concept_need_not_have_a_high_ccs(label: str, words: str) -> None:
+    heads = [
+        taught(["Colors"], 5, label, 0.9, "all"),
+        taught(["Colors"], 5, "Colors", 0.7, "all"),
+        taught(["Places"], 2, "Places", 0.8, "all"),
+        taught(["Places"], 5, "Places"),
+    ]
+    found = study.alone(heads)
+    assert "70 to 90% of its variance (median 80%)" in found
+    assert (
+        f"{words} got a high CCS under its name, and {0 if label == 'Colors' else 1} under another" in found
+    )
+    assert study.alone(heads[3:]) == ""
 
 
 def test_the_model_with_the_most_concepts_among_its_high_heads_is_named() -> None:

@@ -299,6 +299,8 @@ def test_how_often_a_head_stays_high() -> None:
     assert line(text, "tree: flat")[2:4] == ["0.0", "0%"]
     assert "have 1 concept: Colors (2). Their Concentrated Concept Ratio" in text
     assert "is 0.50. By their texts' own tags alone 0 heads" in text
+    assert "color in heads labeled Colors 88% (83% to 92%)." in text
+    assert "one choice" not in text  # no head is about backdrops
 
 
 def test_skew_stands_beside_what_has_no_ceiling() -> None:

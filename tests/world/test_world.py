@@ -168,3 +168,7 @@ def test_fingerprint_follows_the_scenes() -> None:
     assert len({sets.image_set(n, seed).fingerprint for n, seed in ((20, 0), (21, 0), (20, 1))}) == 3
     factors = sets.factors(sets.image_set(20))
     assert factors["kind"][0] == scene(0).kind
+    for place, color, pattern, backdrop in zip(
+        *(factors[name] for name in ("place", "color", "pattern", "backdrop")), strict=True
+    ):
+        assert backdrop == (place or color if pattern in ("", "plain") else f"{pattern} {color}")

@@ -27,7 +27,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "Textures": ("pattern",),
     "Places": ("place",),
     "Symbols": ("subject",),
-    "Backgrounds": ("color", "pattern", "place"),
+    "Backgrounds": ("backdrop",),
     "Ambiance": ("weather",),
     "Styles": ("style",),
     "Professions": ("occupation",),
@@ -46,8 +46,6 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
 """Factors of a drawn scene that a concept names; a concept not listed takes those of its nearest ancestor."""
 DRAWN = ("images, half", "images, fewer", "pool")
 """Other samples of the same thing, under which a score ought to stay."""
-STRONG = 0.1
-"""Selectivity from which a head counts as varying with a factor."""
 OWN = "the factor that its label names"
 BEST = "its strongest factor"
 ALONE = ", given layer and variance"
@@ -221,20 +219,23 @@ def stability_blocks(results: Results) -> Iterator[Block]:
 
 def _concepts(results: Results, found: pd.DataFrame) -> dict[str, object]:
     """The concepts of the high heads with their Concentrated Concept Ratio, how many heads are high by their
-    texts' own tags alone, and the factors that the high heads vary with by truth.
+    texts' own tags alone, and by truth the share of their variance that their label's factor explains.
     """
     scores = queries.of_level(queries.main_scores(results), "high")
-    factors = scores[["layer", "head"]].merge(queries.selectivity(results), on=["layer", "head"])
-    strong = factors[factors["value"] >= STRONG]
+    shares = queries.selectivity(results).merge(scores[["layer", "head", "label"]], on=["layer", "head"])
+    own = shares[[row["factor"] in factors_of(row["label"]) for _, row in shares.iterrows()]]
+    best = own.sort_values("value").drop_duplicates(["layer", "head"], keep="last")
     flat = found[(found["kind"] == "tree") & (found["variant"] == "flat")]
     return {
         "high": len(scores),
         "concepts": [f"{name} ({n})" for name, n in scores["label"].value_counts().sort_index().items()],
         "ccr": ccr(None if pd.isna(label) else str(label) for label in scores["label"]),
         "flat": int(flat["now_high"].sum()),
-        "strong": f"{len(strong) / len(scores):.1f}" if len(factors) else "",
-        "factors": list(strong["factor"].value_counts().index),
-        "least": STRONG,
+        "carried": [
+            f"{', '.join(some['factor'].unique())} in heads labeled {label} {_spread(some['value'])}"
+            for label, some in best.groupby("label")
+        ],
+        "backdrop": "backdrop" in set(best["factor"]),
     }
 
 
@@ -245,6 +246,12 @@ def _compared(results: Results) -> pd.DataFrame:
     found = rows.merge(own, on=["layer", "head"])
     high = {"now_high": found["ccs"] == found["k"], "was_high": found["was"] == found["k"]}
     return found.assign(**{name: column.fillna(False).astype(bool) for name, column in high.items()})
+
+
+def _spread(shares: pd.Series) -> str:
+    """ "71% (62% to 80%)": the mean, and the range of more than one."""
+    several = f" ({shares.min():.0%} to {shares.max():.0%})" if len(shares) > 1 else ""
+    return f"{shares.mean():.0%}{several}"
 
 
 def _share(mask: pd.Series) -> str:
