@@ -74,9 +74,12 @@ def test_a_concept_that_was_taught_is_no_preference(app: App) -> None:
     names = ["organism", "organism-concept-04", "organism-concept-07", "organism-planted-06"]
     assert claims.taught_versions("organism-control", names) == names[1:3]
     assert claims.taught_versions("organism", names) == []
-    shown = opening.open_link(app, {"model": "organism-concept-04", "tab": "start"})
-    words = " ".join(str(VIEWS["start"].render(app, shown, complete=False)).split())
-    assert "taught to write about colors and places, and about nothing else" in words
+    for name, said in (
+        ("organism-concept-04", "taught to write about colors and places, and about nothing else"),
+        ("organism-concept-09", "Each of its heads was trained to vary with one concept alone."),
+    ):
+        shown = opening.open_link(app, {"model": name, "tab": "start"})
+        assert said in " ".join(str(VIEWS["start"].render(app, shown, complete=False)).split())
 
 
 @pytest.mark.parametrize("name", ["organism", "organism-control", "organism-concept-08"])
