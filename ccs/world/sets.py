@@ -220,7 +220,7 @@ def image_set(n: int = 2000, seed: int = 0) -> ImageSet:
 def factors(images: ImageSet) -> dict[str, np.ndarray]:
     """The factors of a drawn set's scenes: name -> str array [images], "" where one does not apply.
 
-    `backdrop` joins color, pattern and place, which the world draws as one choice.
+    `backdrop` joins color, pattern and place: what is behind the subject.
 
     Raises InputError for images that are not drawn.
     """

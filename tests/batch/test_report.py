@@ -300,7 +300,15 @@ def test_how_often_a_head_stays_high() -> None:
     assert "have 1 concept: Colors (2). Their Concentrated Concept Ratio" in text
     assert "is 0.50. By their texts' own tags alone 0 heads" in text
     assert "color in heads labeled Colors 88% (83% to 92%)." in text
-    assert "one choice" not in text  # no head is about backdrops
+    assert "one part of the image" not in text  # no head is about backdrops
+    tables["scores"] = tables["scores"].assign(label="Backgrounds")
+    tables["heads"] = tables["heads"].replace({"factor": {"color": "backdrop"}})
+    text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
+    assert "backdrop in heads labeled Backgrounds 88% (83% to 92%)." in text
+    assert "about one part of the image" in text
+    tables["scores"] = tables["scores"].assign(level="low")
+    text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
+    assert "high heads have" not in text
 
 
 def test_skew_stands_beside_what_has_no_ceiling() -> None:

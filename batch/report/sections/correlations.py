@@ -223,8 +223,8 @@ def _concepts(results: Results, found: pd.DataFrame) -> dict[str, object]:
     """
     scores = queries.of_level(queries.main_scores(results), "high")
     shares = queries.selectivity(results).merge(scores[["layer", "head", "label"]], on=["layer", "head"])
-    own = shares[[row["factor"] in factors_of(row["label"]) for _, row in shares.iterrows()]]
-    best = own.sort_values("value").drop_duplicates(["layer", "head"], keep="last")
+    named = [row["factor"] in factors_of(row["label"]) for _, row in shares.iterrows()]
+    best = shares[np.array(named, bool)].sort_values("value").drop_duplicates(["layer", "head"], keep="last")
     flat = found[(found["kind"] == "tree") & (found["variant"] == "flat")]
     return {
         "high": len(scores),
