@@ -295,6 +295,7 @@ def test_how_often_a_head_stays_high() -> None:
     tables["heads"] = pd.DataFrame(head_rows("m"))
     text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
     assert "L5.H4 100%; L5.H3 50% (not in the whole run); L5.H5 0%" in text
+    assert "Labels of high heads over these and the other trees: Colors (3)." in text
     assert line(text, "pool")[1:4] == ["1", "2.0", "50%"]
     assert line(text, "tree: flat")[2:4] == ["0.0", "0%"]
     assert "have 1 concept: Colors (2). Their Concentrated Concept Ratio" in text

@@ -214,7 +214,15 @@ def stability_blocks(results: Results) -> Iterator[Block]:
         if row["now_high"] or row["was_high"]
     ]
     variants = len(drawn.drop_duplicates(["kind", "variant"]))
-    yield from fill("stability", rows=rows, heads=named, n=variants, **_concepts(results, found))
+    labels = found[found["now_high"] & found["kind"].isin((*DRAWN, "tree"))]["label"].value_counts()
+    yield from fill(
+        "stability",
+        rows=rows,
+        heads=named,
+        n=variants,
+        labels=[f"{label} ({count})" for label, count in labels.items()],
+        **_concepts(results, found),
+    )
 
 
 def _concepts(results: Results, found: pd.DataFrame) -> dict[str, object]:
