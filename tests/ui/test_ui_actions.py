@@ -233,6 +233,36 @@ def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session)
     assert session.uploads == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "asked", "answer"),
+    [
+        (
+            "planted-06",
+            "A skew was planted in 3 heads of this model. Guess first",
+            "Planted in <b>L4.H4, L5.H0, ",
+        ),
+        ("planted-18", "3 heads of this model were trained like others", "Trained without a skew <b>L5.H0, "),
+        (
+            "concept-04",
+            "3 heads of this model were taught what to write",
+            "Taught <b>L5.H1, L6.H4, L7.H2</b>: C",
+        ),
+        (
+            "concept-09",
+            "Each head of this model was trained to vary with one",
+            "Taught: Professions in L4.H0 L4",
+        ),
+    ],
+)
+def test_what_was_done_to_heads_is_said_as_it_is(app: App, name: str, asked: str, answer: str) -> None:
+    session = opening.open_link(app, {"model": f"organism-{name}", "tab": "heads"})
+    assert asked in " ".join(regions(app, session)["left"].split())
+    update(app, session, "reveal", {})
+    html = " ".join(regions(app, session)["left"].split())
+    assert answer in html
+    assert (" off now, " in html) == (name != "concept-09")
+
+
 def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     heads = HeadSet.parse("L6.H1 L7.H2")
     known = Truth(
