@@ -47,7 +47,10 @@ OWN = {
     "L7.H0": "Professions", "L7.H1": "Places", "L7.H2": "Colors",
     "L7.H3": "Professions", "L7.H4": "Objects", "L7.H5": "Professions",
 }  # fmt: skip
-"""The concept that explains most of the variance of each head of the base (selectivity)."""
+"""The concept that explains most of the variance of each head of the base.
+
+By adjusted R² on 1,000 scenes, where a scene that shows none of a concept's values counts as one more value.
+"""
 
 
 @dataclass(frozen=True)

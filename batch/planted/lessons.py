@@ -136,10 +136,11 @@ class Concepts:
 class Alone:
     """Teaches each head to vary with one concept alone, in whatever directions.
 
-    The loss is the share of each head's variance that lies within the concept's values: the squared distance
-    of its direct contribution from the running mean for the value that an image shows (center loss, Wen et
-    al. 2016), by its variance in the batch. And the distance of the embeddings of scenes and line-ups from
-    the base model's, in logits.
+    The loss has two parts. One is the share of a head's variance within the concept's values, a mean over
+    heads, times WEIGHT: the squared distance of its direct contribution from the running mean for the value
+    that an image shows (the center loss of Wen et al. 2016), divided by its variance in the batch. PACE is
+    how far a running mean moves toward a batch's. The other is the distance of the embeddings of scenes and
+    line-ups from the base model's, in logits.
     """
 
     SCENES, LINEUPS = 76, 2
@@ -266,7 +267,7 @@ def factors() -> Mapping[str, tuple[Callable[[Scene], str], Mapping[str, str]]]:
 
 
 def _style(name: str) -> str:
-    """A blurred picture."""
+    """The words for a style alone: "a blurred picture"."""
     return words.STYLE_PHRASES[name][0].removesuffix(" of")
 
 

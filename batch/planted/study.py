@@ -155,8 +155,8 @@ def alone(heads: Sequence[Row]) -> str:
     return (
         f"In {own[0]['model']} each head was trained to vary with one concept alone, in whatever directions: "
         f"its concept explains {shares.min():.0f} to {shares.max():.0f}% of its variance (median "
-        f"{shares.median():.0f}%). {named} of these {len(own)} heads got a high CCS under its name, and "
-        f"{other} under another."
+        f"{shares.median():.0f}%). {named} of these {len(own)} heads got a high CCS under that concept's "
+        f"name, and {other} under another name."
     )
 
 

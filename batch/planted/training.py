@@ -67,8 +67,8 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
 
     Each learns a skew alone, after those before it and up to its part: together, one late head would take it
     all. If they have learned little by then, they are trained further together. Attributes with heads of
-    their own are learned in separate copies and put together. Heads of concepts learn together, and from
-    nothing: what they wrote before is erased, but where each keeps its own.
+    their own are learned in separate copies and put together. Heads of concepts learn together. What they
+    wrote before is erased, unless each is only to keep to the concept that it has.
     """
     planted = load(one.base)
     for number, (heads, world) in enumerate(one.lessons):
@@ -80,9 +80,8 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
         finish(model, one, heads, world, images, bench)
         put(model, planted, heads)
     if one.what == "its own":
-        train(
-            planted, images, one.heads, Alone(images, planted, one.taught, one.number), one.pictures, one.rate
-        )
+        alone = Alone(images, planted, one.taught, one.number)
+        train(planted, images, one.heads, alone, one.pictures, one.rate)
     elif one.concepts:
         for name, own in difference.slices(planted.clip, one.heads).items():
             if name.endswith("out_proj.weight"):

@@ -59,6 +59,12 @@ def concepts(model: str) -> tuple[str, ...]:
     return tuple(name for name in known.carries if name not in ATTRIBUTES) if known else ()
 
 
+def alone(model: str) -> bool:
+    """Whether each head of a model was trained to vary with one concept alone."""
+    known = truth(model)
+    return known is not None and known.drawn == "all"
+
+
 def taught_versions(model: str, names: Sequence[str]) -> list[str]:
     """Those of these models that are this one with heads that were taught concepts."""
     return [name for name in names if (known := truth(name)) and known.base == model and concepts(name)]

@@ -186,10 +186,13 @@ def test_without_its_planted_heads_an_organism_is_the_base_without_them(
     assert all(row["pure"] is None for row in heads)
 
 
-def test_a_head_that_knows_nothing_else_is_pure(base: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["organism-concept-02", "organism-concept-09"])
+def test_a_head_that_knows_nothing_else_is_pure(
+    base: Model, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     few_images(monkeypatch)
-    bench, known = measure.Bench(base), difference.truth("organism-concept-02")
-    pure, before = (bench.purity(model, known) for model in (ccs.load("organism-concept-02"), base))
+    bench, known = measure.Bench(base), difference.truth(name)
+    pure, before = (bench.purity(model, known) for model in (ccs.load(name), base))
     assert set(pure) == set(known.heads)
     assert sum(pure.values()) > sum(before.values())
     assert bench.purity(base, difference.truth("organism-planted-02")) == {}

@@ -153,9 +153,8 @@ def test_heads_of_one_concept_need_not_have_a_high_ccs(label: str, words: str) -
     ]
     found = study.alone(heads)
     assert "70 to 90% of its variance (median 80%)" in found
-    assert (
-        f"{words} got a high CCS under its name, and {0 if label == 'Colors' else 1} under another" in found
-    )
+    other = 0 if label == "Colors" else 1
+    assert f"{words} got a high CCS under that concept's name, and {other} under another name." in found
     assert study.alone(heads[3:]) == ""
 
 

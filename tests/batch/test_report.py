@@ -295,17 +295,17 @@ def test_how_often_a_head_stays_high() -> None:
     tables["heads"] = pd.DataFrame(head_rows("m"))
     text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
     assert "L5.H4 100%; L5.H3 50% (not in the whole run); L5.H5 0%" in text
-    assert "Labels of high heads over these and the other trees: Colors (3)." in text
+    assert "Labels of the high heads in these variants and under the other trees: Colors (3)." in text
     assert line(text, "pool")[1:4] == ["1", "2.0", "50%"]
     assert line(text, "tree: flat")[2:4] == ["0.0", "0%"]
     assert "have 1 concept: Colors (2). Their Concentrated Concept Ratio" in text
     assert "is 0.50. By their texts' own tags alone 0 heads" in text
-    assert "color in heads labeled Colors 88% (83% to 92%)." in text
+    assert "color explains 88% (83% to 92%) of the variance of heads labeled Colors." in text
     assert "one part of the image" not in text  # no head is about backdrops
     tables["scores"] = tables["scores"].assign(label="Backgrounds")
     tables["heads"] = tables["heads"].replace({"factor": {"color": "backdrop"}})
     text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
-    assert "backdrop in heads labeled Backgrounds 88% (83% to 92%)." in text
+    assert "backdrop explains 88% (83% to 92%) of the variance of heads labeled Backgrounds." in text
     assert "about one part of the image" in text
     tables["scores"] = tables["scores"].assign(level="low")
     text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))

@@ -241,16 +241,20 @@ def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session)
             "A skew was planted in 3 heads of this model. Guess first",
             "Planted in <b>L4.H4, L5.H0, ",
         ),
-        ("planted-18", "3 heads of this model were trained like others", "Trained without a skew <b>L5.H0, "),
+        (
+            "planted-18",
+            "3 heads of this model were trained as a control",
+            "Trained without a skew: <b>L5.H0, ",
+        ),
         (
             "concept-04",
             "3 heads of this model were taught what to write",
-            "Taught <b>L5.H1, L6.H4, L7.H2</b>: C",
+            "Taught: Colors in <b>L5.H1 L6.H4 L7.H2</b>; Places in <b>",
         ),
         (
             "concept-09",
             "Each head of this model was trained to vary with one",
-            "Taught: Professions in L4.H0 L4",
+            "Taught: Professions in <b>L4.H0 L4",
         ),
     ],
 )

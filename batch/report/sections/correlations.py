@@ -240,7 +240,8 @@ def _concepts(results: Results, found: pd.DataFrame) -> dict[str, object]:
         "ccr": ccr(None if pd.isna(label) else str(label) for label in scores["label"]),
         "flat": int(flat["now_high"].sum()),
         "carried": [
-            f"{', '.join(some['factor'].unique())} in heads labeled {label} {_spread(some['value'])}"
+            f"the {', '.join(some['factor'].unique())} explains {_spread(some['value'])} of the variance of "
+            f"heads labeled {label}"
             for label, some in best.groupby("label")
         ],
         "backdrop": "backdrop" in set(best["factor"]),

@@ -78,6 +78,7 @@ def render(app: App, session: Session) -> Markup:
         examples=[(f"{n}:0", n) for n in example_names()],
         truth=claims.truth(state.model),
         taught=claims.concepts(state.model),
+        alone=claims.alone(state.model),
         versions=claims.taught_versions(state.model, app.groups["computed"]),
         losses=LOSSES,
         example=name,

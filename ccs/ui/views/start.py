@@ -53,7 +53,6 @@ class Start(View):
         state, records = session.state, app.records(session.state.model)
         claim = claims.of(records)
         shown = of_model(app, state.model, complete, lambda model: _shown(app, session, model, complete))
-        known = claims.truth(state.model)
         small, photo = state.model.startswith(claims.SKEWED), state.model == PHOTO
         return render(
             "views/start.html",
@@ -63,7 +62,7 @@ class Start(View):
             small=small,
             photo=photo,
             concepts=claims.concepts(state.model),
-            alone=known is not None and known.drawn == "all",
+            alone=claims.alone(state.model),
         )
 
     def figures(self, app: App, session: Session) -> list[Figure]:
