@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -34,13 +35,20 @@ settings.load_profile("ccs")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--weekly", action="store_true", help="also the tests that are long and need a network")
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="files and their tests in random order")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest then brings together what shares a fixture
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--weekly"):
         weekly = [item for item in items if item.get_closest_marker("weekly")]
         config.hook.pytest_deselected(items=weekly)
         items[:] = [item for item in items if item not in weekly]
+    if (seed := config.getoption("--shuffle")) is not None:
+        order = Random(seed)
+        order.shuffle(items)
+        places = {path: order.random() for path in dict.fromkeys(item.path for item in items)}
+        items.sort(key=lambda item: places[item.path])
 
 
 def pytest_configure(config: pytest.Config) -> None:
