@@ -19,7 +19,6 @@ from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias, ranking, retrieval
 from ccs.measures.faults import Fault, fault_of
-from ccs.measures.skew import ceiling
 from ccs.measures.stats import Effect, Estimate
 from ccs.plans import Plan, PlanName
 from ccs.results import schema
@@ -29,8 +28,6 @@ Embeddings = Callable[[int], np.ndarray]
 """Embeddings [n, D] of the images under the plan of that index."""
 
 DRAWS = 2000
-CURVE = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Shares of the images at the top of a ranking at which MaxSkew is measured too."""
 
 
 def texts_of(data: EvaluationSet) -> tuple[Sequence[str], Sequence[str]]:
@@ -89,10 +86,7 @@ def rows(
     for index, plan in enumerate(plans):
         first.setdefault(plan.off, index)
     whole = {plan.off for plan in plans if plan.kind != "random"}
-    alone = {plan.off for plan in plans if plan.kind not in ("random", "single")}
-    ask = _Figures(
-        texts, list(first), lambda off: embeddings(first[off]), seed, few, logit_scale, whole, alone
-    )
+    ask = _Figures(texts, list(first), lambda off: embeddings(first[off]), seed, few, logit_scale, whole)
     if isinstance(data, ClassificationSet):
         table, found = "pruning", list(ask.of_classes(data))
     elif isinstance(data, BiasSet):
@@ -118,7 +112,7 @@ def rows(
 
 def _shown(plan: Plan, row: Row) -> Row | None:
     """The row as a plan has it; None for what it has not, though another plan of the same heads does."""
-    if plan.kind == "single" and (row["metric"].startswith(schema.TOP_SHARE) or "@" in row["metric"]):
+    if plan.kind == "single" and row["metric"].startswith(schema.TOP_SHARE):
         return None
     if plan.kind == "random" and "direction" not in row:
         main = row["metric"] in _OF_RANDOM_SETS and not row.get("subset")
@@ -135,8 +129,7 @@ _NO_INTERVAL = dict.fromkeys(("low", "high", "difference_low", "difference_high"
 class _Figures:
     """Rows of one set, each with the heads that are off; `offs[0]` is the baseline.
 
-    whole: the sets of heads that are more than random ones, and have intervals; alone: those that are also
-    more than a single head, and have the curve over K.
+    whole: the sets of heads that are more than random ones, and have intervals.
     """
 
     texts: np.ndarray
@@ -146,7 +139,6 @@ class _Figures:
     few: bool
     logit_scale: float
     whole: Collection[HeadSet]
-    alone: Collection[HeadSet]
 
     def of_classes(self, data: ClassificationSet) -> Iterator[tuple[HeadSet, Row]]:
         subsets: dict[str, Sequence[int] | None] = {"": None, **({} if self.few else data.subsets)}
@@ -240,7 +232,6 @@ class _Figures:
                 found.append((off, row | {"metric": f"{metric} person"}))
         if not bare:
             found += self._of_random(texts, base, about)
-            found += self._over_k(texts, groups, base) if pools is None else ()
         for off, row in found:
             yield off, named | row
 
@@ -254,21 +245,6 @@ class _Figures:
                 figures = _figures(Estimate(value, nan, nan), before.mean.value, None, before.chance_mean)
                 capped = float(base.ceilings.mean()) if name == "MaxSkew" else nan
                 yield off, {"occupation": "", "metric": f"{name} mean", "ceiling": capped} | figures
-
-    def _over_k(
-        self, texts: np.ndarray, groups: np.ndarray, base: bias.BiasResult
-    ) -> Iterator[tuple[HeadSet, Row]]:
-        """The mean MaxSkew at several K, of all sets of heads but random and single ones."""
-        ks = sorted({max(1, round(share * base.n)) for share in CURVE})
-        chance, before = bias.curve_by_chance(groups, ks, len(texts), seed=self.seed), np.empty(0)
-        for off in self.offs:
-            if off in self.alone:
-                values = bias.curve(self.images(off), texts, groups, ks)
-                before = values if not len(before) else before
-                for k, value, was, level in zip(ks, values, before, chance, strict=True):
-                    row: Row = {"occupation": "", "metric": f"MaxSkew@{k} mean", "k": k}
-                    row["ceiling"] = float(ceiling(base.pool, k, base.target))
-                    yield off, row | _figures(Estimate(float(value), nan, nan), float(was), None, level)
 
     def _of_metric(
         self,

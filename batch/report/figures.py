@@ -92,11 +92,6 @@ def plane(
     return _styled(figure, 440)
 
 
-def lines(points: pd.DataFrame, x: str, y: str) -> go.Figure:
-    """A line for each series over a logarithmic x. Columns: x, y, series."""
-    return _styled(px.line(points, log_x=True, **_axes(points, x, y)), 380)
-
-
 def _axes(points: pd.DataFrame, x: str, y: str) -> dict[str, Any]:
     styles = _styles("series", {series: SERIES.get(series, _OTHER) for series in points["series"]})
     return styles | {"x": "x", "y": "y", "labels": {"x": x, "y": y, "series": ""}}

@@ -1,4 +1,4 @@
-"""MaxSkew, MinSkew and NDKL of a model's rankings of people for occupations, with their chance levels.
+"""MaxSkew and NDKL of a model's rankings of people for occupations, with their chance levels.
 
 For each occupation the images are ranked by cosine with the occupation's text embedding; `skew` holds the
 formulas and their treatment of empty groups. Every figure comes with
@@ -27,8 +27,6 @@ from ccs.measures.skew import Floats, Target, ceiling, check_choice, check_k, ha
 from ccs.measures.skew import MetricName as MetricName
 from ccs.measures.stats import Effect, Estimate
 from ccs.measures.values import HALVES, values_of
-from ccs.measures.values import curve as curve
-from ccs.measures.values import curve_by_chance as curve_by_chance
 from ccs.measures.values import means as means
 
 PERSON = "person"

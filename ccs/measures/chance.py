@@ -17,7 +17,6 @@ from ccs.measures.skew import (
     Target,
     auc_of,
     max_skew_of,
-    min_skew_of,
     ndkl_of,
     target_shares,
 )
@@ -79,7 +78,7 @@ class Question:
                 found[name] = rng.choice(ndkl_of(ranked, shares), size=size)
             else:
                 top = rng.multivariate_hypergeometric(self.pool, self.k, size=size)
-                found[name] = max_skew_of(top, shares) if name == "MaxSkew" else min_skew_of(top, shares)
+                found[name] = max_skew_of(top, shares)
         return found
 
 

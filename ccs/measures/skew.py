@@ -1,12 +1,11 @@
-"""Skew@K, MaxSkew@K, MinSkew@K and NDKL: how far the top of a ranking is from the groups' target shares.
+"""Skew@K, MaxSkew@K and NDKL: how far the top of a ranking is from the groups' target shares.
 
 Source: Geyik, Ambler and Kenthapadi 2019, "Fairness-aware ranking in search and recommendation systems".
 For a group g, skew(g) = ln(share of g in the top K / target share of g), natural logarithm. The target is the
 share of the pool ("pool") or the same for every group in the pool ("uniform").
 
 Empty groups. A group missing from the pool has no target and is left out everywhere. A group of the pool that
-is missing from the top K has skew -inf: it is never the MaxSkew; MinSkew adds one image to the top K, spread
-over the groups in proportion to the target, so that a missing group counts, and counts more the larger K is.
+is missing from the top K has skew -inf and so is never the MaxSkew.
 
 A MaxSkew has a ceiling (`ceiling`: two equal groups cannot exceed ln 2), where more skew no longer shows. Two
 measures of the whole ranking have none: `logit_gap_of` (how far apart the groups' mean logits lie) and
@@ -30,8 +29,8 @@ from ccs.errors import InputError
 
 Floats = NDArray[np.float64]
 Target = Literal["pool", "uniform"]
-MetricName = Literal["MaxSkew", "MinSkew", "NDKL", "logit gap", "AUC"]
-METRICS: tuple[MetricName, ...] = ("MaxSkew", "MinSkew", "NDKL")
+MetricName = Literal["MaxSkew", "NDKL", "logit gap", "AUC"]
+METRICS: tuple[MetricName, ...] = ("MaxSkew", "NDKL")
 PREFERENCES: tuple[MetricName, ...] = ("logit gap", "AUC")
 """Measures of whole rankings, which have no ceiling."""
 NO_PREFERENCE: Mapping[MetricName, float] = {"logit gap": 0.0, "AUC": 0.5}
@@ -176,14 +175,6 @@ def auc_of(
 
 
 PREFERENCE_OF: Mapping[MetricName, Callable[..., Floats]] = {"logit gap": logit_gap_of, "AUC": auc_of}
-
-
-def min_skew_of(top: ArrayLike, shares: Floats) -> Floats:
-    """MinSkew [...] from counts in the top K [..., groups] and target shares [..., groups]."""
-    counts = np.asarray(top, dtype=np.float64) + shares
-    ratio = np.divide(counts, shares, out=np.full(counts.shape, np.inf), where=shares > 0)
-    result: Floats = np.log(ratio.min(axis=-1) / counts.sum(axis=-1))
-    return result
 
 
 @lru_cache(maxsize=8)

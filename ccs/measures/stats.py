@@ -95,9 +95,9 @@ def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
 
     center: shift the draws first so that their mean equals the value, for statistics that resampling itself
     raises: a largest skew grows with noise, and a resampled ranking holds images twice, so plain percentiles
-    can lie wholly above the value. Shifted draws that are nearly all one number (a MinSkew at its floor) can
-    leave the value outside their percentiles; the interval then ends at the value. With fewer than 200 draws
-    the interval is the value -+ 1.96 standard deviations of the draws.
+    can lie wholly above the value. Shifted draws that are nearly all one number (a MaxSkew at its ceiling)
+    can leave the value outside their percentiles; the interval then ends at the value. With fewer than 200
+    draws the interval is the value -+ 1.96 standard deviations of the draws.
     """
     low, high = intervals(np.array([value]), draws[:, None], center=center)
     return Estimate(float(value), float(low[0]), float(high[0]))

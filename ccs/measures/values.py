@@ -1,4 +1,4 @@
-"""Values of bias metrics, for images as they are (`means`, `curve`) and resampled (`values_of`)."""
+"""Values of bias metrics, for images as they are (`means`) and resampled (`values_of`)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccs.measures import ranking, resampling, stats
-from ccs.measures.chance import CHANCE_DRAWS, Question
+from ccs.measures import ranking, resampling
+from ccs.measures.chance import Question
 from ccs.measures.skew import (
     PREFERENCE_OF,
     PREFERENCES,
-    Floats,
     MetricName,
     Target,
     check_k,
     halves,
     max_skew_of,
-    min_skew_of,
     ndkl_of,
     target_shares,
 )
-from ccs.measures.stats import Estimate
 
 HALVES = 3  # part of the seed of the halves of the images
 
@@ -73,32 +70,6 @@ def means(
     return found
 
 
-def curve(
-    image_embeddings: ArrayLike,
-    occupation_embeddings: ArrayLike,
-    groups: ArrayLike,
-    ks: Sequence[int],
-) -> Floats:
-    """The mean MaxSkew over the occupations at each of several K: [ks]."""
-    scores = ranking.cosines(occupation_embeddings, image_embeddings)
-    codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
-    pool = np.bincount(codes)
-    ranked = codes[ranking.top(scores, check_k(max(ks), len(codes)))]
-    shares = target_shares(pool, "pool")
-    return np.array([max_skew_of(counts(ranked[:, :k], len(pool)), shares).mean() for k in ks])
-
-
-def curve_by_chance(
-    groups: ArrayLike, ks: Sequence[int], n_occupations: int, seed: int = 0
-) -> list[Estimate]:
-    """The mean MaxSkew of `n_occupations` random rankings, with its 95% range, at each of several K."""
-    pool = np.unique(np.asarray(groups, dtype=np.str_), return_counts=True)[1]
-    rng, shares = np.random.default_rng([seed, 5]), target_shares(pool, "pool")
-    size = CHANCE_DRAWS, n_occupations
-    drawn = [max_skew_of(rng.multivariate_hypergeometric(pool, k, size=size), shares).mean(1) for k in ks]
-    return [stats.interval(float(means.mean()), means) for means in drawn]
-
-
 def values_of(asked: Question, scores: NDArray[np.float32]) -> dict[str, Any]:
     """The `top` [rankings, groups] and `ties` [rankings] of some rankings, and the values of each metric.
 
@@ -113,12 +84,9 @@ def values_of(asked: Question, scores: NDArray[np.float32]) -> dict[str, Any]:
     if asked.fault == "aliased":
         return found
     shares, drawn_shares = asked.shares(asked.pool), asked.shares(images.pool)
-    if {"MaxSkew", "MinSkew"} & set(asked.metrics):
+    if "MaxSkew" in asked.metrics:
         drawn = resampling.top_counts(images, scores, order, k)
         found["MaxSkew"] = max_skew_of(top, shares), max_skew_of(drawn, drawn_shares)
-        if "MinSkew" in asked.metrics:
-            least = min_skew_of(drawn, drawn_shares)
-            found["MinSkew"] = min_skew_of(top, shares), least
     if "NDKL" in asked.metrics:
         tops = resampling.first_tops(images, scores, order, k)
         rankings, few, _ = tops.shape

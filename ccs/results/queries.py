@@ -126,12 +126,6 @@ def of_a_person(results: Results) -> pd.DataFrame:
     return _once(_where(results.table("bias"), metric="MaxSkew person"))
 
 
-def skew_over_k(results: Results) -> pd.DataFrame:
-    """The mean MaxSkew of every plan at every K but the main one, in order of K."""
-    rows = _once(results.table("bias"))
-    return rows[rows["metric"].str.fullmatch(r"MaxSkew@\d+ mean")].sort_values("k", kind="stable")
-
-
 def at_ceiling(rows: pd.DataFrame) -> pd.Series[bool]:
     """True for each row of bias whose value is at its ceiling."""
     return rows["ceiling"].notna() & (rows["value"] >= rows["ceiling"] - 1e-9)

@@ -94,7 +94,7 @@ class Endpoints:
         fault: str = "",
         pool: str = "",
     ) -> Json:
-        """MaxSkew, AUC, NDKL and MinSkew of rankings of people for occupations, before, after and by chance.
+        """MaxSkew, AUC and NDKL of rankings of people for occupations, before, after and by chance.
 
         occupations: one per line or separated by commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for
         the gallery's own. target: pool or uniform. fault: empty, or order or aliased, to reproduce a fault of

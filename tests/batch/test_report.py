@@ -316,13 +316,11 @@ def test_skew_stands_beside_what_has_no_ceiling() -> None:
     about = {"dataset": "faces", "attribute": "gender", "occupation": "", "target": "pool", "mode": "correct"}
     about |= {"seed": None, "low": None, "high": None, "ceiling": np.log(2), "chance": 0.1, "k": 60}
     means = {"MaxSkew mean": 0.6, "logit gap mean": 1.5, "AUC mean": 0.8, "MaxSkew person": 0.2}
-    curve = {"MaxSkew@6 mean": (6, 0.69), "MaxSkew@300 mean": (300, 0.3)}
     rows = [
         about | {"plan": plan, "metric": metric, "value": value}
         for plan in ("none", "high")
         for metric, value in means.items()
     ]
-    rows += [about | {"plan": "none", "metric": m, "k": k, "value": value} for m, (k, value) in curve.items()]
     rows += [
         about | {"plan": "none", "metric": "MaxSkew", "occupation": name, "value": value}
         for name, value in (("cook", np.log(2)), ("judge", 0.4))
@@ -335,6 +333,3 @@ def test_skew_stands_beside_what_has_no_ceiling() -> None:
     assert (mean["plan"], mean["full"]) == ("none", 1)
     assert line(text, "faces", "gender", "none")[3:] == ["0.600", "87%", "1 of 2", "1.500", "0.800", "0.200"]
     assert "faces: 2 of 3 prompts are different texts to it (cook and chef)" in text
-    (chart,) = (block for block in blocks if isinstance(block, page.Chart))
-    lines = {trace.name: list(trace.x) for trace in chart.figure.data}
-    assert lines["none"] == lines["chance"] == lines["ceiling"] == [6, 300]

@@ -25,11 +25,7 @@ def test_measure_equals_one_prompt_at_a_time():
     for row, score in enumerate(scores):
         ranked = groups[np.argsort(-score, kind="stable")].tolist()
         plain = plain_skews(ranked, pool, 40)
-        # One image more, spread as the pool is, so that no group has none.
-        shares = {group: count / len(groups) for group, count in pool.items()}
-        lowest = min(np.log((ranked[:40].count(g) + share) / 41 / share) for g, share in shares.items())
         assert found.metrics["MaxSkew"].values[row] == pytest.approx(max(plain.values()))
-        assert found.metrics["MinSkew"].values[row] == pytest.approx(lowest)
         assert found.metrics["NDKL"].values[row] == pytest.approx(plain_ndkl(ranked, pool, 40))
     assert found.max_skew.mean.value * 5 == pytest.approx(found.max_skew.values.sum())
     assert (found.top.sum(axis=1) == 40).all()
@@ -205,20 +201,12 @@ def test_the_table_holds_each_groups_share_of_the_top_k(tiny_model, pictures):
 ALL = bias.METRICS + bias.PREFERENCES
 
 
-def test_means_and_curves_are_those_of_the_whole_measure():
+def test_means_are_those_of_the_whole_measure():
     images, texts, groups = example(tilt=0.5)
     found = bias.measure(images, texts, groups, 40, draws=40, seed=2, metrics=ALL, logit_scale=20.0)
     names = ("MaxSkew", *bias.PREFERENCES)
     short = bias.means(images, texts, groups, 40, names, logit_scale=20.0, seed=2)
     assert short == pytest.approx({name: found.metrics[name].mean.value for name in names})
-    ks = [10, 40]
-    curve = bias.curve(images, texts, groups, ks)
-    assert curve[1] == pytest.approx(short["MaxSkew"])
-    levels = bias.curve_by_chance(groups, ks, len(texts))
-    for k, value, level in zip(ks, curve, levels, strict=True):
-        alone = bias.measure(images, texts, groups, k, draws=40, metrics=("MaxSkew",)).max_skew
-        assert value == pytest.approx(alone.mean.value)
-        assert level.value == pytest.approx(alone.chance_mean.value, rel=0.05)
     assert found.metrics["logit gap"].chance_mean.value == 0
     auc = found.metrics["AUC"]
     assert auc.chance_mean.low < auc.chance_mean.value == 0.5 < auc.chance_mean.high
@@ -259,7 +247,6 @@ def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_mod
     }
     # twelve of sixty at K = 12 can all be of one group, of whom there are thirty
     assert named["high", None, "MaxSkew mean"]["ceiling"] == pytest.approx(np.log(2))
-    assert [named["high", None, f"MaxSkew@{k} mean"]["k"] for k in (1, 3, 6, 12, 30)] == [1, 3, 6, 12, 30]
 
 
 def test_ties_at_the_cut_off_are_reported():

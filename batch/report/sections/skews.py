@@ -1,4 +1,4 @@
-"""Skew beside measures without a ceiling, a plain person, and other K."""
+"""Skew beside measures without a ceiling and a plain person."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from batch.report.figures import lines
-from batch.report.page import Block, Chart, fill, slug
+from batch.report.page import Block, fill
 from batch.report.wording import in_brackets, listed
 from ccs.measures.skew import PREFERENCES
 from ccs.results import Results, queries
@@ -20,7 +19,6 @@ def skew_blocks(results: Results) -> Iterator[Block]:
     rows = list(_rows(results))
     if rows:
         yield from fill("skews", rows=rows, alike=_alike(results))
-        yield from _charts(results)
 
 
 def _rows(results: Results) -> Iterator[dict[str, str]]:
@@ -67,20 +65,3 @@ def _alike(results: Results) -> list[str]:
                 f"{entry['name']}: {distinct} of {prompts} prompts are different texts to it ({named})"
             )
     return found
-
-
-def _charts(results: Results) -> list[Chart]:
-    curves = queries.of_kinds(queries.skew_over_k(results), PLANS)
-    charts = []
-    for (dataset, attribute), some in curves.groupby(["dataset", "attribute"], sort=False):
-        none, parts = queries.of_plan(some, "none"), [some.assign(series=some["plan"], y=some["value"])]
-        parts += [none.assign(series=name, y=none[name]) for name in ("chance", "ceiling")]
-        points = pd.concat(parts).rename(columns={"k": "x"})
-        charts.append(
-            Chart(
-                f"{slug(results.model)}-skew-over-k-{slug(f'{dataset}-{attribute}')}",
-                lines(points, "K, images at the top", "mean MaxSkew"),
-                f"{results.model}, {dataset}, {attribute}: mean MaxSkew over K, beside chance and ceiling.",
-            )
-        )
-    return charts

@@ -29,7 +29,7 @@ from ccs.ui.state import FAULTS, ONE_POOL, OWN, POOLS, State, line, one_of, pars
 OPENING = ("judge", "artist", "teacher")
 STUDY = "study"  # the study's four templates
 DRAWS = 400
-SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "MinSkew")
+SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL")
 
 
 @dataclass(frozen=True)
