@@ -6,6 +6,7 @@ or it needs a GPU (`@pytest.mark.gpu`). Where CI is set, any other skipped test 
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,9 +91,28 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session")
-def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """`once(name, make)`: the folder that `make` filled, for all workers. Copy it to change it."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent / "once" if "PYTEST_XDIST_WORKER" in os.environ else root / "once"
+
+    def find(name: str, make: Callable[[Path], object]) -> Path:
+        folder, made = root / name, root / f"{name}.made"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():
+                make(folder)
+                made.touch()
+        return folder
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The folder of `tiny_model`."""
-    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+    return once("models", lambda folder: write_tiny_model(folder / "tiny")) / "tiny"
 
 
 @pytest.fixture(scope="session")

@@ -25,20 +25,7 @@ from ccs.measures import accuracy as zeroshot
 from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.ui.app import App
-from tests.support.compute_sample import arguments, child, contents, run, same_tables, small_pool
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_pool(tmp_path_factory.mktemp("pool"))
-
-
-@pytest.fixture(scope="module")
-def done(tiny_folder: Path, texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of one small run."""
-    out = tmp_path_factory.mktemp("results")
-    assert run(arguments(tiny_folder, texts, out)) == 0
-    return out
+from tests.support.compute_sample import arguments, child, contents, run, same_tables
 
 
 def times(out: Path) -> dict[str, int]:
@@ -48,17 +35,17 @@ def times(out: Path) -> dict[str, int]:
 
 
 def test_the_app_finds_the_models_weights_wherever_it_is_started(
-    done: Path, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_run: Path, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = results.load(done)
+    found = results.load(small_run)
     assert (
         ccs.load(found.models["tiny"].place).weights_hash
         == found.models["tiny"].manifest["model"]["weights_hash"]
     )
     assert App(found, tmp_path).model_cache.get("tiny").name == "tiny"
     # Without what is this machine's alone, as published, or from a folder that was moved since:
-    shutil.copytree(done / "tiny", tmp_path / "published" / "tiny")
+    shutil.copytree(small_run / "tiny", tmp_path / "published" / "tiny")
     assert results.load("published").models["tiny"].place == "tiny"
     with pytest.raises(InputError, match="weights of tiny are not loaded here"):
         App(results.load("published"), tmp_path).model_cache.get("tiny")
@@ -68,8 +55,8 @@ def test_the_app_finds_the_models_weights_wherever_it_is_started(
     assert str(tmp_path) not in str(caught.value)
 
 
-def test_tables_are_valid_and_the_manifest_says_how(done: Path) -> None:
-    read = results.read(done / "tiny")
+def test_tables_are_valid_and_the_manifest_says_how(small_run: Path) -> None:
+    read = results.read(small_run / "tiny")
     tables = {"spans", "labels", "judgments", "scores", "stability", "pruning", "retrieval", "heads"}
     assert set(read.tables) == tables
     manifest = read.manifest
@@ -106,9 +93,9 @@ def accuracy_without(folder: Path, model: Model, off: ccs.HeadSet) -> float:
     return float((np.argmax(embedded @ weights.T, axis=1) == data.labels).mean())
 
 
-def test_pruned_accuracy_is_that_of_a_copy_with_zeroed_columns(done: Path, tiny_folder: Path) -> None:
+def test_pruned_accuracy_is_that_of_a_copy_with_zeroed_columns(small_run: Path, tiny_folder: Path) -> None:
     model = ccs.load(str(tiny_folder))
-    rows = results.read(done / "tiny").table("pruning").query("metric == 'top1'").set_index("plan")
+    rows = results.read(small_run / "tiny").table("pruning").query("metric == 'top1'").set_index("plan")
     for plan in ("none", "random", "high"):
         row = rows.loc[plan] if plan != "random" else rows.loc["random"].dropna(subset="seed").iloc[0]
         expected = accuracy_without(tiny_folder, model, ccs.HeadSet.parse(row["heads"]))
@@ -135,8 +122,8 @@ def test_other_layers_and_means_in_the_heads_place(tiny_folder: Path, texts: Pat
     assert rows.loc["high~mean"]["value"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_random_plan_has_a_mean_over_its_seeds(done: Path) -> None:
-    rows = results.read(done / "tiny").table("pruning").query("plan == 'random' and metric == 'top1'")
+def test_a_random_plan_has_a_mean_over_its_seeds(small_run: Path) -> None:
+    rows = results.read(small_run / "tiny").table("pruning").query("plan == 'random' and metric == 'top1'")
     seeds, mean = rows.dropna(subset="seed"), rows[rows["seed"].isna()].iloc[0]
     assert len(seeds) == 5
     assert mean["value"] == pytest.approx(seeds["value"].mean())
@@ -163,18 +150,18 @@ def test_a_changed_setting_redoes_what_depends_on_it(
 
 @pytest.mark.parametrize("more", [("--batch-size", "3", "--workers", "1"), ("--shard", "60")])
 def test_figures_do_not_depend_on_how_the_work_is_cut(
-    done: Path, tiny_folder: Path, texts: Path, tmp_path: Path, more: tuple[str, ...]
+    small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
     assert run(arguments(tiny_folder, texts, tmp_path, *more)) == 0
     # Stability is measured on parts of the images, and those are the shards.
-    same_tables(done / "tiny", tmp_path / "tiny", ["stability"] if "--shard" in more else [])
+    same_tables(small_run / "tiny", tmp_path / "tiny", ["stability"] if "--shard" in more else [])
 
 
 def test_further_k_add_plans_and_change_no_figure_of_the_main_k(
-    done: Path, tiny_folder: Path, texts: Path, tmp_path: Path
+    small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path
 ) -> None:
     assert run(arguments(tiny_folder, texts, tmp_path, "--k", "2,3")) == 0
-    main, more = results.read(done / "tiny"), results.read(tmp_path / "tiny")
+    main, more = results.read(small_run / "tiny"), results.read(tmp_path / "tiny")
     assert more.manifest["settings"]["further_k"] == [3]
     for name in main.tables:
         ours, theirs = main.table(name), more.table(name)
@@ -198,8 +185,9 @@ def test_further_k_add_plans_and_change_no_figure_of_the_main_k(
 
 
 def test_a_second_run_does_nothing_again_but_moves_foreign_files_and_mends_tables(
-    done: Path, tiny_folder: Path, texts: Path, capsys: pytest.CaptureFixture[str]
+    small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    done = shutil.copytree(small_run, tmp_path / "done")
     before, stamps = contents(done), times(done)
     (done / "tiny" / "notes.txt").write_text("mine")
     (done / "tiny" / "spans.parquet").write_bytes(b"half")

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from batch.compute import __main__ as compute
-from tests.support.compute_sample import arguments, child, contents, run, small_pool
+from tests.support.compute_sample import arguments, child, contents, run
 
-KILLS = int(os.environ.get("CCS_KILLS", "5"))
+KILLS = int(os.environ.get("CCS_KILLS", "2"))
 """Number of kills; CCS_KILLS=100 for the full test."""
 
 
@@ -33,14 +33,12 @@ def killed_after(seconds: float, args: list[str]) -> bool:
 
 
 @pytest.mark.timeout(300 + 30 * KILLS)
-def test_kills_at_random_moments(tiny_folder: Path, tmp_path: Path) -> None:
-    texts = small_pool(tmp_path)
-    quiet = tmp_path / "quiet"
-    assert run(arguments(tiny_folder, texts, quiet)) == 0
-    began = time.monotonic()  # only now, when all is imported, as it is in those to be killed
+def test_kills_at_random_moments(small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
+    assert run([*arguments(tiny_folder, texts, tmp_path), "--plan-cost"]) == 0  # so that all is imported
+    began = time.monotonic()
     assert not killed_after(600, arguments(tiny_folder, texts, tmp_path / "timed"))
     lasts = time.monotonic() - began
-    expected, rng, kills, trial = contents(quiet), random.Random(1), 0, 0
+    expected, rng, kills, trial = contents(small_run), random.Random(1), 0, 0
     while kills < KILLS:
         out = tmp_path / f"killed{trial}"
         args = arguments(tiny_folder, texts, out)
@@ -53,9 +51,9 @@ def test_kills_at_random_moments(tiny_folder: Path, tmp_path: Path) -> None:
         lasts *= 0.7 if kills == before else 1.1
 
 
-def test_a_full_disk(tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_full_disk(small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
     """No file may grow beyond 20,000 bytes; what fits is kept, and with room the run resumes."""
-    texts, out, quiet = small_pool(tmp_path), tmp_path / "out", tmp_path / "quiet"
+    out = tmp_path / "out"
     args = arguments(tiny_folder, texts, out)
 
     def short_of_space() -> int:
@@ -74,5 +72,4 @@ def test_a_full_disk(tiny_folder: Path, tmp_path: Path) -> None:
     assert not list(out.rglob("*.tmp"))
     assert not list(out.glob("*/manifest.json"))
     assert run(args) == 0
-    assert run(arguments(tiny_folder, texts, quiet)) == 0
-    assert contents(out) == contents(quiet)
+    assert contents(out) == contents(small_run)

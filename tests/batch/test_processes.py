@@ -17,32 +17,25 @@ from batch.processes import Processes
 from ccs import results
 from ccs.datasets import ImageSet
 from ccs.model.model import Model
-from tests.support.compute_sample import arguments, run, run_in_processes, same_tables, small_pool
+from tests.support.compute_sample import arguments, run_in_processes, same_tables
 
 
 @pytest.mark.timeout(900)  # minutes on a busy machine
-def test_two_processes_give_what_one_gives(tiny_folder: Path, tmp_path: Path) -> None:
+def test_two_processes_give_what_one_gives(
+    small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path
+) -> None:
     """60 images in shards of 16 are four uneven shards; texts and clips have fewer."""
-    texts = small_pool(tmp_path)
-    assert run(arguments(tiny_folder, texts, tmp_path / "1")) == 0
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     command += ["-m", "batch.compute", *arguments(tiny_folder, texts, tmp_path / "2")]
     root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    same_tables(tmp_path / "1" / "tiny", tmp_path / "2" / "tiny")
+    same_tables(small_run / "tiny", tmp_path / "2" / "tiny")
     assert results.read(tmp_path / "2" / "tiny").manifest["measured"]["processes"] == 2
 
 
-def test_more_processes_than_images(tiny_folder: Path, tmp_path: Path) -> None:
-    texts, more = small_pool(tmp_path), ("--max-images", "2", "--shard", "1", "--stages", "spans")
-    assert run(arguments(tiny_folder, texts, tmp_path / "1", *more)) == 0
-    assert run_in_processes(3, arguments(tiny_folder, texts, tmp_path / "3", *more)) == [0, 0, 0]
-    same_tables(tmp_path / "1" / "tiny", tmp_path / "3" / "tiny")
-
-
-def test_a_mistake_ends_all_processes(tiny_folder: Path, tmp_path: Path) -> None:
-    args = arguments(tiny_folder, small_pool(tmp_path), tmp_path / "out", "--k", "999")
+def test_a_mistake_ends_all_processes(tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
+    args = arguments(tiny_folder, texts, tmp_path / "out", "--k", "999")
     assert run_in_processes(2, args) == [2, 2]
 
 
