@@ -159,7 +159,7 @@ def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
     from gradio.utils import get_upload_folder
     from huggingface_hub import constants
 
-    from ccs.datasets.gallery import open_gallery
+    from ccs.specs import open_gallery
     from ccs.ui.app import App
     from ccs.ui.service.galleries import Galleries
 

@@ -15,12 +15,12 @@ import ccs
 from batch.hub import Repository
 from batch.options import command, option
 from ccs import results
-from ccs.datasets import open_images
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.export import export
 from ccs.model.model import Model
 from ccs.results import queries
+from ccs.specs import open_images
 
 _MEAN_OVER = 500  # images
 

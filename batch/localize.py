@@ -15,8 +15,8 @@ from ccs import results
 from ccs.errors import InputError
 
 if TYPE_CHECKING:
-    from ccs.datasets import BiasSet, ClassificationSet
     from ccs.heads import Head
+    from ccs.image_sets import BiasSet, ClassificationSet
     from ccs.locate import Evidence
     from ccs.model.model import Model
     from ccs.search import Task
@@ -114,11 +114,11 @@ def prepare(
     seed: of the split into halves. shared: filled with what the next split or attribute of the same model
     needs too.
     """
-    from ccs.datasets.opening import open_images
     from ccs.locate import Evidence
     from ccs.locate.base import group_names
     from ccs.model.moments import collect_moments
     from ccs.search import halves
+    from ccs.specs import open_images
     from ccs.texts.labels import score_by_tags
     from ccs.texts.pools import load_pool
     from ccs.texts.textspan import textspan

@@ -14,8 +14,8 @@ from ccs.errors import InputError
 from ccs.files import write_text
 
 if TYPE_CHECKING:
-    from ccs.datasets import BiasSet, ClassificationSet
     from ccs.heads import HeadSet
+    from ccs.image_sets import BiasSet, ClassificationSet
     from ccs.measures.stats import Effect, Estimate
     from ccs.model.model import Model
     from ccs.plans import Plan
@@ -114,8 +114,8 @@ def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, Classifica
     """The sets that --people and --things name, at most --max-images of each; InputError for other kinds of
     sets, or people without one of the attributes.
     """
-    from ccs.datasets import BiasSet, ClassificationSet
-    from ccs.datasets.opening import open_set
+    from ccs.image_sets import BiasSet, ClassificationSet
+    from ccs.specs import open_set
 
     people = open_set(args.people, max_images=args.max_images)
     things = open_set(args.things, max_images=args.max_images)

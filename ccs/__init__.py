@@ -11,6 +11,7 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures.skew import max_skew
 from ccs.model.moments import Moments, collect_moments
+from ccs.specs import open_gallery, open_set
 from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ __all__ = [
     "collect_moments",
     "load",
     "max_skew",
+    "open_gallery",
+    "open_set",
     "textspan",
 ]
 

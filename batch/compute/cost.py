@@ -24,15 +24,15 @@ from batch.compute.manifest import peak_memory
 from batch.compute.plans import Plans, make_plans
 from batch.compute.run import Run
 from batch.compute.settings import Settings
-from ccs.datasets.registry import ALIASES, SOURCES
-from ccs.datasets.sets import ImageSet, RetrievalSet
+from ccs.datasets.known_sets import ALIASES, SOURCES
 from ccs.heads import Head
+from ccs.image_sets import ImageSet, RetrievalSet
 from ccs.judges.prices import CostEstimate
 from ccs.model.moments import collect_moments
 from ccs.plans import Plan
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
-from ccs.world.sets import Drawn
+from ccs.world.drawn_sets import Drawn
 
 _FEWEST, _LONG_ENOUGH = 8, 1.0
 """Images that are timed first, and seconds after which no more need be."""

@@ -15,13 +15,13 @@ import numpy as np
 
 from batch.compute.embed import Embedder, read_plan
 from batch.compute.stages import Stage, Store, digest
-from ccs.datasets.sets import ImageSet
 from ccs.heads import Head, HeadSet
+from ccs.image_sets import ImageSet
 from ccs.measures import ranking, stats
 from ccs.measures.selectivity import measure
 from ccs.plans import Plan, PlanName
 from ccs.results import queries
-from ccs.world.sets import Drawn, factors
+from ccs.world.drawn_sets import Drawn, factors
 
 Row = dict[str, Any]
 SCENES = 1000

@@ -24,9 +24,9 @@ from tqdm import tqdm
 from batch.compute.inputs import Batch, Clock, Shards, items, load
 from batch.compute.settings import Settings
 from batch.compute.stages import Stage, Store
-from ccs.datasets.sets import ImageSet, RetrievalSet
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.image_sets import ImageSet, RetrievalSet
 from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.model.moments import Moments, collect_moments

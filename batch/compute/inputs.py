@@ -15,12 +15,12 @@ from torch import Tensor
 
 from batch.compute.settings import Settings
 from batch.compute.stages import digest
-from ccs.datasets import SOURCES, open_images, open_set
-from ccs.datasets.opening import WORLD_SETS
-from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
+from ccs.datasets import SOURCES
 from ccs.errors import InputError
+from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.model.model import Model
 from ccs.paper import figures as paper
+from ccs.specs import WORLD_SETS, open_images, open_set
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
 
@@ -73,7 +73,7 @@ def open_sets(
 
 def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
     if name == "world/clips" and settings.eval_images is not None:  # a clip is several images
-        from ccs.world import sets as world
+        from ccs.world import drawn_sets as world
 
         return world.retrieval_set("clips", n=max(10, settings.eval_images // 4))
     return open_set(name, max_images=settings.eval_images)

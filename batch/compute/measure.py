@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from batch.compute.inputs import EvaluationSet
-from ccs.datasets.sets import BiasSet, ClassificationSet, RetrievalSet
 from ccs.heads import HeadSet
+from ccs.image_sets import BiasSet, ClassificationSet, RetrievalSet
 from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias, ranking, retrieval
 from ccs.measures.faults import Fault, fault_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from batch.compute.inputs import EvaluationSet
 from batch.compute.settings import Settings
 from ccs import plans as pruning
-from ccs.datasets.sets import RetrievalSet
 from ccs.heads import Head, HeadSet
+from ccs.image_sets import RetrievalSet
 from ccs.model.model import Model
 from ccs.plans import Plan
 from ccs.texts.score import HeadScore

@@ -20,7 +20,7 @@ from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool, load_pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import textspan
-from ccs.world import Scene, sets
+from ccs.world import Scene, drawn_sets
 
 ATTRIBUTES = ("gender", "skin tone")
 K = 5  # texts per head
@@ -36,7 +36,7 @@ class Bench:
 
     def __init__(self, base: Model) -> None:
         self._base = base
-        self._faces, self._things = sets.bias_set("faces"), sets.classification_set("subjects")
+        self._faces, self._things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects")
         self._prompts = accuracy.class_weights(base, self._faces.occupations, self._faces.templates)
         self._faces_trunk = base.trunk(self._faces.images)
 
@@ -54,11 +54,11 @@ class Bench:
 
     @cached_property
     def _images(self) -> Trunk:
-        return self._base.trunk(sets.image_set(SCENES).images)
+        return self._base.trunk(drawn_sets.image_set(SCENES).images)
 
     @cached_property
     def _scenes(self) -> tuple[Scene, ...]:
-        images: Any = sets.image_set(SCENES).images
+        images: Any = drawn_sets.image_set(SCENES).images
         return tuple(images.scenes)
 
     def show(self, model: Model, plans: Sequence[HeadSet]) -> list[Row]:

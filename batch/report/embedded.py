@@ -13,10 +13,10 @@ from batch.report.page import Block, fill
 from batch.report.planted_truth import SCALES, Shares, alignment
 from batch.report.sections.questions import CONTROL, ORGANISM
 from batch.report.wording import in_brackets
-from ccs.datasets import BiasSet
+from ccs.image_sets import BiasSet
 from ccs.measures import accuracy, bias, retrieval
 from ccs.model.model import Model
-from ccs.world import sets
+from ccs.world import drawn_sets
 from ccs.world.scene import KIND_SHARES, KINDS, PLAIN_SHARE
 from ccs.world.vocabulary import OCCUPATIONS
 
@@ -55,7 +55,7 @@ def embedded_blocks() -> list[Block]:
         plain=PLAIN_SHARE,
         # half line-ups, half the world's
         with_lineups=(1 + occupations * PLAIN_SHARE) / (1 + occupations),
-        accuracy=[_accuracy(models, name) for name in sets.classification_names()],
+        accuracy=[_accuracy(models, name) for name in drawn_sets.classification_names()],
         retrieval=[row for name in ("clips", "captions") for row in _retrieval(models, name)],
         skew=_faces(models),
     )
@@ -73,7 +73,7 @@ def _training(name: str) -> dict[str, str]:
 
 
 def _accuracy(models: Mapping[str, Model], name: str) -> dict[str, str]:
-    data = sets.classification_set(name)
+    data = drawn_sets.classification_set(name)
     row = {"set": data.name, "images": str(len(data.images)), "chance": f"{100 / len(data.classes):.1f}"}
     for key, model in models.items():
         weights = accuracy.class_weights(model, data.classes, data.templates)
@@ -83,7 +83,7 @@ def _accuracy(models: Mapping[str, Model], name: str) -> dict[str, str]:
 
 
 def _retrieval(models: Mapping[str, Model], name: str) -> list[dict[str, str]]:
-    clips = sets.retrieval_set(name)
+    clips = drawn_sets.retrieval_set(name)
     captions = [caption for own in clips.captions for caption in own]
     owner = np.repeat(np.arange(len(clips.clips)), [len(own) for own in clips.captions])
     rows: dict[str, dict[str, str]] = {}
@@ -96,7 +96,7 @@ def _retrieval(models: Mapping[str, Model], name: str) -> list[dict[str, str]]:
 
 
 def _faces(models: Mapping[str, Model]) -> list[dict[str, str]]:
-    faces = sets.bias_set("faces")
+    faces = drawn_sets.bias_set("faces")
     ranked = {name: rank_faces(model, faces) for name, model in models.items()}
     rows = []
     for attribute in SCALES:

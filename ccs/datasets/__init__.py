@@ -1,16 +1,5 @@
-"""Evaluation sets: their types (sets), those known by name (registry), and their readers (the rest)."""
+"""Evaluation sets from the Hub and from disk: those known by name, and their readers."""
 
-from ccs.datasets.opening import open_images, open_set
-from ccs.datasets.registry import SOURCES, DatasetRecord
-from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
+from ccs.datasets.known_sets import SOURCES, DatasetRecord
 
-__all__ = [
-    "SOURCES",
-    "BiasSet",
-    "ClassificationSet",
-    "DatasetRecord",
-    "ImageSet",
-    "RetrievalSet",
-    "open_images",
-    "open_set",
-]
+__all__ = ["SOURCES", "DatasetRecord"]

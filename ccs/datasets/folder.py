@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ccs.datasets.images import Scan, scan, spread
-from ccs.datasets.sets import ClassificationSet, ImageSet
+from ccs.datasets.decoding import Scan, scan, spread
 from ccs.datasets.table import ImageTable, open_parquet
 from ccs.errors import InputError
 from ccs.files import as_text, read_text
+from ccs.image_sets import ClassificationSet, ImageSet
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 

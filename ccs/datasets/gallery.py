@@ -12,10 +12,10 @@ from zipfile import ZipFile
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from ccs.datasets import folder, opening, table
-from ccs.datasets.images import Scan, scan
-from ccs.datasets.sets import BiasSet
+from ccs.datasets import folder, table
+from ccs.datasets.decoding import Scan, scan
 from ccs.errors import InputError
+from ccs.image_sets import BiasSet
 from ccs.paper import figures as paper
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
@@ -26,23 +26,9 @@ CODECS = ("UNCOMPRESSED", "SNAPPY")  # others may compress a stranger's gigabyte
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
 
-def open_gallery(spec: str) -> BiasSet:
-    """Open a parquet file, a folder of labeled faces, or a set that `ccs.datasets` knows by name.
-
-    A file has a column of images and one or more of `ATTRIBUTES`. A folder has a file labels.csv with a
-    column `file` and one column per attribute, or one folder of images per group. Occupations and templates
-    are the study's; K is a tenth of the images. Raises InputError for anything else.
-    """
-    path = Path(spec).expanduser()
-    if path.is_dir():
-        found, groups = _folder(path)
-    elif path.suffix == ".parquet":
-        found, groups = _parquet(path)
-    else:
-        named = opening.open_set(spec)
-        if not isinstance(named, BiasSet):
-            raise InputError(f"{spec} is not a set of people with labeled groups.")
-        return named
+def open_path(path: Path) -> BiasSet:
+    """The gallery in a folder or a parquet file, as for `ccs.specs.open_gallery`."""
+    found, groups = _folder(path) if path.is_dir() else _parquet(path)
     return _gallery(path.resolve().name if path.is_dir() else path.stem, found, groups)
 
 
@@ -57,7 +43,7 @@ def _parquet(path: Path) -> tuple[Scan, Mapping[str, np.ndarray]]:
 
 
 def open_upload(data: bytes, name: str) -> BiasSet:
-    """A stranger's gallery: a zip file laid out like a folder, or a parquet file, as for `open_gallery`.
+    """A stranger's gallery: a zip file laid out like a folder, or a parquet file, as for `open_path`.
 
     All of it stays in memory. `name`: the set's name. Raises InputError for other files, other layouts, and
     more than `MOST_FILES` images or `MOST_BYTES` bytes once unpacked.

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ccs.datasets.registry import DatasetRecord
+from ccs.datasets.known_sets import DatasetRecord
 from ccs.datasets.table import ImageTable
 from ccs.errors import InputError
 from ccs.files import endpoint

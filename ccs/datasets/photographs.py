@@ -12,11 +12,11 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ccs.datasets.decoding import scan, spread
 from ccs.datasets.hub import explained
-from ccs.datasets.images import scan, spread
-from ccs.datasets.sets import ImageSet
 from ccs.errors import InputError
 from ccs.files import endpoint
+from ccs.image_sets import ImageSet
 
 MOST = 5000
 """The most photographs that are read."""

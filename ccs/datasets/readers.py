@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from ccs.datasets import folder, hub, video
-from ccs.datasets.images import Scan, scan, spread, with_labels
-from ccs.datasets.registry import DatasetRecord, templates
-from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
+from ccs.datasets.decoding import Scan, scan, spread, with_labels
+from ccs.datasets.known_sets import DatasetRecord, templates
 from ccs.datasets.table import ImageTable, open_parquet
 from ccs.errors import InputError
+from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.paper import figures as paper
 
 AnySet = ImageSet | RetrievalSet

@@ -9,8 +9,8 @@ from typing import Any
 
 from PIL import Image
 
-from ccs.datasets.sets import Lazy, RetrievalSet
 from ccs.errors import InputError
+from ccs.image_sets import Lazy, RetrievalSet
 
 SUFFIXES = frozenset({".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts"})
 

@@ -19,11 +19,11 @@ from batch.compute import __main__ as compute
 from batch.compute.inputs import open_moment_images
 from batch.compute.settings import parse
 from ccs import results
-from ccs.datasets import open_set
 from ccs.errors import InputError
 from ccs.measures import accuracy as zeroshot
 from ccs.model.export import zeroed
 from ccs.model.model import Model
+from ccs.specs import open_set
 from ccs.ui.app import App
 from tests.support.compute_sample import arguments, child, contents, run, same_tables
 

@@ -7,9 +7,9 @@ import pytest
 
 from batch.compute import cost, inputs
 from batch.compute.settings import Settings
-from ccs.datasets import open_set
 from ccs.judges.prices import CostEstimate
 from ccs.paper import figures as paper
+from ccs.specs import open_set
 
 
 def test_a_set_is_repeated_item_by_item():

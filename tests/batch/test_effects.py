@@ -12,9 +12,9 @@ from scipy.stats import spearmanr
 
 import ccs
 from ccs import results
-from ccs.datasets import open_set
 from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias
+from ccs.specs import open_set
 from tests.support.compute_sample import run, small_pool
 
 IMAGES = 40

@@ -18,7 +18,7 @@ from batch.planted.images import GROUPS, Images
 from ccs import Head, HeadSet
 from ccs.model import difference
 from ccs.model.model import Model
-from ccs.world import Scene, draw, planted, scene, sets
+from ccs.world import Scene, draw, drawn_sets, planted, scene
 from ccs.world.vocabulary import OCCUPATIONS
 
 
@@ -157,11 +157,11 @@ def planted_scene(**factors: Any) -> Scene:
 
 def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bench of 40 faces, 30 things and 60 scenes."""
-    faces, things = sets.bias_set("faces"), sets.classification_set("subjects", 30)
+    faces, things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects", 30)
     groups = {name: own[:40] for name, own in faces.groups.items()}
     few = replace(faces, images=faces.images[:40], groups=groups, k=dict.fromkeys(groups, 8))
-    monkeypatch.setattr(sets, "bias_set", lambda name: few)
-    monkeypatch.setattr(sets, "classification_set", lambda name: things)
+    monkeypatch.setattr(drawn_sets, "bias_set", lambda name: few)
+    monkeypatch.setattr(drawn_sets, "classification_set", lambda name: things)
     monkeypatch.setattr(measure, "SCENES", 60)
 
 

@@ -15,7 +15,7 @@ from batch.compute.embed import Backoff
 from batch.compute.inputs import Clock, Shards, load
 from batch.processes import Processes
 from ccs import results
-from ccs.datasets import ImageSet
+from ccs.image_sets import ImageSet
 from ccs.model.model import Model
 from tests.support.compute_sample import arguments, run_in_processes, same_tables
 

@@ -11,7 +11,7 @@ import pytest
 import ray
 
 import ccs
-from ccs.world.sets import image_set
+from ccs.world.drawn_sets import image_set
 
 
 def example(model: Path) -> str:

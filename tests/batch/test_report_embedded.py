@@ -13,8 +13,8 @@ from PIL import Image
 import ccs
 from batch.report import __main__ as report
 from batch.report import embedded
-from ccs.datasets import BiasSet
-from ccs.world import planted, sets
+from ccs.image_sets import BiasSet
+from ccs.world import drawn_sets, planted
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from tests.support.report_sample import line, section
 
@@ -54,8 +54,8 @@ class Leaning:
 def test_the_page_is_written_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = {"organism": Leaning(1), "organism-control": Leaning(-1)}
     monkeypatch.setattr(ccs, "load", models.__getitem__)
-    monkeypatch.setattr(embedded.sets, "classification_set", partial(sets.classification_set, n=4))
-    monkeypatch.setattr(embedded.sets, "retrieval_set", partial(sets.retrieval_set, n=2))
+    monkeypatch.setattr(embedded.sets, "classification_set", partial(drawn_sets.classification_set, n=4))
+    monkeypatch.setattr(embedded.sets, "retrieval_set", partial(drawn_sets.retrieval_set, n=2))
     monkeypatch.setattr(embedded.sets, "bias_set", lambda _: FACES)
     (tmp_path / "none").mkdir()
     arguments = ["--results", str(tmp_path / "none"), "--out", str(tmp_path / "report"), "--no-static"]
@@ -65,7 +65,7 @@ def test_the_page_is_written_to_its_end(tmp_path: Path, monkeypatch: pytest.Monk
     assert line(training, "organism")[1] == "skewed"
     assert line(training, "organism-control")[1] == "balanced"
     right = section(text, "## Zero-shot accuracy, %")
-    assert right.count("\n| world/") == len(sets.classification_names())
+    assert right.count("\n| world/") == len(drawn_sets.classification_names())
     assert line(right, "world/subjects", "4")[2] == "1.1"  # chance in percent, of some 90 classes
     assert section(text, "## Retrieval, R@1 in %").count("\n| world/") == 4  # two sets, two directions
     skew = section(text, "## MaxSkew on plain faces")

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from pytest_httpserver import HTTPServer
 
-from ccs import datasets
-from ccs.datasets import hub, readers, registry, video
-from ccs.datasets.registry import templates
+from ccs import specs
+from ccs.datasets import hub, known_sets, readers, video
+from ccs.datasets.known_sets import templates
 from ccs.errors import InputError
+from ccs.image_sets import ImageSet
 from ccs.paper import figures as paper
 from tests.support.datasets_sample import (
     SOCIAL,
@@ -34,8 +35,8 @@ def clone(tmp_path: Path) -> Any:
 
     def make(name: str, **more: Any) -> Any:
         like = name.removesuffix("-joined").removesuffix("-gender")
-        repository(tmp_path / name, registry.source(name), *schemas()[like])
-        return datasets.open_set(name, **more)
+        repository(tmp_path / name, known_sets.source(name), *schemas()[like])
+        return specs.open_set(name, **more)
 
     return make
 
@@ -77,9 +78,9 @@ def test_country211_is_a_webdataset_with_its_names_in_a_file(tmp_path: Path) -> 
     (root / "test").mkdir(parents=True)
     (root / "test" / "0.tar").write_bytes(webdataset([1, 0, 1]))
     with pytest.raises(InputError, match=r"needs the file classnames.txt"):
-        datasets.open_set("country211")
+        specs.open_set("country211")
     (root / "classnames.txt").write_text("Andorra\nUnited Arab Emirates\n")
-    found = datasets.open_set("country211")
+    found = specs.open_set("country211")
     assert found.labels.tolist() == [1, 0, 1]
     assert found.classes == ("Andorra", "United Arab Emirates")
     assert len(found.templates) == 5
@@ -88,7 +89,7 @@ def test_country211_is_a_webdataset_with_its_names_in_a_file(tmp_path: Path) -> 
 
 def test_imagenet_for_the_moments(clone: Any) -> None:
     found = clone("imagenet-val")
-    assert type(found) is datasets.ImageSet
+    assert type(found) is ImageSet
     assert [number_of(image) for image in found.images] == [0, 1, 2]
 
 
@@ -117,7 +118,7 @@ def test_fairface_as_its_authors_give_it(tmp_path: Path) -> None:
     rows = ["file,age,gender,race,service_test"]
     rows += [f"fairface/val/{number}.jpg,3-9,Male,East Asian,False" for number in (2, 3, 1)]
     (root / "fairface_label_val.csv").write_text("\n".join(rows))
-    found = datasets.open_set("fairface-0.25")
+    found = specs.open_set("fairface-0.25")
     assert [number_of(image) for image in found.images] == [2, 1]
     assert found.skipped == ("fairface/val/3.jpg: no such file",)
     assert found.groups["race"].tolist() == ["Asian", "Asian"]
@@ -127,7 +128,7 @@ def test_fairface_as_its_authors_give_it(tmp_path: Path) -> None:
 def test_fairface_labels_have_six_races_after_merging() -> None:
     rows = (SHARED / "data/fairface_label_val.csv").read_text().splitlines()[1:]
     races = {row.split(",")[3] for row in rows}
-    fairface = registry.source("fairface")
+    fairface = known_sets.source("fairface")
     merged = {fairface.renames[race] for race in races}
     assert (len(rows), len(races), len(merged)) == (fairface.rows, 7, 6)
 
@@ -196,9 +197,9 @@ def test_videos(tmp_path: Path, name: str, frames: int, rows: list[dict[str, Any
     clip(root / "videos" / f"video7{Path(rows[0]['video']).suffix}")
     (root / "videos" / "broken.mp4").write_bytes(b"nothing of the kind")
     wrong = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
-    (root / registry.source(name).annotations).write_text(json.dumps(wrong + rows))
+    (root / known_sets.source(name).annotations).write_text(json.dumps(wrong + rows))
     (root / "raw.json").write_text("{}")  # other files of the repository do not matter
-    found = datasets.open_set(name)
+    found = specs.open_set(name)
     assert len(found.clips) == len(found.captions) == 1
     assert len(found.clips[0]) == frames
     assert found.captions[0] == (("one", "two") if name == "msvd" else ("one",))
@@ -220,13 +221,13 @@ def test_no_usable_clip_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "msvd" / "msvd_test.json"
     path.parent.mkdir()
     with pytest.raises(InputError, match="no JSON file"):
-        datasets.open_set("msvd")
+        specs.open_set("msvd")
     path.write_text("[")
     with pytest.raises(InputError, match="not valid JSON"):
-        datasets.open_set("msvd")
+        specs.open_set("msvd")
     path.write_text('[{"video": "a.mp4", "caption": "x"}]')
     with pytest.raises(InputError, match="None of the 1 clips"):
-        datasets.open_set("msvd")
+        specs.open_set("msvd")
 
 
 @pytest.mark.shared("data")
@@ -269,8 +270,8 @@ def test_without_an_answer_the_hubs_libraries_are_left_with_their_caches(
 
 
 def test_the_registry_is_whole() -> None:
-    assert registry.as_markdown() in (Path(__file__).parents[2] / "docs/datasets.md").read_text("utf-8")
-    for source in registry.SOURCES.values():
+    assert known_sets.as_markdown() in (Path(__file__).parents[2] / "docs/datasets.md").read_text("utf-8")
+    for source in known_sets.SOURCES.values():
         assert source.verified, source.name
         assert source.licence, source.name
         assert source.hub or source.name == "cifar10-jpeg"
@@ -287,7 +288,7 @@ def test_the_registry_is_whole() -> None:
         for name in comparison.dataset_names(claim)
     }
     asked = {name.removesuffix(" (as-published)") for name in asked}
-    assert asked - {"fairface"} <= set(registry.SOURCES)
+    assert asked - {"fairface"} <= set(known_sets.SOURCES)
 
 
 def test_wordnet_ids() -> None:
@@ -298,4 +299,4 @@ def test_wordnet_ids() -> None:
 
 def test_a_set_that_is_on_no_hub_says_where_to_put_it() -> None:
     with pytest.raises(InputError, match=r"put a local copy in \$CCS_DATA/cifar10-jpeg"):
-        datasets.open_set("cifar10-jpeg")
+        specs.open_set("cifar10-jpeg")

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccs import datasets
-from ccs.datasets import folder, images
-from ccs.datasets.gallery import open_gallery
+from ccs import datasets, specs
+from ccs.datasets import decoding, folder
 from ccs.errors import InputError
+from ccs.specs import open_gallery
 from tests.support.shared import SHARED
 
 
@@ -62,7 +62,7 @@ class TestDecoding:
         ids=["gray", "cmyk", "transparent", "opaque", "gray-alpha", "bilevel", "16-bit", "palette"],
     )
     def test_every_mode_becomes_rgb(self, data: bytes, color: tuple[int, int, int]) -> None:
-        assert close(images.decode(data), color)
+        assert close(decoding.decode(data), color)
 
     def test_exif_rotation_is_applied(self) -> None:
         exif = Image.Exif()
@@ -71,16 +71,16 @@ class TestDecoding:
         image.paste((0, 0, 0), (0, 0, 10, 24))
         buffer = io.BytesIO()
         image.save(buffer, "PNG", exif=exif)
-        upright = images.decode(buffer.getvalue())
+        upright = decoding.decode(buffer.getvalue())
         assert upright.size == (24, 40)
         assert np.asarray(upright)[0].max() == 0  # the left edge is now the top
 
     def test_what_is_wrong_is_said(self) -> None:
         whole = noisy(0)
-        assert images.problem(whole) == ""
-        assert "truncated" in images.problem(whole[: len(whole) // 2])
-        assert "not an image" in images.problem(b"not an image")
-        assert images.problem(b"") == "empty file"
+        assert decoding.problem(whole) == ""
+        assert "truncated" in decoding.problem(whole[: len(whole) // 2])
+        assert "not an image" in decoding.problem(b"not an image")
+        assert decoding.problem(b"") == "empty file"
 
 
 class TestFolder:
@@ -90,7 +90,7 @@ class TestFolder:
         write(tmp_path / "images" / "b/cut.jpg", noisy(5)[:900])
         write(tmp_path / "images" / "notes.txt", b"not asked for")
         write(tmp_path / "images" / ".hidden" / "x.png", noisy(1))
-        found = datasets.open_images(str(tmp_path / "images"))
+        found = specs.open_images(str(tmp_path / "images"))
         assert len(found.images) == 3
         assert [image.size for image in found.images] == [(64, 64)] * 3
         assert len(found.skipped) == 1
@@ -124,7 +124,7 @@ class TestFolder:
         elif kind == "file":
             path = write(tmp_path / "x.parquet", b"not parquet at all")
         with pytest.raises(InputError) as error:
-            datasets.open_images(str(path))
+            specs.open_images(str(path))
         assert str(path) in str(error.value)
         assert str(error.value).endswith(".")
 
@@ -157,7 +157,7 @@ class TestParquet:
             write(root / "images" / name, encoded())
         write(root / "images" / "Abyssinian_1.mat", b"no image")
         write(root / "annotations" / "trimaps" / "pug_1.png", encoded(format="PNG"))
-        found = datasets.open_set("oxford-pets-first-word")
+        found = specs.open_set("oxford-pets-first-word")
         assert found.classes == ("Abyssinian", "american")
         assert found.labels.tolist() == [0, 1, 1]
 
@@ -170,7 +170,7 @@ class TestParquet:
             {"image": data, "label": [0, 1, 2, 3, 4]},
             label=hf.ClassLabel(names=[*subsets["animals"], *subsets["objects"]]),
         )
-        found = datasets.open_set("cifar10-jpeg")
+        found = specs.open_set("cifar10-jpeg")
         assert found.labels.tolist() == [0, 1, 3, 4]
         assert [image.getpixel((0, 0))[0] // 40 for image in found.images] == [0, 1, 3, 4]  # type: ignore[index]
         assert len(found.skipped) == 1
@@ -200,28 +200,28 @@ class TestParquet:
 
 def test_what_cannot_be_opened_says_what_can() -> None:
     with pytest.raises(InputError, match="neither a folder nor a parquet file, a known set"):
-        datasets.open_images("no such thing")
+        specs.open_images("no such thing")
     with pytest.raises(InputError, match="There is no set 'cifar11'; there are cifar10,"):
-        datasets.open_set("cifar11")
+        specs.open_set("cifar11")
     with pytest.raises(InputError, match="There is no drawn set 'world/nothing'"):
-        datasets.open_set("world/nothing")
+        specs.open_set("world/nothing")
     with pytest.raises(InputError, match="set of clips"):
-        datasets.open_images("msrvtt")
+        specs.open_images("msrvtt")
     with pytest.raises(InputError, match="At least one image is needed, not 0"):
-        datasets.open_set("world/clips", max_images=0)
+        specs.open_set("world/clips", max_images=0)
 
 
 @pytest.mark.shared("data")
 class TestRealData:
     def test_photographs(self) -> None:
-        found = datasets.open_images(str(SHARED / "data/imagenet-sample"), 50)
+        found = specs.open_images(str(SHARED / "data/imagenet-sample"), 50)
         assert len(found.images) == 50
         assert found.skipped == ()
         assert min(found.images[7].size) <= 256
 
     def test_cifar10_jpeg(self, tmp_path: Path) -> None:
         (tmp_path / "cifar10-jpeg.parquet").symlink_to(SHARED / "data/cifar10-jpeg-test.parquet")
-        found = datasets.open_set("cifar10-jpeg", max_images=200)
+        found = specs.open_set("cifar10-jpeg", max_images=200)
         assert np.bincount(found.labels).tolist() == [20] * 10
         assert found.images[0].size == (32, 32)
 
@@ -235,8 +235,8 @@ class TestRealData:
 
 @pytest.mark.parametrize("name", ["world/clips", "world/captions"])
 def test_drawn_clips_are_as_many_as_asked_for(name: str) -> None:
-    found = datasets.open_set(name, max_images=12)
+    found = specs.open_set(name, max_images=12)
     assert len(found.clips) == len(found.captions) == 12
-    whole = datasets.open_set(name)
+    whole = specs.open_set(name)
     assert whole.captions[:12] == found.captions
     assert whole.fingerprint != found.fingerprint

@@ -22,7 +22,7 @@ from tests.support.hub_server import TOKEN, Hub, Repository, serve
 OPEN = """
 import json, sys
 import datasets
-from ccs.datasets import open_images, open_set
+from ccs.specs import open_images, open_set
 from ccs.errors import InputError
 
 datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.5  # of the 5 seconds that it waits after each stream

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ccs.datasets import open_images, photographs
+from ccs.datasets import photographs
 from ccs.datasets.photographs import Address
 from ccs.errors import InputError
+from ccs.specs import open_images
 from tests.support.datasets_sample import number_of, png
 from tests.support.hub_server import Fault, Hub, Repository
 

@@ -10,7 +10,7 @@ import pytest
 
 from batch.compute import measure as table
 from ccs import HeadSet, InputError
-from ccs.datasets import BiasSet
+from ccs.image_sets import BiasSet
 from ccs.measures import bias, skew, stats
 from ccs.plans import Plan
 from ccs.results import schema

@@ -13,14 +13,14 @@ import torch
 
 import ccs
 from ccs import results
-from ccs.datasets.sets import BiasSet
+from ccs.image_sets import BiasSet
 from ccs.model.model import Model
 from ccs.ui.app import App
 from ccs.ui.page import opening
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.models import ModelCache
 from ccs.ui.session import Session
-from ccs.world import sets
+from ccs.world import drawn_sets
 from tests.support import ui_sample
 
 SMALL = "small/faces"
@@ -40,9 +40,9 @@ def model() -> Model:
 
 
 def small_gallery(n: int = 40) -> BiasSet:
-    whole = sets.bias_set("faces")
+    whole = drawn_sets.bias_set("faces")
     groups = {name: labels[:n] for name, labels in whole.groups.items()}
-    drawn = sets.Drawn(whole.images.scenes[:n])  # type: ignore[attr-defined]
+    drawn = drawn_sets.Drawn(whole.images.scenes[:n])  # type: ignore[attr-defined]
     return replace(whole, name=SMALL, images=drawn, groups=groups, k={"gender": 10, "skin tone": 10})
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 import ccs
 from ccs import Head, HeadSet, InputError, Moments
-from ccs.datasets import open_images
 from ccs.model.model import Model
+from ccs.specs import open_images
 from ccs.texts.pools import load_pool
 from tests.support.shared import SHARED
 

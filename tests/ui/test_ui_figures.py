@@ -11,12 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from ccs.datasets.gallery import open_gallery
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import compare
 from ccs.measures.skew import max_skew
 from ccs.model.model import Model
+from ccs.specs import open_gallery
 from ccs.ui.actions import ACTIONS
 from ccs.ui.app import App
 from ccs.ui.html import _ENVIRONMENT
@@ -281,7 +281,7 @@ def test_the_program_of_bias_prints_what_is_shown(app: App, model: Model, tmp_pa
     compile(drawn_ones, "snippet", "exec")
     assert "sets.bias_set('faces')" in drawn_ones
     unknown = snippet(app, opening.open_link(app, {"tab": "bias", "gallery": SMALL}))
-    assert "a ccs.datasets.BiasSet" in unknown  # a gallery of one's own is named, not made up
+    assert "a ccs.image_sets.BiasSet" in unknown  # a gallery of one's own is named, not made up
 
 
 @pytest.mark.parametrize("fault", ["order", "aliased"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ccs.errors import InputError
-from ccs.world import captions, draw, planted, scene, sets
+from ccs.world import captions, draw, drawn_sets, planted, scene
 from ccs.world.glyphs import glyph
 from ccs.world.vocabulary import (
     AGES,
@@ -113,23 +113,28 @@ def test_captions_vary_and_name_the_subject() -> None:
 
 
 def test_evaluation_sets() -> None:
-    for name in sets.classification_names():
-        drawn = sets.classification_set(name, n=3 * len(sets.classification_set(name, n=1).classes))
+    for name in drawn_sets.classification_names():
+        drawn = drawn_sets.classification_set(
+            name, n=3 * len(drawn_sets.classification_set(name, n=1).classes)
+        )
         assert set(np.bincount(drawn.labels)) == {3}
         assert all("{}" in t for t in drawn.templates)
-    assert len(sets.classification_set("subjects").classes) >= 50
-    seen, unseen = sets.classification_set("subjects", 93), sets.classification_set("subjects-ood", 93)
+    assert len(drawn_sets.classification_set("subjects").classes) >= 50
+    seen, unseen = (
+        drawn_sets.classification_set("subjects", 93),
+        drawn_sets.classification_set("subjects-ood", 93),
+    )
     assert {s.style for s in unseen.images.scenes} == set(UNSEEN_STYLES)  # type: ignore[attr-defined]
     assert {s.style for s in seen.images.scenes} == {"drawn"}  # type: ignore[attr-defined]
     assert not set(UNSEEN_STYLES) & set(STYLES)
     label = seen.labels[7]
     assert seen.images.scenes[7].subject == seen.classes[label] == THINGS[label].word  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="no set 'cars'"):
-        sets.classification_set("cars")
+        drawn_sets.classification_set("cars")
 
 
 def test_retrieval_captions_are_unique_and_clips_move() -> None:
-    clips = sets.retrieval_set("clips", n=60)
+    clips = drawn_sets.retrieval_set("clips", n=60)
     assert len({c for (c,) in clips.captions}) == 60
     frames = clips.clips[0]
     assert 8 <= len(frames) <= 16
@@ -137,11 +142,11 @@ def test_retrieval_captions_are_unique_and_clips_move() -> None:
 
 
 def test_bias_sets_are_balanced_and_counterfactual() -> None:
-    faces = sets.bias_set("faces")
+    faces = drawn_sets.bias_set("faces")
     cells = Counter(zip(faces.groups["gender"], faces.groups["skin tone"], strict=True))
     assert set(cells.values()) == {60}
     assert all(not s.occupation and not s.props for s in faces.images.scenes)  # type: ignore[attr-defined]
-    pairs = sets.bias_set("counterfactuals").images.scenes  # type: ignore[attr-defined]
+    pairs = drawn_sets.bias_set("counterfactuals").images.scenes  # type: ignore[attr-defined]
     for i in range(0, len(pairs), 10):
         assert len({(s.gender, s.skin_tone) for s in pairs[i : i + 10]}) == 10
         assert len({(s.seed, s.occupation, s.color, s.place) for s in pairs[i : i + 10]}) == 1
@@ -153,10 +158,10 @@ def test_sets_stay_clear_of_training_and_of_one_another() -> None:
     taken = [
         {s.seed for s in images.scenes}  # type: ignore[attr-defined]
         for images in (
-            *(sets.classification_set(n).images for n in sets.classification_names()),
-            sets.retrieval_set("clips").clips, sets.retrieval_set("captions").clips,
-            sets.bias_set("faces").images, sets.bias_set("counterfactuals").images,
-            sets.image_set(2000).images,
+            *(drawn_sets.classification_set(n).images for n in drawn_sets.classification_names()),
+            drawn_sets.retrieval_set("clips").clips, drawn_sets.retrieval_set("captions").clips,
+            drawn_sets.bias_set("faces").images, drawn_sets.bias_set("counterfactuals").images,
+            drawn_sets.image_set(2000).images,
         )
     ]  # fmt: skip
     assert max(map(max, taken)) < TRAINING_SEEDS
@@ -164,9 +169,9 @@ def test_sets_stay_clear_of_training_and_of_one_another() -> None:
 
 
 def test_fingerprint_follows_the_scenes() -> None:
-    assert sets.image_set(20).fingerprint == sets.image_set(20).fingerprint
-    assert len({sets.image_set(n, seed).fingerprint for n, seed in ((20, 0), (21, 0), (20, 1))}) == 3
-    factors = sets.factors(sets.image_set(20))
+    assert drawn_sets.image_set(20).fingerprint == drawn_sets.image_set(20).fingerprint
+    assert len({drawn_sets.image_set(n, seed).fingerprint for n, seed in ((20, 0), (21, 0), (20, 1))}) == 3
+    factors = drawn_sets.factors(drawn_sets.image_set(20))
     assert factors["kind"][0] == scene(0).kind
     for place, color, pattern, backdrop in zip(
         *(factors[name] for name in ("place", "color", "pattern", "backdrop")), strict=True

@@ -63,7 +63,7 @@ class Request:
     """A request to take a model apart.
 
     place: what `ccs.load` takes, of the model with these weights (their hash). images: a spec of
-    `ccs.datasets.open_images`, or "" for the visitor's own `pictures`. texts: the pool.
+    `ccs.open_images`, or "" for the visitor's own `pictures`. texts: the pool.
     """
 
     model: str

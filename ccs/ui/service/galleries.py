@@ -11,14 +11,14 @@ from functools import cache, partial
 import numpy as np
 from PIL import Image
 
-from ccs.datasets.sets import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import ABLATIONS, HeadSet
+from ccs.image_sets import BiasSet, ClassificationSet
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.ui.service.cache import Cache, one
 from ccs.ui.state import OWN
-from ccs.world import sets
+from ccs.world import drawn_sets
 
 DRAWN = {"world/faces": "faces", "world/counterfactuals": "counterfactuals"}
 THINGS = "world/subjects"  # by which the cost of a set of heads in accuracy is told
@@ -41,13 +41,13 @@ class Seen:
 
 def thing_names() -> tuple[str, ...]:
     """Drawn sets of classes, which are seen through a model like a gallery's people."""
-    return tuple(f"world/{name}" for name in sets.classification_names())
+    return tuple(f"world/{name}" for name in drawn_sets.classification_names())
 
 
 @cache
 def things(name: str) -> ClassificationSet:
     """One of the drawn sets of classes."""
-    return sets.classification_set(name.removeprefix("world/"))
+    return drawn_sets.classification_set(name.removeprefix("world/"))
 
 
 def chunks(
@@ -78,7 +78,7 @@ def joined(
 class Galleries:
     """All galleries, each read once. Drawn faces always; others are added. Threads may share it.
 
-    specs: gallery -> what `ccs.datasets.gallery.open_gallery` opens it by, for programs that open it too.
+    specs: gallery -> what `ccs.open_gallery` opens it by, for programs that open it too.
     """
 
     def __init__(self, others: Sequence[BiasSet] = (), specs: Mapping[str, str] | None = None) -> None:
@@ -111,7 +111,7 @@ class Galleries:
             if name not in self._sets:
                 if name not in DRAWN:
                     raise InputError(f"There is no gallery {name!r}; there are {', '.join(self.names)}.")
-                self._sets[name] = sets.bias_set(DRAWN[name])
+                self._sets[name] = drawn_sets.bias_set(DRAWN[name])
             return self._sets[name]
 
     def images(self, name: str) -> Sequence[Image.Image]:

@@ -21,7 +21,7 @@ from ccs.ui.service.models import PHOTO, saw_drawings_only
 from ccs.ui.service.uploads import InputImage, read
 from ccs.ui.session import Session
 from ccs.ui.state import parse_int
-from ccs.world import sets
+from ccs.world import drawn_sets
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Example:
 
 def example_names() -> tuple[str, ...]:
     """The sets that images can be taken from: drawn ones, occupations first, and the photographs."""
-    names = sets.classification_names()
+    names = drawn_sets.classification_names()
     drawn = sorted(names, key=lambda name: (name != "occupations", names.index(name)))
     return (*drawn, PHOTOGRAPHS)
 
@@ -88,7 +88,7 @@ def load_example(example: str, model: str = "") -> Example:
         )
         classes = _TAUGHT if model == PHOTO else (*_PICTURED.values(), *_OTHERS)
         return Example(photographs, classes, ("a photo of a {}",), classes[: len(photographs)])
-    whole = sets.classification_set(name)
+    whole = drawn_sets.classification_set(name)
     # Steps through the classes so that four neighbors are four different things.
     indices = [(page * SHOWN + i) * 7 % len(whole.images) for i in range(SHOWN)]
     answers = tuple(whole.classes[whole.labels[i]] for i in indices)

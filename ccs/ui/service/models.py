@@ -22,7 +22,7 @@ from ccs.model import difference
 from ccs.model.model import Images, Model, embedded
 from ccs.model.offer import Offer, look
 from ccs.model.sources import FOLDER, HUB, find, is_public, require_known_tower
-from ccs.world import sets
+from ccs.world import drawn_sets
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +247,7 @@ class ModelCache:
 
 def stand_ins() -> Images:
     """Drawn images: what heads put out for them takes the place of heads that are off, if that is asked."""
-    return sets.image_set(STAND_INS).images
+    return drawn_sets.image_set(STAND_INS).images
 
 
 def _duration(seconds: float) -> str:

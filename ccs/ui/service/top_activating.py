@@ -14,7 +14,7 @@ from ccs.model.tower import Trunk
 from ccs.ui.service.cache import Cache
 from ccs.ui.service.galleries import chunks, joined
 from ccs.ui.service.uploads import data_url
-from ccs.world import captions, sets
+from ccs.world import captions, drawn_sets
 
 DRAWN = 300  # drawn images that are ranked
 SEED = 4
@@ -40,8 +40,8 @@ def extremes(direct: np.ndarray, text: np.ndarray, n: int = EXTREMES) -> Extreme
 @lru_cache(maxsize=1)
 def drawn() -> tuple[tuple[str, ...], tuple[Image.Image, ...]]:
     """The drawn images with their captions, the same for every model and head."""
-    whole = sets.image_set(DRAWN, seed=SEED)
-    assert isinstance(whole.images, sets.Drawn)
+    whole = drawn_sets.image_set(DRAWN, seed=SEED)
+    assert isinstance(whole.images, drawn_sets.Drawn)
     names = tuple(captions(scene)[0] for scene in whole.images.scenes)
     return names, tuple(whole.images[i] for i in range(DRAWN))
 

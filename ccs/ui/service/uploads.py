@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
-from ccs.datasets.images import upright
+from ccs.datasets.decoding import upright
 from ccs.errors import InputError
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from typing import get_args
 import numpy as np
 
 from ccs.datasets.gallery import open_upload
-from ccs.datasets.sets import BiasSet
 from ccs.errors import InputError
+from ccs.image_sets import BiasSet
 from ccs.measures import bias, faults, ranking
 from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from ccs.datasets.sets import Lazy
 from ccs.errors import InputError
+from ccs.image_sets import Lazy
 
 # Pillow's errors for a file that is truncated, corrupt, no image, or absurdly large.
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)

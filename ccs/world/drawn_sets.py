@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ccs.datasets.sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.errors import InputError
+from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.world import vocabulary as words
 from ccs.world.drawing import draw
 from ccs.world.scene import Scene, article, captions, scene

@@ -1,4 +1,4 @@
-"""The evaluation sets known by name (sets.toml), with their sources and the meaning of their columns.
+"""The evaluation sets known by name (known_sets.toml), with their sources and the meaning of their columns.
 
 Prompt templates for zero-shot classification are those published with CLIP; `{}` is the class. Their source
 is data/prompts.md of openai/CLIP for CIFAR, Food-101, Country-211 and Oxford-Pets; the 80 of ImageNet are
@@ -66,7 +66,7 @@ class DatasetRecord:
         return " ".join(filter(None, (self.hub or "local copy", self.config, self.split, self.revision)))
 
 
-_FIELDS = tomllib.loads(files("ccs.datasets").joinpath("sets.toml").read_text("utf-8"))
+_FIELDS = tomllib.loads(files("ccs.datasets").joinpath("known_sets.toml").read_text("utf-8"))
 SOURCES: dict[str, DatasetRecord] = {
     name: DatasetRecord(name=name, **{**_FIELDS.get(fields.pop("like", ""), {}), **fields})
     for name, fields in _FIELDS.items()
@@ -109,7 +109,7 @@ _NAMED: dict[str, tuple[str, ...]] = {
 
 
 def templates(name: str) -> tuple[str, ...]:
-    """The templates of that name in sets.toml."""
+    """The templates of that name in known_sets.toml."""
     if name == "imagenet":
         import open_clip
 

@@ -6,10 +6,10 @@ import os
 import re
 from pathlib import Path
 
-from ccs.datasets import folder, hub, photographs, readers
-from ccs.datasets.registry import ALIASES, SOURCES, source
-from ccs.datasets.sets import ImageSet, RetrievalSet
+from ccs.datasets import folder, gallery, hub, photographs, readers
+from ccs.datasets.known_sets import ALIASES, SOURCES, source
 from ccs.errors import InputError
+from ccs.image_sets import BiasSet, ImageSet, RetrievalSet
 
 WORLD_IMAGES = 5000
 """The default number of scenes of the drawn world."""
@@ -42,7 +42,7 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
     with these choices, for anything else.
     """
     if spec in ("world", "world/images"):
-        from ccs.world import sets as world
+        from ccs.world import drawn_sets as world
 
         return world.image_set(max_images or WORLD_IMAGES, seed)
     if spec.startswith(photographs.PREFIX):
@@ -80,6 +80,22 @@ def open_set(name: str, *, max_images: int | None = None) -> ImageSet | Retrieva
     return readers.open_source(found, _own_copy(found.name), max_images)
 
 
+def open_gallery(spec: str) -> BiasSet:
+    """Open a parquet file, a folder of labeled faces, or a set that is known by name, as people to be ranked.
+
+    A file has a column of images and one or more of `gallery.ATTRIBUTES`. A folder has a file labels.csv with
+    a column `file` and one column per attribute, or one folder of images per group. Occupations and templates
+    are the study's; K is a tenth of the images. Raises InputError for anything else.
+    """
+    path = Path(spec).expanduser()
+    if path.is_dir() or path.suffix == ".parquet":
+        return gallery.open_path(path)
+    named = open_set(spec)
+    if not isinstance(named, BiasSet):
+        raise InputError(f"{spec} is not a set of people with labeled groups.")
+    return named
+
+
 def _own_copy(name: str) -> Path | None:
     """The copy of a set in the folder that the environment names, if there is one."""
     if not (root := os.environ.get(DATA_ROOT)):
@@ -91,7 +107,7 @@ def _own_copy(name: str) -> Path | None:
 def _world(name: str, max_images: int | None) -> ImageSet | RetrievalSet:
     if name not in WORLD_SETS:
         raise InputError(f"There is no drawn set 'world/{name}'; there are {', '.join(WORLD_SETS)}.")
-    from ccs.world import sets as world
+    from ccs.world import drawn_sets as world
 
     if name in ("clips", "captions"):
         return world.retrieval_set(name) if max_images is None else world.retrieval_set(name, n=max_images)
