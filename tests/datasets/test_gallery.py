@@ -14,8 +14,9 @@ from PIL import Image
 from pyarrow import parquet
 
 from ccs.datasets import gallery
-from ccs.datasets.gallery import open_gallery, open_upload
+from ccs.datasets.gallery import open_upload
 from ccs.errors import InputError
+from ccs.specs import open_gallery
 
 
 @pytest.mark.parametrize("spec", ["nothing.parquet", "world/subjects", "no-such-set"])
