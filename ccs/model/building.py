@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 
 from ccs.errors import InputError
 from ccs.model import difference
 from ccs.model.checkpoints import siglip
-from ccs.model.checkpoints import tokenizer as own
 from ccs.model.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE, renamed, shards
 from ccs.model.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.fetching import Place, require_connection
 from ccs.model.sources import UNTRAINED, Source, no_weights
-from ccs.model.tokens import MAX_RULES, RULES, HubTokenizer
+from ccs.model.tokens import MAX_BYTES, HubTokenizer
 
 WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -72,8 +73,7 @@ def _known(source: Source) -> tuple[Any, Any]:
 def _built(source: Source, place: Place) -> tuple[Any, Any]:
     """A model from a checked configuration and safetensors files, and from nothing else in their place.
 
-    open_clip's loader is not used: it would read the configuration again, accept a pickle where there is no
-    other file, and pass the tokenizer's keywords on to transformers.
+    open_clip's `create_model` is not used: it would accept a pickle where there is no other file.
     """
     import open_clip
     from open_clip.model import CLIP, CustomTextCLIP, set_model_preprocess_cfg
@@ -81,20 +81,20 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     from safetensors.torch import load_file
 
     settings = {key: value for key, value in source.config.items() if key != "custom_text"}
-    vision, text = dict(settings["vision_cfg"]), dict(settings["text_cfg"])
-    if vision.get("timm_model_name"):
-        vision["timm_model_pretrained"] = False
-    if text.get("hf_model_name"):
-        text["hf_model_pretrained"] = False
-    settings |= {"vision_cfg": vision, "text_cfg": text}
+    text = settings["text_cfg"]
     kind = CustomTextCLIP if source.config.get("custom_text") or text.get("hf_model_name") else CLIP
-    rename = siglip.renamed if source.checkpoint == "siglip" else renamed
+    is_siglip = source.checkpoint == "siglip"
 
     def made() -> Any:
-        return siglip.model(source.config) if source.checkpoint == "siglip" else kind(**settings)
+        return siglip.model(source.config) if is_siglip else kind(**settings)
 
     weights = _shards(place) if source.checkpoint else [_first(place, WEIGHTS_FILES)]
-    tokenizer = _own_tokenizer(place, source, text) if source.checkpoint else _tokenizer(text, place)
+    if source.checkpoint:
+        # SigLIP was trained on texts without capitals.
+        clean = str.lower if is_siglip else str
+        tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
+    else:
+        tokenizer = _tokenizer(text, place)
     with torch.device("meta"):  # shapes without memory
         wanted = sum(values.numel() for values in made().state_dict().values())
     held = sum(map(_held, weights))
@@ -104,7 +104,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     clip = made()
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in weights)
-        clip.load_state_dict(rename(tensors))
+        clip.load_state_dict(siglip.renamed(tensors) if is_siglip else renamed(tensors))
     else:
         open_clip.load_checkpoint(clip, str(weights[0]))
     if source.planted is not None:
@@ -151,11 +151,11 @@ def _held(weights: Path) -> int:
 
 
 def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
-    """The tokenizer of a text tower: open_clip's own, or the one that the allow-list names.
+    """The tokenizer of a text tower: open_clip's own, or the one that its configuration names.
 
     The latter is read from files beside the weights, or else from the Hub.
     """
-    from open_clip.tokenizer import SimpleTokenizer
+    from open_clip.tokenizer import SimpleTokenizer, get_clean_fn
 
     length, size = text.get("context_length", 77), text.get("vocab_size", OPEN_CLIP_TOKENS)
     if not (name := text.get("hf_tokenizer_name")):
@@ -164,41 +164,26 @@ def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
         return SimpleTokenizer(context_length=length)
     if text.get("tokenizer_mode"):
         raise ValueError(f"its tokenizer's mode {text['tokenizer_mode']!r} is not supported")
+    keywords = text.get("tokenizer_kwargs") or {}
+    clean = get_clean_fn(keywords.get("clean", "whitespace"))
+    rows = sys.maxsize if text.get("hf_model_name") else size
     try:
-        if beside is None or beside.file(RULES, MAX_RULES) is None:
-            require_connection(name, RULES)
+        if beside is None or beside.file("tokenizer.json", MAX_BYTES) is None:
+            require_connection(name, "tokenizer.json")
             beside = Place(repository=name)
-        keywords = text.get("tokenizer_kwargs") or {}
-        tokenizer = HubTokenizer.at(
-            beside, length, keywords.get("clean", "whitespace"), keywords.get("strip_sep_token", False)
-        )
+        return HubTokenizer(beside, length, rows, clean, bool(keywords.get("strip_sep_token")))
     except Exception as error:  # the Hub's client raises dozens of kinds
         raise ValueError(f"its tokenizer, the Hub's {name}, cannot be had: {error}") from error
-    if not text.get("hf_model_name") and tokenizer.largest >= size:
-        raise ValueError(f"its tokenizer has a token {tokenizer.largest}, and its vocab_size is {size}")
-    return tokenizer
-
-
-def _own_tokenizer(place: Place, source: Source, text: dict[str, Any]) -> Any:
-    """The tokenizer from the files beside a checkpoint's weights."""
-    length, size = text["context_length"], text["vocab_size"]
-    if source.checkpoint == "siglip":
-        # SigLIP was trained on texts without capitals and punctuation, SigLIP 2 on texts without capitals.
-        first = b"SiglipTokenizer" in (place.read("tokenizer_config.json", MAX_CONFIG_BYTES) or b"")
-        tokenizer = HubTokenizer.at(place, length, "letters" if first else "case", False)
-        if tokenizer.largest >= size:
-            raise ValueError(f"its tokenizer has a token {tokenizer.largest}, and its vocab_size is {size}")
-        return tokenizer
-    read = ((name, place.read(name, own.MAX_BYTES)) for name in own.TOKENIZER_FILES)
-    files = {name: content for name, content in read if content is not None}
-    return own.Tokenizer(files, length, size)
 
 
 def _require_finite_outputs(clip: Any, tokenizer: Any) -> None:
-    """Embed one blank image and one text, because finite weights may still overflow."""
+    """Embed one picture and one text: finite weights may still overflow, and preprocessing divide by zero."""
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+
     side = clip.visual.image_size
-    height, width = side if isinstance(side, tuple | list) else (side, side)
+    size = tuple(side) if isinstance(side, tuple | list) else (side, side)
+    transform = image_transform_v2(PreprocessCfg(**clip.visual.preprocess_cfg), is_train=False)
     with torch.no_grad():
-        out = clip(torch.zeros(1, 3, height, width), tokenizer(["a photo"]))
+        out = clip(transform(Image.new("RGB", size[::-1]))[None], tokenizer(["a photo"]))
     if not all(torch.isfinite(part).all() for part in out[:3]):
         raise ValueError("the embeddings that they give are not finite numbers")

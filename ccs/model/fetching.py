@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,20 +21,25 @@ class Place:
 
         Raises ValueError for a larger file, and whatever the Hub's client raises.
         """
-        if self.folder is not None:
-            path = self.folder / name
-            if not path.exists():
-                return None
-            if not path.is_file():
-                raise ValueError(f"{name} is no file")
-            _require_size(name, path.stat().st_size, limit)
-            return path
-        return self._fetched(name, limit)
+        if self.folder is None:
+            return self._fetched(name, limit)
+        path = self.folder / name
+        if not path.exists():
+            return None
+        if not path.is_file():
+            raise ValueError(f"{name} is no file")
+        _require_size(name, path.stat().st_size, limit)
+        return path
 
     def read(self, name: str, limit: int) -> bytes | None:
         """The content of a file of at most `limit` bytes; None if there is no file of that name."""
         path = self.file(name, limit)
         return None if path is None else path.read_bytes()
+
+    def folder_of(self, names: Sequence[str], limit: int) -> Path | None:
+        """The folder on this machine with those of the files that exist; None if none does."""
+        found = [path for name in names if (path := self.file(name, limit)) is not None]
+        return found[0].parent if found else None
 
     def _fetched(self, name: str, limit: int) -> Path | None:
         import huggingface_hub

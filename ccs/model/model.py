@@ -18,7 +18,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model import reading
 from ccs.model.building import create
-from ccs.model.checkpoints.preprocessing import cropping
+from ccs.model.checkpoints.translation import cropping
 from ccs.model.sources import Source, find, require_known_tower, usable_device
 from ccs.model.sources import embedded as embedded
 from ccs.model.tower import ChosenLayers, ImageTower, Trunk

@@ -14,10 +14,8 @@ import torch
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model import difference
-from ccs.model.checkpoints import config as checkpoint_config
-from ccs.model.checkpoints import siglip
-from ccs.model.checkpoints.preprocessing import read_preprocessing
-from ccs.model.config import MAX_CONFIG_BYTES, read_config
+from ccs.model.checkpoints import siglip, translation
+from ccs.model.config import MAX_CONFIG_BYTES, read_config, reason
 from ccs.model.fetching import Place, require_connection
 from ccs.model.tower import ImageTower
 from ccs.model.towers import convolutional
@@ -132,14 +130,16 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
     """The model that a place's configuration describes: open_clip's, or else a Hugging Face checkpoint's."""
     try:
         if place.repository:
-            require_connection(place.repository, CONFIG_FILE, checkpoint_config.CONFIG_FILE)
+            require_connection(place.repository, CONFIG_FILE, translation.CONFIG_FILE)
         if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
             checkpoint = ""
             config, preprocess = read_config(text, f"{CONFIG_FILE} of {where}")
-        elif (text := place.read(checkpoint_config.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            called = f"{checkpoint_config.CONFIG_FILE} of {where}"
-            config, checkpoint = checkpoint_config.read_config(text, called)
-            preprocess = read_preprocessing(place, checkpoint, config["vision_cfg"]["image_size"], where)
+        elif (text := place.read(translation.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
+            called = f"{translation.CONFIG_FILE} of {where}"
+            config, checkpoint = translation.read_config(text, called)
+            preprocess = translation.read_preprocessing(
+                place, checkpoint, config["vision_cfg"]["image_size"], where
+            )
         else:
             raise InputError(f"There is no model in {where}: it has neither {CONFIG_FILE} nor config.json.")
     except InputError:
@@ -178,17 +178,15 @@ def require_known_tower(source: Source) -> HeadSet:
     except InputError as error:
         raise InputError(f"{source.name} cannot be used. {error}") from None
     except Exception as error:  # anything that open_clip and timm raise for a stranger's configuration
-        reason = f"{type(error).__name__}: {error}"[:200]
         raise InputError(
-            f"{source.name} cannot be used: its image tower cannot be built ({reason})."
+            f"{source.name} cannot be used: its image tower cannot be built ({reason(error)[:200]})."
         ) from None
 
 
 def no_weights(name: str, where: str, error: Exception) -> str:
     """The message for weights that cannot be loaded."""
-    reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
     return (
-        f"The weights of {name} could not be loaded from {where} ({without_folders(reason)[:300]}); "
+        f"The weights of {name} could not be loaded from {where} ({without_folders(reason(error))[:300]}); "
         f"what works offline is {', '.join(embedded())} or a folder with {CONFIG_FILE} "
         f"and open_clip_model.safetensors."
     )

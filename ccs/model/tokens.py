@@ -1,174 +1,104 @@
-"""Tokenizers that open_clip takes from the Hub (SigLIP's, BERT's), built from their files alone.
-
-The tokens are those of open_clip's HFTokenizer, but without transformers: the file that says how a text is
-split is read by the `tokenizers` library, which runs no code from it. That library would still search a text
-for a pattern that takes forever, or replace each letter by a book; such a file is refused.
-"""
+"""Tokenizers of transformers: those of checkpoints, and those with which open_clip reads SigLIP's texts."""
 
 from __future__ import annotations
 
-import base64
 import json
-import re
-import string
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ccs.model.fetching import Place
 
-RULES = "tokenizer.json"
-_ROLES = ("special_tokens_map.json", "tokenizer_config.json")  # the second file overrides the first
-MAX_RULES = 64 * 2**20
-"""The most bytes of one file; SigLIP 2's largest has 34 MB."""
-_STEPS = ("normalizer", "pre_tokenizer", "post_processor")
-_MOST, _LONGEST, _LETTERS = 64, 64, 1000
-"""The most parts of all steps, bytes per letter in a map (NFKC's most is 33), letters per pattern or word."""
-_ATOM = r"(?:\\[pP]\{\w+\}|\\[sSdDwWnrt]|\\[^\w]|\[\^?(?:\\.|[^\\\[\]])+\]|[^\\()\[\]{}^$|*+?])"
-_PIECES = re.compile(
-    rf"(?P<one>{_ATOM}(?![*+?{{]))|(?P<some>{_ATOM}(?:\+|\{{[1-9]\d{{0,2}},?\d{{0,3}}\}}))|(?P<any>{_ATOM}\*)"
-    rf"|(?P<perhaps>{_ATOM}\?)|(?P<before>\(\?!\\S\))|(?P<other>\|)",
-    re.DOTALL,
+_ABOUT = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")
+_VOCABULARIES = (
+    ("tokenizer.json",),
+    ("vocab.json", "merges.txt"),
+    ("vocab.txt",),
+    ("spiece.model",),
+    ("sentencepiece.bpe.model",),
 )
-"""The pieces that a pattern may be made of: a letter or a set of them, alone or repeated."""
+MAX_BYTES = 64 * 2**20
+"""The most bytes of one file; SigLIP 2's largest has 34 MB."""
+
+CLASSES = ("Bert", "CLIP", "Gemma", "Nllb", "Roberta", "Siglip", "Siglip2", "T5", "XLMRoberta", "PreTrained")
+"""The tokenizers that are read, before `Tokenizer` or `TokenizerFast`."""
 
 
 class HubTokenizer:
-    """Texts to tokens [texts, length] int64, padded and cut to that length.
+    """Texts to tokens [texts, length] int64, padded and cut to that length, by transformers' AutoTokenizer.
 
-    clean: how a text is cleaned first. Of open_clip's names: "canonicalize" (lower case, no punctuation),
-    "lower", "whitespace". As in transformers: "case", lower case and nothing else, and "letters", like
-    "canonicalize" except that an underscore leaves no space. without_end: BERT's end token becomes 0, as in
-    CLIPA's texts. Raises ValueError for files that hold no tokenizer, or one that a short text could keep
-    busy for long.
+    place: where its files are. vocab_size: rows of the text tower's embedding. clean: what is done to a text
+    first. without_end: BERT's end token becomes 0, as in CLIPA's texts. Raises ValueError for files that hold
+    no such tokenizer; none of them can name code that would run.
     """
 
-    is_open_clips = False
-
     def __init__(
-        self, files: Mapping[str, bytes], length: int, clean: str = "whitespace", without_end: bool = False
+        self,
+        place: Place,
+        length: int,
+        vocab_size: int,
+        clean: Callable[[str], str] = str,
+        without_end: bool = False,
     ) -> None:
-        from open_clip.tokenizer import get_clean_fn
-        from tokenizers import Tokenizer
+        from transformers import AutoTokenizer
 
+        wanted = dict.fromkeys([*(name for names in _VOCABULARIES for name in names), *_ABOUT])
+        folder = place.folder_of(tuple(wanted), MAX_BYTES)
+        if folder is None or not any(
+            all((folder / name).exists() for name in each) for each in _VOCABULARIES
+        ):
+            raise ValueError("there is no tokenizer.json and no other vocabulary")
         with _told():
-            text = files[RULES].decode("utf-8")
-            rules = json.loads(text)
-            self._rules = Tokenizer.from_str(text)
-        _require_bounded(rules)
-        roles = _roles(files)
-        padding = self._number(roles, "pad_token")
-        self._end = self._number(roles, "sep_token") if without_end else None
-        self._clean = {"case": str.lower, "letters": _letters}.get(clean) or get_clean_fn(clean)
-        self._rules.enable_truncation(length)
-        self._rules.enable_padding(length=length, pad_id=padding, pad_token=roles["pad_token"])
-
-    @classmethod
-    def at(cls, place: Place, length: int, clean: str, without_end: bool) -> HubTokenizer:
-        """The tokenizer from the files in a folder or a repository."""
-        read = {name: place.read(name, MAX_RULES) for name in (RULES, *_ROLES)}
-        if read[RULES] is None:
-            raise ValueError(f"there is no {RULES}")
-        files = {name: content for name, content in read.items() if content is not None}
-        return cls(files, length, clean, without_end)
-
-    @property
-    def largest(self) -> int:
-        """The largest token in its vocabulary."""
-        return max(self._rules.get_vocab().values(), default=0)
+            about = folder / _ABOUT[0]
+            kind = json.loads(about.read_bytes()).get("tokenizer_class") if about.exists() else None
+            if kind is not None and kind.removesuffix("Fast").removesuffix("Tokenizer") not in CLASSES:
+                raise ValueError(f"{kind[:40]!r} is none of the classes of tokenizers that are read")
+            self._rules: Any = AutoTokenizer.from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True
+            )
+        if (largest := max(self._rules.get_vocab().values(), default=0)) >= vocab_size:
+            raise ValueError(f"its tokenizer has a token {largest}, and its vocab_size is {vocab_size}")
+        if self._rules.pad_token is None:
+            raise ValueError("its tokenizer has no pad_token")
+        self._length, self._clean = length, clean
+        self._end = self._rules.sep_token_id if without_end else None
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
         with _told():
-            found = self._rules.encode_batch([self._clean(text) for text in texts])
-        tokens = torch.tensor([encoding.ids for encoding in found], dtype=torch.long)
+            tokens: Tensor = self._rules(
+                [self._clean(text) for text in texts],
+                padding="max_length",
+                truncation=True,
+                max_length=self._length,
+                return_tensors="pt",
+            ).input_ids
         return tokens if self._end is None else tokens.masked_fill(tokens == self._end, 0)
 
-    def _number(self, roles: Mapping[str, str], role: str) -> int:
-        number = self._rules.token_to_id(roles[role]) if role in roles else None
-        if number is None:
-            raise ValueError(f"the tokenizer has no {role}")
-        return int(number)
+    @property
+    def is_open_clips(self) -> bool:
+        """True where all texts get the same tokens as from open_clip's own tokenizer, up to the padding,
+        except those that open_clip repairs first (HTML, wrong encodings)."""
+        from open_clip.tokenizer import SimpleTokenizer
 
-
-def _roles(files: Mapping[str, bytes]) -> dict[str, str]:
-    """The token of each role in the files; entries of other types are ignored."""
-    roles = {}
-    for name in _ROLES:
-        said = json.loads(files.get(name, b"{}"))
-        for role in ("pad_token", "sep_token"):
-            token = said.get(role) if isinstance(said, dict) else None
-            token = token.get("content") if isinstance(token, dict) else token
-            if isinstance(token, str):
-                roles[role] = token
-    return roles
-
-
-def _letters(text: str) -> str:
-    return " ".join(text.lower().translate(dict.fromkeys(map(ord, string.punctuation))).split())
+        if type(self._rules).__name__ != "CLIPTokenizer":
+            return False
+        plain = SimpleTokenizer()
+        *words, _, _ = plain.encoder
+        expected = {word: number for number, word in enumerate((*words, "<|startoftext|>", "<|endoftext|>"))}
+        merges = json.loads(self._rules.backend_tokenizer.to_str())["model"]["merges"]
+        return self._rules.get_vocab() == expected and [tuple(pair) for pair in merges] == list(
+            plain.bpe_ranks
+        )
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turn the library's bare exceptions and panics on a broken file into a ValueError."""
+    """Turn the exceptions of transformers, and the panics of its Rust, into a ValueError."""
     try:
         yield
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise ValueError(f"{RULES} does not hold a tokenizer: {str(error)[:100]}") from None
-
-
-def _require_bounded(rules: Mapping[str, Any]) -> None:
-    """Raise ValueError for rules under which a short text could take long, or become a long one."""
-    parts = [part for step in _STEPS for part in _inside(rules.get(step))]
-    maps = [part["precompiled_charsmap"] for part in parts if part.get("precompiled_charsmap")]
-    word = rules["model"].get("max_input_chars_per_word", 0)
-    if len(parts) > _MOST or len(maps) > 1 or word > _LETTERS:
-        raise ValueError(
-            f"{RULES} has {len(parts)} parts, {len(maps)} maps of letters and words of {word}; "
-            f"{_MOST}, 1 and {_LETTERS} are the most"
-        )
-    for part in parts:
-        pattern = part.get("Regex", part.get("String", " "))
-        if not pattern or ("Regex" in part and not _is_quick(pattern)):
-            raise ValueError(
-                f"{RULES} looks for {pattern[:40]!r}, which could take long; a pattern may have no groups, "
-                "and one repeat in each alternative"
-            )
-        longest = 1 if part.get("type") == "Replace" else 8
-        for name in ("content", "prepend", "replacement"):
-            if len(part.get(name, "")) > longest:
-                raise ValueError(f"{RULES} puts {part[name][:40]!r} into texts; {longest} is the most")
-    for letters in maps:
-        found = base64.b64decode(letters)
-        if max(map(len, found[4 + int.from_bytes(found[:4], "little") :].split(b"\0"))) > _LONGEST:
-            raise ValueError(f"{RULES} makes more than {_LONGEST} bytes of a letter")
-
-
-def _inside(value: object) -> Iterator[dict[str, Any]]:
-    """All mappings in a JSON value."""
-    if isinstance(value, dict):
-        yield value
-    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _inside(one)
-
-
-def _is_quick(pattern: str) -> bool:
-    """True for a fast pattern that matches something: no groups, at most one repeat per alternative."""
-    place, alternatives = 0, [Counter[str]()]
-    while place < len(pattern):
-        if len(pattern) > _LETTERS or (piece := _PIECES.match(pattern, place)) is None:
-            return False
-        if piece.lastgroup == "other":
-            alternatives.append(Counter())
-        else:
-            alternatives[-1][str(piece.lastgroup)] += 1
-        place = piece.end()
-    return all(
-        one["one"] + one["some"] > 0 and one["some"] + one["any"] <= 1 and one["perhaps"] <= 1
-        for one in alternatives
-    )
+        raise ValueError(f"its tokenizer cannot be used: {' '.join(str(error).split())[:150]}") from None
