@@ -1,10 +1,9 @@
-"""Agreement against SciPy, scikit-learn and krippendorff; a published worked example of alpha."""
+"""Agreement against SciPy, scikit-learn and definitions; a published worked example of alpha."""
 
 from __future__ import annotations
 
 import math
 
-import krippendorff
 import numpy as np
 import pytest
 import scipy.stats
@@ -16,30 +15,6 @@ from ccs.errors import InputError
 from ccs.measures import agreement
 
 verdict = st.one_of(st.none(), st.booleans())
-
-
-def reference_alpha(ratings: list[list[object]]) -> float:
-    """Krippendorff's alpha by the package of that name; NaN where it is not defined."""
-    units = [[r for r in unit if r is not None] for unit in zip(*ratings, strict=True)]
-    values = list({rating for unit in units if len(unit) > 1 for rating in unit})
-    if len(values) < 2:
-        return math.nan
-    counts = [[unit.count(value) for value in values] for unit in units if len(unit) > 1]
-    return float(krippendorff.alpha(value_counts=counts, level_of_measurement="nominal"))
-
-
-@given(
-    st.integers(1, 12).flatmap(
-        lambda n: st.lists(
-            st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=n, max_size=n), min_size=2, max_size=4
-        )
-    )
-)
-def test_alpha_against_the_package_krippendorff(ratings: list[list[str | None]]) -> None:
-    found = agreement.krippendorff_alpha(ratings, draws=200)
-    assert found.value == pytest.approx(reference_alpha([list(r) for r in ratings]), nan_ok=True)
-    backwards = agreement.krippendorff_alpha(ratings[::-1], draws=200)
-    assert backwards.value == pytest.approx(found.value, nan_ok=True)
 
 
 def test_alpha_of_the_worked_example() -> None:
@@ -60,33 +35,28 @@ def test_alpha_where_it_is_not_defined() -> None:
         assert math.isnan(agreement.krippendorff_alpha(ratings).value)
 
 
-@st.composite
-def tables(draw: st.DrawFn, square: bool = False) -> tuple[list[int], list[int], np.ndarray]:
-    """Two sides of ranks and their table of counts [1, r, c]."""
-    levels = draw(st.integers(2, 4))
-    left = draw(st.lists(st.integers(0, levels - 1), min_size=2, max_size=25))
-    right = draw(st.lists(st.integers(0, levels - 1), min_size=len(left), max_size=len(left)))
-    counts = np.zeros((1, levels, levels if square else levels + 1))
-    for i, j in zip(left, right, strict=True):
-        counts[0, i, j] += 1
-    return left, right, counts
+def plain_alpha(ratings: list[list[object]]) -> float:
+    """1 - observed over expected disagreement, pair by pair (Krippendorff, Content Analysis, 2004, 11.3)."""
+    units = [[r for r in unit if r is not None] for unit in zip(*ratings, strict=True)]
+    units = [unit for unit in units if len(unit) > 1]
+    every = [rating for unit in units for rating in unit]
+    expected = sum(a != b for a in every for b in every)
+    if not expected:
+        return math.nan
+    observed = sum(sum(a != b for a in unit for b in unit) / (len(unit) - 1) for unit in units)
+    return 1 - observed / expected * (len(every) - 1)
 
 
-@given(tables(square=True))
-def test_kappa_of_tables_against_scikit_learn(drawn: tuple[list[int], list[int], np.ndarray]) -> None:
-    left, right, counts = drawn
-    expected = cohen_kappa_score(left, right) if len({*left, *right}) > 1 else math.nan
-    assert agreement.table_kappa(counts)[0] == pytest.approx(expected, nan_ok=True)
-
-
-@given(tables())
-def test_rank_correlations_of_tables_against_scipy(drawn: tuple[list[int], list[int], np.ndarray]) -> None:
-    left, right, counts = drawn
-    varied = len(set(left)) > 1 and len(set(right)) > 1
-    rho = scipy.stats.spearmanr(left, right).statistic if varied else math.nan
-    tau = scipy.stats.kendalltau(left, right).statistic if varied else math.nan
-    assert agreement.table_spearman(counts)[0] == pytest.approx(rho, nan_ok=True, abs=1e-9)
-    assert agreement.table_kendall(counts)[0] == pytest.approx(tau, nan_ok=True, abs=1e-9)
+@given(
+    st.integers(1, 12).flatmap(
+        lambda n: st.lists(
+            st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=n, max_size=n), min_size=2, max_size=4
+        )
+    )
+)
+def test_alpha_equals_its_definition(ratings: list[list[str | None]]) -> None:
+    found = agreement.krippendorff_alpha(ratings, draws=40)
+    assert found.value == pytest.approx(plain_alpha([list(r) for r in ratings]), nan_ok=True)
 
 
 def plain_compare(people: list[list[bool | None]], judges: list[list[bool | None]]) -> dict[str, float]:
@@ -115,7 +85,7 @@ def plain_compare(people: list[list[bool | None]], judges: list[list[bool | None
     )
 )
 def test_compare_against_a_plain_reading(raters: list[list[bool | None]]) -> None:
-    found = agreement.compare(raters[:1], raters[1:], draws=200)
+    found = agreement.compare(raters[:1], raters[1:], draws=40)
     expected = plain_compare(raters[:1], raters[1:])
     assert found.n == expected["n"]
     for metric in agreement.METRICS:
@@ -127,7 +97,7 @@ def test_intervals_are_those_of_resampled_pairs() -> None:
     rng = np.random.default_rng(5)
     people = [bool(v) for v in rng.random(80) < 0.5]
     judges = [[bool(v) for v in np.where(rng.random(80) < 0.8, people, ~np.array(people))] for _ in range(2)]
-    found = agreement.compare([people], judges, draws=4000, seed=1)
+    found = agreement.compare([people], judges, draws=1500, seed=1)
     kappas, taus = [], []
     panel = [all(votes) for votes in zip(*judges, strict=True)]
     share = [sum(votes) / 2 for votes in zip(*judges, strict=True)]
