@@ -168,7 +168,7 @@ def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
     """Holes that a reader of these results would notice."""
     from ccs import results
     from ccs.datasets import SOURCES
-    from ccs.paper import comparison
+    from ccs.replication import comparison
     from ccs.results import schema
 
     studied = {name for name, record in SOURCES.items() if record.kind != "images"}

@@ -13,8 +13,8 @@ from batch.compute import measure, plans
 from batch.compute.embed import Embedder
 from batch.compute.settings import Settings
 from ccs import Head, HeadSet, max_skew
-from ccs.paper import comparison
 from ccs.plans import Plan
+from ccs.replication import comparison
 from ccs.results import Results
 from ccs.specs import open_set
 from ccs.texts.score import HeadScore

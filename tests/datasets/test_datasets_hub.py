@@ -278,7 +278,7 @@ def test_the_registry_is_whole() -> None:
         if source.kind == "classification":
             assert templates(source.templates)
     # Every set the study reports is registered, under the name that the comparison looks for.
-    from ccs.paper import comparison
+    from ccs.replication import comparison
 
     asked = {
         name

@@ -11,8 +11,8 @@ import pytest
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.paper import audit, checks, comparison
 from ccs.paper import figures as paper
+from ccs.replication import audit, checks, comparison
 from ccs.results import Results
 from tests.support.shared import SHARED
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from batch.report.page import Block, table
-from ccs.paper import audit, checks
-from ccs.paper.checks import Check
+from ccs.replication import audit, checks
+from ccs.replication.checks import Check
 from ccs.results import Results
 
 

@@ -13,7 +13,7 @@ from batch.report.sections.agreement import agreement_blocks, plain
 from ccs.datasets import SOURCES
 from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures as paper
-from ccs.paper.comparison import TABLES, Compared, claims, compare
+from ccs.replication.comparison import TABLES, Compared, claims, compare
 from ccs.results import Results
 
 Models = Mapping[str, Results]

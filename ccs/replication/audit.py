@@ -19,8 +19,8 @@ from itertools import combinations
 from typing import Any
 
 from ccs.paper import figures
-from ccs.paper.checks import Check
-from ccs.paper.comparison import TABLES, claims, compare
+from ccs.replication.checks import Check
+from ccs.replication.comparison import TABLES, claims, compare
 from ccs.results import Results
 
 Figures = Mapping[tuple[str, str, str], float]
@@ -55,7 +55,7 @@ class Sentence:
 @cache
 def sentences() -> tuple[Sentence, ...]:
     """Every sentence, in the study's order."""
-    text = files("ccs.paper").joinpath("audit.toml").read_text("utf-8")
+    text = files("ccs.replication").joinpath("audit.toml").read_text("utf-8")
     return tuple(Sentence(**one | {"cells": tuple(one["cells"])}) for one in tomllib.loads(text)["sentences"])
 
 
