@@ -35,7 +35,7 @@ settings.load_profile("ccs")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--weekly", action="store_true", help="also the tests that are long and need a network")
+    parser.addoption("--weekly", action="store_true", help="also the tests that are long or need a network")
     parser.addoption("--shuffle", type=int, metavar="SEED", help="files and their tests in random order")
 
 
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "weekly: long and on the network; run with --weekly")
+    config.addinivalue_line("markers", "weekly: long or on the network; run with --weekly")
     config.addinivalue_line("markers", "shared(path): reads real data in ../shared, which is not in git")
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
 

@@ -1,4 +1,4 @@
-"""The whole study, small: two models, every set, the judges, the report, publishing and the app."""
+"""The whole study, small: one model, every set, the judges, the report, publishing and the app."""
 
 from __future__ import annotations
 
@@ -24,8 +24,5 @@ def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path: Pat
     said = f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
     assert done.returncode == 0, said
     assert "\n0 holes." in done.stdout, said
-    assert {path.name for path in (tmp_path / "results").glob("ViT-*")} == {
-        "ViT-B-32--openai",
-        "ViT-L-14--laion2b_s32b_b82k",
-    }
+    assert (tmp_path / "results" / "ViT-B-32--openai" / "manifest.json").is_file()
     assert "Hollow: published" in (tmp_path / "docs/report/report.md").read_text("utf-8")

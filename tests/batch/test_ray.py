@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ray
 
 import ccs
 from ccs.world.drawn_sets import image_set
@@ -22,10 +21,13 @@ def example(model: Path) -> str:
     return code.replace('"organism"', repr(str(model))).replace("400", "40").replace("100", "10")
 
 
+@pytest.mark.weekly  # half a minute, for a page of the documents
 @pytest.mark.filterwarnings("ignore")  # Ray's own, of which it has many
 def test_two_workers_add_up_to_one(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # or it writes a token to the user's home
     done: dict[str, Any] = {"__name__": "__main__"}  # so that Ray sends the function itself to its workers
+    import ray
+
     try:
         exec(example(tiny_folder), done)
     finally:

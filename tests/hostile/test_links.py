@@ -44,13 +44,13 @@ NAMES = [field.name for field in fields(State)]
 
 
 @pytest.mark.parametrize("kind", VALUES)
-@pytest.mark.parametrize("names", [*([name] for name in NAMES), NAMES], ids=[*NAMES, "all"])
-def test_a_bad_link_opens_a_screen(app: App, names: list[str], kind: str) -> None:
-    session = open_link(app, dict.fromkeys(names, VALUES[kind]))
-    assert session.state.model in app.models
-    assert session.state.off <= app.heads(session.state.model)
-    assert all(len(notice) < 400 and "Traceback" not in notice for notice in session.notices)
-    assert len(session.state.query()) < 60_000
+def test_a_bad_link_opens_a_screen(app: App, kind: str) -> None:
+    for names in (*([name] for name in NAMES), NAMES):
+        session = open_link(app, dict.fromkeys(names, VALUES[kind]))
+        assert session.state.model in app.models
+        assert session.state.off <= app.heads(session.state.model)
+        assert all(len(notice) < 400 and "Traceback" not in notice for notice in session.notices)
+        assert len(session.state.query()) < 60_000
 
 
 ACTIONS = {

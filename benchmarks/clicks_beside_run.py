@@ -1,6 +1,6 @@
 """Time to take ViT-B-32 apart in the running app, and the cost of other visitors' clicks meanwhile.
 
-    python -m benchmarks.apart [--photographs ../shared/data/imagenet-sample]
+    python -m benchmarks.clicks_beside_run [--photographs ../shared/data/imagenet-sample]
 
 Random weights, 4,216 texts. A click is the server's work from an action to the HTML it sends, with four
 images on Classify: six random heads off, others each time, so that no answer is known. Clicks before and
@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.app import alone
+from benchmarks.clicks import alone
 from benchmarks.common import PHOTOGRAPHS, keep, timed
 from ccs.ui.page import opening, page
 from ccs.ui.service.apart import Request
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--photographs", type=Path, default=PHOTOGRAPHS)
     found = measure(parser.parse_args(argv).photographs.resolve())
     print(*(f"{name} {value}" for name, value in found.items()), sep=" | ")
-    keep("apart", found)
+    keep("clicks_beside_run", found)
     return int(any(found[name] > most for name, most in ALLOWED.items()))
 
 
