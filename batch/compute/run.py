@@ -18,6 +18,7 @@ from batch.processes import Processes
 from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.model.offer import size_sentence
 from ccs.plans import Plan
 from ccs.results import schema
 from ccs.texts import stability
@@ -40,6 +41,8 @@ class Run:
         """Load the model and open everything it is to be run on. Raises InputError."""
         began = time.perf_counter()
         self.settings, self.processes, self.tell = settings, processes, tell
+        if cost := size_sentence(settings.models[0]):
+            tell(cost)
         self.model = ccs.load(
             settings.models[0],
             device=processes.device,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,59 +17,49 @@ from ccs.model.sources import HUB, UNTRAINED, Source
 
 SAFE, UNSAFE = ".safetensors", "open_clip_pytorch_model.bin"
 OVERHEAD = 2**29  # bytes that a model in use needs besides its weights
-_GIGABYTE = 1e9
 _PROC, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
-_CGROUPS = (
-    ("memory.max", "memory.current", "inactive_file"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
-)
 
 
 @dataclass(frozen=True)
 class Offer:
     """A model that could be loaded.
 
-    size: bytes of its weights. here: whether they are on this machine. repository: where they are on the Hub,
-    "" for a folder. heads: those that can be switched off.
+    size: bytes of its weights. here: whether they are on this machine. heads: those that can be switched off.
     """
 
     name: str
     size: int
     here: bool
-    repository: str
     heads: HeadSet
 
     @property
-    def memory(self) -> int:
+    def sentence(self) -> str:
+        """What it costs, in words."""
+        fetched = "on this machine already" if self.here else f"{self.size / 1e6:,.0f} MB to fetch"
+        return (
+            f"{self.name}: {len(self.heads)} heads to switch off, {fetched}, and {self._memory / 1e9:.1f} GB "
+            "of memory while it is loaded."
+        )
+
+    @property
+    def _memory(self) -> int:
         """Bytes needed while it is loaded: the module and the file that fills it."""
         return 2 * self.size + OVERHEAD
 
     def refusal(self, freed: int = 0) -> str:
         """The reason why this machine cannot load it, or "". freed: bytes that will be freed first."""
-        free, room = free_memory(), shutil.disk_usage(_existing(_cache())).free
-        if free is not None and self.memory > free + freed:
+        free, room = free_memory(), _free_disk()
+        if free is not None and self._memory > free + freed:
             return (
-                f"{self.name} needs about {self.memory / _GIGABYTE:.1f} GB of memory while it is loaded, and "
-                f"this machine has {(free + freed) / _GIGABYTE:.1f} GB free."
+                f"{self.name} needs about {self._memory / 1e9:.1f} GB of memory while it is loaded, and this "
+                f"machine has {(free + freed) / 1e9:.1f} GB free."
             )
         if not self.here and self.size > room - 2**30:
             return (
-                f"The weights of {self.name} are {self.size / _GIGABYTE:.1f} GB, and this machine has "
-                f"{room / _GIGABYTE:.1f} GB of disk left."
+                f"The weights of {self.name} are {self.size / 1e9:.1f} GB, and this machine has "
+                f"{room / 1e9:.1f} GB of disk left."
             )
         return ""
-
-    def fetched(self) -> int:
-        """Bytes of its weights that have been fetched so far."""
-        if self.here or not self.repository:
-            return self.size
-        blobs = _repository_folder(self.repository) / "blobs"
-        return min(self.size, sum(path.stat().st_size for path in _files(blobs)))
-
-    def forget(self) -> None:
-        """Remove everything that was fetched."""
-        if not self.here and self.repository:
-            shutil.rmtree(_repository_folder(self.repository), ignore_errors=True)
 
 
 def look(name: str, *, anonymous: bool = False) -> Offer:
@@ -86,34 +77,42 @@ def look(name: str, *, anonymous: bool = False) -> Offer:
     heads = sources.require_known_tower(source)
     folder, repository = (source.place.folder, source.place.repository) if source.place else (None, "")
     if folder is not None:
-        size = sum(path.stat().st_size for path in _files(folder) if path.suffix == SAFE)
-        return Offer(source.name, size, True, "", heads)
+        return Offer(source.name, sum(path.stat().st_size for path in folder.glob(f"*{SAFE}")), True, heads)
     if not (repository := repository or _registered_repository(source)):
         if source.tag == UNTRAINED:
-            return Offer(source.name, 0, True, "", heads)
+            return Offer(source.name, 0, True, heads)
         raise InputError(f"The weights of {source.name} are not on the Hub, so their size is not known here.")
-    if local := _local(repository):
-        return Offer(source.name, local, True, repository, heads)
-    return Offer(source.name, _weights_of(source.name, repository), False, repository, heads)
+    here = _local(repository)
+    return Offer(source.name, here or _weights_of(source.name, repository), bool(here), heads)
+
+
+def size_sentence(name: str) -> str:
+    """What a model costs, in words; "" where nothing has to be fetched or its size is not known."""
+    try:
+        found = look(name)
+    except InputError:
+        return ""  # whoever loads it is told why
+    return "" if found.here else found.sentence
 
 
 def free_memory() -> int | None:
     """Bytes of memory that this process may still use, here or in its container; None where unknown."""
     found = []
-    try:
+    with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = _PROC.read_text("ascii").splitlines()
         found.append(1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")))
-    except (OSError, StopIteration, ValueError):
-        pass
-    for limit, used, kept in _CGROUPS:
-        try:
-            most = int((_CGROUP / limit).read_text("ascii"))
-            statistics = (_CGROUP / limit).with_name("memory.stat").read_text("ascii").splitlines()
-            cached = next((int(line.split()[1]) for line in statistics if line.split()[0] == kept), 0)
-            found.append(most - int((_CGROUP / used).read_text("ascii")) + cached)
-        except (OSError, ValueError, IndexError):
-            continue  # no such group, or "max"
+    with contextlib.suppress(OSError, KeyError, ValueError):  # no such group, or "max"
+        limit, used = (int((_CGROUP / f"memory.{name}").read_text("ascii")) for name in ("max", "current"))
+        lines = (_CGROUP / "memory.stat").read_text("ascii").splitlines()
+        found.append(limit - used + int(dict(line.split() for line in lines)["inactive_file"]))
     return min(found, default=None)
+
+
+def _free_disk() -> int:
+    from huggingface_hub import constants
+
+    cache = Path(constants.HF_HUB_CACHE)
+    return shutil.disk_usage(next(each for each in (cache, *cache.parents) if each.exists())).free
 
 
 def _weights_of(name: str, repository: str, *, safe: bool = False) -> int:
@@ -129,24 +128,21 @@ def _weights_of(name: str, repository: str, *, safe: bool = False) -> int:
     sizes = {each.rfilename: each.size or 0 for each in about.siblings or []}
     if safe and about.gated:
         raise InputError(f"{name} is gated on the Hub: its terms must be accepted by the machine's owner.")
-    for wanted in WEIGHTS_FILES:
-        if wanted in sizes:
-            return sizes[wanted]
+    if whole := [sizes[file] for file in (*WEIGHTS_FILES, *(() if safe else (UNSAFE,))) if file in sizes]:
+        return whole[0]
     if shards := [size for file, size in sizes.items() if file.endswith(SAFE)]:
         return sum(shards)
-    if not safe and UNSAFE in sizes:
-        return sizes[UNSAFE]
     raise InputError(f"{name} cannot be used: its repository holds no safetensors.")
 
 
 def _why(error: Exception) -> str:
     """The reason in words, without the error's own text, which may quote request headers."""
-    response = getattr(error, "response", None)
-    if response is None:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is None:
         return "the Hub could not be reached"
     meaning = {401: "there is no such public repository", 404: "there is no such repository"}
     meaning |= {403: "access is not allowed", 429: "the Hub has been asked too often; try again in a minute"}
-    return f"{meaning.get(response.status_code, 'the Hub refused')} (status {response.status_code})"
+    return f"{meaning.get(status, 'the Hub refused')} (status {status})"
 
 
 def _registered_repository(source: Source) -> str:
@@ -158,31 +154,10 @@ def _registered_repository(source: Source) -> str:
 
 def _local(repository: str) -> int:
     """Bytes of a repository's weights in the cache; 0 if there are none."""
-    import huggingface_hub
+    from huggingface_hub import try_to_load_from_cache
 
-    for file in (*WEIGHTS_FILES, UNSAFE) if repository else ():
-        if isinstance(path := huggingface_hub.try_to_load_from_cache(repository, file), str):
-            return Path(path).stat().st_size
-    if isinstance(index := huggingface_hub.try_to_load_from_cache(repository, INDEX_FILE), str):
-        return sum(path.stat().st_size for path in Path(index).parent.glob(f"*{SAFE}"))
+    for file in (*WEIGHTS_FILES, UNSAFE, INDEX_FILE):
+        if isinstance(path := try_to_load_from_cache(repository, file), str):
+            files = Path(path).parent.glob(f"*{SAFE}") if file == INDEX_FILE else [Path(path)]
+            return sum(each.stat().st_size for each in files)
     return 0
-
-
-def _cache() -> Path:
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HUB_CACHE)
-
-
-def _existing(path: Path) -> Path:
-    return next(each for each in (path, *path.parents) if each.exists())
-
-
-def _repository_folder(repository: str) -> Path:
-    from huggingface_hub.file_download import repo_folder_name
-
-    return _cache() / repo_folder_name(repo_id=repository, repo_type="model")
-
-
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model import offer
-from ccs.model.offer import Offer, look
+from ccs.model.offer import Offer, look, size_sentence
 from tests.support.hub_server import Fault, Hub, Repository
 
 WEIGHTS = "open_clip_model.safetensors"
@@ -25,13 +24,11 @@ def put(hub: Hub, name: str, files: dict[str, bytes], **about: bool) -> None:
 def test_the_size_of_a_listed_model_is_asked_and_nothing_is_fetched(hub: Hub) -> None:
     put(hub, OPENAI, {WEIGHTS: bytes(1000), "open_clip_pytorch_model.bin": bytes(3000)})
     found = look("ViT-B-32/openai")
-    assert (found.size, found.here, found.repository) == (1000, False, OPENAI)
+    assert (found.size, found.here) == (1000, False)
     assert [str(found.heads)[:5], len(found.heads)] == ["L8.H0", 48]
-    assert found.fetched() == 0
-    blobs = Path(constants.HF_HUB_CACHE) / f"models--{OPENAI.replace('/', '--')}" / "blobs"
-    blobs.mkdir(parents=True)
-    (blobs / "abc.incomplete").write_bytes(bytes(400))
-    assert found.fetched() == 400
+    assert size_sentence("ViT-B-32/openai").startswith(
+        "ViT-B-32/openai: 48 heads to switch off, 0 MB to fetch"
+    )
     assert not [request for request in hub.requests if "resolve" in request]
 
 
@@ -61,8 +58,6 @@ def test_a_repository_that_a_visitor_names_is_checked(hub: Hub, tiny_folder: Pat
     ("fault", "words"),
     [
         (Fault("api/models", status=429, times=99), "asked too often"),
-        (Fault("api/models", status=401, times=99), "no such public repository"),
-        (Fault("api/models", status=503, times=99), "the Hub refused"),
         (Fault("api/models", cut=True, times=99), "could not be reached"),
     ],
 )
@@ -76,19 +71,20 @@ def test_a_hub_that_does_not_answer_is_told_in_a_sentence(hub: Hub, fault: Fault
 def test_what_is_at_hand_needs_no_hub(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     found = look(str(tiny_folder))
-    assert (found.here, found.repository) == (True, "")
+    assert found.here
+    assert size_sentence(str(tiny_folder)) == ""
     assert found.size == (tiny_folder / WEIGHTS).stat().st_size
     assert look("organism").here
 
 
 def test_memory_and_disk_decide_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offer, "free_memory", lambda: 4 * 10**9)
-    assert Offer("small", 10**9, False, "a/b", HeadSet()).refusal() == ""
-    large = Offer("large", 3 * 10**9, False, "a/b", HeadSet())
+    assert Offer("small", 10**9, False, HeadSet()).refusal() == ""
+    large = Offer("large", 3 * 10**9, False, HeadSet())
     assert "needs about 6.5 GB of memory" in large.refusal()
     assert large.refusal(freed=3 * 10**9) == ""
     monkeypatch.setattr(offer, "free_memory", lambda: None)
-    assert "of disk left" in Offer("huge", 10**18, False, "a/b", HeadSet()).refusal()
+    assert "of disk left" in Offer("huge", 10**18, False, HeadSet()).refusal()
 
 
 def test_a_container_has_less_memory_than_its_machine(

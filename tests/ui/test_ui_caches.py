@@ -141,7 +141,7 @@ class FakeModel:
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models by any name, which cost nothing."""
-    monkeypatch.setattr(models, "look", lambda place: Offer(place, 0, True, "", HeadSet()))
+    monkeypatch.setattr(models, "look", lambda place: Offer(place, 0, True, HeadSet()))
 
 
 def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch, free: None) -> None:
@@ -197,7 +197,7 @@ def test_a_model_that_the_machine_cannot_hold_is_refused_before_it_is_fetched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ccs, "load", lambda name, **_: pytest.fail(f"{name} was loaded"))
-    monkeypatch.setattr(models, "look", lambda place: Offer(place, 10**10, False, "", HeadSet()))
+    monkeypatch.setattr(models, "look", lambda place: Offer(place, 10**10, False, HeadSet()))
     monkeypatch.setattr(offer, "free_memory", lambda: 8 * 10**9)
     with pytest.raises(InputError, match=r"big needs about 20\.5 GB of memory .* has 8\.0 GB free"):
         ModelCache({"big": "big"}).get("big")

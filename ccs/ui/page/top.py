@@ -36,7 +36,7 @@ def render(app: App, session: Session) -> Markup:
         another=ANOTHER,
         naming=session.naming,
         offer=session.offer,
-        cost=_cost(app, session),
+        cost=session.offer.sentence if session.offer else "",
         views=VIEWS.values(),
         view=VIEWS[state.tab],
         code=code,
@@ -52,20 +52,6 @@ def _listed(name: str) -> str:
     """A model as it stands in the list, with what its weights weigh where they are fetched."""
     listed = live().get(name)
     return f"{name} · {listed.bytes / 1e9:.1f} GB" if listed else name
-
-
-def _cost(app: App, session: Session) -> str:
-    """The cost of loading the model that the visitor named, in a sentence."""
-    offer = session.offer
-    if offer is None:
-        return ""
-    heads = f"{len(offer.heads)} heads to switch off, " if offer.heads else ""
-    seconds = max(1, round(app.model_cache.seconds(offer.size)))
-    fetched = "on this machine already" if offer.here else f"{offer.size / 1e6:,.0f} MB to fetch"
-    return (
-        f"{offer.name}: {heads}{fetched}, about {seconds} seconds until it answers, and "
-        f"{offer.memory / 1e9:.1f} GB of memory while it loads."
-    )
 
 
 def _standing(app: App, state: State) -> list[str]:

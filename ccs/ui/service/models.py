@@ -19,6 +19,7 @@ import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet, last_layers
 from ccs.model import difference
+from ccs.model.fetching import forget
 from ccs.model.model import Images, Model, embedded
 from ccs.model.offer import Offer, look
 from ccs.model.sources import FOLDER, HUB, find, is_public, require_known_tower
@@ -33,7 +34,6 @@ RETRY = 60.0  # seconds after which a model that could not be loaded is tried ag
 PATIENCE = 20.0  # seconds that who asks for a model waits, before being told that it is on its way
 WAITING = 4  # models that may be on their way at once; they are loaded one after the other
 OFFERED = 50  # models by name of visitors' own that are remembered
-SPEED = 25e6  # bytes of weights that are fetched and loaded in a second, before any were
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,6 @@ class ModelCache:
         self._offered: LRUCache[str, Offer] = LRUCache(OFFERED)
         self._loads: dict[str, _Load] = {}
         self._heads: dict[str, HeadSet] = {}
-        self._speed = SPEED
         self._lock, self._one = threading.RLock(), threading.Lock()
 
     def get(self, name: str) -> Model:
@@ -143,12 +142,8 @@ class ModelCache:
         load = self._loads.get(name)
         if load is None or load.offer is None or load.offer.here or not load.offer.size:
             return 0.0, f"Loading {name}"
-        done, size = load.offer.fetched(), load.offer.size
-        words = f"Fetching {name}: {done / 1e6:,.0f} of {size / 1e6:,.0f} MB"
         seconds = time.monotonic() - load.began
-        if done > size / 50 and seconds > 2:
-            words += f", about {_duration((size - done) * seconds / done)} left"
-        return 0.95 * done / size, words
+        return 0.0, f"Fetching {name}: {load.offer.size / 1e6:,.0f} MB, {seconds:.0f} seconds so far"
 
     def failure(self, name: str) -> str:
         """Why the model could not be had when it was last tried, "" if it could or was not."""
@@ -171,10 +166,6 @@ class ModelCache:
     def offered(self) -> Mapping[str, Offer]:
         """The models that visitors have named, by name."""
         return self._offered
-
-    def seconds(self, size: int) -> float:
-        """Seconds to fetch and load that many bytes, estimated from the last model."""
-        return size / self._speed
 
     def heads(self, name: str) -> HeadSet:
         """The heads that can be switched off, as far as they are known without loading the model."""
@@ -214,15 +205,14 @@ class ModelCache:
         with self._lock:
             while len(self._models) >= KEPT:
                 gone, _ = self._models.popitem()
-                if gone.startswith(HUB) and gone in self._offered and gone not in self.given:
-                    self._offered[gone].forget()
+                offered = self._offered.get(gone)
+                if offered and not offered.here and gone.startswith(HUB) and gone not in self.given:
+                    forget(gone.removeprefix(HUB))
         if why := load.offer.refusal():
             raise InputError(why)
         model = ccs.load(place, layers=self._layers(name) or None)
         model.stand_ins_from = stand_ins
         _ = model.weights_hash  # half a second for whoever asks first
-        if load.offer.size and not load.offer.here:
-            self._speed = load.offer.size / max(0.1, time.monotonic() - load.began)
         return model
 
     def _freed(self) -> int:
@@ -248,10 +238,6 @@ class ModelCache:
 def stand_ins() -> Images:
     """Drawn images: what heads put out for them takes the place of heads that are off, if that is asked."""
     return drawn_sets.image_set(STAND_INS).images
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 def shown_name(place: str) -> str:
