@@ -1,12 +1,12 @@
 """The study from one command to the published data set and the app that loads it, on this machine alone.
 
-    python scripts/rehearse.py [--small] [--plan-cost] [--folder DIR]
+    python scripts/rehearse.py [--small] [--folder DIR]
 
 A local server stands in for the Hub: it has every data set in its real schema with a few rows (videos too)
 and the six models under their names with random weights. Three more stand in for the judges. `--model paper
 --suite paper` runs, then the report, publishing, and the app on what was published. `--small` uses one
-model of eight numbers per head; `--plan-cost` prints what the real run needs instead. At the end: time,
-disk, memory, and every hole that was found; the exit status is 1 if there is one.
+model of eight numbers per head. At the end: time, disk, memory, and every hole that was found; the exit
+status is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python scripts/rehearse.py")
     parser.add_argument("--small", action="store_true", help="one model of eight numbers per head")
-    parser.add_argument(
-        "--plan-cost",
-        action="store_true",
-        help="print what the real run needs (takes minutes per model), and stop",
-    )
     parser.add_argument(
         "--folder",
         type=Path,
@@ -80,9 +75,6 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
     compute += ["--texts", str(study.pool(folder / "pool.csv", 40 if small else 200))]
     compute += ["--labeler", "openai", "--judges", "default", "--budget", "20", "--random-sets", "2"]
     compute += ["--workers", "0"] if small else []
-    if args.plan_cost:
-        _plan_cost(compute, models)
-        return 0
     study.less(40, small=small)
     with steps("compute"):
         steps.run("batch.compute.__main__", compute)
@@ -97,26 +89,6 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
     holes += [f"the app does not have {model}" for model in models if model not in shown]
     print("\n".join([steps.page(folder), *(f"hole: {hole}" for hole in holes), f"{len(holes)} holes."]))
     return int(bool(holes))
-
-
-def _plan_cost(argv: list[str], models: Sequence[str]) -> None:
-    """The needs of the real run: whole sets, images of 224 pixels."""
-    from dataclasses import replace
-
-    from batch.compute import cost, settings
-    from batch.compute.run import Run
-    from batch.processes import start
-    from tests.support import study
-
-    asked, found, absent = settings.parse(argv), [], set[str]()
-    for name in models:
-        run = Run(asked.for_model(name), start("cpu"), lambda _: None)
-        here, times = cost.estimate(run), study.real_operations(name)
-        parts = [replace(part, operations=part.operations * times) for part in here.parts]
-        found.append(replace(here, parts=tuple(parts)))
-        absent |= {one["name"] for one in run.absent}
-        print(cost.page(run, found[-1]), flush=True)
-    print(cost.needs(asked, found, absent))
 
 
 class _Steps:

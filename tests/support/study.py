@@ -20,7 +20,6 @@ from tests.support.llm_server import verdicts
 
 CONCEPTS = ("Locations", "Objects", "Animals", "Colors", "People")
 _PATCHES = 4
-_REAL_SIDE = 224
 _MOMENT_IMAGES = 24
 
 
@@ -145,22 +144,6 @@ def serve_models(hub: Hub, folder: Path, names: Sequence[str], *, narrow: bool) 
         served = Repository(private=False)
         served.commit({path.name: weights}, "weights")
         hub.repositories["models", str(known["hf_hub"]).rstrip("/")] = served
-
-
-def real_operations(name: str) -> float:
-    """How many times the operations of the pictures here pictures of 224 pixels take."""
-    import open_clip
-    import torch
-    from open_clip.model import CLIP
-    from torch.utils.flop_counter import FlopCounterMode
-
-    config, counts = open_clip.get_model_config(name.partition("/")[0]), []
-    for side in (_REAL_SIDE, config["vision_cfg"]["image_size"]):
-        sized = {**config, "vision_cfg": {**config["vision_cfg"], "image_size": side}}
-        with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
-            CLIP(**sized).eval().visual(torch.zeros(1, 3, side, side))
-        counts.append(counter.get_total_flops())
-    return float(counts[0] / counts[1])
 
 
 def _smaller(config: Mapping[str, Any], narrow: bool) -> dict[str, Any]:
