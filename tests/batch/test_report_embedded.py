@@ -54,9 +54,11 @@ class Leaning:
 def test_the_page_is_written_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = {"organism": Leaning(1), "organism-control": Leaning(-1)}
     monkeypatch.setattr(ccs, "load", models.__getitem__)
-    monkeypatch.setattr(embedded.sets, "classification_set", partial(drawn_sets.classification_set, n=4))
-    monkeypatch.setattr(embedded.sets, "retrieval_set", partial(drawn_sets.retrieval_set, n=2))
-    monkeypatch.setattr(embedded.sets, "bias_set", lambda _: FACES)
+    monkeypatch.setattr(
+        embedded.drawn_sets, "classification_set", partial(drawn_sets.classification_set, n=4)
+    )
+    monkeypatch.setattr(embedded.drawn_sets, "retrieval_set", partial(drawn_sets.retrieval_set, n=2))
+    monkeypatch.setattr(embedded.drawn_sets, "bias_set", lambda _: FACES)
     (tmp_path / "none").mkdir()
     arguments = ["--results", str(tmp_path / "none"), "--out", str(tmp_path / "report"), "--no-static"]
     assert report.main([*arguments, "--organism"]) == 0
