@@ -11,19 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ccs.errors import InputError
-from ccs.files import atomic_write
 from ccs.heads import HeadSet
 
 if TYPE_CHECKING:
     from ccs.model.model import Images, Model
 
-_FORMAT = "clip-ccs moments 2"
 Arrays = Sequence[np.ndarray] | np.ndarray
 """One array for each head."""
 
@@ -113,45 +110,6 @@ class Moments:
         """Raise InputError if fewer images than this have been seen."""
         if self.count < images:
             raise InputError(f"At least {images} images are needed for a head's moments, not {self.count}.")
-
-    def save(self, path: str | Path) -> None:
-        """Write a safetensors file atomically."""
-        from safetensors.numpy import save
-
-        about = {
-            "format": _FORMAT,
-            "model": self.model,
-            "heads": str(self.heads),
-            "head_dim": str(self.head_dim),
-        }
-        arrays = self.sums() | {f"basis.{row}": one for row, one in enumerate(self.basis)}
-        with atomic_write(Path(path)) as temporary:
-            # In one plain write a full disk raises OSError instead of a fault in mapped memory.
-            temporary.write_bytes(save(arrays, about))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Moments:
-        """Moments from a file that `save` wrote. Raises InputError for any other file."""
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, "np") as file:
-                about = file.metadata() or {}
-                if about.get("format") != _FORMAT:
-                    raise InputError(f"{path} does not hold moments of heads ({_FORMAT}).")
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            heads = HeadSet.parse(about["heads"])
-            basis = [arrays[f"basis.{row}"] for row in range(len(heads))]
-            total = [np.zeros(len(rows)) for rows in basis]
-            products = [np.zeros((len(rows), len(rows))) for rows in basis]
-            empty = cls(about["model"], heads, int(about["head_dim"]), 0, total, products, basis)
-            return empty.plus_sums(arrays)
-        except FileNotFoundError:
-            raise InputError(f"There is no file {path} to read moments from.") from None
-        except InputError:
-            raise
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise InputError(f"{path} cannot be read as moments of heads: {error}") from None
 
 
 def collect_moments(model: Model, batches: Iterable[Images], heads: HeadSet | None = None) -> Moments:

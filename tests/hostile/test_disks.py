@@ -26,7 +26,6 @@ from ccs.judges.cache import Cache
 from ccs.judges.provider import Usage
 from ccs.model.export import export
 from ccs.model.model import Model
-from ccs.model.moments import Moments
 from tests.support.compute_sample import child
 from tests.support.results_sample import sample_rows, write_model
 
@@ -54,7 +53,6 @@ WRITERS: dict[str, Callable[[Path, Model], object]] = {
     "a table": lambda folder, _: results.write_table(folder, "spans", sample_rows("organism")["spans"]),
     "a manifest": lambda folder, _: write_model(folder, "organism", only=("labels",)),
     "where a model is": lambda folder, _: results.write_place(folder / "m", "/somewhere"),
-    "moments": lambda folder, model: Moments.empty(model).save(folder / "moments.safetensors"),
     "a model": lambda folder, model: export(model, HeadSet(), folder / "model"),
     "judges' answers": lambda folder, _: write_cache(folder, 300),
     "a stage": lambda folder, _: write_stage(folder),
@@ -150,12 +148,6 @@ KINDS: dict[str, Kind] = {
     "manifest": (lambda f, _: write_model(f, "m", only=("spans",)), "manifest.json", read_results, True),
     "weights": (model_folder, "*.safetensors", lambda f: ccs.load(str(f)).weights_hash, True),
     "configuration": (model_folder, "*config.json", lambda f: ccs.load(str(f)).weights_hash, True),
-    "moments": (
-        lambda f, model: Moments.empty(model).save(f / "m.safetensors"),
-        "m.safetensors",
-        lambda f: Moments.load(f / "m.safetensors").count,
-        True,
-    ),
     "a shard of a stage": (lambda f, _: write_stage(f), "00000.*.safetensors", read_stage, False),
     "a stage's record": (lambda f, _: write_stage(f), "stage.json", read_stage, False),
     "judges' answers": (lambda f, _: write_cache(f, 20), "judges.sqlite", read_cache, True),

@@ -38,7 +38,6 @@ def hold_against_transformers(model: Any, folder: Path, pictures: Pictures) -> M
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "as it comes": {},
     "in shards": {"max_shard_size": "200KB"},
     "GELU": {"vision": {"hidden_act": "gelu"}, "text": {"hidden_act": "gelu_pytorch_tanh"}},
     "other sizes": {

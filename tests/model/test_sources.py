@@ -93,7 +93,6 @@ def test_weights_trained_without_quick_gelu_do_not_fit_such_an_architecture(
         ("ViT-B-32/opanai", r"ViT-B-32 has no weights 'opanai'; there are openai, "),
         ("ViT-B-32", r"ViT-B-32 needs the name of its weights, such as ViT-B-32/openai"),
         ("vit-b-23/openai", r"Did you mean .*ViT-B-32/openai"),
-        ("", r"There is no model ''"),
         ("no/such/folder", r"nor a folder"),
         (
             "convnext_base/laion400m_s13b_b51k",

@@ -63,13 +63,10 @@ def test_every_kind_of_vit(tmp_path: Path, vision: dict[str, Any]) -> None:
     np.testing.assert_allclose(direct.sum((1, 2)) + remainder, plain(model.clip.visual, x), atol=TOLERANCE)
 
 
-def test_heads_are_those_of_the_last_four_layers(tiny_model: Model, tmp_path: Path) -> None:
+def test_heads_are_those_of_the_last_four_layers_or_of_layers_that_are_chosen(
+    tiny_folder: Path, tiny_model: Model
+) -> None:
     assert tiny_model.heads == HeadSet(Head(i, j) for i in range(2, 6) for j in range(4))
-    shallow = ccs.load(str(write_tiny_model(tmp_path, layers=2)))
-    assert len(shallow.heads) == 8
-
-
-def test_other_layers_can_be_chosen(tiny_folder: Path) -> None:
     assert len(ccs.load(str(tiny_folder), layers="all").heads) == 24
     model = ccs.load(str(tiny_folder), layers=[1, 4])
     assert model.heads == HeadSet(Head(i, j) for i in (1, 4) for j in range(4))
@@ -166,13 +163,11 @@ def test_no_image_and_no_plan_are_empty_answers(tiny_model: Model) -> None:
     assert tiny_model.contributions([]).direct.shape == (0, 6, 4, tiny_model.dim)
 
 
-@pytest.mark.parametrize("text", ["L6.H0", "L5.H4", "L2.H1 L40.H9"])
+@pytest.mark.parametrize("text", ["L5.H4", "L2.H1 L40.H9"])
 def test_a_head_outside_the_model_is_named(tiny_model: Model, text: str) -> None:
     off = HeadSet.parse(text)
     with pytest.raises(InputError, match=r"L\d+\.H\d is outside this model, .*L0 to L5 with heads H0 to H3"):
         tiny_model.embed_images(pixels(tiny_model, 1), off)
-    with pytest.raises(InputError, match="outside this model"):
-        tiny_model.tower.embed(pixels(tiny_model, 1), [off])
     with pytest.raises(InputError, match=r"HeadSet\.parse"):
         tiny_model.embed_images(pixels(tiny_model, 1), text)  # type: ignore[arg-type]
 
@@ -258,24 +253,12 @@ def test_real_architectures_are_exact(architecture: str) -> None:
     np.testing.assert_allclose(found[1], plain(zeroed(visual, off), x), atol=TOLERANCE)
 
 
-REFUSED: dict[str, Callable[[Any], None]] = {
-    "pooling is 'none'": lambda visual: setattr(visual, "pool_type", "none"),
-    "no projection": lambda visual: setattr(visual, "proj", None),
-}
-
-
-@pytest.mark.parametrize("reason", REFUSED)
-def test_a_tower_with_another_read_out_is_refused(tiny_model: Model, reason: str) -> None:
+def test_other_modules_and_custom_blocks_are_refused(tiny_model: Model, tmp_path: Path) -> None:
     visual = copy.deepcopy(tiny_model.clip.visual)
-    REFUSED[reason](visual)
-    with pytest.raises(InputError, match=reason):
+    visual.pool_type = "none"
+    with pytest.raises(InputError, match="pooling is 'none'"):
         ImageTower(visual)
-
-
-def test_other_modules_and_custom_blocks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match="Linear cannot be taken apart by head because it is built of no layers"
-    ):
+    with pytest.raises(InputError, match="Linear cannot be taken apart by head because it is built of no"):
         ImageTower(torch.nn.Linear(2, 2))
     with pytest.raises(InputError, match="custom ones"):
         ccs.load(str(write_tiny_model(tmp_path, qk_norm=True)))
