@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from batch.compute.settings import Settings
 from batch.compute.stages import Store, digest
 from ccs.heads import Head
 from ccs.judges.labeler import Labeler
-from ccs.judges.panel import Panel, check_refresh
-from ccs.judges.prices import CostEstimate, Spending, estimate_table
+from ccs.judges.panel import Panel
+from ccs.judges.prices import Spending
 from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
 from ccs.judges.tags import TagsJudge
@@ -36,8 +36,6 @@ class Judging:
         self.limits = JudgeSettings(
             cache=settings.out / STAGES / "judges.sqlite",
             budget=settings.budget,
-            refresh=settings.refresh,
-            per_minute=settings.per_minute,
             concurrency=settings.in_flight,
             timeout=settings.timeout,
             prices=settings.prices,
@@ -68,56 +66,21 @@ class Judging:
         texts = {str(head): [span.text for span in chosen] for head, chosen in spans.items()}
         shares = {str(head): [round(span.share, 9) for span in chosen] for head, chosen in spans.items()}
         inputs = {"spans": digest([texts, shares]), "labeler": self.labeler, **self._tags}
-        stage = self.store.stage("labels", inputs)
-        rows = stage.read_json() if stage.done else []
-        if not stage.done or any(cause for *_, cause in rows) or (self.by_model and self.settings.refresh):
-            self.store.processes.once(lambda: stage.write_json(self._label(spans)))
-            stage.finish()
-            rows = stage.read_json()
-        if unanswered := sum(bool(cause) for *_, cause in rows):
+        rows = self._answers("labels", inputs, lambda: self._label(spans), self.by_model is not None)
+        if unanswered := sum(bool(row["cause"]) for row in rows):
             self.store.tell(
                 f"{unanswered} heads have no label yet: the labeler did not answer. A later run asks again."
             )
-        return {Head.parse(name): concept for name, concept, *_ in rows}
+        return {Head.parse(row["head"]): row["label"] for row in rows}
 
-    def _label(self, spans: Spans) -> list[list[str | None]]:
-        """Head, concept, labeler and, if there was no answer, its cause."""
+    def _label(self, spans: Spans) -> list[Row]:
         causes: Mapping[Head, str] = {}
         if self.by_model is None:
             found = {head: one.label for head, one in score_by_tags(spans, self.pool).items()}
         else:
             found = self.by_model.label({head: [span.text for span in spans[head]] for head in spans})
             causes = self.by_model.causes
-        by = self.labeler["name"]
-        return [[str(head), label, by, causes.get(head, "")] for head, label in found.items()]
-
-    def chance(self, k: int) -> list[float]:
-        """CCS@0 ... CCS@k of random texts where label and verdicts are by tags, else empty."""
-        if not self.by_tags:
-            return []
-        found: list[float] = self.store.json(
-            "chance", {**self._tags, "k": k}, lambda: chance_by_tags(self.pool, k)
-        )
-        return found
-
-    def asked(self, spans: Spans) -> tuple[list[CostEstimate], list[CostEstimate]]:
-        """The requests to language models as labeler and as judges, with their cost."""
-        texts = {head: tuple(span.text for span in chosen) for head, chosen in spans.items()}
-        labels, judgments = list[CostEstimate](), list[CostEstimate]()
-        if self.by_model is not None:
-            named_by = {head: chosen[: self.settings.k] for head, chosen in texts.items()}
-            labels.append(self.by_model.estimate(named_by))
-        if any(not judge["stand_in"] for judge in self.judges):
-            # Which label is asked about hardly changes the length of a question.
-            questions = [Question(str(head), "Backgrounds", chosen) for head, chosen in texts.items()]
-            judgments += self.panel.estimate(questions)
-        return labels, judgments
-
-    def estimate(self, spans: Spans) -> str:
-        """`asked` as text."""
-        named = zip(("Labels", "Judgments"), self.asked(spans), strict=True)
-        lines = [f"{name}:\n{estimate_table(made, self.panel.prices)}" for name, made in named if made]
-        return "\n".join(lines) or "No language model would be asked: labels and verdicts are by `tags`."
+        return [{"head": str(head), "label": found[head], "cause": causes.get(head, "")} for head in found]
 
     def judgments(self, spans: Spans, labeled: Mapping[Head, str | None]) -> list[Row]:
         """A row per head, judge and text. What is unscored is asked again by the next run.
@@ -129,28 +92,41 @@ class Judging:
             for head, label in sorted(labeled.items())
             if label is not None
         }
-        check_refresh(self.limits, self.panel.names, [str(head) for head in spans])
-        questions = list(asked.values())
-        inputs = {
-            "questions": digest([[q.head_key, q.label, list(q.texts)] for q in questions]),
-            "judges": self.panel.describe(),
-            **self._tags,
-        }
-        stage = self.store.stage("judgments", inputs)
+        questions = [[one.head_key, one.label, list(one.texts)] for one in asked.values()]
+        inputs = {"questions": digest(questions), "judges": self.panel.describe(), **self._tags}
+        by_model = any(not judge["stand_in"] for judge in self.judges)
+        return self._answers("judgments", inputs, lambda: self._judge(asked), by_model)
+
+    def _judge(self, asked: Mapping[Head, Question]) -> list[Row]:
+        answers = self.panel.judge(list(asked.values()))
+        return [
+            {"layer": head.layer, "head": head.head, "rank": rank, "text": text, "label": question.label}
+            | {"judge": said.judge, "verdict": said.verdict, "reason": said.reason, "cause": said.cause}
+            for (head, question), by_judge in zip(asked.items(), answers, strict=True)
+            for judgments in by_judge
+            for rank, (text, said) in enumerate(zip(question.texts, judgments, strict=True))
+        ]
+
+    def _answers(
+        self, name: str, inputs: Mapping[str, Any], ask: Callable[[], list[Row]], by_model: bool
+    ) -> list[Row]:
+        """The rows of a stage. The first process alone asks; the others wait, and read what it wrote."""
+        stage = self.store.stage(name, inputs)
         rows: list[Row] = stage.read_json() if stage.done else []
-        llm = any(not judge["stand_in"] for judge in self.judges)
-        if not stage.done or self.settings.refresh or (llm and any(row["verdict"] is None for row in rows)):
-            answers = self.store.processes.once(lambda: self.panel.judge(questions))
-            rows = [
-                {"layer": head.layer, "head": head.head, "rank": rank, "text": text, "label": question.label}
-                | {"judge": said.judge, "verdict": said.verdict, "reason": said.reason, "cause": said.cause}
-                for (head, question), by_judge in zip(asked.items(), answers, strict=True)
-                for judgments in by_judge
-                for rank, (text, said) in enumerate(zip(question.texts, judgments, strict=True))
-            ]
-            self.store.processes.once(lambda: stage.write_json(rows))
+        if not stage.done or (by_model and any(row["cause"] for row in rows)):
+            self.store.processes.once(lambda: stage.write_json(ask()))
             stage.finish()
+            rows = stage.read_json()
         return rows
+
+    def chance(self, k: int) -> list[float]:
+        """CCS@0 ... CCS@k of random texts where label and verdicts are by tags, else empty."""
+        if not self.by_tags:
+            return []
+        found: list[float] = self.store.json(
+            "chance", {**self._tags, "k": k}, lambda: chance_by_tags(self.pool, k)
+        )
+        return found
 
 
 def score_heads(

@@ -117,10 +117,6 @@ class Settings:
     labeler: str = option("tags", "`tags` (a stand-in) or PROVIDER:MODEL")
     dry_run: bool = option(False, "print what language models would be asked and the price, and stop")
     budget: float | None = option(None, "most US dollars to spend on language models")
-    refresh: tuple[str, ...] = option((), "ask this judge, or about this head, again", metavar="J")
-    per_minute: int | None = option(
-        None, "requests per minute to each language model (default: no limit)", least=1
-    )
     in_flight: int = option(8, "concurrent requests to each language model", least=1)
     timeout: float = option(120.0, "seconds for one attempt of a request")
     prices: Path | None = option(

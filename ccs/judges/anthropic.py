@@ -31,8 +31,10 @@ class AnthropicProvider(GeneratedProvider):
         message = response.to_dict(warnings=False)
         counts = message.get("usage") or {}
         cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
-        sent = sum(counts.get(name) or 0 for name in ("input_tokens", *cached))
-        usage = Usage(sent, counts.get("output_tokens") or 0)
+        sent = counts.get("input_tokens")
+        if sent is not None:
+            sent += sum(counts.get(name) or 0 for name in cached)
+        usage = Usage.stated(sent, counts.get("output_tokens"))
         texts = [str(block.get("text")) for block in message["content"] if block.get("type") == "text"]
         stop = message.get("stop_reason")
         refusal = "the model declined" if stop == "refusal" else ""

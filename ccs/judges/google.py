@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ccs.judges.provider import Provider, Reply, Request, TransientError, Usage
+from ccs.judges.provider import Provider, Reply, Request, UnansweredError, Usage
 
 
 class GoogleProvider(Provider):
@@ -16,11 +16,11 @@ class GoogleProvider(Provider):
     keys = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 
     def connect(self, key: str) -> Any:
-        import httpx2  # the HTTP client of google-genai
+        from ccs.judges.transport import BoundedClient  # once the SDK has brought its HTTP client
 
         # Our own HTTP client keeps the SDK from switching to aiohttp, where installed, with its own retries.
         # `enterprise=False` keeps an environment variable from moving the calls to another service.
-        self._http = httpx2.AsyncClient(timeout=self.settings.timeout)
+        self._http = BoundedClient(timeout=self.settings.timeout)
         types = self._sdk.types
         options = types.HttpOptions(
             base_url=self.spec.base_url,
@@ -61,18 +61,18 @@ class GoogleProvider(Provider):
             headers = {"retry-after": delay[1]} if delay else getattr(error.response, "headers", None) or {}
             return self.failure(status, message, headers)
         if isinstance(error, httpx2.TimeoutException):
-            return TransientError("timeout: no answer in time", sent=True)
+            return UnansweredError("timeout: no answer in time", again=True)
         if isinstance(error, httpx2.HTTPError):
-            return TransientError(f"connection: {error or type(error).__name__}", sent=True)
+            return UnansweredError(f"connection: {error or type(error).__name__}", again=True)
         if isinstance(error, ValueError):
-            return TransientError(f"broken reply: {error}", sent=True)
+            return UnansweredError(f"broken reply: {error}", again=True)
         return error
 
     def read(self, response: Any) -> Reply:
-        usage = Usage()
-        if (counts := response.usage_metadata) is not None:
-            output = (counts.candidates_token_count or 0) + (counts.thoughts_token_count or 0)
-            usage = Usage(counts.prompt_token_count or 0, output)
+        usage = None
+        if (counts := response.usage_metadata) and counts.candidates_token_count is not None:
+            output = counts.candidates_token_count + (counts.thoughts_token_count or 0)
+            usage = Usage.stated(counts.prompt_token_count, output)
         feedback = response.prompt_feedback
         if feedback is not None and feedback.block_reason is not None:
             return Reply(None, usage, f"prompt blocked ({feedback.block_reason.name})", truncated=False)

@@ -1,7 +1,7 @@
 """The labeler: a language model names a head's concept after five worked examples.
 
-The examples are heads of the study's table 1, never the head that is being labeled. The answer is free or
-from a closed vocabulary; a free answer is normalized to one spelling by `ccs.texts.labels.normalize`.
+The examples are heads of the study's table 1, never the head that is being labeled. The answer is normalized
+to one spelling by `ccs.texts.labels.normalize`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ _EXAMPLES = 5
 class Labeler:
     """One language model, "PROVIDER:MODEL" (see JudgeSpec), that labels heads.
 
-    vocabulary: the concepts to choose from, or None for a free answer, which is normalized.
     spending: may be shared with a panel for a common budget. Raises InputError.
     """
 
@@ -47,17 +46,13 @@ class Labeler:
         spec: str,
         settings: JudgeSettings | None = None,
         *,
-        vocabulary: Sequence[str] | None = None,
         spending: Spending | None = None,
     ) -> None:
-        if vocabulary is not None and (not vocabulary or len(set(vocabulary)) < len(vocabulary)):
-            raise InputError("A labeler's vocabulary must name at least one concept, and each only once.")
         settings = settings or JudgeSettings()
         self.prices = Prices.load(settings.prices)
         spending = spending or Spending(settings.budget)
         self._caller = Caller(JudgeSpec.parse(spec), settings, self.prices, spending)
         self.name = self._caller.name
-        self.vocabulary = None if vocabulary is None else tuple(vocabulary)
         self.causes: dict[Head, str] = {}
 
     def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, str | None]:
@@ -77,25 +72,20 @@ class Labeler:
                 continue
             concept = answer.content["concept"]
             try:
-                labels[head] = concept if self.vocabulary else normalize(concept)
+                labels[head] = normalize(concept)
             except InputError:
                 self.causes[head] = f"off-schema: {concept!r} is no name of a concept"
         return labels
 
     def request(self, head: Head, texts: Sequence[str]) -> Request:
         """The request for a head, whose worked examples leave that head out."""
-        lines = [LABEL_INSTRUCTIONS]
-        concept: dict[str, Any] = {"type": "string"}
-        if self.vocabulary is not None:
-            concept["enum"] = list(self.vocabulary)
-            allowed = json.dumps(self.vocabulary, ensure_ascii=False)
-            lines.append(f"The concept is one of {allowed}; the worked examples need not be of that list.")
-        lines.append("Worked examples:")
+        lines = [LABEL_INSTRUCTIONS, "Worked examples:"]
         lines += [
             f"{_message(example.texts)}\nconcept: {json.dumps(example.label)}"
             for example in worked_examples(head, texts)
         ]
-        schema = closed_object({"reason": {"type": "string"}, "concept": concept})
+        text = {"type": "string"}
+        schema = closed_object({"reason": text, "concept": text})
         return Request("\n\n".join(lines), _message(texts), schema, str(head))
 
     def estimate(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
@@ -103,9 +93,9 @@ class Labeler:
         return self._caller.estimate([self.request(head, texts[head]) for head in texts if texts[head]])
 
     def describe(self) -> dict[str, Any]:
-        """The model, the prompt's digest and the vocabulary, for a manifest; without key and URL."""
+        """The model and the prompt's digest, for a manifest; without key and URL."""
         prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": [example.label for example in examples()]})
-        return self._caller.describe() | {"prompt": prompt, "vocabulary": self.vocabulary}
+        return self._caller.describe() | {"prompt": prompt}
 
 
 def worked_examples(head: Head, texts: Sequence[str]) -> list[Example]:

@@ -39,7 +39,7 @@ class OpenAIProvider(GeneratedProvider):
     def read(self, response: Any) -> Reply:
         completion = response.to_dict(warnings=False)
         counts = completion.get("usage") or {}
-        usage = Usage(counts.get("prompt_tokens") or 0, counts.get("completion_tokens") or 0)
+        usage = Usage.stated(counts.get("prompt_tokens"), counts.get("completion_tokens"))
         choice = completion["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
         refusal = message.get("refusal") or ("content filter" if finish == "content_filter" else "")

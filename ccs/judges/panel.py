@@ -95,17 +95,6 @@ def judge_request(question: Question) -> Request:
     return Request(JUDGE_INSTRUCTIONS, judge_prompt(question), schema, question.head_key)
 
 
-def check_refresh(settings: JudgeSettings, judges: Sequence[str], head_keys: Sequence[str]) -> None:
-    """Raise InputError if the settings' `refresh` names something that is neither a judge nor a head."""
-    known = {"all", *judges, *(name.partition(":")[0] for name in judges), *head_keys}
-    for each in settings.refresh:
-        if each not in known:
-            raise InputError(
-                f"{each!r} cannot be refreshed: it is neither `all`, nor a judge ({', '.join(judges)}), "
-                "nor a head of this model."
-            )
-
-
 def _judgments(judge: str, question: Question, answer: Answer | None) -> list[Judgment]:
     if answer is None:
         return []

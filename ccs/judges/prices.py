@@ -6,12 +6,10 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import pandas as pd
 from pydantic import BaseModel, Field, ValidationError
 
 from ccs.errors import InputError
@@ -88,7 +86,7 @@ def _size(request: Request) -> int:
 
 
 class Spending:
-    """The US dollars that a run may spend, has spent, and has reserved for requests in flight.
+    """A running sum of US dollars against a limit: what was spent, and the most that is in flight.
 
     A request is sent only if the most it can cost still fits, so the budget is never exceeded. A labeler and
     a panel may share one object and thus one budget.
@@ -97,50 +95,33 @@ class Spending:
     def __init__(self, limit: float | None) -> None:
         self.limit = math.inf if limit is None else limit
         self.spent = 0.0
-        self._promised: list[float] = []
+        self._in_flight = 0
 
-    async def promise(self, amount: float) -> bool:
-        """Reserve `amount`, waiting for requests in flight to make room; False if it does not fit."""
-        while self.spent + sum(self._promised) + amount > self.limit:
-            if not self._promised:
+    async def reserve(self, most: float) -> bool:
+        """Add the most that a request may cost, once others leave room for it; False if it cannot fit."""
+        while self.spent + most > self.limit:
+            if not self._in_flight:
                 return False
             await asyncio.sleep(_POLL)
-        self._promised.append(amount)
+        self.spent += most
+        self._in_flight += 1
         return True
 
-    def settle(self, promised: float, actual: float) -> None:
-        """Replace a reserved amount by the amount spent."""
-        self._promised.remove(promised)
-        self.spent += actual
+    def settle(self, most: float, cost: float) -> None:
+        """Replace the most that a request could cost by what it did cost."""
+        self.spent += cost - most
+        self._in_flight -= 1
 
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """The cost of asking one judge: all questions, the cached ones, and the requests left to send.
+    """The cost of asking one judge.
 
-    Tokens and dollars are those expected of a model that does not reason before it answers; `at_most` is the
-    bound that is checked against the budget. Dollars are None if the price is unknown.
+    dollars: expected of a model that does not reason before it answers; at_most: the bound that is checked
+    against the budget. Both are None if the price is unknown.
     """
 
     judge: str
-    questions: int
-    cached: int
     requests: int
-    input_tokens: int
-    output_tokens: int
     dollars: float | None
     at_most: float | None
-
-
-def estimate_table(estimates: Sequence[CostEstimate], prices: Prices) -> str:
-    """The estimates as lines of text, with a total and the date of the prices."""
-    table = pd.DataFrame([asdict(each) for each in estimates]).rename(
-        columns=lambda name: name.replace("_", " ")
-    )
-    dollars = "{:,.4f}".format
-    lines = [table.to_string(index=False, na_rep="unknown", float_format=dollars)]
-    expected, most = table["dollars"].sum(), table["at most"].sum()
-    lines.append(f"total {dollars(expected)} dollars, at most {dollars(most)} (prices of {prices.date})")
-    if unknown := [each.judge for each in estimates if each.dollars is None]:
-        lines.append(f"without {', '.join(unknown)}, whose prices are unknown")
-    return "\n".join(lines)

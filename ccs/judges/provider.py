@@ -1,4 +1,4 @@
-"""The interface of model providers: a request yields one reply or one of three errors.
+"""The interface of model providers: a request yields one reply or an error.
 
 A provider sends a request once. Retries, limits, the cache and the budget are in one place (`caller`), so the
 SDKs' own retries are off and counts are exact.
@@ -23,7 +23,6 @@ from ccs.judges.settings import JudgeSettings, JudgeSpec
 
 _KEY_PATTERN = re.compile(r"\b(sk-[\w*.-]{6,}|AIza[\w-]{10,})|(?<=Bearer )\S+", re.IGNORECASE)
 _MESSAGE_LENGTH = 300
-_LONGEST_REPLY = 200_000  # characters
 
 
 @dataclass(frozen=True)
@@ -54,42 +53,39 @@ class Usage:
             if type(count) is not int or not 0 <= count < 10**9:
                 raise TypeError(f"{count!r} is no number of tokens")
 
+    @classmethod
+    def stated(cls, sent: Any, received: Any) -> Usage | None:
+        """The tokens that a reply states; None if it states none, or but one of the two."""
+        return None if sent is None or received is None else cls(sent, received)
+
 
 @dataclass(frozen=True)
 class Reply:
     """The content of an SDK's response.
 
     `text` is None if there is none, `refusal` the model's reason for refusing or "", and `truncated` true if
-    the reply was cut off at the limit on tokens.
+    the reply was cut off at the limit on tokens. `usage` is None if the reply states none.
     """
 
     text: str | None
-    usage: Usage
+    usage: Usage | None
     refusal: str
     truncated: bool
 
 
-class UnscoredError(Exception):
-    """There is no answer (refusal, truncation, rejection), and asking again would cost but not help."""
+class UnansweredError(Exception):
+    """There is no answer, with the cause.
 
-    def __init__(self, cause: str, usage: Usage | None = None) -> None:
-        super().__init__(cause)
-        self.cause = clean(cause)
-        self.usage = usage or Usage()
-
-
-class TransientError(Exception):
-    """There is no answer this time; the same request may succeed later.
-
-    `after`: seconds that the server asks to wait, or None. `sent`: true if the model may have worked on it,
-    and so may be billed, although no answer arrived (a timeout, a broken connection).
+    again: the same request may succeed later, after `wait` seconds at the least. usage: the tokens to pay
+    for; None where that is not known, as after a timeout: the model may have worked on it.
     """
 
-    def __init__(self, cause: str, *, after: float | None = None, sent: bool = False) -> None:
+    def __init__(
+        self, cause: str, *, again: bool = False, wait: float = 0.0, usage: Usage | None = None
+    ) -> None:
         super().__init__(cause)
         self.cause = clean(cause)
-        self.after = after
-        self.sent = sent
+        self.again, self.wait, self.usage = again, wait, usage
 
 
 class Provider(ABC):
@@ -146,31 +142,26 @@ class Provider(ABC):
             "the judge `tags` and local servers (compatible:MODEL@URL) need none."
         )
 
-    async def send(self, request: Request) -> tuple[str, Usage]:
+    async def send(self, request: Request) -> tuple[str, Usage | None]:
         """The reply's text, not yet checked, and the tokens used, for one request that is sent once.
 
-        Raises UnscoredError, TransientError, or InputError (key, model).
+        Raises UnansweredError, or InputError (key, model).
         """
         try:
             response = await self.call(request)
-        except RecursionError:  # Google's SDK parses the answer, however deeply it is nested
-            raise UnscoredError("off-schema: not JSON (nested too deep)") from None
         except Exception as error:
             raise self.translate(error) from None
         try:
             reply = self.read(response)
         except (LookupError, TypeError, AttributeError):
-            raise TransientError("broken reply: not what the protocol promises", sent=True) from None
-        text, usage = reply.text, reply.usage
+            raise UnansweredError("broken reply: not what the protocol promises", again=True) from None
         if reply.refusal:
-            raise UnscoredError(f"refusal: {reply.refusal}", usage)
+            raise UnansweredError(f"refusal: {reply.refusal}", usage=reply.usage)
         if reply.truncated:
-            raise UnscoredError(f"truncated: after {usage.output_tokens} tokens", usage)
-        if not isinstance(text, str):
-            raise UnscoredError("off-schema: no text in the reply", usage)
-        if len(text) > _LONGEST_REPLY:
-            raise UnscoredError(f"off-schema: a reply of {len(text):,} characters", usage)
-        return text, usage
+            raise UnansweredError("truncated: at the limit on tokens", usage=reply.usage)
+        if not isinstance(reply.text, str):
+            raise UnansweredError("off-schema: no text in the reply", usage=reply.usage)
+        return reply.text, reply.usage
 
     @abstractmethod
     def connect(self, key: str) -> Any:
@@ -199,10 +190,11 @@ class Provider(ABC):
             return InputError(clean(f"{self.spec.name} does not accept the key given ({text})."))
         if status == 404:
             return InputError(clean(f"{self.spec.name} is not a model that its server knows ({text})."))
+        free = Usage()
         if status in (408, 409, 425, 429) or status >= 500:
             label = "rate limit" if status == 429 else "unavailable"
-            return TransientError(f"{label}: {text}", after=retry_after(headers))
-        return UnscoredError(f"rejected: {text}")
+            return UnansweredError(f"{label}: {text}", again=True, wait=retry_after(headers), usage=free)
+        return UnansweredError(f"rejected: {text}", usage=free)
 
 
 class GeneratedProvider(Provider):
@@ -214,43 +206,52 @@ class GeneratedProvider(Provider):
     client: ClassVar[str]
 
     def connect(self, key: str) -> Any:
-        sdk_client = getattr(self._sdk, self.client)
+        from ccs.judges.transport import BoundedClient  # once the SDK has brought its HTTP client
+
         timeout = self.settings.timeout
-        # A redirect would send the key, which is in a header, to another host.
-        http = self._sdk.DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout)
-        return sdk_client(
-            api_key=key, base_url=self.spec.base_url, timeout=timeout, max_retries=0, http_client=http
+        return getattr(self._sdk, self.client)(
+            api_key=key,
+            base_url=self.spec.base_url,
+            timeout=timeout,
+            max_retries=0,
+            http_client=BoundedClient(timeout=timeout),
         )
 
     def translate(self, error: Exception) -> Exception:
         sdk = self._sdk
         if isinstance(error, sdk.APITimeoutError):
-            return TransientError("timeout: no answer in time", sent=True)
+            return UnansweredError("timeout: no answer in time", again=True)
         if isinstance(error, sdk.APIStatusError):
             out_of_credit = getattr(error, "code", None) == "insufficient_quota"
             status = 403 if out_of_credit else error.status_code
             return self.failure(status, error.message, error.response.headers)
         if isinstance(error, sdk.APIConnectionError):
-            return TransientError(f"connection: {error.__cause__ or error}", sent=True)
+            return UnansweredError(f"connection: {error.__cause__ or error}", again=True)
         if isinstance(error, ValueError | sdk.APIError):
-            return TransientError(f"broken reply: {error}", sent=True)
+            return UnansweredError(f"broken reply: {error}", again=True)
         return error
 
 
-def clean(text: str) -> str:
-    """An error text on one line, shortened, with every key in it replaced."""
+def redact(text: str) -> str:
+    """The text with keys replaced by `[key]` (those of the environment, and what looks like one), and what is
+    not valid Unicode by "?".
+    """
     for variable, given in os.environ.items():
         value = given.strip()
         if variable.endswith(("_API_KEY", "_AUTH_TOKEN")) and len(value) >= 4:
             for form in (value, urllib.parse.quote(value, safe=""), repr(value)[1:-1]):
                 text = text.replace(form, "[key]")
-    text = " ".join(_KEY_PATTERN.sub("[key]", text).split())
+    return _KEY_PATTERN.sub("[key]", text).encode("utf-8", "replace").decode()
+
+
+def clean(text: str) -> str:
+    """An error text on one line, shortened, without keys."""
+    text = " ".join(redact(text).split())
     return text if len(text) <= _MESSAGE_LENGTH else text[: _MESSAGE_LENGTH - 3] + "..."
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds that a reply's headers ask to wait, or None. Header names are lower case."""
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        with contextlib.suppress(KeyError, ValueError):
-            return max(0.0, float(headers[name]) * scale)
-    return None
+def retry_after(headers: Mapping[str, str]) -> float:
+    """The seconds that a reply's headers ask to wait, or 0. Header names are lower case."""
+    with contextlib.suppress(KeyError, ValueError):
+        return max(0.0, float(headers["retry-after"]))
+    return 0.0

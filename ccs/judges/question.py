@@ -14,6 +14,8 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from ccs.judges.provider import redact
+
 
 @dataclass(frozen=True)
 class Question:
@@ -102,9 +104,11 @@ def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
 def parse_reply(reply: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """The object in a reply, which must follow `schema`, with properties in the schema's order.
 
-    Raises OffSchemaError otherwise, and for an empty string in any property but a reason.
+    This is the one place where a reply is read: keys in it are replaced, and characters that are not valid
+    Unicode become "?". Raises OffSchemaError if it does not follow the schema, and for an empty string in any
+    property but a reason.
     """
-    answer = parse_object(reply)
+    answer = parse_object(redact(json.dumps(parse_object(reply), ensure_ascii=False)))
     if error := best_match(Draft202012Validator(schema).iter_errors(answer)):
         raise OffSchemaError(f"{error.json_path}: {error.message}")
     if list(answer) != schema["required"]:

@@ -25,36 +25,30 @@ _SPEC = re.compile(r"(?P<provider>\w+)(:(?P<model>[^@?\s]+))?(@(?P<url>[^?\s]+))
 class JudgeSettings:
     """Limits of a run, the same for every judge of a panel. Times are in seconds.
 
-    cache: SQLite file of answers, on a local disk because it uses write-ahead logging.
-    concurrency, per_minute: requests in flight, and started per minute (None: no limit), per judge.
+    cache: SQLite file of answers.
+    concurrency: requests in flight per judge.
     timeout: for one attempt as a whole, so that a reply that trickles in is cut off too.
-    retries: attempts after the first; the wait doubles from `delay` up to `max_delay`, with jitter.
-    max_wait: the longest Retry-After obeyed; if a server asks for more, the question is left unscored.
+    retries: attempts after the first; the wait doubles from `delay` on, with jitter.
     max_tokens: limit on a reply, including hidden reasoning.
     budget: the most US dollars that this run may spend, or None; a budget needs a price for every judge.
     prices: a JSON file whose prices are added to prices.json or override it.
-    refresh: judges (by name or provider) and heads (by key) to ask again, or "all".
     """
 
     cache: Path = Path("judges.sqlite")
     concurrency: int = 8
-    per_minute: int | None = None
     timeout: float = 120.0
     retries: int = 4
     delay: float = 1.0
-    max_delay: float = 60.0
-    max_wait: float = 300.0
     max_tokens: int = 4096
     budget: float | None = None
     prices: Path | None = None
-    refresh: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "per_minute", "timeout", "max_tokens"):
+        for name in ("concurrency", "timeout", "max_tokens"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InputError(f"The judges' {name} is {value}, but must be above 0.")
-        for name in ("retries", "delay", "max_delay", "max_wait", "budget"):
+        for name in ("retries", "delay", "budget"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise InputError(f"The judges' {name} is {value}, but must not be negative.")

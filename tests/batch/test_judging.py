@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -72,19 +71,6 @@ def test_a_head_without_a_concept_is_unknown_at_every_k(tmp_path: Path) -> None:
     assert {row["level"] for row in table if row["head"] == 0} == {"unknown"}
 
 
-def test_requests_a_minute_and_the_time_for_one_come_from_the_command_line(tmp_path: Path) -> None:
-    with OpenAIServer(name_or_judge) as server:
-        asked = judging(tmp_path, "--judges", server.spec, "--per-minute", "600")
-        began = time.monotonic()
-        asked.judgments(SPANS, asked.labels(SPANS))
-        assert time.monotonic() - began >= 0.3  # three intervals of a tenth of a second
-        server.acts.append(Act("hang"))
-        quick = judging(tmp_path / "b", "--judges", server.spec, "--timeout", "0.3", "--in-flight", "1")
-        rows = quick.judgments(SPANS, quick.labels(SPANS))
-        assert all(row["verdict"] is not None for row in rows)  # asked again after the one that hung
-        assert len(server.asked) == 4 + 5
-
-
 def test_requests_in_flight_come_from_the_command_line(tmp_path: Path) -> None:
     release = threading.Semaphore(0)
     with OpenAIServer(name_or_judge) as server:
@@ -100,11 +86,3 @@ def test_requests_in_flight_come_from_the_command_line(tmp_path: Path) -> None:
             release.release()
         run.join()
         assert server.most_in_flight == 2
-
-
-def test_other_limits_come_from_the_command_line(tmp_path: Path) -> None:
-    prices = tmp_path / "prices.json"
-    prices.write_text('{"date": "2030-01-01", "models": {}}')
-    more = ("--prices", str(prices), "--budget", "2.5", "--refresh", "tags", "--timeout", "9.5")
-    limits = judging(tmp_path, *more).limits
-    assert (limits.prices, limits.budget, limits.refresh, limits.timeout) == (prices, 2.5, ("tags",), 9.5)

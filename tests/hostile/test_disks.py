@@ -22,8 +22,7 @@ from batch.processes import Processes
 from ccs import HeadSet, InputError, results
 from ccs.datasets.folder import classification_set, image_set
 from ccs.files import atomic_write
-from ccs.judges.cache import Cache
-from ccs.judges.provider import Usage
+from ccs.judges.caller import Cache
 from ccs.model.export import export
 from ccs.model.model import Model
 from tests.support.compute_sample import child
@@ -36,7 +35,7 @@ ANSWER = {"verdicts": [True, False, True], "why": "as asked"}
 def write_cache(folder: Path, answers: int = 1) -> Path:
     with Cache(folder / "judges.sqlite") as cache:
         for number in range(answers):
-            cache.put(KEY if not number else f"{number:064x}", "tags", ANSWER, Usage(1, 1))
+            cache.put(KEY if not number else f"{number:064x}", "tags", ANSWER)
     return folder / "judges.sqlite"
 
 

@@ -34,7 +34,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[LLMServer]:
 
 
 def ask(server: LLMServer, folder: Path, **settings: Any) -> list[Judgment]:
-    chosen = JudgeSettings(cache=folder / "judges.sqlite", delay=0.01, max_delay=0.01, retries=2, **settings)
+    chosen = JudgeSettings(cache=folder / "judges.sqlite", delay=0.01, retries=1, **settings)
     ((judgments,),) = Panel(server.spec, chosen).judge([QUESTION])
     kept = b"".join(path.read_bytes() for path in folder.iterdir())
     assert KEY.encode() not in kept
@@ -58,7 +58,8 @@ ACTS: dict[str, tuple[list[Act], str]] = {
     "an empty object": ([Act("empty")] * 3, "broken reply"),
     "half a reply": ([Act("cut")] * 3, "connection"),
     "deep JSON": ([Act("reply", text="[" * 100_000)], "off-schema"),
-    "a reply of a megabyte": ([Act("reply", text=json.dumps({"text_1": "x" * 2**20}))], "off-schema"),
+    "a reply of two megabytes": ([Act("reply", text="x" * 2**21)] * 3, "connection"),
+    "a reply that unfolds": ([Act("unfold")] * 3, "connection"),
     "a null byte": ([Act("reply", text="\0")], "off-schema"),
 }
 
@@ -67,7 +68,7 @@ ACTS: dict[str, tuple[list[Act], str]] = {
 def test_a_hostile_reply_is_unscored_with_its_cause(server: LLMServer, tmp_path: Path, kind: str) -> None:
     acts, cause = ACTS[kind]
     server.acts.extend(acts)
-    found = ask(server, tmp_path, timeout=0.5 if cause == "timeout" else 5.0)
+    found = ask(server, tmp_path, timeout=0.25 if cause == "timeout" else 5.0)
     assert [judgment.verdict for judgment in found] == [None] * 3
     assert all(cause in judgment.cause for judgment in found)
     assert len(server.asked) <= len(acts)
@@ -109,6 +110,17 @@ def test_usage_that_lies_opens_no_budget(
     assert "broken reply" in judgments[0].cause
     if server.kind != "compatible":  # free
         assert 0 < panel.spending.spent < 5
+
+
+def test_what_a_reply_says_is_kept_without_keys_and_as_valid_unicode(
+    server: LLMServer, tmp_path: Path
+) -> None:
+    said = {"reason": f"Your key is {KEY} \ud800.", "verdict": True}
+    server.acts.append(Act("reply", text=json.dumps({f"text_{n}": said for n in (1, 2, 3)})))
+    found = ask(server, tmp_path, timeout=5.0)
+    assert [(one.verdict, one.reason) for one in found] == [(True, "Your key is [key] ?.")] * 3
+    assert ask(server, tmp_path, timeout=5.0) == found  # as it was kept
+    assert len(server.asked) == 1
 
 
 def test_a_text_that_gives_orders_is_judged_as_a_text(server: LLMServer, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,24 +62,6 @@ def test_no_example_is_the_head_being_labeled() -> None:
     assert set(levels) == {"high", "moderate", "low"}
 
 
-def test_a_closed_vocabulary_is_held_to(settings: JudgeSettings) -> None:
-    with OpenAIServer(name_it) as server:
-        server.acts.append(Act("reply", concept("hues")))
-        server.acts.append(Act("reply", concept("beasts")))
-        labeler = Labeler(server.spec, replace(settings, concurrency=1), vocabulary=["hues", "things"])
-        labels = labeler.label(TEXTS)
-        assert labels[Head(0, 1)] == "hues"  # as the vocabulary spells it
-        assert labels[Head(0, 2)] is None
-        assert labeler.causes == {
-            Head(0, 2): "off-schema: $.concept: 'beasts' is not one of ['hues', 'things']",
-        }
-        assert server.asked[0].schema["properties"]["concept"]["enum"] == ["hues", "things"]
-        server.acts.append(Act("reply", concept("things")))
-        labels = labeler.label(TEXTS)  # a rerun asks for what is missing, and only for that
-        assert list(labels.values()) == ["hues", "things"]
-        assert (len(server.asked), labeler.causes) == (3, {})
-
-
 @pytest.mark.parametrize(
     ("act", "cause"),
     [
@@ -106,15 +87,12 @@ def test_heads_without_texts_are_not_asked_about(settings: JudgeSettings) -> Non
 
 
 def test_the_manifest_says_who_labeled_and_how() -> None:
-    described = Labeler("openai:gpt-4o", vocabulary=["A", "B"]).describe()
+    described = Labeler("openai:gpt-4o").describe()
     assert described["name"] == "openai:gpt-4o"
     assert described["stand_in"] is False
-    assert described["vocabulary"] == ("A", "B")
     assert len(described["prompt"]) == 12
 
 
 def test_a_labeler_amiss_is_explained() -> None:
     with pytest.raises(InputError, match="is not a judge"):
         Labeler("gpt-4o")
-    with pytest.raises(InputError, match="each only once"):
-        Labeler("openai", vocabulary=["A", "A"])

@@ -1,4 +1,4 @@
-"""A panel as a whole: published scores, the cache, several processes, kills, limits, budget, refresh."""
+"""A panel as a whole: published scores, the cache, a kill, limits and the budget."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +16,7 @@ from typing import Any
 import pytest
 
 from ccs.errors import InputError
-from ccs.judges.panel import Panel, check_refresh
-from ccs.judges.prices import Prices, Spending, estimate_table
+from ccs.judges.panel import Panel
 from ccs.judges.question import Judgment, Question
 from ccs.judges.settings import JudgeSettings
 from ccs.judges.tags import TagsJudge
@@ -81,32 +78,6 @@ def test_stand_ins_and_models_sit_in_one_panel(settings: JudgeSettings) -> None:
     assert Panel("tags", settings, tags=tags).judge(QUESTIONS[:1])[0][0][0].verdict
 
 
-def test_equal_questions_of_different_heads_are_one_request(settings: JudgeSettings) -> None:
-    twin = replace(QUESTIONS[0], head_key="L5.H5")
-    with OpenAIServer() as server:
-        panel = Panel(server.spec, settings)
-        assert panel.estimate([QUESTIONS[0], twin])[0].requests == 1
-        first, second = panel.judge([QUESTIONS[0], twin])
-        assert first == second
-        assert len(server.asked) == 1
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_a_wish_to_wait_holds_for_every_request_of_the_judge(settings: JudgeSettings) -> None:
-    with OpenAIServer() as server:
-        server.acts.append(Act("status", status=429, headers={"Retry-After": "0.4"}))
-        answers = Panel(server.spec, replace(settings, concurrency=1)).judge(QUESTIONS[:3])
-        assert all(j.verdict for judges in answers for j in judges[0])
-        assert server.asked[1].at - server.asked[0].at >= 0.4
-        assert len(server.asked) == 4
-
-
 @pytest.fixture
 def limits(settings: JudgeSettings, tmp_path: Path) -> JudgeSettings:
     """A budget of 2.5 dollars; each request may cost 1 dollar of output, and costs 0.2."""
@@ -138,98 +109,44 @@ def test_a_request_that_may_have_been_paid_counts_against_the_budget(limits: Jud
         assert len(server.asked) == 1
 
 
-def test_one_budget_can_be_shared() -> None:
-    spending = Spending(1.0)
-
-    async def main() -> list[bool]:
-        first = await spending.promise(0.75)
-        waiting = asyncio.create_task(spending.promise(0.5))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        spending.settle(0.75, 0.25)
-        second = await waiting
-        spending.settle(0.5, 0.5)
-        return [first, second, await spending.promise(0.5)]
-
-    assert asyncio.run(main()) == [True, True, False]
-    assert spending.spent == 0.75
-
-
-def test_a_dry_run_sends_nothing_and_leaves_nothing(
+def test_an_estimate_sends_nothing_and_leaves_nothing(
     settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in VARIABLES:
         monkeypatch.delenv(variable)
     panel = Panel("default,compatible:qwen@http://localhost:1/v1", settings)
-    estimates = panel.estimate(QUESTIONS)
-    assert [(each.questions, each.cached, each.requests) for each in estimates] == [(6, 0, 6)] * 4
-    assert all(0 < each.dollars < each.at_most for each in estimates[:3] if each.dollars and each.at_most)
+    twin = replace(QUESTIONS[0], head_key="L5.H5")  # equal questions are one request
+    estimates = panel.estimate([*QUESTIONS, twin])
+    assert [each.requests for each in estimates] == [6] * 4
+    assert all(0 < (each.dollars or 0) < (each.at_most or 0) for each in estimates[:3])
     assert estimates[3].dollars == 0.0
-    table = estimate_table(estimates, panel.prices)
-    assert all(name in table for name in panel.names)
-    assert Prices.load().date in table
     assert not settings.cache.exists()
 
 
-def test_an_estimate_counts_what_is_left(settings: JudgeSettings) -> None:
-    with OpenAIServer() as server:
-        Panel(server.spec, settings).judge(QUESTIONS[:4])
-        (left,) = Panel(server.spec, settings).estimate(QUESTIONS)
-        assert (left.questions, left.cached, left.requests) == (6, 4, 2)
-        (whole,) = Panel(server.spec, replace(settings, cache=Path("absent"))).estimate(QUESTIONS)
-        assert whole.dollars == pytest.approx(3 * left.dollars)
-        (anew,) = Panel(server.spec, replace(settings, refresh=("L0.H0",))).estimate(QUESTIONS)
-        assert (anew.cached, anew.requests) == (3, 3)
-
-
-@pytest.mark.parametrize(
-    ("refresh", "asked"),
-    [
-        (("L0.H1",), 2),
-        (("openai:gpt-4o",), 6),
-        (("openai",), 6),
-        (("all",), 12),
-        (("L0.H1", "compatible"), 7),
-    ],
-)
-def test_refresh_asks_a_judge_or_a_head_anew(
-    settings: JudgeSettings, refresh: tuple[str, ...], asked: int
+def test_a_reply_that_states_no_usage_costs_the_most_it_could(
+    limits: JudgeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with OpenAIServer() as one, SERVERS["compatible"]() as other:
-        spec = f"{one.spec},{other.spec}"
-        Panel(spec, settings).judge(QUESTIONS)
-        one.answer = other.answer = lambda user, schema: verdicts(dict.fromkeys(schema["required"], False))
-        anew = Panel(spec, replace(settings, refresh=refresh)).judge(QUESTIONS)
-        assert len(one.asked) + len(other.asked) == 12 + asked
-        assert sum(not j[0].verdict for judges in anew for j in judges) == asked
-        assert Panel(spec, settings).judge(QUESTIONS) == anew  # the new answers took the old ones' place
-
-
-def test_a_refusal_on_refresh_keeps_the_old_answer_for_later(settings: JudgeSettings) -> None:
     with OpenAIServer() as server:
-        before = Panel(server.spec, settings).judge(QUESTIONS[:1])
-        server.acts.append(Act("refuse"))
-        anew = Panel(server.spec, replace(settings, refresh=("all",))).judge(QUESTIONS[:1])
-        assert anew[0][0][0].verdict is None
-        assert Panel(server.spec, settings).judge(QUESTIONS[:1]) == before
+        honest = server.reply
+        monkeypatch.setattr(server, "reply", lambda *given: {**honest(*given), "usage": None})
+        panel = Panel(server.spec, limits)
+        verdicts = [judges[0][0].verdict for judges in panel.judge(QUESTIONS)]
+        assert verdicts.count(True) == len(server.asked) == 2
+        assert panel.spending.spent == pytest.approx(2.0)
 
 
-def test_what_to_refresh_must_be_there(settings: JudgeSettings) -> None:
-    check_refresh(replace(settings, refresh=("openai", "L0.H1", "all")), ["openai:gpt-4o"], ["L0.H1"])
-    with pytest.raises(InputError, match=r"'L0\.H7' cannot be refreshed"):
-        check_refresh(replace(settings, refresh=("L0.H7",)), ["openai:gpt-4o"], ["L0.H1"])
-
-
-def test_a_fatal_answer_lets_the_others_end_and_keeps_them(settings: JudgeSettings) -> None:
+def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(
+    settings: JudgeSettings,
+) -> None:
     with OpenAIServer() as server:
-        arrived = threading.Event()
-        server.acts.append(Act("reply", before=lambda: wait_for(arrived.is_set)))
-        server.acts.append(Act("status", status=401, before=arrived.set))
+        server.acts.extend([Act("reply"), Act("status", status=401)])
         with pytest.raises(InputError, match="does not accept the key"):
-            Panel(server.spec, replace(settings, concurrency=2)).judge(QUESTIONS)
+            Panel(server.spec, replace(settings, concurrency=1)).judge(QUESTIONS)
         assert len(server.asked) == 2  # nothing was sent after the refusal of the key
-        Panel(server.spec, settings).judge(QUESTIONS)
-        assert len(server.asked) == 7  # the one in flight was kept
+        twin = replace(QUESTIONS[0], head_key="L5.H5")
+        first, second = Panel(server.spec, settings).judge([QUESTIONS[0], twin])
+        assert first == second  # equal questions are one request
+        assert len(server.asked) == 2
 
 
 def test_a_missing_package_is_named_with_the_command(
@@ -291,31 +208,6 @@ def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(
         assert Panel(server.spec, settings).judge(QUESTIONS) == undisturbed
         answered = [seen.user for seen in server.asked[:3] + server.asked[4:]]
         assert len(answered) == len(set(answered)) == 6  # three before, three after; the fourth got no answer
-
-
-def test_interrupted_by_the_keyboard_what_is_in_flight_is_kept(settings: JudgeSettings) -> None:
-    with OpenAIServer() as server:
-        started: list[subprocess.Popen[bytes]] = []
-        server.acts.extend([Act("reply")] * 2)
-        server.acts.append(Act("reply", before=lambda: started[0].send_signal(signal.SIGINT)))
-        started.append(start(server, settings))
-        assert started[0].wait(120) == -signal.SIGINT
-        assert len(server.asked) == 3
-        Panel(server.spec, settings).judge(QUESTIONS)
-        assert len(server.asked) == 6
-
-
-def test_two_processes_at_once_ask_each_question_once(settings: JudgeSettings) -> None:
-    both = threading.Event()
-    with OpenAIServer() as server:
-        server.acts.append(Act("reply", before=lambda: wait_for(both.is_set)))
-        first = start(server, settings)
-        wait_for(lambda: len(server.asked) == 1)  # it holds its first question
-        second = start(server, settings)
-        wait_for(lambda: len(server.asked) == 6)  # the other has asked the rest
-        both.set()
-        assert (first.wait(120), second.wait(120)) == (0, 0)
-        assert len(server.asked) == len({seen.user for seen in server.asked}) == 6
 
 
 def test_a_file_that_is_no_cache_is_refused(tmp_path: Path, settings: JudgeSettings) -> None:

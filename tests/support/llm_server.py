@@ -7,6 +7,7 @@ request.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import socket
 import threading
@@ -28,7 +29,8 @@ class Act:
     kind: "reply" (`text`, or the server's answer), "status" (with `status`, `headers`, `message`),
     "hang" (no reply), "cut" (half a reply, then the connection ends), "drip" (a reply that never ends),
     "garbage" (status 200, no JSON, of the content type `message`), "empty" (status 200, an empty JSON
-    object), "refuse", "truncate" (half of the answer, marked as such by the protocol). `before` is called
+    object), "unfold" (64 megabytes, compressed),
+    "refuse", "truncate" (half of the answer, marked as such by the protocol). `before` is called
     when the request has arrived.
     """
 
@@ -171,6 +173,9 @@ class LLMServer:
             http.close_connection = True
         elif act.kind == "garbage":
             self._send(http, 200, "<html>not what was asked for", {"Content-Type": act.message})
+        elif act.kind == "unfold":
+            bomb = gzip.compress(bytes(2**26))
+            self._send(http, 200, bomb, {"Content-Encoding": "gzip"})
         elif act.kind == "empty":
             self._send(http, 200, "{}")
         else:
@@ -183,9 +188,13 @@ class LLMServer:
                 self._send(http, 200, text)
 
     def _send(
-        self, http: BaseHTTPRequestHandler, status: int, text: str, headers: Mapping[str, str] | None = None
+        self,
+        http: BaseHTTPRequestHandler,
+        status: int,
+        text: str | bytes,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        data = text.encode()
+        data = text if isinstance(text, bytes) else text.encode()
         every = {"Content-Type": "application/json", "Content-Length": str(len(data)), **(headers or {})}
         http.send_response(status)
         for name, value in every.items():
