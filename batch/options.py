@@ -22,8 +22,9 @@ T = TypeVar("T", bound="DataclassInstance")
 def option(default: Any, help: str = "", **more: Any) -> Any:
     """A dataclass field that is a command-line option; its default is added to the help.
 
-    more: `flag`, where the option is not called as the field is; `least`, the lowest value allowed; `read`,
-    which turns the given text (or texts) into the field's value; the rest goes to `add_argument`.
+    more: `flag`, where the option is not called as the field is; `also`, its other names; `least`, the lowest
+    value allowed; `read`, which turns the given text (or texts) into the field's value; the rest goes to
+    `add_argument`.
     """
     return field(default=default, metadata={"help": help, **more})
 
@@ -62,7 +63,7 @@ def parse(settings: type[T], argv: Sequence[str] | None) -> T:
             about["action"], readers[one.name] = "append", tuple
         else:
             about["type"] = kind
-        parser.add_argument(flag, dest=one.name, **about)
+        parser.add_argument(flag, *about.pop("also", ()), dest=one.name, **about)
     given = vars(parser.parse_args(argv))
     found = settings(**{name: readers.get(name, lambda value: value)(value) for name, value in given.items()})
     for one, (flag, lowest) in zip(fields(settings), least.items(), strict=True):

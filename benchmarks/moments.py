@@ -61,7 +61,7 @@ def measure(photographs: Path) -> dict[str, Any]:
     def ours() -> None:
         nonlocal size
         with tempfile.TemporaryDirectory() as folder:
-            embedder = Embedder(model, Store(Path(folder), Processes(), lambda _: None), settings)
+            embedder = Embedder(model, Store(Path(folder), Processes()), settings)
             size = embedder.backoff.largest
             assert embedder.read_moments(embedder.moments(images)).count == len(paths)
 

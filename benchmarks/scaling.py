@@ -1,8 +1,7 @@
-"""Throughput, memory and the cost model of batch.compute on this machine, as docs/scaling.md quotes them.
+"""Throughput and memory of batch.compute on this machine, as docs/scaling.md quotes them.
 
     python -m benchmarks.scaling throughput [--photographs ../shared/data/imagenet-sample]
     python -m benchmarks.scaling memory
-    python -m benchmarks.scaling cost [--photographs ../shared/data/imagenet-sample]
     python -m benchmarks.scaling computed
 
 Every figure is of a whole run of the command line in a process of its own; a stage's seconds, the share of
@@ -21,15 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import ccs
-from batch.compute.cost import operations
 from benchmarks.common import MACHINE, PHOTOGRAPHS, keep
 from ccs import HeadSet
 
@@ -98,48 +97,11 @@ def memory() -> list[dict[str, Any]]:
     return rows
 
 
-def cost(photographs: Path) -> list[dict[str, Any]]:
-    """The estimate of --plan-cost beside the time and memory of the same command."""
-    vit = ["--model", VIT, "--images", str(photographs), *ASKED]
-    cases = {
-        "organism, drawn world": ["--model", "organism"],
-        "ViT-B-32, photographs": [*vit, "--eval-images", "60", "--random-sets", "2"],
-        "ViT-B-32, more plans": [*vit, "--eval-images", "30", "--random-sets", "20", "--max-images", "200"],
-    }
-    rows = []
-    for name, arguments in cases.items():
-        predicted = _predicted(arguments)
-        found = run(arguments)
-        # The run names its stages as paths: "embed/world/faces" is the estimate's "embed world/faces".
-        stages = {s: found["seconds"].get(s.replace(" ", "/", 1)) for s in predicted["seconds"]}
-        row = {"case": name, "predicted_seconds": round(sum(predicted["seconds"].values()), 1)}
-        row |= {"measured_seconds": found["wall_seconds"]}
-        row["error"] = round(row["predicted_seconds"] / row["measured_seconds"] - 1, 3)
-        row |= {"predicted_mib": predicted["memory"] // 2**20}
-        row |= {"measured_mib": found["peak_memory_bytes"] // 2**20}
-        row |= {"stages": {s: [round(predicted["seconds"][s], 1), stages[s]] for s in stages}}
-        row |= {"load_before": found["load_before"]}
-        rows.append(row)
-        print(json.dumps(row, indent=1), flush=True)
-    return rows
-
-
-def _predicted(arguments: Sequence[str]) -> dict[str, Any]:
-    """The estimate, made in a process of its own as the user's is."""
-    code = (
-        "import json, sys; from batch import processes; from batch.compute import cost, run, settings\n"
-        "chosen = settings.parse(sys.argv[1:])\n"
-        "made = run.Run(chosen.for_model(chosen.models[0]), processes.start(), lambda text: None)\n"
-        "found = cost.estimate(made)\n"
-        "print(json.dumps({'seconds': {p.name: p.seconds for p in found.parts}, 'memory': found.memory}))"
-    )
-    with tempfile.TemporaryDirectory() as out:
-        done = subprocess.run(
-            [sys.executable, "-c", code, "--out", out, *arguments],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def operations(work: Callable[[], Any]) -> int:
+    """Floating-point operations of `work` (a multiply-add is two), of matrix products and convolutions."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return int(counter.get_total_flops())
 
 
 def computed() -> None:
@@ -177,17 +139,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("throughput", "memory", "cost", "computed"))
+    parser.add_argument("what", choices=("throughput", "memory", "computed"))
     parser.add_argument("--photographs", type=Path, default=PHOTOGRAPHS)
     args = parser.parse_args(argv)
     if args.what == "computed":
         computed()
         return 0
-    rows = {
-        "throughput": lambda: throughput(args.photographs),
-        "memory": memory,
-        "cost": lambda: cost(args.photographs),
-    }[args.what]()
+    rows = memory() if args.what == "memory" else throughput(args.photographs)
     keep(args.what, {"about": about(), "rows": rows})
     return 0
 

@@ -47,28 +47,23 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     from batch.compute import cost, manifest
     from batch.compute.run import Run
 
-    failed, costs, absent = 0, list[Any](), list[str]()
+    if settings.dry_run:
+        tell(cost.page(settings))
+        return 0
+    failed = 0
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
         for name in settings.models:
             try:
                 run = Run(settings.for_model(name), processes, tell)
-                if settings.plan_cost:
-                    costs.append(cost.estimate(run))
-                    absent += [one["name"] for one in run.absent]
-                    tell(cost.page(run, costs[-1]))
-                    continue
                 run.go()
-                if not settings.dry_run:
-                    processes.once(partial(manifest.write, run))
-                    tell(manifest.page(run))
+                processes.once(partial(manifest.write, run))
+                tell(manifest.page(run))
             except InputError as error:
                 if len(settings.models) == 1:
                     raise
                 failed = 2
                 tell(f"error: {name} is left out: {error}")
-    if len(costs) > 1:
-        tell(cost.needs(settings, costs, absent))
     return failed
 
 

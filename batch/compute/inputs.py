@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -17,9 +16,8 @@ from batch.compute.settings import Settings
 from batch.compute.stages import digest
 from ccs.datasets import SOURCES
 from ccs.errors import InputError
-from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
+from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 from ccs.model.model import Model
-from ccs.paper import figures as paper
 from ccs.specs import WORLD_SETS, open_images, open_set
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
@@ -44,6 +42,14 @@ def open_moment_images(settings: Settings) -> ImageSet:
     return images
 
 
+def names_of_sets(settings: Settings) -> tuple[str, ...]:
+    """The evaluation sets asked for: those named, or else the suite's."""
+    studied = tuple(name for name, record in SOURCES.items() if record.kind != "images")
+    drawn = tuple(f"world/{name}" for name in WORLD_SETS if name != "captions")
+    suites = {"world": drawn, "paper": studied, "none": ()}
+    return settings.sets or suites[settings.suite or "none"]
+
+
 def open_sets(
     settings: Settings, tell: Callable[[str], None]
 ) -> tuple[list[EvaluationSet], list[dict[str, str]]]:
@@ -51,12 +57,9 @@ def open_sets(
 
     Raises InputError for a set that was asked for by name.
     """
-    studied = tuple(name for name, record in SOURCES.items() if record.kind != "images")
-    drawn = tuple(f"world/{name}" for name in WORLD_SETS if name != "captions")
-    suites = {"world": drawn, "paper": studied, "none": ()}
     found: list[EvaluationSet] = []
     absent: list[dict[str, str]] = []
-    for name in settings.sets or suites[settings.suite or "none"]:
+    for name in names_of_sets(settings):
         try:
             opened = _open(name, settings)
         except InputError as error:
@@ -82,27 +85,6 @@ def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
 def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:
     """The set's images, or its clips of several images each."""
     return data.clips if isinstance(data, RetrievalSet) else data.images
-
-
-def repeated(data: EvaluationSet, n: int) -> EvaluationSet:
-    """The set with its items over and over until there are `n`, to time what a whole set would cost.
-
-    Where occupations rank their own images, as many occupations as the study has share those of a larger set.
-    """
-    if n == len(items(data)):
-        return data
-    real, rows = items(data), np.resize(np.arange(len(items(data))), n)
-    lazy: Lazy[Any] = Lazy(lambda row: real[row], rows.tolist())
-    if isinstance(data, RetrievalSet):
-        return replace(data, clips=lazy, captions=tuple(data.captions[row] for row in rows))
-    if isinstance(data, ClassificationSet):
-        return replace(data, images=lazy, labels=data.labels[rows])
-    groups = {attribute: cells[rows] for attribute, cells in data.groups.items()}
-    if data.pools is None:
-        return replace(data, images=lazy, groups=groups)
-    names, place = paper.occupations(), np.arange(n)
-    pools, units = np.array(names)[place * len(names) // n], place // max(map(len, map(set, groups.values())))
-    return replace(data, images=lazy, groups=groups, occupations=names, pools=pools, units=units)
 
 
 def described(data: EvaluationSet) -> dict[str, Any]:

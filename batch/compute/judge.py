@@ -25,27 +25,35 @@ Row = dict[str, Any]
 Spans = Mapping[Head, Sequence[Span]]
 
 
+def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
+    """The panel and, if labels are by a language model, the labeler: with one budget. Raises InputError."""
+    limits = JudgeSettings(
+        cache=settings.out / STAGES / "judges.sqlite",
+        budget=settings.budget,
+        concurrency=settings.in_flight,
+        timeout=settings.timeout,
+        prices=settings.prices,
+    )
+    spending = Spending(settings.budget)
+    panel = Panel(settings.judges, limits, tags=TagsJudge(pool), spending=spending)
+    if settings.labeler == TAGS:
+        return panel, None
+    return panel, Labeler(settings.labeler, limits, spending=spending)
+
+
 class Judging:
     """Labels and judgments of one model's heads.
 
-    labeler, judges: their descriptions for the manifest. tree_digest: of the tree of concepts.
+    labeler, judges: their descriptions for the manifest. tree_digest: of the tree of concepts. unlabeled: how
+    many heads the labeler gave no answer for.
     """
 
     def __init__(self, settings: Settings, store: Store, pool: Pool) -> None:
         self.settings, self.store, self.pool = settings, store, pool
-        self.limits = JudgeSettings(
-            cache=settings.out / STAGES / "judges.sqlite",
-            budget=settings.budget,
-            concurrency=settings.in_flight,
-            timeout=settings.timeout,
-            prices=settings.prices,
-        )
-        spending = Spending(settings.budget)
-        self.panel = Panel(settings.judges, self.limits, tags=TagsJudge(pool), spending=spending)
-        self.by_model = None
+        self.panel, self.by_model = judges_of(settings, pool)
+        self.unlabeled = 0
         self.labeler: dict[str, Any] = {"name": TAGS, "stand_in": True}
-        if settings.labeler != TAGS:
-            self.by_model = Labeler(settings.labeler, self.limits, spending=spending)
+        if self.by_model is not None:
             self.labeler = self.by_model.describe()
         self.judges: list[dict[str, Any]] = list(self.panel.describe()["judges"])
         parents = concepts.tree().parents
@@ -67,10 +75,7 @@ class Judging:
         shares = {str(head): [round(span.share, 9) for span in chosen] for head, chosen in spans.items()}
         inputs = {"spans": digest([texts, shares]), "labeler": self.labeler, **self._tags}
         rows = self._answers("labels", inputs, lambda: self._label(spans), self.by_model is not None)
-        if unanswered := sum(bool(row["cause"]) for row in rows):
-            self.store.tell(
-                f"{unanswered} heads have no label yet: the labeler did not answer. A later run asks again."
-            )
+        self.unlabeled = sum(bool(row["cause"]) for row in rows)
         return {Head.parse(row["head"]): row["label"] for row in rows}
 
     def _label(self, spans: Spans) -> list[Row]:

@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 
 
 def write(run: Run) -> None:
-    """Write a model's tables and, last, its manifest. What else lies in the folder goes to the quarantine."""
+    """Write a model's tables and, last, its manifest. Tables that this run does not have are removed."""
     folder, settings = run.folder, run.settings
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,10 +37,8 @@ def write(run: Run) -> None:
         for path in sorted(folder.iterdir()):
             if path.name.endswith(".tmp") and path.is_file():
                 path.unlink()
-            elif path.name not in ours:
-                run.store.quarantine(path, "is not a table of results")
-            elif path.suffix == ".parquet" and path.stem not in run.tables:
-                run.store.quarantine(path, "is of an earlier run that had more stages")
+            elif path.name in ours - {results.MANIFEST_FILE} and path.stem not in run.tables:
+                path.unlink()  # of an earlier run that had more stages
         about = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
         entries = {
             name: results.write_table(folder, name, [about | row for row in run.tables[name]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,12 +33,11 @@ class Run:
 
     All processes make one and call `go`. `tables`: rows by table. `errors`: see `largest_errors`. `notices`:
     sentences on plans that were left out. `alike`: of each bias set the prompts that are one text to the
-    model, in groups. `opening`: seconds that it took to make this.
+    model, in groups.
     """
 
     def __init__(self, settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> None:
         """Load the model and open everything it is to be run on. Raises InputError."""
-        began = time.perf_counter()
         self.settings, self.processes, self.tell = settings, processes, tell
         if cost := size_sentence(settings.models[0]):
             tell(cost)
@@ -63,7 +61,7 @@ class Run:
             self.model.prepare([self.images.images[i] for i in shown])
         self.sets, self.absent = inputs.open_sets(settings, tell)
         self.folder = settings.out / results.folder_name(self.model.name)
-        self.store = Store(settings.out / results.STAGES / self.folder.name, processes, tell)
+        self.store = Store(settings.out / results.STAGES / self.folder.name, processes)
         self.embedder = Embedder(
             self.model, self.store, settings, in_place=f"{len(shown)} of {self.images.fingerprint}"
         )
@@ -74,7 +72,6 @@ class Run:
         self.chance: list[float] = []
         self.notices: list[str] = []
         self.alike: dict[str, list[list[str]]] = {}
-        self.opening = time.perf_counter() - began
 
     def go(self) -> None:
         """Do what is not done yet. Raises InputError."""
@@ -90,10 +87,11 @@ class Run:
         spans, variance = self._spans(moments)
         if wanted <= {"moments", "spans"}:
             return
-        if self.settings.dry_run:
-            self.tell(f"{model.name}:\n{self.judging.estimate(spans)}")
-            return
         labeled = self.judging.labels(spans)
+        if self.judging.unlabeled:
+            self.notices.append(
+                f"The labeler did not answer for {self.judging.unlabeled} heads; a later run asks again."
+            )
         self.tables["labels"] = [
             {"layer": head.layer, "head": head.head, "label": label, "labeler": self.judging.labeler["name"]}
             for head, label in sorted(labeled.items())

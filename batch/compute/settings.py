@@ -115,7 +115,11 @@ class Settings:
     force: bool = option(False, "redo finished stages")
     judges: str = option("tags", "`tags` (a stand-in), `default`, or PROVIDER:MODEL,...")
     labeler: str = option("tags", "`tags` (a stand-in) or PROVIDER:MODEL")
-    dry_run: bool = option(False, "print what language models would be asked and the price, and stop")
+    dry_run: bool = option(
+        False,
+        "print downloads, requests to language models, dollars and disk, and do nothing",
+        also=("--plan-cost",),
+    )
     budget: float | None = option(None, "most US dollars to spend on language models")
     in_flight: int = option(8, "concurrent requests to each language model", least=1)
     timeout: float = option(120.0, "seconds for one attempt of a request")
@@ -135,7 +139,6 @@ class Settings:
         None, "images per shard, the unit in which work is saved (default: by size)", least=1
     )
     keep: float = option(1e9, "keep embeddings of sets up to this many bytes for later runs", metavar="BYTES")
-    plan_cost: bool = option(False, "print what the run would cost in time and memory, and stop")
 
     def __post_init__(self) -> None:
         if not self.timeout > 0:

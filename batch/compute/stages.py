@@ -1,9 +1,9 @@
 """A run's memory: what each stage wrote, shard by shard, so that a killed run resumes where it stopped.
 
 A stage is named and keyed by a hash of everything it depends on. Its shards are files
-`INDEX.KEY.CHECKSUM.SUFFIX`, written atomically: a file under its final name is whole, and its own name says
-which inputs made it and which bytes it must hold. Nothing else decides what is done, so a process may die at
-any instant. Files that are not ours, or not what their name says, are moved to a quarantine and named.
+`INDEX.KEY.CHECKSUM.SUFFIX`, written under another name and renamed: a file under its final name is whole, and
+its own name says which inputs made it and which bytes it must hold. Nothing else decides what is done, so a
+process may die at any instant. A shard of another key, or that is not what its name says, is removed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,6 @@ class Stage:
     folder: Path
     shards: int
     suffix: str
-    inputs: Mapping[str, Any]
     processes: Processes
     paths: dict[int, Path] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
@@ -126,8 +125,7 @@ class Stage:
         for written in self.processes.gather(self.paths):
             self.paths = self.paths | written
         seconds = round(time.monotonic() - self.started, 3)
-        record = {"name": self.name, "key": self.key, "inputs": self.inputs, "seconds": seconds}
-        text = json.dumps(record | {"notes": notes}, ensure_ascii=False)
+        text = json.dumps({"name": self.name, "key": self.key, "seconds": seconds, "notes": notes})
         self.processes.once(lambda: write_text(self.folder / _RECORD, text))
 
     def seconds(self) -> float:
@@ -145,34 +143,18 @@ class Stage:
                 path.unlink(missing_ok=True)
         self.paths = {}
 
-    def sort(self, quarantine: Callable[[Path, str], None], tell: Callable[[str], None]) -> dict[int, Path]:
-        """The shards to trust in the folder. Old ones are removed, foreign and corrupt ones quarantined."""
+    def sort(self) -> dict[int, Path]:
+        """The shards to trust in the folder; all others are removed."""
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        old = self._read_record()
         found: dict[int, Path] = {}
-        for path in sorted(self.folder.iterdir()):
+        for path in sorted(self.folder.glob("*.*")):
             match = _SHARD.fullmatch(path.name)
-            if path.name == _RECORD and path.is_file():
-                if not old:
-                    quarantine(path, "is not readable")
-            elif path.name.endswith(".tmp") and path.is_file():
-                path.unlink()  # a run that was killed was writing it
-            elif not match or not path.is_file():
-                quarantine(path, "is not a file of this project's")
-            elif match[2] != self.key:
-                path.unlink()
-            elif sha256(path)[:16] != match[3]:
-                quarantine(path, "is corrupt")
-            elif int(match[1]) >= self.shards or int(match[1]) in found:
-                quarantine(path, f"is one shard too many of stage {self.name}")
-            else:
+            if match and match[2] == self.key and sha256(path)[:16] == match[3]:
                 found[int(match[1])] = path
-        if old and old.get("key") != self.key:
-            was, now = old.get("inputs", {}), self.inputs
-            changed = sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
-            tell(f"Stage {self.name} is redone, because this changed: {', '.join(changed)}.")
-        return found
+            elif match or path.name.endswith(".tmp"):
+                path.unlink()
+        return {index: found[index] for index in range(self.shards) if index in found}
 
     def _write(self, index: int, data: bytes) -> None:
         checksum = hashlib.sha256(data).hexdigest()[:16]
@@ -192,15 +174,14 @@ class Stage:
 
 
 class Store:
-    """The stages of one model's run, under `folder`. `tell` is given sentences for the user.
+    """The stages of one model's run, under `folder`.
 
     `opened`: every stage opened so far, by name.
     """
 
-    def __init__(self, folder: Path, processes: Processes, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, processes: Processes) -> None:
         self.folder = folder
         self.processes = processes
-        self.tell = tell
         self.opened: dict[str, Stage] = {}
 
     def stage(self, name: str, inputs: Mapping[str, Any], *, shards: int = 1, suffix: str = "json") -> Stage:
@@ -208,11 +189,10 @@ class Store:
 
         `inputs`: everything the stage depends on, JSON. Another hash of them makes the old shards void.
         """
-        inputs = json.loads(json.dumps({**inputs, "shards": shards}))  # as it comes back from the record
-        key = digest([name, suffix, inputs])[:16]
+        key = digest([name, suffix, {**inputs, "shards": shards}])[:16]
         folder = self.folder / name.replace("/", "--")
-        stage = self.opened[name] = Stage(name, key, folder, shards, suffix, inputs, self.processes)
-        stage.paths = self.processes.once(lambda: stage.sort(self.quarantine, self.tell))
+        stage = self.opened[name] = Stage(name, key, folder, shards, suffix, self.processes)
+        stage.paths = self.processes.once(stage.sort)
         return stage
 
     def json(self, name: str, inputs: Mapping[str, Any], work: Callable[[], Any]) -> Any:
@@ -228,13 +208,3 @@ class Store:
         if self.processes.first:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.processes.gather(None)
-
-    def quarantine(self, path: Path, why: str) -> None:
-        """Move a file out of the way, never over another, and say so."""
-        target_folder = self.folder / "quarantine"
-        target_folder.mkdir(parents=True, exist_ok=True)
-        target, count = target_folder / path.name, 1
-        while target.exists():
-            target, count = target_folder / f"{path.name}.{count}", count + 1
-        path.rename(target)
-        self.tell(f"{path} {why}; it was moved to {target}.")

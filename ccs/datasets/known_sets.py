@@ -29,7 +29,8 @@ class DatasetRecord:
     captions: columns of captions. annotations, frames: the file with captions of videos, frames per video.
     groups: attribute -> column. k: attribute -> cut-off. rows: the expected number of rows. gigabytes:
     roughly how much is downloaded, for the split alone if it has files of its own.
-    large: streamed if only part of it is needed. verified: how the id and the columns were checked.
+    large: streamed if only part of it is needed. gated: its terms must be accepted on the Hub.
+    verified: how the id and the columns were checked.
     study: what the reference study did differently.
     """
 
@@ -57,6 +58,7 @@ class DatasetRecord:
     gigabytes: float = 0.0
     large: bool = False
     licence: str
+    gated: bool = False
     study: str = ""
     verified: str
 

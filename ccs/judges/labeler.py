@@ -89,7 +89,7 @@ class Labeler:
         return Request("\n\n".join(lines), _message(texts), schema, str(head))
 
     def estimate(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
-        """The cost of `label`; neither a key nor the network is needed."""
+        """The cost of `label`, whatever is cached; neither a key nor the network is needed."""
         return self._caller.estimate([self.request(head, texts[head]) for head in texts if texts[head]])
 
     def describe(self) -> dict[str, Any]:

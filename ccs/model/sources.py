@@ -17,7 +17,7 @@ from ccs.model import difference
 from ccs.model.checkpoints import siglip, translation
 from ccs.model.config import MAX_CONFIG_BYTES, read_config, reason
 from ccs.model.fetching import Place, require_connection
-from ccs.model.tower import ImageTower
+from ccs.model.tower import ChosenLayers, ImageTower
 from ccs.model.towers import convolutional
 
 UNTRAINED = "random"
@@ -163,7 +163,7 @@ def _architecture(vision: Mapping[str, Any]) -> str:
     return f"{words}, {vision.get('image_size', '?')} px"
 
 
-def require_known_tower(source: Source) -> HeadSet:
+def require_known_tower(source: Source, layers: ChosenLayers | None = None) -> HeadSet:
     """The scored heads of its image tower; InputError if that cannot be taken apart. Nothing is fetched."""
     from open_clip.model import _build_vision_tower
 
@@ -174,7 +174,7 @@ def require_known_tower(source: Source) -> HeadSet:
                 visual = siglip.tower(source.config)
             else:
                 visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
-        return ImageTower(visual).heads
+        return ImageTower(visual, chosen=layers).heads
     except InputError as error:
         raise InputError(f"{source.name} cannot be used. {error}") from None
     except Exception as error:  # anything that open_clip and timm raise for a stranger's configuration

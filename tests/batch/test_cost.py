@@ -1,48 +1,66 @@
-"""What a run would cost: of whole sets, though only some rows are here, and of all models together."""
+"""`--dry-run`: what a run needs, without opening, fetching or computing any of it."""
 
 from __future__ import annotations
 
-import numpy as np
+import re
+from pathlib import Path
+
 import pytest
 
-from batch.compute import cost, inputs
-from batch.compute.settings import Settings
-from ccs.judges.prices import CostEstimate
-from ccs.paper import figures as paper
-from ccs.specs import open_set
+from batch.compute import __main__ as compute
+from ccs.paper import figures
+
+STUDY = ["--model", "paper", "--suite", "paper", "--images", "imagenet"]
 
 
-def test_a_set_is_repeated_item_by_item():
-    digits = open_set("world/digits", max_images=10)
-    whole = inputs.repeated(digits, 25)
-    assert (len(whole.images), len(whole.labels)) == (25, 25)
-    for row in (3, 13, 23):
-        assert np.array_equal(np.asarray(whole.images[row]), np.asarray(digits.images[3]))
-        assert whole.labels[row] == digits.labels[3]
-    clips = open_set("world/clips", max_images=10)
-    assert inputs.repeated(clips, 12).captions[11] == clips.captions[1]
-    assert len(inputs.repeated(clips, 12).clips[11]) == 8
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The output of a dry run where there is no Hub, no key and nothing may be written."""
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    out = tmp_path / "out"
+
+    def tell(*arguments: str, code: int = 0) -> str:
+        assert compute.main([*arguments, "--out", str(out)]) == code
+        assert not out.exists()
+        captured = capsys.readouterr()
+        return captured.err if code else captured.out
+
+    return tell
 
 
-def test_pools_of_a_repeated_set_are_those_of_the_study():
-    whole = inputs.repeated(open_set("world/counterfactuals"), 4160)
-    assert whole.occupations == paper.occupations()
-    pools = whole.own_pools(whole.occupations)
-    assert pools.sum(axis=1).tolist() == [40] * 104
-    assert (pools.sum(axis=0) == 1).all()
-    assert len(set(whole.units)) == 832  # sets of five, as there are five skin tones
+def test_the_whole_study(told) -> None:
+    judged = ("--labeler", "openai", "--judges", "default", "--dry-run")
+    said = told(*STUDY, *judged)
+    assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", said) for model in figures.models())
+    assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*licence: ImageNet's terms", said)
+    assert re.search(r"cifar10-jpeg .* a local copy is needed", said)
+    # 4 x 48 + 2 x 64 heads, asked of a labeler and three judges
+    assert re.search(r"all +1,280 requests, \d+\.\d\d dollars, at most \d+\.\d\d", said)
+    # sets of one repository are downloaded once
+    assert "5.8 GB of weights, 81.6 GB of data sets, 38.5 GB of them once more when unpacked" in said
+    assert told(*STUDY, *judged[:-1], "--plan-cost") == said
 
 
-@pytest.mark.parametrize("dollars", [1.25, None])
-def test_what_all_models_need(dollars):
-    judge = CostEstimate("openai:gpt", 10, 0, 10, 100, 100, dollars, 2.5)
-    parts = (cost.Part("embed cifar10", 10_000, 1.8e17, 5.0), cost.Part("measure cifar10", 0, 1.8e17, 5400.0))
-    one = cost.Cost(parts, 10**9, 6 * 10**8, 10**9, (judge,))
-    said = cost.needs(
-        Settings(suite="paper", images="imagenet"), [one, one], ["msvd", "cifar10-jpeg", "msvd"]
+def test_heads_judges_and_prices_are_those_asked_for(told, tiny_folder: Path, tmp_path: Path) -> None:
+    model = ("--model", str(tiny_folder), "--dry-run")
+    assert re.search(r"tiny +16 heads +here", told(*model))
+    assert "none is asked" in told(*model)
+    said = told(
+        *model, "--layers", "all", "--judges", "openai:unheard-of,compatible:qwen@http://localhost:1/v1"
     )
-    assert "All 2 models" in said
-    assert "1.2 GB of weights, 81." in said  # the two variants of a repository are downloaded once
-    assert "20.0 hours of a GPU that sustains 10 TFLOP/s, and 3.0 hours of figures" in said
-    assert ("20 requests, 2.50 dollars, at most 5.00" in said) == (dollars is not None)
-    assert "not counted, as they could not be opened here: cifar10-jpeg, msvd" in said
+    heads = int(re.search(r"tiny +(\d+) heads", said)[1])
+    assert heads > 16
+    assert f"{heads} requests, price unknown: give one with --prices" in said
+    assert re.search(rf"compatible:qwen +{heads} requests, 0.00 dollars, at most 0.00", said)
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"date": "2030-01-01", "models": {"openai:unheard-of": {"input": 0, "output": 1000}}}')
+    said = told(*model, "--judges", "openai:unheard-of", "--prices", str(prices))
+    assert f"at most {16 * 4096 * 1000 / 1e6:.2f}" in said  # every reply as long as may be
+
+
+def test_mistakes_are_sentences(told) -> None:
+    assert "no model 'organsim'" in told("--model", "organsim", "--dry-run", code=2)
+    assert "is not a judge" in told("--judges", "gpt", "--dry-run", code=2)
+    assert "nothing is fetched" in told("--model", "hf-hub:user/name", "--dry-run")

@@ -35,7 +35,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def judging(out: Path, *more: str) -> Judging:
     settings = parse(["--k", "2,3,4", "--out", str(out), *more])
-    return Judging(settings, Store(out / "stages", Processes(), print), POOL)
+    return Judging(settings, Store(out / "stages", Processes()), POOL)
 
 
 def name_or_judge(user: str, schema: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ def write_cache(folder: Path, answers: int = 1) -> Path:
 
 
 def write_stage(folder: Path) -> Path:
-    stage = Store(folder, Processes(), lambda words: None).stage("moments", {"a": 1}, suffix="safetensors")
+    stage = Store(folder, Processes()).stage("moments", {"a": 1}, suffix="safetensors")
     stage.write_arrays(0, {"x": np.arange(1000.0)})
     stage.finish()
     return stage.paths[0]
@@ -127,7 +127,7 @@ def read_cache(folder: Path) -> Any:
 
 
 def read_stage(folder: Path) -> Any:
-    stage = Store(folder, Processes(), lambda words: None).stage("moments", {"a": 1}, suffix="safetensors")
+    stage = Store(folder, Processes()).stage("moments", {"a": 1}, suffix="safetensors")
     return stage.read_arrays(0)["x"].tolist() if stage.done else None
 
 
