@@ -38,10 +38,7 @@ class ModelNeeds:
 
 def needs(settings: Settings) -> ModelNeeds:
     """The needs of the one model of the settings. Raises InputError for a model that cannot be used."""
-    name = settings.models[0]
-    if name.startswith(HUB):
-        raise InputError("its configuration is on the Hub, and nothing is fetched for this list.")
-    source = sources.find(name)
+    source = sources.find(settings.models[0])
     heads = len(sources.require_known_tower(source, settings.layers))
     fetched = source.place is None and source.tag != UNTRAINED
     weights = _weights(source) if fetched else 0
@@ -90,19 +87,24 @@ def _longest(pool: Pool, k: int) -> tuple[str, ...]:
 
 
 def page(settings: Settings) -> str:
-    """The needs of all models of the settings, for a person to read."""
+    """The needs of all models, for a person to read. Raises InputError if none can be used."""
     chosen = [settings.for_model(name) for name in settings.models]
-    lines, found = ["Models:"], list[ModelNeeds]()
+    lines, found, failed = ["Models:"], list[ModelNeeds](), None
     for one in chosen:
+        name = one.models[0]
+        if name.startswith(HUB):
+            lines.append(f"  {name:32s} not counted: its configuration is on the Hub, and nothing is fetched")
+            continue
         try:
             found.append(needs(one))
             lines.append(
                 f"  {found[-1].name:32s} {found[-1].heads:3d} heads   {_to_fetch(found[-1].weights)}"
             )
         except InputError as error:
-            if len(chosen) == 1 and not one.models[0].startswith(HUB):
-                raise
-            lines.append(f"  {one.models[0]:32s} not counted: {error}")
+            failed = error
+            lines.append(f"  {name:32s} not counted: {error}")
+    if failed and not found:
+        raise failed
     records, others = _sets(chosen)
     lines += ["Data sets:"] + [_set(record) for record in records]
     lines += [
