@@ -30,13 +30,6 @@ def test_class_weights_equal_a_loop_over_classes(tiny_model):
     assert found.dtype == np.float32
 
 
-def test_class_weights_do_not_depend_on_how_many_classes_go_at_a_time(tiny_model, monkeypatch):
-    classes, templates = [f"thing {i}" for i in range(7)], ["a {}", "one {}"]
-    whole = zeroshot.class_weights(tiny_model, classes, templates)
-    monkeypatch.setattr(zeroshot, "BATCH", 4)
-    assert zeroshot.class_weights(tiny_model, classes, templates) == pytest.approx(whole, abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("classes", "templates", "says"),
     [([], ["{}"], "0 and 1"), (["a"], [], "1 and 0"), (["a"], ["a photo"], "'a photo'")],

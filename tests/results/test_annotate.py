@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from batch import annotate
 from ccs import annotation, results
@@ -117,18 +115,6 @@ def test_one_question_is_asked_once() -> None:
 
     chosen = annotation.sample([pair("m", "Red"), pair("n", "red"), pair("n", "blue")], 10)
     assert sorted(p.text.lower() for p in chosen) == ["blue", "red"]
-
-
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(1, 80))
-def test_parts(sizes: list[int], n: int) -> None:
-    for parts in (
-        annotation._share_out(n, sizes, [0] * len(sizes)),
-        annotation._share_out(n, sizes, [n * size / sum(sizes) for size in sizes]),
-    ):
-        assert sum(parts) == min(n, sum(sizes))
-        assert all(0 <= part <= size for part, size in zip(parts, sizes, strict=True))
-        if n >= len(sizes):
-            assert min(parts) >= 1
 
 
 @pytest.mark.parametrize("n", [0, -3])
@@ -257,10 +243,3 @@ def test_files_that_are_no_sheet(
         sheet.write_bytes(content)
     assert annotate.main(["import", str(sheet), "--results", str(collection)]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert annotate.main(["export", "--results", str(tmp_path / "absent")]) == 2
-    assert "no folder" in capsys.readouterr().err
-    assert annotate.main(["export", "--results", str(tmp_path)]) == 2
-    assert "holds no judgments" in capsys.readouterr().err

@@ -66,13 +66,6 @@ def test_occupations_and_templates() -> None:
     assert [template.format("nurse") for template in paper.templates()][1] == "A photo of nurse"
 
 
-def test_examples_carry_their_texts() -> None:
-    examples = paper.examples()
-    assert [example.level for example in examples] == ["high"] * 3 + ["moderate"] * 3 + ["low"] * 3
-    assert all(len(example.texts) == 5 for example in examples)
-    assert [example.ccs for example in examples if example.level == "moderate"] == [3, 3, 3]
-
-
 @pytest.mark.shared("paper")
 def test_package_data_equals_its_source() -> None:
     source = json.loads((SHARED / "paper/tables.json").read_text())

@@ -201,22 +201,6 @@ def test_other_sets_stand_beside_and_the_front_leaves_out_what_is_beaten():
     assert (again.off, again.held_out) == (found.off, found.held_out)
 
 
-def test_a_search_runs_on_a_real_model(tiny_model, pictures):
-    images = pictures(24)
-    task = Task(
-        people=images[:12],
-        groups=["a", "b"] * 6,
-        prompts=tiny_model.embed_texts(["a cook", "a judge", "a singer"]),
-        k=4,
-        things=tiny_model.preprocess(images[12:]),
-        labels=[0, 1] * 6,
-        class_weights=zeroshot.class_weights(tiny_model, ["cat", "dog"], ["{}"]),
-    )
-    found = search.search(tiny_model, task, Limits(max_loss=1.0, max_heads=2, screen=3), draws=40)
-    assert found.off <= tiny_model.heads
-    assert len(found.off) <= 2
-
-
 def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     out = tmp_path / "found.json"
     command = ["--model", str(tiny_folder), "--people", "world/faces", "--things", "world/subjects"]

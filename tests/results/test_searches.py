@@ -57,16 +57,6 @@ def test_the_same_question_is_kept_once_and_another_beside_it(made: Search, tmp_
     assert searches.beside(tmp_path, made.model, made.weights_hash) == ((again, other), "")
 
 
-def test_a_search_written_before_others_were_made_beside_it_is_read(made: Search, tmp_path: Path) -> None:
-    path = searches.keep(tmp_path, made)
-    data = json.loads(path.read_text())
-    for one in data["searches"]:
-        del one["again"], one["unseen"][0]["full"]
-    path.write_text(json.dumps(data))
-    (found,), _ = searches.beside(tmp_path, made.model, made.weights_hash)
-    assert (found.again, found.unseen[0].full) == ((), 0)
-
-
 def test_searches_of_other_weights_are_left_out_with_a_notice(made: Search, tmp_path: Path) -> None:
     path = searches.keep(tmp_path, made)
     found, notice = searches.beside(tmp_path, made.model, "cd" * 32)
@@ -95,14 +85,6 @@ def test_a_broken_file_is_a_notice_to_the_reader_and_an_error_to_the_writer(
     with pytest.raises(InputError, match=r"search\.json"):
         searches.keep(tmp_path, made)
     assert path.read_text("utf-8") == text
-
-
-def test_a_wrong_figure_is_not_taken(made: Search, tmp_path: Path) -> None:
-    path = searches.keep(tmp_path, made)
-    data = json.loads(path.read_text("utf-8"))
-    data["searches"][0]["heads"] = "no head"
-    path.write_text(json.dumps(data), "utf-8")
-    assert "is not the name of a head" in searches.beside(tmp_path, made.model, made.weights_hash)[1]
 
 
 @pytest.mark.parametrize(

@@ -44,15 +44,6 @@ def test_what_is_not_a_name(text):
         PlanName.parse(text)
 
 
-def test_the_parts_of_a_name():
-    assert PlanName.parse("single:L7.H2").head == Head(7, 2)
-    assert PlanName.parse("concept:Colors").head is None
-    high = PlanName.parse("published-high")
-    assert (high.is_published, high.base_kind) == (True, "high")
-    assert str(PlanName.parse("concept:Colors@7").published()) == "published-concept:Colors"
-    assert str(PlanName("high").at(7)) == "high@7"
-
-
 @pytest.mark.parametrize(
     ("text", "seed", "words"),
     [

@@ -73,15 +73,6 @@ def test_names_of_concepts(name: str, concept: str | None) -> None:
     assert TREE.find(name) == concept
 
 
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [("cities", "city"), ("boxes", "box"), ("dishes", "dish"), ("dresses", "dress"), ("glass", "glass"),
-     ("cactus", "cactus"), ("basis", "basis"), ("trees", "tree"), ("gas", "gas"), ("pies", "pie")],
-)  # fmt: skip
-def test_singular(word: str, expected: str) -> None:
-    assert concepts.singular(word) == expected
-
-
 def test_no_name_in_the_file_means_two_concepts() -> None:
     text = files("ccs.texts").joinpath("concepts.csv").read_text("utf-8")
     rows = list(csv.DictReader(text.splitlines()))

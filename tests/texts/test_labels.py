@@ -138,13 +138,6 @@ def test_normalize() -> None:
         labels.normalize(" ?! ")
 
 
-@given(st.sampled_from([*TREE.concepts, *TREE.synonyms, "Dog breeds", "Glass"]))
-def test_normalize_twice_changes_nothing(name: str) -> None:
-    once = labels.normalize(name)
-    assert labels.normalize(once) == once
-    assert labels.normalize(name.upper()) == once
-
-
 def test_chance_against_every_pair() -> None:
     """With k = 2 all pairs can be counted."""
     texts = range(len(POOL))
