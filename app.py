@@ -49,11 +49,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         "are offered (default: CCS_MODEL, else ViT-B-32/openai if the Hub answers, else the organism). "
         "CCS_MODELS, separated by commas, offers more",
     )
+    parser.add_argument(
+        "--device",
+        metavar="D",
+        help="what computes: cpu, cuda or cuda:N (default: CCS_DEVICE, else cuda where there is a GPU)",
+    )
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=int, help="default: the first free port from 7860")
     args = parser.parse_args(argv)
     escape_output()
     try:
+        require_device(args.device)
         chosen = args.model or [*filter(None, [os.environ.get("CCS_MODEL", "").strip()])]
         offered = [*filter(None, map(str.strip, os.environ.get("CCS_MODELS", "").split(",")))]
         results = args.results or os.environ.get("CCS_RESULTS") or None
@@ -62,6 +68,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def require_device(name: str | None) -> None:
+    """Compute on this device from now on, in the runs of this app too; InputError where it is not there."""
+    if name:
+        os.environ["CCS_DEVICE"] = name
+    if os.environ.get("CCS_DEVICE", "auto") not in ("auto", "cpu"):  # these need no look, and no PyTorch yet
+        from ccs.model.sources import usable_device
+
+        usable_device("auto")
 
 
 def serve(

@@ -46,7 +46,7 @@ class Settings:
     splits: int = option(4, "splits into halves, each searched and measured anew", least=1)
     out: Path = option(results.PRECOMPUTED, "folder of results whose localization.parquet is extended")
     force: bool = option(False, "redo what is there")
-    device: str = option("cpu", "cpu, cuda or cuda:N")
+    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -66,19 +66,18 @@ class Processes:
 def start(device: str | None = None) -> Processes:
     """Join the processes that the launcher started, or be the only one. `device`: None chooses.
 
-    Raises InputError for a device that this machine does not have.
+    Several processes share a machine's GPUs in turn, also one GPU. Raises InputError for a device that this
+    machine does not have.
     """
-    import torch
+    from ccs.model.sources import AUTO, usable_device
 
-    from ccs.model.sources import usable_device
-
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    kind = usable_device(device).type
+    chosen = usable_device(device or AUTO)
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
-        return Processes(device=device)
+        return Processes(device=str(chosen))
     from accelerate import PartialState
 
-    state = PartialState(cpu=kind == "cpu", timeout=_WAIT)
+    # What is exchanged are small Python objects, for which Gloo is enough; NCCL takes one process per GPU.
+    state = PartialState(cpu=chosen.type == "cpu", timeout=_WAIT, backend="gloo")
     return Processes(state.process_index, state.num_processes, str(state.device))
 
 

@@ -57,7 +57,7 @@ class Settings:
     results: Path = option(results.PRECOMPUTED, "tables whose plans are shown with the answer")
     out: Path | None = option(None, "also write the answer to this JSON file")
     keep: bool = option(False, "save the answer beside --results, where batch.report shows it")
-    device: str = option("cpu", "cpu, cuda or cuda:N")
+    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -30,6 +30,7 @@ from ccs.image_sets import ImageSet, RetrievalSet
 from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.model.moments import Moments, collect_moments
+from ccs.model.towers.precision import without_tf32
 from ccs.texts.pools import Pool
 
 _TEXTS = 1024
@@ -53,20 +54,24 @@ class Backoff:
             try:
                 out.append(work(piece))
                 start += len(piece)
+                continue
             except (RuntimeError, MemoryError) as error:
-                if not _out_of_memory(error) or self.largest == 1:
+                if not _out_of_memory(error) or len(piece) == 1:
                     raise
-                if torch.cuda.is_available():
-                    torch.cuda.empty_cache()
-                self.largest = max(1, len(piece) // 2)
+            # Only now: as long as the error is at hand, its frames hold the tensors that filled the memory.
+            self.largest = len(piece) // 2
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
         return out
 
 
+_FULL = ("can't allocate memory", "not enough memory", "out of memory", "_STATUS_ALLOC_FAILED")
+"""Said by the allocators of CPU and GPU, and by cuBLAS and cuDNN where nothing is left for them."""
+
+
 def _out_of_memory(error: BaseException) -> bool:
-    text = str(error)
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        "DefaultCPUAllocator: can't allocate memory" in text or "not enough memory" in text
-    )
+    full = any(words in str(error) for words in _FULL)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or full
 
 
 class Embedder:
@@ -264,7 +269,7 @@ def largest_errors(model: Model, images: Sequence[Image.Image]) -> dict[str, flo
     copied, slow = copy.deepcopy(model.clip).eval(), []
     for off in plans:
         copied.load_state_dict(zeroed(model, off))
-        with torch.no_grad():
+        with torch.no_grad(), without_tf32():
             embedded = copied.encode_image(pixels.to(model.tower.device), normalize=True)
         slow.append(embedded.cpu().numpy())
     errors = [float(np.abs(a - b).max()) for a, b in zip(fast, slow, strict=True)]

@@ -106,7 +106,7 @@ def measured(run: Run) -> dict[str, Any]:
         "images": {name: note["images"] for name, note in read.items()},
         "waiting_share": round(waiting / seen, 4) if seen else 0.0,
         "peak_memory_bytes": peak_memory(),
-        "peak_device_memory_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0,
+        "peak_device_memory_bytes": _peak_device_memory(run.processes.device),
         "processes": run.processes.size,
         "device": run.processes.device,
         "batch_sizes": {name: note["batch_size"] for name, note in notes.items() if "batch_size" in note},
@@ -126,6 +126,10 @@ def seconds(run: Run) -> dict[str, float]:
 def _stages(run: Run) -> dict[str, Any]:
     """The stages of a run. A set's embeddings may be gone; what was noted of them is with its figures."""
     return {name: stage for name, stage in run.store.opened.items() if not name.startswith("embed/")}
+
+
+def _peak_device_memory(device: str) -> int:
+    return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else 0
 
 
 def peak_memory() -> int:

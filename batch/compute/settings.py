@@ -127,7 +127,9 @@ class Settings:
         None, "prices of language models, added to ccs/judges/prices.json", metavar="FILE"
     )
     as_published: bool = option(False, "also measure bias with the faults of the study's released code")
-    device: str | None = option(None, "cpu, cuda or cuda:N (default: cuda where there is a GPU)")
+    device: str | None = option(
+        None, "cpu, cuda or cuda:N (default: CCS_DEVICE, else cuda if there is a GPU)"
+    )
     precision: str = option(
         "fp32", "of the evaluation; moments are always fp32", choices=("fp32", "bf16", "fp16")
     )

@@ -60,6 +60,8 @@ def load(
     repository on the Hub that holds either ("hf-hub:org/name"). The tag "random" gives an architecture
     untrained weights from a fixed seed, for timing and for tests.
 
+    device: "cpu", "cuda", "cuda:N", or "auto" (see `usable_device`).
+
     precision: "fp32", or "bf16"/"fp16" to embed images under autocast; contributions and texts stay fp32.
 
     layers: the layers whose heads are scored, "all" or some of their numbers; by default the last four blocks

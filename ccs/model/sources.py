@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,9 @@ UNTRAINED = "random"
 """The tag of an architecture with untrained weights."""
 
 HUB, FOLDER = "hf-hub:", "local-dir:"
+AUTO, DEVICE = "auto", "CCS_DEVICE"
+"""The device that is chosen here, and the environment variable that says which instead."""
+
 CONFIG_FILE = "open_clip_config.json"
 
 _EMBEDDED = Path(__file__).parents[1] / "world" / "models"
@@ -217,10 +221,18 @@ def unknown(name: str) -> str:
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of that name. Raises InputError if this machine does not have it."""
+    """The device of that name: cpu, cuda or cuda:N. Raises InputError if this machine does not have it.
+
+    "auto" is the device that CCS_DEVICE names, else cuda where there is a GPU, else the CPU. On a Space with
+    ZeroGPU it is the CPU: a GPU is there only inside functions that ask for one, which name it themselves.
+    """
+    if name == AUTO:
+        name = os.environ.get(DEVICE, "").strip() or AUTO
+    if name == AUTO:
+        always = torch.cuda.is_available() and not os.environ.get("SPACES_ZERO_GPU")
+        name = "cuda" if always else "cpu"
     try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
+        return torch.empty(0, device=torch.device(name)).device  # with its number
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"The device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
-    return device
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"The device {name!r} cannot be used here: {why}") from None

@@ -23,6 +23,7 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.towers.decomposition import Decomposition, Readout
 from ccs.model.towers.families import take_apart
+from ccs.model.towers.precision import autocast, without_tf32
 from ccs.model.towers.standins import STAND_INS, StandIns, Trunk, marks
 
 __all__ = ["ImageTower", "Trunk"]
@@ -213,8 +214,7 @@ class ImageTower(Decomposition):
         if isinstance(images, Trunk):
             x, first = images.tokens.to(self.device), images.layer
         else:
-            # By default a convolution on a GPU would run in TF32 and lose three digits.
-            with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            with without_tf32():
                 x, first = self._stem(images.to(self.device, torch.float32)).float(), 0
         others = self._others(images, [off])
         for below in range(first, layer):
@@ -253,9 +253,7 @@ class ImageTower(Decomposition):
         return self.stand_ins.pick(images) if asked and self.stand_ins else None
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
-        if self._autocast is None:
-            return torch.autocast(self.device.type, enabled=False)
-        return torch.autocast(self.device.type, self._autocast)
+        return autocast(self.device.type, self._autocast)
 
     @torch.no_grad()
     def embed_and_read(
@@ -268,7 +266,7 @@ class ImageTower(Decomposition):
         """
         layers = range(self.n_layers) if heads is None else {head.layer for head in heads}
         record = _Record(layers)
-        with torch.autocast(self.device.type, enabled=False):
+        with autocast(self.device.type, None):
             if self._autocast is None:
                 embedded, norms = self._embed(images, [*plans, NOTHING_OFF], record)
             else:

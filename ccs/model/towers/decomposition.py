@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ccs.heads import Head, HeadSet
 from ccs.model.towers.parts import Layer, Parts, Route, Way, by_head
+from ccs.model.towers.precision import autocast
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Decomposition:
             return self._bases[layer]
         way = self._way(layer)
         own, extra = self.layers[layer].directions()
-        with torch.autocast(own.device.type, enabled=False):
+        with autocast(own.device.type, None):
             n_heads, d, width = own.shape
             vectors = torch.cat([own.reshape(-1, width), extra]).expand(way.channels, -1, -1)
             written = way.last(way.each(vectors))  # [P, H d + e, D]

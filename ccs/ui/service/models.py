@@ -22,7 +22,7 @@ from ccs.model import difference
 from ccs.model.fetching import forget
 from ccs.model.model import Images, Model, embedded
 from ccs.model.offer import Offer, look
-from ccs.model.sources import FOLDER, HUB, find, is_public, require_known_tower
+from ccs.model.sources import AUTO, FOLDER, HUB, find, is_public, require_known_tower
 from ccs.world import drawn_sets
 
 log = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ class ModelCache:
                     forget(gone.removeprefix(HUB))
         if why := load.offer.refusal():
             raise InputError(why)
-        model = ccs.load(place, layers=self._layers(name) or None)
+        model = ccs.load(place, device=AUTO, layers=self._layers(name) or None)
         model.stand_ins_from = stand_ins
         _ = model.weights_hash  # half a second for whoever asks first
         return model

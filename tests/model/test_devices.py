@@ -1,0 +1,187 @@
+"""What a GPU computes is what the CPU computes; where there is none, one is pretended (support/pretended)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+import ccs
+from batch.compute.embed import Backoff, largest_errors
+from batch.processes import start
+from ccs import HeadSet, InputError
+from ccs.model.model import Model
+from ccs.model.sources import usable_device
+from ccs.model.tower import ImageTower
+from ccs.model.towers.precision import without_tf32
+from ccs.results import read
+from tests.support import pretended, shrunk
+from tests.support.compute_sample import arguments, run, same_tables, small_pool
+from tests.support.towers import TOLERANCE, pixels
+
+# One of each family, by how tokens are made, attended to and read.
+ARCHITECTURES = ["ViT-B-32", "ViT-B-16-SigLIP2", "PE-Core-B-16", "EVA02-B-16", "ViTamin-S", "ViT-L-14-CLIPA"]
+ARCHITECTURES += ["coca_ViT-B-32", "RN50", "MobileCLIP-B", "vit_relpos_medium_patch16_cls_224"]
+OFF = [HeadSet(), HeadSet.parse("L3.H1 L5.H2"), HeadSet.parse("L5.H0").ablated("mean")]
+
+
+@pytest.fixture(params=["pretended", pytest.param("real", marks=pytest.mark.gpu)])
+def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a GPU: a pretended one, and a real one where there is one."""
+    if request.param == "real":
+        yield "cuda"
+        return
+    if torch.cuda.is_available():
+        pytest.skip("there is a real one")
+    with pretended.gpu(monkeypatch):
+        yield "cuda"
+
+
+def test_the_pretended_gpu_refuses_what_stayed_behind(cuda: str) -> None:
+    """As a real one does; or the tests below would show nothing."""
+    there, here = torch.ones(2, 3, device=cuda), torch.ones(3, 2)
+    with pytest.raises(RuntimeError, match="same device"):
+        there @ here
+    with pytest.raises((RuntimeError, TypeError)):
+        there.numpy()
+    assert torch.equal((there @ here.to(cuda)).cpu(), torch.full((2, 2), 3.0))
+
+
+def test_every_method_gives_what_it_gives_on_the_cpu(
+    cuda: str, tiny_model: Model, tiny_folder: Path, pictures: Callable[[int], list[Image.Image]]
+) -> None:
+    there, x, images = ccs.load(str(tiny_folder), device=cuda), pixels(tiny_model, 5), pictures(6)
+    assert there.tower.device.type == "cuda"
+    assert there.weights_hash == tiny_model.weights_hash
+
+    def found(model: Model) -> dict[str, np.ndarray]:
+        model.prepare(images)
+        start, moments = model.trunk(x, batch_size=2), ccs.collect_moments(model, [x, images])
+        looked = model.tower.attention(start, 5, OFF[1]).cpu().numpy()
+        texts = [f"text {number}" for number in range(12)]
+        spans = ccs.textspan(moments, texts, model.embed_texts(texts), k=3)
+        return {
+            "images": model.embed_images(images),
+            "plans": model.embed_images(x, OFF),
+            "of a trunk": model.embed_images(start[np.array([3, 0])], OFF),
+            "another image's": model.embed_images(x, HeadSet.parse("L4.H1").ablated("resample")),
+            "texts": model.embed_texts(texts),
+            "contributions": np.concatenate([one.reshape(5, -1) for one in model.contributions(x)], axis=1),
+            "of some heads": model.embed_with_contributions(start, OFF, model.heads)[1].direct,
+            "attention": looked,
+            "variance": moments.variance(),
+            "picks": np.array([[span.index for span in each] for each in spans.values()]),
+            "errors": np.array(list(largest_errors(model, images).values())),
+        }
+
+    expected = found(tiny_model)
+    for name, values in found(there).items():
+        np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=TOLERANCE, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_family_of_towers_gives_what_it_gives_on_the_cpu(cuda: str, name: str) -> None:
+    here, there = ImageTower(shrunk.tower(name)), ImageTower(shrunk.tower(name).to(usable_device(cuda)))
+    x = torch.randn(2, 3, *here.image_size, generator=torch.Generator().manual_seed(0))
+    plans, last = [HeadSet(), HeadSet(list(here.heads)[::3])], here.n_layers - 1
+
+    def found(tower: ImageTower) -> list[Tensor]:
+        readout = tower.embed_and_read(x)[1]
+        coordinates = [tower.coordinates(readout, head) @ tower.basis(head) for head in tower.heads]
+        parts = [*tower.contributions(readout), *coordinates, tower.attention(x, last)]
+        return [tower.embed(x, plans), tower.embed(tower.trunk(x), plans), *parts]
+
+    for ours, theirs in zip(found(there), found(here), strict=True):
+        assert ours.device.type == "cuda"
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("bf16", 2e-2), ("fp16", 2e-3)])
+def test_half_precision_is_for_embeddings_of_images_alone(
+    cuda: str, precision: str, allowed: float, tiny_model: Model, tiny_folder: Path
+) -> None:
+    there, x = ccs.load(str(tiny_folder), device=cuda, precision=precision), pixels(tiny_model, 4)
+    off = np.abs(there.embed_images(x, OFF[:2]) - tiny_model.embed_images(x, OFF[:2])).max()
+    assert TOLERANCE < off < allowed
+    ours, theirs = there.contributions(x), tiny_model.contributions(x)
+    np.testing.assert_allclose(ours.direct, theirs.direct, atol=TOLERANCE)
+    np.testing.assert_allclose(there.embed_texts(["a"]), tiny_model.embed_texts(["a"]), atol=TOLERANCE)
+
+
+def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(
+    cuda: str, tiny_folder: Path, tmp_path: Path
+) -> None:
+    texts, more = small_pool(tmp_path), ("--workers", "0", "--ablation", "mean")
+    for device in ("cpu", cuda):
+        assert run(arguments(tiny_folder, texts, tmp_path / device, *more, "--device", device)) == 0
+    same_tables(tmp_path / "cpu" / "tiny", tmp_path / cuda / "tiny", but=["heads", "effects", "correlations"])
+    assert read(tmp_path / cuda / "tiny").manifest["measured"]["device"] == "cuda:0"
+
+
+def test_a_full_gpu_halves_the_batch_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, tiny_folder: Path, tiny_model: Model
+) -> None:
+    """The tower itself runs out of memory, wherever it first holds too much."""
+    x = pixels(tiny_model, 12)
+    with pretended.gpu(monkeypatch):
+        there = ccs.load(str(tiny_folder), device="cuda")
+        monkeypatch.setattr(pretended.GPU, "limit", 2**15)
+        with pytest.raises(torch.OutOfMemoryError):
+            there.embed_images(x, OFF[:2], len(x))
+        backoff = Backoff(len(x))
+        parts = backoff.run(lambda piece: there.embed_images(piece, OFF[:2], len(piece)), x)
+    assert 1 <= backoff.largest < 6
+    np.testing.assert_allclose(
+        np.concatenate(parts, axis=1), tiny_model.embed_images(x, OFF[:2]), atol=TOLERANCE
+    )
+
+
+def test_memory_is_given_back_only_when_the_failed_batch_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception keeps the frames it passed, and they what filled the memory."""
+    alive: list[bool] = []
+
+    class Filling:
+        def __del__(self) -> None:
+            alive.remove(True)
+
+    def work(piece: Tensor) -> Tensor:
+        held = Filling()
+        alive.append(True)
+        if len(piece) > 1:
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+        del held
+        return piece
+
+    seen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: seen.append(len(alive)))
+    assert len(Backoff(4).run(work, torch.zeros(4))) == 4
+    assert seen == [0, 0]
+
+
+def test_one_setting_chooses_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CCS_DEVICE", raising=False)
+    monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
+    with pretended.gpu(monkeypatch):
+        assert str(usable_device("auto")) == start().device == "cuda:0"
+        monkeypatch.setenv("SPACES_ZERO_GPU", "true")  # a GPU that is there for a moment only
+        assert str(usable_device("auto")) == "cpu"
+        assert str(usable_device("cuda")) == "cuda:0"
+        monkeypatch.setenv("CCS_DEVICE", "cpu")
+        assert str(usable_device("auto")) == start().device == "cpu"
+        monkeypatch.setenv("CCS_DEVICE", "abacus")
+        with pytest.raises(InputError, match="The device 'abacus' cannot be used here"):
+            usable_device("auto")
+
+
+def test_tf32_is_off_where_it_would_be_on_and_as_before_afterwards() -> None:
+    assert torch.backends.cudnn.allow_tf32
+    with without_tf32(), without_tf32():
+        assert not torch.backends.cudnn.allow_tf32
+    assert torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32

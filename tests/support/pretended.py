@@ -1,0 +1,161 @@
+"""A GPU that is only pretended: tensors that say they are on `cuda` and hold their values in ordinary memory.
+
+They refuse to be computed with tensors that stayed on the CPU, as those of a real one do.
+
+So a forgotten `.to(device)`, or `.cpu()`, fails where there is no GPU, and whole runs have their true values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+
+aten = torch.ops.aten
+DEVICE = torch.device("cuda", 0)
+_COPIES = (aten._to_copy.default, aten.copy_.default)
+_INDEXED = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default)
+"""Indices may stay on the CPU."""
+
+
+_IN_PLACE_OF: dict[Any, Callable[..., Any]] = {
+    aten._pin_memory.default: lambda x, *_: x.clone(),
+    aten.is_pinned.default: lambda x, *_: False,
+    aten.cudnn_batch_norm.default: lambda *them: (*aten.native_batch_norm(*them), torch.empty(0)),
+    aten._softmax.default: lambda x, dim, float32: aten._softmax(x.float() if float32 else x, dim, False),
+}
+"""What only a GPU has, by other means."""
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor on the pretended GPU. here: its values."""
+
+    here: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, here: Tensor) -> Elsewhere:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            here.shape,
+            strides=here.stride(),
+            storage_offset=here.storage_offset(),
+            dtype=here.dtype,
+            device=DEVICE,
+        )
+        made.here = here
+        return made
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"Elsewhere({self.here!r})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Elsewhere:
+        copied = Elsewhere(self.here.detach().clone())
+        return (
+            torch.nn.Parameter(copied, self.requires_grad) if isinstance(self, torch.nn.Parameter) else copied
+        )
+
+    # A list as index becomes a tensor first; PyTorch would make it on the real driver.
+    def __getitem__(self, index: Any) -> Tensor:
+        found: Tensor = super().__getitem__(_indices(index))
+        return found
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        super().__setitem__(_indices(index), value)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(func, args, kwargs or {})
+
+
+def _indices(index: Any) -> Any:
+    parts = index if isinstance(index, tuple) else (index,)
+    parts = tuple(
+        torch.from_numpy(np.asarray(one, np.intp)) if isinstance(one, list | np.ndarray) else one
+        for one in parts
+    )
+    return parts if isinstance(index, tuple) else parts[0]
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    leaves, shape = tree_flatten((args, kwargs))
+    far = [one for one in leaves if isinstance(one, Elsewhere)]
+    asked = kwargs.get("device")
+    target = torch.device(asked).type if asked is not None else "cuda" if far else "cpu"
+    if far and func not in _COPIES:
+        checked = args[:1] + args[2:] if func in _INDEXED else (args, kwargs)
+        near = [one for one in tree_flatten(checked)[0] if isinstance(one, Tensor) and one.ndim]
+        if not all(isinstance(one, Elsewhere) for one in near):
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but {func} got cuda:0 and cpu!"
+            )
+    known = {id(one.here): one for one in far}
+    leaves = [one.here if isinstance(one, Elsewhere) else one for one in leaves]
+    leaves = [
+        torch.device("cpu") if isinstance(one, torch.device) and one.type == "cuda" else one for one in leaves
+    ]
+    args, kwargs = tree_unflatten(leaves, shape)
+    if kwargs.get("pin_memory"):
+        kwargs["pin_memory"] = False
+    out = _IN_PLACE_OF[func](*args, **kwargs) if func in _IN_PLACE_OF else func(*args, **kwargs)
+    if func is aten.copy_.default:
+        target = "cuda" if id(args[0]) in known else "cpu"
+
+    def back(one: Tensor) -> Tensor:
+        if target != "cuda":
+            return one
+        GPU.held(one)
+        return known[id(one)] if id(one) in known else Elsewhere(one)
+
+    return tree_map_only(Tensor, back, out)
+
+
+class _Pretended(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(func, args, kwargs or {})
+
+
+class GPU:
+    """What the pretended GPU can hold in one tensor, in bytes; None for anything."""
+
+    limit: int | None = None
+
+    @classmethod
+    def held(cls, one: Tensor) -> None:
+        if cls.limit is not None and one.nbytes > cls.limit:
+            raise torch.OutOfMemoryError("CUDA out of memory. (pretended)")
+
+
+@contextmanager
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pretend, in this thread, that there is one GPU."""
+    stand_ins: dict[str, Callable[..., Any]] = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "_lazy_init": lambda: None,
+        "empty_cache": lambda: None,
+        "synchronize": lambda *_: None,
+        "set_device": lambda *_: None,
+        "max_memory_allocated": lambda *_: 1,
+        "memory_allocated": lambda *_: 1,
+        "reset_peak_memory_stats": lambda *_: None,
+        "get_device_name": lambda *_: "a pretended GPU",
+        "is_bf16_supported": lambda *_: True,
+        "get_autocast_dtype": lambda *_: torch.bfloat16,
+    }
+    torch._C._ensureCUDADeviceGuardSet()  # PyTorch's own preparation for tensors that claim to be on a GPU
+    with monkeypatch.context() as patched:
+        for name, stand_in in stand_ins.items():
+            patched.setattr(torch.cuda, name, stand_in, raising=False)
+        # A module that is moved gets new parameters, since the old ones cannot hold values elsewhere.
+        patched.setattr(torch.__future__, "_overwrite_module_params_on_conversion", True)
+        with _Pretended():
+            yield
