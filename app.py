@@ -137,7 +137,7 @@ def opening_model(chosen: str = "") -> tuple[str, str]:
         return chosen, "as chosen"
     from huggingface_hub import try_to_load_from_cache
 
-    from ccs.datasets.hub import reachable
+    from ccs.datasets.fetching import reachable
     from ccs.files import endpoint
 
     other = "choose another with --model or CCS_MODEL"

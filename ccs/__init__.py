@@ -11,7 +11,7 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures.skew import max_skew
 from ccs.model.moments import Moments, collect_moments
-from ccs.specs import open_gallery, open_set
+from ccs.specs import open_gallery, open_images, open_set
 from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "load",
     "max_skew",
     "open_gallery",
+    "open_images",
     "open_set",
     "textspan",
 ]

@@ -1,19 +1,23 @@
-"""Opening a set by name, folder, file or id on the Hub."""
+"""From a spec to a set: a known name, a folder, a file, an id on the Hub, or the drawn world."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from ccs.datasets import folder, gallery, hub, photographs, readers
-from ccs.datasets.known_sets import ALIASES, SOURCES, source
+from ccs.datasets import clips, fetching, labeled, strangers
+from ccs.datasets.known_sets import ALIASES, SOURCES, DatasetRecord, source
+from ccs.datasets.rows import LABELS, Files, Rows, files_of, of_files, of_parquet
 from ccs.errors import InputError
-from ccs.image_sets import BiasSet, ImageSet, RetrievalSet
+from ccs.files import as_text
+from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 
 WORLD_IMAGES = 5000
 """The default number of scenes of the drawn world."""
-
 WORLD_SETS = (
     "subjects",
     "colors",
@@ -31,86 +35,240 @@ DATA_ROOT = "CCS_DATA"
 """The environment variable with a folder of local copies, each under its set's name."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
+_FRAMES = 12  # of a clip of one's own
+
+
+def open_set(
+    spec: str,
+    *,
+    max_images: int | None = None,
+    classes: Sequence[str] | None = None,
+    template: str | None = None,
+) -> ImageSet | RetrievalSet:
+    """An evaluation set, from any of these:
+
+    - a known name ("cifar10"), from the folder in the environment variable CCS_DATA or else from the Hub;
+      an ImageSet for "imagenet-val", otherwise the set's own kind;
+    - "world/..." of the drawn world;
+    - a folder or a zip with one folder of images per class, or with a file labels.csv that has the columns
+      `file` and `label`; a folder of videos and a JSON file of captions;
+    - a parquet file (or a folder of them) with a column of images and one called `label`;
+    - an id on the Hub ("owner/name:split"; the split is `train` by default), or a stranger's set there
+      ("hf://datasets/owner/name:split": nothing is read but parquet files, within bounds).
+
+    max_images: the most images or clips, evenly spaced; drawn people are never reduced, because the cut-off
+    of their ranking depends on their number. classes: the names of the classes in prompts, in the order of
+    their numbers (folders and texts are numbered in alphabetical order). template: the prompt, `{}` is the
+    class. InputError for anything else.
+    """
+    if max_images is not None and max_images < 1:
+        raise InputError(f"At least one image is needed, not {max_images}.")
+    if template is not None and template.count("{}") != 1:
+        raise InputError(f"A template holds {{}} once, where the class goes, unlike {template!r}.")
+    if spec.startswith("world/"):
+        found = _drawn(spec.removeprefix("world/"), max_images)
+    elif spec in SOURCES or spec in ALIASES:
+        found = _known(source(spec), max_images)
+    else:
+        found = _own(spec, max_images, "\n".join(classes) if classes else None)
+    if isinstance(found, ClassificationSet):
+        if classes and len(classes) != len(found.classes):
+            raise InputError(f"{spec} has {len(found.classes)} classes, but {len(classes)} names were given.")
+        found = replace(
+            found,
+            classes=tuple(classes or found.classes),
+            templates=(template,) if template else found.templates,
+        )
+    return found
+
+
+def open_gallery(spec: str, *, attribute: str | None = None, max_images: int | None = None) -> BiasSet:
+    """Images of people to be ranked, from any spec of `open_set`.
+
+    A file of one's own has columns of groups, of any names; a folder or zip has a file labels.csv with a
+    column `file` and columns of groups, or one folder of images per group. Occupations and templates are
+    the study's; K is a tenth of the images. attribute: the column of groups to use; by default all with a
+    usual name (gender, race, ...), or else all with 2 to 50 groups. Raises InputError for anything else.
+    """
+    if spec.startswith("world/") or spec in SOURCES or spec in ALIASES:
+        found = open_set(spec, max_images=max_images)
+        if not isinstance(found, BiasSet):
+            raise InputError(f"{spec} is not a set of people with labeled groups.")
+        if attribute is None:
+            return found
+        if attribute not in found.groups:
+            known = ", ".join(found.groups)
+            raise InputError(f"{spec} has no attribute {attribute!r}; it has {known}.")
+        return replace(found, groups={attribute: found.groups[attribute]})
+    return _people(_rows(spec, max_images, _group), max_images, attribute)
+
+
+def open_upload(data: bytes, name: str) -> BiasSet:
+    """A stranger's gallery: a zip file or a parquet file, as for `open_gallery`, within narrow bounds.
+
+    All of it stays in memory. `name`: the set's name. Raises InputError.
+    """
+    return _people(strangers.upload_rows(data, name))
+
+
+def _people(rows: Rows, most: int | None = None, attribute: str | None = None) -> BiasSet:
+    if not rows.count:
+        raise InputError(f"{rows.source} has neither a {LABELS} nor one folder of images per group.")
+    return labeled.people(rows, most, attribute)
 
 
 def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> ImageSet:
-    """Images without labels, for the moments.
+    """Images without labels, for the moments, from any spec of `open_set`; folders may have any depth.
 
-    `spec`: a folder of images, a parquet file (or a folder of them), "world" (scenes drawn from `seed`), a
-    registered name ("imagenet-val", or "imagenet" for short), a Hub id, with its split if it is not `train`
-    ("owner/name:validation"), or a stranger's set after "hf://datasets/" (see `photographs`). InputError,
-    with these choices, for anything else.
+    "world" are scenes drawn from `seed`.
     """
     if spec in ("world", "world/images"):
         from ccs.world import drawn_sets as world
 
         return world.image_set(max_images or WORLD_IMAGES, seed)
-    if spec.startswith(photographs.PREFIX):
-        return photographs.stream(spec, max_images)
-    if Path(spec).expanduser().exists():
-        return folder.image_set(spec, max_images)
     if spec in SOURCES or spec in ALIASES:
         if source(spec).kind in ("captions", "videos"):
             raise InputError(f"{spec!r} is a set of clips; images are needed here.")
         found = open_set(spec, max_images=max_images)
         assert isinstance(found, ImageSet)
         return found
-    if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
-        hub_id, _, split = spec.partition(":")
-        table = hub.any_rows(hub_id, name=hub_id, split=split or "train", max_streamed=max_images)
-        return folder.table_images(table, max_images, source=spec)
-    raise InputError(
-        f"{spec!r} is neither a folder nor a parquet file, a known set ({', '.join(SOURCES)}), 'world' nor "
-        "an id on the Hub (owner/name)."
-    )
+    return labeled.images(_rows(spec, max_images), max_images)
 
 
-def open_set(name: str, *, max_images: int | None = None) -> ImageSet | RetrievalSet:
-    """An evaluation set: a ClassificationSet, RetrievalSet or BiasSet (an ImageSet for "imagenet-val").
-
-    It comes from the folder in the environment variable CCS_DATA, if it is there, or else from the Hub. Names
-    that begin with "world/" are drawn. `max_images`: the most images or clips, evenly spaced for a set
-    on disk; drawn people are never reduced, because the cut-off of their ranking depends on their number.
-    """
-    if max_images is not None and max_images < 1:
-        raise InputError(f"At least one image is needed, not {max_images}.")
-    if name.startswith("world/"):
-        return _world(name.removeprefix("world/"), max_images)
-    found = source(name)
-    return readers.open_source(found, _own_copy(found.name), max_images)
-
-
-def open_gallery(spec: str) -> BiasSet:
-    """Open a parquet file, a folder of labeled faces, or a set that is known by name, as people to be ranked.
-
-    A file has a column of images and one or more of `gallery.ATTRIBUTES`. A folder has a file labels.csv with
-    a column `file` and one column per attribute, or one folder of images per group. Occupations and templates
-    are the study's; K is a tenth of the images. Raises InputError for anything else.
-    """
-    path = Path(spec).expanduser()
-    if path.is_dir() or path.suffix == ".parquet":
-        return gallery.open_path(path)
-    named = open_set(spec)
-    if not isinstance(named, BiasSet):
-        raise InputError(f"{spec} is not a set of people with labeled groups.")
-    return named
-
-
-def _own_copy(name: str) -> Path | None:
-    """The copy of a set in the folder that the environment names, if there is one."""
-    if not (root := os.environ.get(DATA_ROOT)):
-        return None
-    candidates = (Path(root).expanduser() / found for found in (name, f"{name}.parquet"))
-    return next((path for path in candidates if path.exists()), None)
-
-
-def _world(name: str, max_images: int | None) -> ImageSet | RetrievalSet:
+def _drawn(name: str, most: int | None) -> ImageSet | RetrievalSet:
     if name not in WORLD_SETS:
         raise InputError(f"There is no drawn set 'world/{name}'; there are {', '.join(WORLD_SETS)}.")
     from ccs.world import drawn_sets as world
 
     if name in ("clips", "captions"):
-        return world.retrieval_set(name) if max_images is None else world.retrieval_set(name, n=max_images)
+        return world.retrieval_set(name) if most is None else world.retrieval_set(name, n=most)
     if name in ("faces", "counterfactuals"):
         return world.bias_set(name)
-    return world.classification_set(name, n=max_images)
+    return world.classification_set(name, n=most)
+
+
+# Sets known by name -----------------------------------------------------------------------------------------
+
+
+def _known(record: DatasetRecord, most: int | None) -> ImageSet | RetrievalSet:
+    root = Path(os.environ.get(DATA_ROOT) or "/nowhere").expanduser()
+    candidates = (root / file for file in (record.name, f"{record.name}.parquet"))
+    local = next((path for path in candidates if path.exists()), None)
+    if record.kind == "videos":
+        folders = [local] if local else fetching.video_folders(record)
+        about = {"annotations": record.annotations, "source": "" if local else record.address}
+        return clips.retrieval_set(folders, name=record.name, count=record.frames, max_clips=most, **about)
+    rows = _local_copy(record, local) if local else fetching.known_rows(record, most)
+    if record.kind == "captions":
+        return labeled.captions(record, rows, most)
+    if record.kind == "bias":
+        return labeled.known_people(record, rows, most)
+    if record.kind == "images":
+        return replace(labeled.images(rows, most), name=record.name)
+    return labeled.classes(record, rows, most, _class_names(record, local))
+
+
+def _local_copy(record: DatasetRecord, local: Path) -> Rows:
+    """A clone of the repository, whose card assigns files to splits; parquet files; or a plain folder."""
+    if local.is_file():
+        return of_parquet(local, record.name, record.image)
+    if (local / "README.md").exists():
+        return fetching.rows_at(record, str(local))
+    if any(local.rglob("*.tar")):
+        return fetching.rows_at(replace(record, config=None), str(local))
+    if any(local.rglob("*.parquet")):
+        return of_parquet(local, record.name, record.image)
+    if record.kind == "captions":
+        raise InputError(
+            f"{record.name!r} needs parquet files with images and captions, not the folder {str(local)!r}."
+        )
+    if record.kind == "bias":
+        files = files_of(local)
+        tables = [path for path in files if path.endswith(".csv")]
+        tables = [path for path in tables if "label_val" in path] or tables
+        if not tables:
+            raise InputError(
+                f"{record.name!r} needs a CSV file with the groups of its images in {str(local)!r}."
+            )
+        return of_files(files, record.name, str(local), table=tables[0])
+    if record.first_word:
+        inner = local / "images" if (local / "images").is_dir() else local
+        return of_files(
+            files_of(inner), record.name, str(local), lambda path: path.split("/")[-1].split("_")[0]
+        )
+    return _folders(local, record.name, _class if record.kind == "classification" else None)
+
+
+def _class_names(record: DatasetRecord, local: Path | None) -> Callable[[], str] | None:
+    """What reads the file with the names of the record's classes, if it has one."""
+    if record.names in ("column", "wordnet"):
+        return None
+    if local is None:
+        return partial(fetching.text_file, record, record.names)
+    for path in (local / record.names, local.parent / record.names):
+        if path.exists():
+            return lambda: path.read_text(encoding="utf-8").strip("\n")
+    raise InputError(f"{record.name!r} needs the file {record.names} of {record.hub!r} beside its data.")
+
+
+# Sets of one's own ------------------------------------------------------------------------------------------
+
+
+def _class(path: str) -> str:
+    """The class of an image, that of the folder it lies in: its name with spaces."""
+    return path.split("/")[0].replace("-", " ") if "/" in path else ""
+
+
+def _group(path: str) -> str:
+    return path.split("/")[0] if "/" in path else ""
+
+
+def _own(spec: str, most: int | None, classes: str | None) -> ImageSet | RetrievalSet:
+    path = Path(spec).expanduser()
+    if path.is_dir() and any(one.suffix.lower() in clips.SUFFIXES for one in path.rglob("*")):
+        return clips.retrieval_set([path], name=as_text(path.resolve().name), count=_FRAMES, max_clips=most)
+    rows = _rows(spec, most, _class)
+    if not rows.count:
+        raise InputError(f"{spec!r} has no class folders with images in them.")
+    record = DatasetRecord(name=rows.name, kind="classification")
+    return labeled.classes(record, rows, most, (lambda: classes) if classes else None)
+
+
+def _rows(spec: str, most: int | None, label: Callable[[str], str] | None = None) -> Rows:
+    """The rows of a file, a folder or an id on the Hub. label: labels an image by its path, if asked for."""
+    path = Path(spec).expanduser()
+    if spec.startswith(strangers.PREFIX):
+        return strangers.hub_rows(spec, most, labels=label is not None)
+    if path.is_file():
+        name = as_text(path.stem)
+        return _folders(path, name, label) if path.suffix.lower() == ".zip" else of_parquet(path, name)
+    if path.is_dir():
+        name = as_text(path.resolve().name)
+        files = files_of(path)
+        if not files and any(path.rglob("*.parquet")):
+            return of_parquet(path, name)
+        return _folders(path, name, label, files)
+    if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
+        hub_id, _, split = spec.partition(":")
+        record = DatasetRecord(name=hub_id, kind="images", hub=hub_id, split=split or "train")
+        return fetching.rows_at(record, hub_id, most)
+    if "/" in spec or path.suffix:
+        raise InputError(f"{spec!r} does not exist; give a folder of images, a zip or a parquet file.")
+    raise InputError(
+        f"{spec!r} is neither a folder, a zip nor a parquet file, a known set ({', '.join(SOURCES)}), "
+        "'world', a drawn set (world/...) nor an id on the Hub (owner/name)."
+    )
+
+
+def _folders(path: Path, name: str, label: Callable[[str], str] | None, files: Files | None = None) -> Rows:
+    """The images in a folder or zip, with their labels: those of a table, or of the folders they lie in."""
+    inner = path
+    if label is _class and path.is_dir():
+        inner = next((path / one for one in ("test", "val", "validation") if (path / one).is_dir()), path)
+    files = files if files is not None and inner == path else files_of(inner)
+    if label is None:
+        rows = of_files(files, name, str(path))
+        if not rows.count:
+            raise InputError(f"There are no images in {str(path)!r}.")
+        return rows
+    return of_files(files, name, str(path), label, LABELS if LABELS in files else "")

@@ -1,10 +1,4 @@
-"""The evaluation sets known by name (known_sets.toml), with their sources and the meaning of their columns.
-
-Prompt templates for zero-shot classification are those published with CLIP; `{}` is the class. Their source
-is data/prompts.md of openai/CLIP for CIFAR, Food-101, Country-211 and Oxford-Pets; the 80 of ImageNet are
-those in open_clip. The study uses these too, except that it uses CIFAR's for Oxford-Pets
-(`oxford-pets-first-word`).
-"""
+"""The evaluation sets known by name (known_sets.toml): their sources and the meaning of their columns."""
 
 from __future__ import annotations
 
@@ -12,6 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from typing import Any
 
 from ccs.errors import InputError
 
@@ -35,11 +30,11 @@ class DatasetRecord:
     """
 
     name: str
-    title: str
+    title: str = ""
     kind: str
     hub: str | None = None
     config: str | None = None
-    split: str
+    split: str = "train"
     revision: str | None = None
     image: str = "image"
     label: str = "label"
@@ -54,13 +49,13 @@ class DatasetRecord:
     frames: int = 0
     groups: Mapping[str, str] = field(default_factory=dict)
     k: Mapping[str, int] = field(default_factory=dict)
-    rows: int
+    rows: int = 0
     gigabytes: float = 0.0
     large: bool = False
-    licence: str
+    licence: str = ""
     gated: bool = False
     study: str = ""
-    verified: str
+    verified: str = ""
 
     @property
     def address(self) -> str:
@@ -68,7 +63,8 @@ class DatasetRecord:
         return " ".join(filter(None, (self.hub or "local copy", self.config, self.split, self.revision)))
 
 
-_FIELDS = tomllib.loads(files("ccs.datasets").joinpath("known_sets.toml").read_text("utf-8"))
+_FIELDS: dict[str, Any] = tomllib.loads(files("ccs.datasets").joinpath("known_sets.toml").read_text("utf-8"))
+_TEMPLATES = _FIELDS.pop("templates")
 SOURCES: dict[str, DatasetRecord] = {
     name: DatasetRecord(name=name, **{**_FIELDS.get(fields.pop("like", ""), {}), **fields})
     for name, fields in _FIELDS.items()
@@ -85,38 +81,13 @@ def source(name: str) -> DatasetRecord:
     return SOURCES[ALIASES.get(name, name)]
 
 
-_KINDS = ("", "blurry ", "black and white ", "low contrast ", "high contrast ", "bad ", "good ")
-
-_CIFAR: tuple[str, ...] = tuple(
-    template
-    for article, sizes in (("a", ("a small", "a big")), ("the", ("the small", "the big")))
-    for template in (
-        *(f"a {kind}photo of {article} {{}}." for kind in _KINDS),
-        *(f"a photo of {size} {{}}." for size in sizes),
-    )
-)
-_NAMED: dict[str, tuple[str, ...]] = {
-    "plain": ("a photo of a {}.",),
-    "cifar": _CIFAR,
-    "food": ("a photo of {}, a type of food.",),
-    "pets": ("a photo of a {}, a type of pet.",),
-    "country": (
-        "a photo i took in {}.",
-        "a photo i took while visiting {}.",
-        "a photo from my home country of {}.",
-        "a photo from my visit to {}.",
-        "a photo showing the country of {}.",
-    ),
-}
-
-
 def templates(name: str) -> tuple[str, ...]:
     """The templates of that name in known_sets.toml."""
     if name == "imagenet":
         import open_clip
 
         return tuple(template("{}") for template in open_clip.OPENAI_IMAGENET_TEMPLATES)
-    return _NAMED[name]
+    return tuple(_TEMPLATES[name])
 
 
 def as_markdown() -> str:

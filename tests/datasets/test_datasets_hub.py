@@ -11,7 +11,7 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from ccs import specs
-from ccs.datasets import hub, known_sets, readers, video
+from ccs.datasets import clips, fetching, known_sets, labeled
 from ccs.datasets.known_sets import templates
 from ccs.errors import InputError
 from ccs.image_sets import ImageSet
@@ -178,7 +178,7 @@ def brightness(frames: Any) -> list[int]:
 
 @pytest.mark.parametrize("count", [1, 4, 5, 12, 40])
 def test_frames_stand_at_the_middle_of_equal_intervals(tmp_path: Path, count: int) -> None:
-    found = video.frames(clip(tmp_path / "a.mp4"), count)
+    found = clips.frames(clip(tmp_path / "a.mp4"), count)
     # Slow and obvious: frame i is shown from i/10 to (i+1)/10 seconds.
     expected = [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
     assert brightness(found) == expected
@@ -211,7 +211,7 @@ def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path: Path) -> None:
     path = clip(tmp_path / "a.mkv", seconds=2.5)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 6 // 10])
-    shown = brightness(video.frames(path, 8))
+    shown = brightness(clips.frames(path, 8))
     assert len(shown) == 8
     assert shown == sorted(shown)
     assert 5 < shown[-1] == shown[-2] < 24
@@ -232,7 +232,7 @@ def test_no_usable_clip_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.shared("data")
 def test_real_clips() -> None:
-    found = video.retrieval_set(SHARED / "data/video-panda", name="panda", count=12, max_clips=3)
+    found = specs.open_set(str(SHARED / "data/video-panda"), max_images=3)
     assert len(found.clips) == 3
     assert [len(clip) for clip in found.clips] == [12] * 3
     first = found.clips[0]
@@ -244,10 +244,9 @@ def test_archives_are_unpacked_and_parts_joined(tmp_path: Path) -> None:
     half = len(whole) // 2
     (tmp_path / "v.tar.part-00").write_bytes(whole[:half])
     (tmp_path / "v.tar.part-01").write_bytes(whole[half:])
-    for part in sorted(tmp_path.glob("*.part-*")):
-        hub.unpack(part, tmp_path / "out")
+    fetching.unpack(list(tmp_path.glob("*.part-*")), tmp_path / "out")
     assert (tmp_path / "out" / "videos" / "a.mp4").read_bytes() == b"abc"
-    assert not list((tmp_path / "out").glob("*.tmp"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "v.tar.part-00", "v.tar.part-01"]
 
 
 def test_without_an_answer_the_hubs_libraries_are_left_with_their_caches(
@@ -260,7 +259,7 @@ def test_without_an_answer_the_hubs_libraries_are_left_with_their_caches(
         monkeypatch.setattr(constants, "ENDPOINT", url)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(hf.config, "HF_HUB_OFFLINE", False)
-        hub._check_connection.__wrapped__()
+        fetching._check_connection.__wrapped__()
         assert constants.is_offline_mode() == hf.config.HF_HUB_OFFLINE
         return bool(hf.config.HF_HUB_OFFLINE)
 
@@ -292,9 +291,9 @@ def test_the_registry_is_whole() -> None:
 
 
 def test_wordnet_ids() -> None:
-    assert readers.wordnet_names(["n01440764", "n03888257"]) == ["tench", "parachute"]
+    assert labeled.wordnet_names(["n01440764", "n03888257"]) == ["tench", "parachute"]
     with pytest.raises(InputError, match="'n99999999' is not the WordNet id"):
-        readers.wordnet_names(["n99999999"])
+        labeled.wordnet_names(["n99999999"])
 
 
 def test_a_set_that_is_on_no_hub_says_where_to_put_it() -> None:

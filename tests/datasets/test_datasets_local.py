@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from ccs import datasets, specs
-from ccs.datasets import decoding, folder
+from ccs.datasets import decoding
 from ccs.errors import InputError
 from ccs.specs import open_gallery
 from tests.support.shared import SHARED
@@ -103,15 +103,15 @@ class TestFolder:
         for name, seed in (("a.jpg", 1), ("b.jpg", 2)):
             write(tmp_path / "one" / name, noisy(seed))
             write(tmp_path / "two" / name, noisy(3 - seed))
-        one, two = (folder.image_set(tmp_path / name) for name in ("one", "two"))
+        one, two = (specs.open_images(str(tmp_path / name)) for name in ("one", "two"))
         assert one.fingerprint != two.fingerprint
         shutil.copytree(tmp_path / "one", tmp_path / "copy")
-        assert folder.image_set(tmp_path / "copy").fingerprint == one.fingerprint
+        assert specs.open_images(str(tmp_path / "copy")).fingerprint == one.fingerprint
 
     def test_part_of_a_folder_is_evenly_spaced(self, tmp_path: Path) -> None:
         for number in range(10):
             write(tmp_path / "many" / f"{number}.png", encoded((number * 20, 0, 0), format="PNG"))
-        found = folder.image_set(tmp_path / "many", 4)
+        found = specs.open_images(str(tmp_path / "many"), 4)
         assert [image.getpixel((0, 0))[0] // 20 for image in found.images] == [0, 2, 5, 7]  # type: ignore[index]
 
     @pytest.mark.parametrize("kind", ["empty", "unreadable", "missing", "file"])
@@ -132,15 +132,13 @@ class TestFolder:
         for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
             write(tmp_path / "animals" / name, noisy(len(name)))
         write(tmp_path / "animals" / "test/owl/0.png", b"")
-        found = folder.classification_set(
-            tmp_path / "animals", name="animals", templates=["a {}."], subsets={"birds": ["owl"]}
-        )
+        found = specs.open_set(str(tmp_path / "animals"), template="a {}.")
         assert found.classes == ("owl", "red fox")
         assert found.labels.tolist() == [0, 1, 1]
         assert found.skipped == ("owl/0.png: empty file",)
-        assert found.subsets == {"birds": (0,)}
+        assert found.templates == ("a {}.",)
         with pytest.raises(InputError, match="no class folders"):
-            folder.classification_set(tmp_path / "animals/test/owl", name="x", templates=["{}"])
+            specs.open_set(str(tmp_path / "animals/test/owl"))
 
 
 class TestParquet:
@@ -176,7 +174,7 @@ class TestParquet:
         assert len(found.skipped) == 1
         assert found.skipped[0].startswith("row 2: ")
         assert tuple(found.classes[index] for index in found.subsets["objects"]) == tuple(subsets["objects"])
-        assert len(folder.image_set(path).images) == 4
+        assert len(specs.open_images(str(path)).images) == 4
 
     def test_labels_are_part_of_a_sets_fingerprint(self, tmp_path: Path) -> None:
         data = [noisy(seed) for seed in range(2)]
@@ -195,13 +193,13 @@ class TestParquet:
         path = tmp_path / "x.parquet"
         hf.Dataset.from_dict({"text": ["a"], "size": [1]}).to_parquet(path)
         with pytest.raises(InputError, match="no column of images; its columns are text, size"):
-            folder.image_set(path)
+            specs.open_images(str(path))
 
 
 def test_what_cannot_be_opened_says_what_can() -> None:
-    with pytest.raises(InputError, match="neither a folder nor a parquet file, a known set"):
+    with pytest.raises(InputError, match="neither a folder, a zip nor a parquet file, a known set"):
         specs.open_images("no such thing")
-    with pytest.raises(InputError, match="There is no set 'cifar11'; there are cifar10,"):
+    with pytest.raises(InputError, match=r"'cifar11' is neither a folder.* a known set .cifar10,"):
         specs.open_set("cifar11")
     with pytest.raises(InputError, match="There is no drawn set 'world/nothing'"):
         specs.open_set("world/nothing")

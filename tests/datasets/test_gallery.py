@@ -13,10 +13,9 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from ccs.datasets import gallery
-from ccs.datasets.gallery import open_upload
+from ccs.datasets import strangers
 from ccs.errors import InputError
-from ccs.specs import open_gallery
+from ccs.specs import open_gallery, open_upload
 
 
 @pytest.mark.parametrize("spec", ["nothing.parquet", "world/subjects", "no-such-set"])
@@ -101,10 +100,10 @@ def test_a_zip_file_beyond_the_limits_is_refused(monkeypatch: pytest.MonkeyPatch
         open_upload(zipped({"a/1.png": bytes(65 * 2**20)}), "own:1")  # packed it has few bytes
     drawing = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
     assert len(open_upload(zipped({**two, "a/3.png": drawing}), "own:1").skipped) == 1
-    monkeypatch.setattr(gallery, "MOST_PIXELS", 399)
+    monkeypatch.setattr(strangers, "MOST_PIXELS", 399)
     with pytest.raises(InputError, match="more than 0 megapixels"):
         open_upload(zipped(two), "own:1")
-    monkeypatch.setattr(gallery, "MOST_FILES", 1)
+    monkeypatch.setattr(strangers, "MOST_FILES", 1)
     with pytest.raises(InputError, match="holds 2 images"):
         open_upload(zipped(two), "own:1")
 

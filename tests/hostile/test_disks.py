@@ -20,7 +20,6 @@ import ccs
 from batch.compute.stages import Store
 from batch.processes import Processes
 from ccs import HeadSet, InputError, results
-from ccs.datasets.folder import classification_set, image_set
 from ccs.files import atomic_write
 from ccs.judges.caller import Cache
 from ccs.model.export import export
@@ -192,8 +191,8 @@ def test_names_that_are_no_text_can_be_stored(tmp_path: Path) -> None:
     shutil.copy(os.fsencode(picture), inner + b"/\xfe.png")
     Path(os.fsdecode(inner + b"/\xfd.png")).write_text("no image")
     for found in (
-        image_set(tmp_path / "set"),
-        classification_set(tmp_path / "set", name="set", templates=["a {}"]),
+        ccs.open_images(str(tmp_path / "set")),
+        ccs.open_set(str(tmp_path / "set")),
     ):
         assert len(found.images) == 1
         assert found.skipped == (r"\udcff\udcfe/\udcfd.png: not an image of a known kind",)

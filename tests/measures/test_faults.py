@@ -9,7 +9,7 @@ import pytest
 
 from ccs import InputError
 from ccs.datasets import SOURCES
-from ccs.datasets.readers import merge_groups
+from ccs.datasets.labeled import merge_groups
 from ccs.measures import bias, faults, ranking
 from tests.support.bias_sample import example
 from tests.support.shared import SHARED

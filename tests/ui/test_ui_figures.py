@@ -279,7 +279,7 @@ def test_the_program_of_bias_prints_what_is_shown(app: App, model: Model, tmp_pa
     assert [row for row in rows if "chance" not in row] == wanted
     drawn_ones = snippet(app, opening.open_link(app, {"tab": "bias", "off": "L6.H1"}))
     compile(drawn_ones, "snippet", "exec")
-    assert "sets.bias_set('faces')" in drawn_ones
+    assert "open_gallery('world/faces')" in drawn_ones
     unknown = snippet(app, opening.open_link(app, {"tab": "bias", "gallery": SMALL}))
     assert "a ccs.image_sets.BiasSet" in unknown  # a gallery of one's own is named, not made up
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from ccs.datasets.photographs import Address
+from ccs.datasets.strangers import Address
 from ccs.errors import InputError
 from ccs.model.model import Model
 from ccs.model.offer import free_memory

@@ -10,7 +10,6 @@ from typing import get_args
 
 import numpy as np
 
-from ccs.datasets.gallery import open_upload
 from ccs.errors import InputError
 from ccs.image_sets import BiasSet
 from ccs.measures import bias, faults, ranking
@@ -19,6 +18,7 @@ from ccs.measures.bias import BiasResult
 from ccs.measures.skew import MetricName, Target, ceiling
 from ccs.model.model import Model
 from ccs.paper import figures as paper
+from ccs.specs import open_upload
 from ccs.ui.actions import Fields, change
 from ccs.ui.app import App
 from ccs.ui.html import count

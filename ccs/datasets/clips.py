@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from ccs.errors import InputError
+from ccs.files import as_text
 from ccs.image_sets import Lazy, RetrievalSet
 
 SUFFIXES = frozenset({".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts"})
@@ -84,23 +86,24 @@ def _first_frame(path: Path) -> str:
 
 
 def retrieval_set(
-    folder: str | Path,
+    folders: Sequence[Path],
     *,
     name: str,
     count: int,
     annotations: str | None = None,
     max_clips: int | None = None,
+    source: str = "",
 ) -> RetrievalSet:
-    """Video files with captions.
+    """Video files with captions, anywhere below the folders; the first folder has the annotations.
 
     `annotations`: the name of a JSON list of objects with `video` or `file` (a path, or its end) and
     `caption` (a string or a list of strings); by default the only JSON file in the folder. Clips that are
     missing, cannot be decoded or have no caption are listed in `skipped`.
     """
-    root = Path(folder).expanduser()
-    entries = _annotations(root, annotations)
+    entries = annotations_in(_annotation_file(folders[0], annotations))
     by_name: dict[str, Path] = {}
-    for path in sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES):
+    found = (path for folder in folders for path in sorted(folder.rglob("*")))
+    for path in (path for path in found if path.suffix.lower() in SUFFIXES):
         by_name.setdefault(path.name, path)
         by_name.setdefault(path.stem, path)
     paths: list[Path] = []
@@ -108,33 +111,40 @@ def retrieval_set(
     skipped: list[str] = []
     total = hashlib.sha256(f"{count} frames".encode())
     for entry in entries[:max_clips]:
-        wanted = str(entry.get("video") or entry.get("file") or entry.get("video_id") or "")
+        wanted = file_of(entry)
         given = entry.get("caption", entry.get("captions"))
         texts = tuple(given) if isinstance(given, list) else (given,) if given else ()
-        found = by_name.get(Path(wanted).name) or by_name.get(Path(wanted).stem)
-        why = "no such file" if found is None else "no caption" if not texts else _first_frame(found)
-        if why or found is None:
+        file = by_name.get(Path(wanted).name) or by_name.get(Path(wanted).stem)
+        why = "no such file" if file is None else "no caption" if not texts else _first_frame(file)
+        if why or file is None:
             skipped.append(f"{wanted or 'an entry without a file'}: {why}")
             continue
-        with found.open("rb") as stream:
+        with file.open("rb") as stream:
             total.update(hashlib.file_digest(stream, "sha256").digest())
         total.update("\x00".join(texts).encode())
-        paths.append(found)
+        paths.append(file)
         captions.append(texts)
     if not paths:
         example = f" (for example {skipped[0]})" if skipped else ""
-        raise InputError(f"None of the {len(skipped)} clips listed in {str(folder)!r} can be used{example}.")
+        raise InputError(
+            f"None of the {len(skipped)} clips listed in {str(folders[0])!r} can be used{example}."
+        )
     return RetrievalSet(
         name=name,
         clips=Lazy(lambda index: frames(paths[index], count), range(len(paths))),
         captions=tuple(captions),
         fingerprint=total.hexdigest(),
-        source=str(folder),
+        source=as_text(source or str(folders[0])),
         skipped=tuple(skipped),
     )
 
 
-def _annotations(root: Path, name: str | None) -> list[dict[str, Any]]:
+def file_of(entry: Mapping[str, Any]) -> str:
+    """The file that an annotation is about: its path, or the end of it, with or without its suffix."""
+    return str(entry.get("video") or entry.get("file") or entry.get("video_id") or "")
+
+
+def _annotation_file(root: Path, name: str | None) -> Path:
     listed = sorted(root.rglob("*.json"))
     found = [path for path in listed if path.name == name] or listed
     if not found:
@@ -144,10 +154,15 @@ def _annotations(root: Path, name: str | None) -> list[dict[str, Any]]:
             f"{str(root)!r} has several JSON files ({', '.join(path.name for path in found[:5])}); "
             f"keep the one with the captions{f', {name}' if name else ''}."
         )
+    return found[0]
+
+
+def annotations_in(file: Path) -> list[dict[str, Any]]:
+    """The entries of a JSON file of annotations. Raises InputError."""
     try:
-        entries = json.loads(found[0].read_text(encoding="utf-8"))
+        entries = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{str(found[0])!r} is not valid JSON ({error}).") from error
+        raise InputError(f"{str(file)!r} is not valid JSON ({error}).") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InputError(f"{str(found[0])!r} is not a list of objects with a file and a caption each.")
+        raise InputError(f"{str(file)!r} is not a list of objects with a file and a caption each.")
     return entries

@@ -1,0 +1,235 @@
+"""Sets that are fetched from the Hub: rows, text files, videos; every failure becomes one clear sentence."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from ccs.datasets import clips
+from ccs.datasets.known_sets import DatasetRecord
+from ccs.datasets.rows import Rows, of_dataset
+from ccs.errors import InputError
+from ccs.files import endpoint
+
+STREAM_SEED = 0
+"""Seed of the shuffled stream from which part of a large set is taken."""
+_ARCHIVE = re.compile(r"(.*\.(?:zip|tar|tar\.gz))(?:\.part.*)?", re.IGNORECASE)
+_NOT_NEEDED = re.compile(r"train|raw_data/", re.IGNORECASE)
+
+
+def reachable(seconds: float) -> bool:
+    """True if the Hub answers within that time, whatever the answer."""
+    from huggingface_hub import get_session
+
+    answers: list[bool] = []
+
+    def ask() -> None:
+        with suppress(Exception):  # the Hub's client raises dozens of kinds
+            get_session().head(endpoint(), timeout=seconds)
+            answers.append(True)
+
+    asking = threading.Thread(target=ask, daemon=True)  # looking up a host name ignores the timeout
+    asking.start()
+    asking.join(seconds)
+    return bool(answers)
+
+
+@cache
+def _check_connection() -> None:
+    """Check once whether the Hub answers; if not, restrict its libraries to their caches.
+
+    On their own they try each file for half a minute before they give up.
+    """
+    import datasets
+    from huggingface_hub import constants
+
+    if not reachable(10):
+        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+
+
+@contextmanager
+def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
+    """Turn the errors of `datasets` and huggingface_hub into an InputError that says what to do.
+
+    copy: mention that a local copy can be used instead.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # these libraries raise dozens of kinds
+        local = f", or put a local copy in $CCS_DATA/{name} (docs/datasets.md says how)" if copy else ""
+        raise InputError(f"{name!r} {_explanation(error, hub)}{local}.") from error
+
+
+def _explanation(error: Exception, hub: str) -> str:
+    import datasets
+    import huggingface_hub.errors as of_hub
+
+    said = " ".join(str(error).split())
+    missing = (datasets.exceptions.DatasetNotFoundError, of_hub.RepositoryNotFoundError)
+    gone = (*missing, of_hub.RevisionNotFoundError, of_hub.EntryNotFoundError)
+    offline = (ConnectionError, of_hub.OfflineModeIsEnabled, of_hub.LocalEntryNotFoundError)
+    unreachable = f"cannot be fetched from the Hub ({hub}): no connection"
+    # huggingface_hub's message for any missing repository contains the word "gated" too.
+    if isinstance(error, of_hub.GatedRepoError) or (
+        isinstance(error, missing) and "is a gated dataset" in said
+    ):
+        return f"is gated on the Hub: accept its terms at {hub!r} and log in with `hf auth login`"
+    # `datasets` reports a missing revision with the error for a missing set.
+    if isinstance(error, missing) and not said.startswith("Revision"):
+        where = f"was not found on the Hub as {hub!r}"
+        return f"{where}: it may have been renamed, removed or made private; look it up there"
+    if isinstance(error, offline):
+        return unreachable
+    if isinstance(error, gone):
+        return f"needs a file or revision that {hub!r} no longer has"
+    if isinstance(error, of_hub.HfHubHTTPError):
+        return f"was refused by the Hub ({hub}, status {error.response.status_code})"
+    if datasets.config.HF_HUB_OFFLINE and not Path(hub).is_dir():
+        return unreachable
+    return f"could not be read from {hub!r} ({said[:300]})"
+
+
+def known_rows(record: DatasetRecord, most: int | None = None) -> Rows:
+    """The rows of a set. Part of a large set is streamed in a fixed shuffled order, not downloaded whole."""
+    if record.hub is None:
+        where = f"put a local copy in $CCS_DATA/{record.name} ({record.verified})"
+        raise InputError(f"{record.name!r} is not on the Hub; {where}.")
+    return rows_at(record, record.hub, most if record.large else None)
+
+
+def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Rows:
+    """The rows of a repository with a data set, or of a local folder laid out like one.
+
+    streamed: fetch so many rows alone. Of the record its name, configuration, split and revision count.
+    """
+    import datasets
+
+    local = Path(hub).is_dir()
+    source, config = (hub, record.config) if local else (record.address, record.config)
+    if not local:
+        _check_connection()
+    with explained(record.name, hub):
+        if streamed is None:
+            found = _whole_split(hub, config, record.split, None if local else record.revision)
+            return of_dataset(found, record.name, source, record.image)
+        stream = datasets.load_dataset(
+            hub, config, split=record.split, revision=record.revision, streaming=True
+        )
+        features = stream.features
+        for column, feature in (features or {}).items():
+            if isinstance(feature, datasets.Image):
+                stream = stream.cast_column(column, datasets.Image(decode=False))
+        part = list(stream.shuffle(seed=STREAM_SEED, buffer_size=1000).take(streamed))
+        taken = datasets.Dataset.from_list(part)
+        if features is not None:
+            taken = taken.cast(features)
+        return of_dataset(taken, record.name, source, record.image)
+
+
+def _whole_split(hub: str, config: str | None, split: str, revision: str | None) -> Any:
+    """A `datasets.Dataset` of one split, fetching only its files; `load_dataset` alone fetches every split.
+
+    ValueError if the split is missing or does not have the number of rows stated on its card.
+    """
+    import datasets
+
+    builder = datasets.load_dataset_builder(hub, config, revision=revision)
+    files = builder.config.data_files or {}
+    if split not in files:
+        raise ValueError(f"it has no split {split!r}, but {', '.join(files) or 'none'}")
+    rows = datasets.load_dataset(
+        hub,
+        config,
+        data_files={split: list(files[split])},
+        features=builder.info.features,
+        split=split,
+        revision=revision,
+        verification_mode="no_checks",  # these would miss the other splits; rows are counted below
+    )
+    stated = (builder.info.splits or {}).get(split)
+    if stated is not None and stated.num_examples and stated.num_examples != len(rows):
+        raise ValueError(f"{len(rows)} rows came, its card says {stated.num_examples}")
+    return rows
+
+
+def text_file(record: DatasetRecord, name: str) -> str:
+    """The content of a small text file in the set's repository."""
+    from huggingface_hub import hf_hub_download
+
+    assert record.hub is not None
+    _check_connection()
+    with explained(record.name, record.hub):
+        path = hf_hub_download(record.hub, name, repo_type="dataset", revision=record.revision)
+    return Path(path).read_text(encoding="utf-8")
+
+
+def video_folders(record: DatasetRecord) -> tuple[Path, Path]:
+    """The folders with a set's annotations and loose videos, and with what its archives hold; fetched once.
+
+    Of loose videos only those are fetched that the annotations name; archives only where some are not loose.
+    Where several processes ask at once, one fetches and unpacks, and the others wait.
+    """
+    from filelock import FileLock
+    from huggingface_hub import HfApi, constants, hf_hub_download
+
+    assert record.hub is not None
+    _check_connection()
+    home = Path(constants.HF_HOME) / "clip-ccs" / record.name
+    home.mkdir(parents=True, exist_ok=True)
+    fetch = partial(hf_hub_download, record.hub, repo_type="dataset", revision=record.revision)
+    with explained(record.name, record.hub), FileLock(home / "lock"):
+        for killed in home.glob("tmp*"):
+            shutil.rmtree(killed)
+        told = Path(fetch(record.annotations))
+        snapshot = told.parents[record.annotations.count("/")]
+        unpacked = home / snapshot.name
+        if not unpacked.exists() and not constants.is_offline_mode():
+            listed = HfApi().list_repo_files(record.hub, repo_type="dataset", revision=snapshot.name)
+            listed = [path for path in listed if not _NOT_NEEDED.search(path)]
+            wanted = {Path(clips.file_of(entry)).stem for entry in clips.annotations_in(told)}
+            needed = [
+                path
+                for path in listed
+                if Path(path).suffix.lower() in clips.SUFFIXES and Path(path).stem in wanted
+            ]
+            if wanted - {Path(path).stem for path in needed}:
+                needed += [path for path in listed if _ARCHIVE.fullmatch(path)]
+            with ThreadPoolExecutor(8) as pool:
+                paths = list(pool.map(lambda path: Path(fetch(path, revision=snapshot.name)), needed))
+            with tempfile.TemporaryDirectory(dir=home) as part:
+                unpack([path for path in paths if _ARCHIVE.fullmatch(path.name)], Path(part) / "videos")
+                (Path(part) / "videos").rename(unpacked)
+    return snapshot, unpacked
+
+
+def unpack(archives: Sequence[Path], target: Path) -> None:
+    """Unpack zips, tars, and tars in numbered parts into a new folder."""
+    target.mkdir(parents=True)
+    wholes: dict[str, list[Path]] = {}
+    for archive in sorted(archives):
+        found = _ARCHIVE.fullmatch(str(archive))
+        assert found is not None
+        wholes.setdefault(found[1], []).append(archive)
+    for whole, parts in wholes.items():
+        archive, joined = parts[0], target.with_name(Path(whole).name)
+        if len(parts) > 1 or str(archive) != whole:
+            with joined.open("wb") as out:
+                for part in parts:
+                    with part.open("rb") as piece:
+                        shutil.copyfileobj(piece, out)
+            archive = joined
+        if whole.lower().endswith(".zip"):
+            shutil.unpack_archive(archive, target)
+        else:
+            shutil.unpack_archive(archive, target, filter="data")
+        joined.unlink(missing_ok=True)

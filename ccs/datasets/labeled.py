@@ -1,0 +1,201 @@
+"""Sets made of rows: classes, captions, and people with their groups, as a record says or as columns tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+
+from ccs.datasets.known_sets import DatasetRecord, templates
+from ccs.datasets.rows import Readable, Rows
+from ccs.errors import InputError
+from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
+from ccs.paper import figures as paper
+
+ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
+MOST_GROUPS = 50
+
+
+def images(rows: Rows, most: int | None = None) -> ImageSet:
+    """The images without their columns."""
+    return ImageSet(name=rows.name, **rows.readable(most).fields())
+
+
+def classes(
+    record: DatasetRecord, rows: Rows, most: int | None, read_names: Callable[[], str] | None = None
+) -> ClassificationSet:
+    """Images with a class each. read_names: reads the names of bare class numbers, one per line."""
+    numbers, given = rows.labels(record.label if record.label in rows.columns else "label")
+    if given is None:
+        if read_names is None:
+            raise InputError(
+                f"The labels of {record.name!r} are bare numbers and nothing says which class each is."
+            )
+        given = tuple(read_names().splitlines())
+        if max(numbers) >= len(given):
+            raise InputError(
+                f"{record.name!r} has class number {max(numbers)} but only {len(given)} class names."
+            )
+    names = [record.renames.get(name, name) for name in given]
+    if record.names == "wordnet":
+        names = wordnet_names(names)
+    if record.first_word:
+        firsts = [name.replace(" ", "_").split("_")[0] for name in names]
+        names = sorted(set(firsts))
+        numbers = [names.index(firsts[number]) for number in numbers]
+    elif record.names == "column":
+        names = [name.replace("_", " ") for name in names]
+    subsets = _subsets(record, names)
+    if record.joined:
+        names = [name.replace(" ", "_") for name in names]
+    found = rows.readable(most)
+    labels = found.of(numbers).astype(np.int64)
+    return ClassificationSet(
+        name=record.name,
+        labels=labels,
+        classes=tuple(names),
+        templates=templates(record.templates),
+        subsets=subsets,
+        **found.fields(labels.tolist(), names),
+    )
+
+
+def _subsets(record: DatasetRecord, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    needed = {label for members in record.subsets.values() for label in members}
+    if missing := sorted(needed - set(names)):
+        raise InputError(f"{record.name!r} lacks the classes {', '.join(missing)}, which its subsets need.")
+    return {key: tuple(map(names.index, members)) for key, members in record.subsets.items()}
+
+
+@cache
+def _imagenet_classes() -> dict[str, str]:
+    """WordNet id -> class name, from the lists that timm and open_clip ship."""
+    import open_clip
+
+    ids = files("timm.data").joinpath("_info/imagenet_synsets.txt").read_text(encoding="utf-8").split()
+    return dict(zip(ids, open_clip.IMAGENET_CLASSNAMES, strict=True))
+
+
+def wordnet_names(ids: Iterable[str]) -> list[str]:
+    """open_clip's names of ImageNet's classes ("n01440764" -> "tench").
+
+    Raises InputError for any other id.
+    """
+    known = _imagenet_classes()
+    for wordnet_id in ids:
+        if wordnet_id not in known:
+            raise InputError(f"{wordnet_id!r} is not the WordNet id of one of ImageNet's 1,000 classes.")
+    return [known[wordnet_id] for wordnet_id in ids]
+
+
+def captions(record: DatasetRecord, rows: Rows, most: int | None) -> RetrievalSet:
+    """Images with captions, each a clip of one frame."""
+    single = next((column for column in ("captions", "caption") if column in rows.columns), None)
+    found = rows.readable(most)
+    if single is not None:
+        every = [tuple(cell) if isinstance(cell, list) else (cell,) for cell in rows.values(single)]
+    else:
+        every = list(zip(*(rows.strings(column) for column in record.captions), strict=True))
+    texts = tuple(every[row] for row in found.kept)
+    about = found.fields(texts)
+    shown = about.pop("images")
+    clips = Lazy(lambda index: (shown[index],), range(len(shown)))
+    return RetrievalSet(name=record.name, clips=clips, captions=texts, **about)
+
+
+# People -----------------------------------------------------------------------------------------------------
+
+
+def people(rows: Rows, most: int | None = None, attribute: str | None = None) -> BiasSet:
+    """A user's own images of people; K is a tenth of them, occupations and templates are the study's.
+
+    Attributes are the columns of usual names, or else all columns of 2 to 50 groups; or `attribute` alone.
+    """
+    found = rows.readable(most)
+    known = {"group" if name == "label" else name.replace("_", " "): name for name in rows.columns}
+    usual = [name for name in known if known[name] in ATTRIBUTES]
+    if attribute is not None and attribute not in known:
+        raise InputError(f"{rows.name} has no attribute {attribute!r}; its columns are {', '.join(known)}.")
+    groups = {}
+    for name in [attribute] if attribute else usual or known:
+        cells = found.of(rows.strings(known[name]))
+        if 2 <= len(set(cells)) <= MOST_GROUPS and (attribute or name != "file"):
+            groups[name] = cells
+    if not groups:
+        asked = f"{attribute!r} of {rows.name} is not" if attribute else f"{rows.name} has"
+        raise InputError(
+            f"{asked} {'an' if attribute else 'no'} attribute of 2 to {MOST_GROUPS} groups "
+            f"(columns: {', '.join(known) or 'none'})."
+        )
+    return _people(rows.name, found, groups, dict.fromkeys(groups, max(1, len(found.images) // 10)))
+
+
+def _people(name: str, found: Readable, groups: Mapping[str, np.ndarray], k: Mapping[str, int]) -> BiasSet:
+    return BiasSet(
+        name=name,
+        groups=groups,
+        k=k,
+        occupations=paper.occupations(),
+        templates=paper.templates(),
+        **found.fields({attribute: cells.tolist() for attribute, cells in groups.items()}),
+    )
+
+
+def known_people(record: DatasetRecord, rows: Rows, most: int | None) -> BiasSet:
+    """FairFace or SocialCounterfactuals, with the groups and cut-offs of the record."""
+    if "a1_type" in rows.columns:
+        return _counterfactuals(record, rows, most)
+    found = rows.readable(most)
+    groups = {}
+    for attribute, column in record.groups.items():
+        cells = rows.strings(column)
+        # "race (seven)" keeps the groups as they are.
+        merged = merge_groups(cells, record.renames) if record.renames and attribute == "race" else cells
+        groups[attribute] = found.of(merged)
+    return _people(record.name, found, groups, dict(record.k))
+
+
+def merge_groups(groups: Iterable[str], definition: Mapping[str, str]) -> list[str]:
+    """Groups renamed, and so merged, by a record's `renames`; InputError for a group that is not in it."""
+    found = []
+    for name in groups:
+        if name not in definition:
+            raise InputError(f"The group {name!r} is not defined; the groups are {', '.join(definition)}.")
+        found.append(definition[name])
+    return found
+
+
+def _counterfactuals(record: DatasetRecord, rows: Rows, most: int | None) -> BiasSet:
+    """SocialCounterfactuals, with only those sets that vary all of the record's attributes.
+
+    A row names the two attributes that its set varies, in either order, and its caption ends with the
+    occupation. Occupations with fewer images than the largest cut-off are left out.
+    """
+    told = zip(*(rows.strings(column) for column in ("a1_type", "a1", "a2_type", "a2")), strict=True)
+    varied = [{one_type: one, other_type: other} for one_type, one, other_type, other in told]
+    # The study's code uses the last word of the file's name, which has the same words as the caption.
+    shown = [text.lower().strip(" .").rpartition(" ")[2] for text in rows.strings("caption")]
+    units, occupations, wanted = rows.strings("counterfactual_set"), paper.occupations(), set(record.groups)
+    kept = [row for row, own in enumerate(varied) if wanted <= own.keys() and shown[row] in occupations]
+    if not kept:
+        raise InputError(
+            f"No row of {record.name!r} varies {' and '.join(sorted(wanted))} for an occupation of the study."
+        )
+    found = rows.select(kept).readable(most)
+    groups = {attribute: found.of([varied[row][attribute] for row in kept]) for attribute in record.groups}
+    pools = found.of([shown[row] for row in kept])
+    sizes = {name: int((pools == name).sum()) for name in occupations}
+    least = max(record.k.values())
+    few = [f"occupation {name}: only {size} images" for name, size in sizes.items() if size < least]
+    if len(few) == len(sizes):
+        raise InputError(f"No occupation of {record.name!r} has the {least} images that its cut-off needs.")
+    return replace(
+        _people(record.name, found, groups, dict(record.k)),
+        occupations=tuple(name for name, size in sizes.items() if size >= least),
+        skipped=(*found.skipped, *few),
+        pools=pools,
+        units=np.unique(found.of([units[row] for row in kept]), return_inverse=True)[1].astype(np.int64),
+    )
