@@ -1,4 +1,4 @@
-"""Rows of the tables effects, correlations and heads: direct beside total effects, and selectivity.
+"""Rows of the tables effects, correlations and heads: direct beside total effects.
 
 Total effect: a head's output is zero in the forward pass (soft-pruning), and later layers see it and react.
 Direct effect: its contribution is subtracted from the finished image embedding, which is then made unit
@@ -8,25 +8,19 @@ again; later layers do not react (Gandelsman et al. 2024). Every figure says whi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from batch.compute.embed import Embedder, read_plan
-from batch.compute.stages import Stage, Store, digest
+from batch.compute.embed import read_plan
+from batch.compute.stages import Stage
 from ccs.heads import Head, HeadSet
-from ccs.image_sets import ImageSet
 from ccs.measures import ranking, stats
-from ccs.measures.selectivity import measure
 from ccs.plans import Plan, PlanName
 from ccs.results import queries
-from ccs.world.drawn_sets import Drawn, factors
 
 Row = dict[str, Any]
-SCENES = 1000
-"""Drawn images that selectivity is measured on."""
-_PERMUTATIONS = 100
 
 
 def _main(rows: Iterable[Row], single: bool) -> list[tuple[PlanName, Row]]:
@@ -111,41 +105,3 @@ def correlations(rows: Iterable[Row], seed: int) -> list[Row]:
             one = stats.correlation(x, y, method=method, seed=seed)  # resamples heads: of heads such as these
             found.append(about | {"method": method, "n": len(direct)} | asdict(one))
     return found
-
-
-def selectivity(store: Store, embedder: Embedder, images: ImageSet, seed: int) -> list[Row]:
-    """The share of each head's variance that each factor of drawn scenes explains; none for other images."""
-    if not isinstance(images.images, Drawn):
-        return []
-    few = images.images.scenes[:SCENES]
-    scenes = replace(
-        images, name="world/factors", images=Drawn(few), fingerprint=f"{images.fingerprint} {len(few)}"
-    )
-    heads = embedder.model.heads
-    embeddings = digest(embedder.plans_inputs(scenes, [], heads))
-    stage = store.stage("selectivity", {"embeddings": embeddings, "seed": seed, "draws": _PERMUTATIONS})
-    if not stage.done:
-        embedded = embedder.plans(scenes, [], heads)
-        stage.begin()
-
-        def work() -> None:
-            parts = np.stack([read_plan(embedded, index, "direct") for index in range(len(heads))], axis=1)
-            found = measure(parts, list(heads), factors(scenes), draws=_PERMUTATIONS, seed=seed)
-            columns = ("value", "low", "high", "chance", "p_value", "q_value")
-            about = {"measure": "selectivity", "dataset": "world/factors", "metric": ""}
-            rows = [
-                {"layer": head.layer, "head": head.head, **about, "factor": one.factor}
-                | {name: float(value) for name, value in zip(columns, figures, strict=True)}
-                for one in found.values()
-                for head, *figures in zip(
-                    one.heads, one.values, one.low, one.high, one.chance, one.p_values, one.q_values,
-                    strict=True,
-                )
-            ]  # fmt: skip
-            stage.write_json(rows)
-
-        store.processes.once(work)
-        stage.finish()
-        embedded.discard()
-    rows: list[Row] = stage.read_json()
-    return rows

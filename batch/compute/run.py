@@ -210,12 +210,12 @@ class Run:
         return {"table": table, "rows": rows, "direct": direct, "alike": measure.alike(texts, data)}
 
     def _heads(self, direct: Sequence[Row]) -> None:
-        """Direct beside total effects, of plans and of single heads, and what each head is selective for."""
+        """Direct beside total effects, of plans and of single heads."""
         total = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
         rows = effects.head_effects(direct, "direct effect") + effects.head_effects(total, "total effect")
         made = {
             "effects": effects.plan_effects(direct, total),
             "correlations": effects.correlations(rows, self.settings.seed),
-            "heads": rows + effects.selectivity(self.store, self.embedder, self.images, self.settings.seed),
+            "heads": rows,
         }
         self.tables |= {name: found for name, found in made.items() if found}

@@ -9,19 +9,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from batch import trainings
 from batch.options import command, option
-from batch.planted.page import answers as planted_answers
-from batch.report.embedded import embedded_blocks
 from batch.report.figures import write_static
 from batch.report.page import Block, Chart, as_html, as_markdown, bring_up_to_date, fill
 from batch.report.sections import agreement, published
 from batch.report.sections.audit import audit_blocks, counts
 from batch.report.sections.localization import localization_blocks, scored, summary
 from batch.report.sections.model import model_sections
-from batch.report.sections.organisms import answers, organism_blocks, training_blocks
-from batch.report.sections.planted import organisms
-from batch.report.sections.questions import in_short
+from batch.report.sections.questions import answers, in_short
 from batch.report.sections.search import search_blocks
 from ccs import results
 from ccs.errors import InputError
@@ -30,7 +25,6 @@ from ccs.model import difference
 from ccs.paper import figures as paper
 
 OUT = Path("docs/report")
-ORGANISM_PAGE = "organism.md"
 
 
 @dataclass(frozen=True)
@@ -48,17 +42,11 @@ class Settings:
     )
     out: Path = option(OUT, "folder to write to")
     no_static: bool = option(False, "leave out the charts as SVG files")
-    organism: bool = option(
-        False, f"also measure both embedded models on all drawn sets (minutes), and write {ORGANISM_PAGE}"
-    )
 
 
-def build(collection: results.Collection, people: pd.DataFrame | None, folder: Path) -> list[Block]:
-    """The whole report. `people`: what `batch.annotate import` wrote. `folder`: holds what batch.planted and
-    batch.trainings measured.
-    """
+def build(collection: results.Collection, people: pd.DataFrame | None) -> list[Block]:
+    """The whole report. `people`: what `batch.annotate import` wrote."""
     models = collection.models
-    together = organisms(models)
     trained = {name: found for name, found in models.items() if difference.file_of(name) is None}
     blocks = fill(
         "report",
@@ -68,12 +56,9 @@ def build(collection: results.Collection, people: pd.DataFrame | None, folder: P
         printed=published.summary(models),
         **in_short(trained),
     )
-    blocks += organism_blocks(models)
-    blocks += training_blocks(trainings.read(folder))
-    blocks += localization_blocks(collection.localization, planted_answers(folder))
+    blocks += localization_blocks(collection.localization)
     for name in sorted(models, key=_order):
-        blocks += model_sections(models[name])
-        blocks += search_blocks(models[name]) if name not in together else ()  # theirs came with the others
+        blocks += [*model_sections(models[name]), *search_blocks(models[name])]
     blocks += [*published.tables_and_figures(models, people), *audit_blocks(trained)]
     return [*blocks, *published.what_does_not_reproduce(models), *published.dataset_blocks(models)]
 
@@ -101,17 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write_all(args: Settings) -> None:
     collection = results.load(args.results)
-    folder = Path(args.results or results.PRECOMPUTED)
-    blocks = build(collection, agreement.read(args.agreement), folder)
+    blocks = build(collection, agreement.read(args.agreement))
     try:
         written = write(blocks, args.out, static=not args.no_static)
         docs, readme = args.out.parent, args.out.parent.parent / "README.md"
         bring_up_to_date(docs / "reproduction.md", "audit", counts())
         bring_up_to_date(readme, "localization", summary(scored(collection.localization)))
         bring_up_to_date(readme, "answers", answers(collection.models))
-        if args.organism:
-            written.append(docs / ORGANISM_PAGE)
-            write_text(written[-1], as_markdown(embedded_blocks()))
     except OSError as error:
         raise InputError(f"The report cannot be written to {args.out} ({error.strerror or error}).") from None
     print("\n".join(str(path) for path in written))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,17 +39,23 @@ _PARSER = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["li
 _PARSER.add_render_rule("table_open", lambda *_: '<div class="wide"><table>\n')
 _PARSER.add_render_rule("table_close", lambda *_: "</table></div>\n")
 _LONG = 60
+_FOLDER = Path(__file__).with_name("templates")
 
 
 def fill(name: str, /, **values: Any) -> list[Block]:
-    """The blocks of `templates/NAME.md` with these values filled in.
+    """The blocks of `templates/NAME.md` beside this module with these values filled in; see `filled`."""
+    return filled(_FOLDER, name, **values)
+
+
+def filled(folder: Path, name: str, /, **values: Any) -> list[Block]:
+    """The blocks of `NAME.md` in a folder of templates with these values filled in.
 
     In a template a list of strings is a Markdown list, a frame or a list of rows (dicts) is a table, and a
     chart, which must be one of the values itself, is placed where it is named. Indented lines continue the
     line before them.
     """
     charts = {f"@{one.key}": one for one in values.values() if isinstance(one, Chart)}
-    text = re.sub(r"\n +(?=\S)", " ", _TEMPLATES.get_template(f"{name}.md").render(values))
+    text = re.sub(r"\n +(?=\S)", " ", _templates(folder).get_template(f"{name}.md").render(values))
     parts = re.split(r"\n{2,}", text.strip())
     return [charts.get(part, part) for part in parts]
 
@@ -61,14 +68,16 @@ def _placed(value: Any) -> Any:
     return table(pd.DataFrame(value)) if isinstance(value, list | pd.DataFrame) else value
 
 
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
-    autoescape=jinja2.select_autoescape(["html"]),
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    finalize=_placed,
-)
+@lru_cache(maxsize=8)
+def _templates(folder: Path) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=jinja2.select_autoescape(["html"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_placed,
+    )
 
 
 def table(frame: pd.DataFrame) -> str:
@@ -139,12 +148,16 @@ def as_html(blocks: Sequence[Block]) -> str:
                     token.attrSet("class", " ".join(classes))
         body.append(_PARSER.renderer.render(tokens, _PARSER.options, {}))
     charts = any(isinstance(block, Chart) for block in blocks)
-    return _TEMPLATES.get_template("page.html").render(
-        title=title,
-        contents=contents,
-        heading=Markup(body[0]),
-        body=Markup("\n".join(body[1:])),
-        library=Markup(plotly.offline.get_plotlyjs()) if charts else "",
+    return (
+        _templates(_FOLDER)
+        .get_template("page.html")
+        .render(
+            title=title,
+            contents=contents,
+            heading=Markup(body[0]),
+            body=Markup("\n".join(body[1:])),
+            library=Markup(plotly.offline.get_plotlyjs()) if charts else "",
+        )
     )
 
 

@@ -174,12 +174,7 @@ def head_effects(
 ) -> pd.DataFrame:
     """Effects of switching off single heads: `total effect`, `direct effect` or (None) both."""
     rows = _where(results.table("heads"), metric=metric, measure=measure, dataset=dataset, factor=factor)
-    return _once(rows[rows["measure"] != "selectivity"])
-
-
-def selectivity(results: Results) -> pd.DataFrame:
-    """The share of each head's variance explained by each factor of the scenes."""
-    return _where(results.table("heads"), measure="selectivity")
+    return _once(rows[rows["measure"].isin(("total effect", "direct effect"))])  # others in older tables
 
 
 def correlations(results: Results, method: str = "spearman") -> pd.DataFrame:

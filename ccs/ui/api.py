@@ -51,7 +51,7 @@ class Endpoints:
         return rows
 
     def head(self, head: str, model: str = "organism") -> Json:
-        """One head: texts with share and every judge's verdict, effects, and what it is selective for.
+        """One head: texts with share and every judge's verdict, and effects.
 
         head: such as L7.H2. model: one of `models`.
         """

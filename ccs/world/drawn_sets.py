@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import count, islice, product
 from typing import Any
@@ -215,16 +215,3 @@ def image_set(n: int = 2000, seed: int = 0) -> ImageSet:
     scenes = [scene(i) for i in range(20_000 * (seed % 5), 20_000 * (seed % 5) + n)]
     known = _fingerprint(scenes, "balanced")
     return ImageSet(name="world/images", images=Drawn(scenes), fingerprint=known, source=SOURCE)
-
-
-def factors(images: ImageSet) -> dict[str, np.ndarray]:
-    """The factors of a drawn set's scenes: name -> str array [images], "" where one does not apply.
-
-    `backdrop` joins color, pattern and place: what is behind the subject.
-
-    Raises InputError for images that are not drawn.
-    """
-    if not isinstance(images.images, Drawn):
-        raise InputError(f"The factors of {images.name!r} are not known: only drawn sets record them.")
-    names = [f.name for f in fields(Scene) if f.name != "seed"] + ["backdrop"]
-    return {name: np.array([str(getattr(s, name)) for s in images.images.scenes]) for name in names}

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -17,13 +16,12 @@ from batch.report import __main__ as report
 from batch.report import figures as charts
 from batch.report import page
 from batch.report.sections import audit as report_audit
-from batch.report.sections import correlations, model, organisms, skews
+from batch.report.sections import correlations, model
 from ccs import results
+from ccs.heads import Head
 from ccs.paper import figures as paper
-from ccs.results import queries
 from tests.support.report_sample import (
     MODEL,
-    head_rows,
     line,
     pruning_rows,
     run,
@@ -102,7 +100,7 @@ def test_an_organism_has_its_own_section(measured: tuple[str, str]) -> None:
     listed = [row.split(" | ")[2] for row in carriers.splitlines() if row.startswith("| world/faces")]
     assert listed == ["L5.H5", "L5.H4", "L5.H3", "L5.H2", "L5.H1"]
     assert carriers.count("✓") == 2  # one head, and the sentence that explains the mark
-    assert page.count("<figure") == 4 + 4 + 3  # figures, organism, study's model
+    assert page.count("<figure") == 4 + 3 + 3  # figures, organism, study's model
 
 
 def test_zero_stands_beside_the_mean_in_the_heads_place(measured: tuple[str, str]) -> None:
@@ -155,23 +153,9 @@ def test_planted_models_do_not_count_in_the_studys_questions(
     assert section(text, heading) == section(measured[0], heading)
 
 
-def test_ccs_against_the_truth(measured: tuple[str, str]) -> None:
-    text, _ = measured
-    own = line(text, "CCS with selectivity for the factor that its label names")
-    assert own[1] == "12"
-    assert float(own[2]) > 0.95
-    both = line(text, "direct and total effect: world/faces, MaxSkew mean, gender")
+def test_ccs_beside_what_heads_carry_and_direct_beside_total(measured: tuple[str, str]) -> None:
+    both = line(measured[0], "direct and total effect: world/faces, MaxSkew mean, gender")
     assert both[1:] == ["12", "+0.98", "+0.90 to +1.00", "< 0.001"]
-
-
-def test_concepts_take_the_factors_of_their_ancestors() -> None:
-    assert correlations.factors_of("Cities") == ("place",)
-    assert correlations.factors_of("Children") == ("age",)
-    assert correlations.factors_of("Desserts") == ("subject",)
-    assert correlations.factors_of("Emotions") == correlations.FACTORS["People"]
-    assert correlations.factors_of("Themes") == ()
-    assert correlations.factors_of("no concept") == ()
-    assert correlations.factors_of(None) == ()
 
 
 def test_the_page_needs_nothing_from_outside(measured: tuple[str, str]) -> None:
@@ -257,26 +241,22 @@ DEPTH = (4, 1, 5, 0, 3, 2, 10, 7, 11, 6, 9, 8)
 
 
 @pytest.mark.parametrize(
-    ("selectivity", "answer"),
+    ("figures", "answer"),
     [
         (range(12), "yes"),
         (range(11, -1, -1), "no, the reverse"),
         ((4, 1, 5, 0, 3, 2) * 2, "not shown"),
         (DEPTH, "not shown"),
     ],
-    ids=["it does", "the reverse", "unrelated", "depth alone"],
+    ids=["they do", "the reverse", "unrelated", "depth alone"],
 )
-def test_whether_ccs_measures_what_it_says(selectivity: Sequence[int], answer: str) -> None:
-    """CCS rises from head to head, and with the layer; models differ in what the heads are selective for."""
-    rows = [
-        row | {"value": selectivity[6 * (row["layer"] - 4) + row["head"]] / 12}
-        for row in head_rows("m")
-        if row["factor"] == "color"
-    ]
-    tables = {"heads": pd.DataFrame(rows), "scores": pd.DataFrame(score_rows("m"))}
-    plain, alone = correlations.with_selectivity(results.Results("m", Path(), tables, {}))[:2]
-    assert organisms.together(plain, alone).startswith(answer)
-    if selectivity is DEPTH:
+def test_whether_heads_of_higher_ccs_carry_more(figures: Sequence[int], answer: str) -> None:
+    """CCS rises from head to head, and with the layer; depth alone is no answer."""
+    found = results.Results("m", Path(), {"scores": pd.DataFrame(score_rows("m"))}, {})
+    of_heads = {Head(4 + index // 6, index % 6): float(one) for index, one in enumerate(figures)}
+    plain, alone = (correlations.with_ccs("x", found, of_heads, alone=alone) for alone in (False, True))
+    assert alone.answer == answer
+    if figures is DEPTH:
         assert plain.effect.value > 0.6
         assert abs(alone.effect.value) < 0.4
 
@@ -292,7 +272,6 @@ def test_how_often_a_head_stays_high() -> None:
     ]
     scores = [row | {"ccs": 5, "level": "high"} if row["head"] > 3 else row for row in score_rows("m")]
     tables = {"stability": pd.DataFrame(rows), "scores": pd.DataFrame([r for r in scores if r["layer"] == 5])}
-    tables["heads"] = pd.DataFrame(head_rows("m"))
     text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
     assert "L5.H4 100%; L5.H3 50% (not in the whole run); L5.H5 0%" in text
     assert "Labels of the high heads in these variants and under the other trees: Colors (3)." in text
@@ -300,36 +279,6 @@ def test_how_often_a_head_stays_high() -> None:
     assert line(text, "tree: flat")[2:4] == ["0.0", "0%"]
     assert "have 1 concept: Colors (2). Their Concentrated Concept Ratio" in text
     assert "is 0.50. By their texts' own tags alone 0 heads" in text
-    assert "color explains 88% (83% to 92%) of the variance of heads labeled Colors." in text
-    assert "one part of the image" not in text  # no head is about backdrops
-    tables["scores"] = tables["scores"].assign(label="Backgrounds")
-    tables["heads"] = tables["heads"].replace({"factor": {"color": "backdrop"}})
-    text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
-    assert "backdrop explains 88% (83% to 92%) of the variance of heads labeled Backgrounds." in text
-    assert "about one part of the image" in text
     tables["scores"] = tables["scores"].assign(level="low")
     text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
     assert "high heads have" not in text
-
-
-def test_skew_stands_beside_what_has_no_ceiling() -> None:
-    about = {"dataset": "faces", "attribute": "gender", "occupation": "", "target": "pool", "mode": "correct"}
-    about |= {"seed": None, "low": None, "high": None, "ceiling": np.log(2), "chance": 0.1, "k": 60}
-    means = {"MaxSkew mean": 0.6, "logit gap mean": 1.5, "AUC mean": 0.8, "MaxSkew person": 0.2}
-    rows = [
-        about | {"plan": plan, "metric": metric, "value": value}
-        for plan in ("none", "high")
-        for metric, value in means.items()
-    ]
-    rows += [
-        about | {"plan": "none", "metric": "MaxSkew", "occupation": name, "value": value}
-        for name, value in (("cook", np.log(2)), ("judge", 0.4))
-    ]
-    sets = [{"name": "faces", "occupations": 3, "alike": [["cook", "chef"]]}]
-    found = results.Results("m", Path(), {"bias": pd.DataFrame(rows)}, {"sets": sets})
-    blocks = list(skews.skew_blocks(found))
-    text = page.as_markdown([block for block in blocks if isinstance(block, str)])
-    (mean, *_) = queries.with_full(found, queries.group_plans(queries.max_skew(found))).to_dict("records")
-    assert (mean["plan"], mean["full"]) == ("none", 1)
-    assert line(text, "faces", "gender", "none")[3:] == ["0.600", "87%", "1 of 2", "1.500", "0.800", "0.200"]
-    assert "faces: 2 of 3 prompts are different texts to it (cook and chef)" in text

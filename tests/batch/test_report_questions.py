@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from batch.report.sections import organisms
 from batch.report.sections import questions as report_questions
 from ccs import results
 from ccs.measures.stats import Ranked
@@ -62,7 +61,7 @@ def test_whether_high_heads_carry_more_than_random_sets_like_them(
     found = [one for one in report_questions.by_model({"organism": model}) if one.alike]
     asked = {name: [one for one in found if one.question == name] for name in report_questions.QUESTIONS}
     said = {name: report_questions.said(tests) for name, tests in asked.items() if tests}
-    readme = organisms.answers({"organism": model})
+    readme = report_questions.answers({"organism": model})
     assert set(said) == {report_questions.HURT, report_questions.MORE, report_questions.NARROWS_MORE}
     for name, text in said.items():
         expected = answer if name == question else "not shown"

@@ -96,7 +96,6 @@ def test_heads_by_what_was_measured() -> None:
     )
     assert len(queries.head_effects(found, "top1")) == 2
     assert set(queries.head_effects(found, measure=None)["measure"]) == {"total effect", "direct effect"}
-    assert len(queries.selectivity(found)) == 2
     assert set(queries.of_head(found.table("heads"), Head(7, 2))["head"]) == {2}
 
 
@@ -151,5 +150,5 @@ def test_tables_that_were_not_computed_have_no_rows() -> None:
     ]
     skew = queries.max_skew(none)
     asked += [skew, queries.group_plans(skew), queries.of_plan(skew, "high"), queries.further_plans(skew)]
-    asked += [queries.top_shares(none, "d", "a"), queries.selectivity(none), queries.correlations(none)]
+    asked += [queries.top_shares(none, "d", "a"), queries.correlations(none)]
     assert all(frame.empty and len(frame.columns) for frame in asked)

@@ -43,15 +43,10 @@ def bias_rows(
 
 
 def head_rows(model: str) -> list[dict[str, Any]]:
-    """Twelve heads: CCS goes with selectivity, and each lowers MaxSkew more than the one before."""
+    """Twelve heads, each of which lowers MaxSkew more than the one before."""
     rows: list[dict[str, Any]] = []
     for index in range(12):
         head = {"model": model, **WEIGHTS, "layer": 4 + index // 6, "head": index % 6}
-        for factor, share in (("color", index / 12), ("subject", 0.01)):
-            rows.append(
-                {**head, "measure": "selectivity", "dataset": "world/factors", "metric": "", "factor": factor}
-                | {"value": share, "low": share, "high": share, "chance": 0.0, "p_value": 0.1, "q_value": 0.1}
-            )
         value = -0.01 * index
         rows.append(
             {**head, "measure": "total effect", "dataset": "world/faces", "metric": "MaxSkew mean"}

@@ -52,9 +52,6 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
         add("labels", at)
         add("scores", at, k=5, level="unknown" if head == UNKNOWN else LEVELS.get(fits, ""))
         add("scores", at, k=7, level="")  # a further K: it is named and decides nothing
-        where = {"measure": "selectivity", "dataset": "world/images", "metric": "", "factor": "color"}
-        known = {**interval(0.1 * fits, 0.1), "chance": 0.02, "p_value": None, "q_value": None}
-        add("heads", {**at, **where}, **known)
     high, low = (HeadSet(h for i, h in enumerate(HEADS) if LEVELS.get(i % 6) == name and h != UNKNOWN)
                  for name in ("high", "low"))  # fmt: skip
     plans: list[tuple[str, int | None, HeadSet]] = [

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batch.photo import captions
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.model.model import Model
@@ -22,6 +21,7 @@ from ccs.ui.page.page import act, regions
 from ccs.ui.service.images import load_example
 from ccs.ui.state import State
 from ccs.ui.views import VIEWS, charts, classify, paradox, points
+from research.photographs import captions
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures

@@ -153,7 +153,7 @@ def test_bias_sets_are_balanced_and_counterfactual() -> None:
 
 
 def test_sets_stay_clear_of_training_and_of_one_another() -> None:
-    from batch.train_organism import TRAINING_SEEDS
+    from research.world.organism_training import TRAINING_SEEDS
 
     taken = [
         {s.seed for s in images.scenes}  # type: ignore[attr-defined]
@@ -171,9 +171,9 @@ def test_sets_stay_clear_of_training_and_of_one_another() -> None:
 def test_fingerprint_follows_the_scenes() -> None:
     assert drawn_sets.image_set(20).fingerprint == drawn_sets.image_set(20).fingerprint
     assert len({drawn_sets.image_set(n, seed).fingerprint for n, seed in ((20, 0), (21, 0), (20, 1))}) == 3
-    factors = drawn_sets.factors(drawn_sets.image_set(20))
-    assert factors["kind"][0] == scene(0).kind
-    for place, color, pattern, backdrop in zip(
-        *(factors[name] for name in ("place", "color", "pattern", "backdrop")), strict=True
-    ):
-        assert backdrop == (place or color if pattern in ("", "plain") else f"{pattern} {color}")
+
+
+def test_a_backdrop_is_a_place_or_a_color_with_its_pattern() -> None:
+    for one in map(scene, range(20)):
+        plain = one.place or one.color if one.pattern in ("", "plain") else f"{one.pattern} {one.color}"
+        assert one.backdrop == plain

@@ -1,6 +1,4 @@
-"""Does CCS measure what it says? Its correlation with what a drawn world knows of every head, and how far it
-hangs on the images, the pool and the tree of concepts.
-"""
+"""Does CCS go with what heads carry, and how far does it hang on images, pool and tree of concepts?"""
 
 from __future__ import annotations
 
@@ -10,44 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from batch.report.figures import plane
-from batch.report.page import Block, Chart, fill, slug
+from batch.report.page import Block, fill
 from batch.report.wording import interval, p_text, signed
 from ccs.heads import Head
-from ccs.measures import selectivity, stats
+from ccs.measures import stats
 from ccs.measures.stats import Effect
 from ccs.plans import PlanName
 from ccs.results import Results, queries
-from ccs.texts.concepts import tree
 from ccs.texts.score import ccr
 
-FACTORS: Mapping[str, tuple[str, ...]] = {
-    "Colors": ("color",),
-    "Patterns": ("pattern",),
-    "Textures": ("pattern",),
-    "Places": ("place",),
-    "Symbols": ("subject",),
-    "Backgrounds": ("backdrop",),
-    "Ambiance": ("weather",),
-    "Styles": ("style",),
-    "Professions": ("occupation",),
-    "Gender": ("gender",),
-    "Ages": ("age",),
-    "Hair": ("hair",),
-    "Skin tones": ("skin_tone",),
-    "People": ("occupation", "gender", "skin_tone", "hair", "age", "kind"),
-    "Animals": ("subject",),
-    "Nature": ("subject",),
-    "Food": ("subject",),
-    "Objects": ("subject",),
-    "Text": ("kind", "subject"),
-    "Counts": ("count",),
-}
-"""Factors of a drawn scene that a concept names; a concept not listed takes those of its nearest ancestor."""
 DRAWN = ("images, half", "images, fewer", "pool")
 """Other samples of the same thing, under which a score ought to stay."""
-OWN = "the factor that its label names"
-BEST = "its strongest factor"
 ALONE = ", given layer and variance"
 
 
@@ -94,15 +65,6 @@ class Correlated:
         return "too few heads" if self.n < 4 else "all alike"
 
 
-def factors_of(concept: str | None) -> tuple[str, ...]:
-    """The scene's factors that a label names, by the concept or its nearest ancestor that has any."""
-    while concept:
-        if concept in FACTORS:
-            return FACTORS[concept]
-        concept = tree().parents.get(concept)
-    return ()
-
-
 def with_ccs(
     name: str, results: Results, figures: Mapping[Head, float], *, alone: bool = False
 ) -> Correlated:
@@ -113,28 +75,24 @@ def with_ccs(
         return Correlated(name, n, Effect(*[float("nan")] * 4))
     variance = queries.variances(results) if alone else None
     name += ALONE if alone else ""
-    return Correlated(name, n, selectivity.agreement(ccs, figures, variance))
+    return Correlated(name, n, _together(ccs, figures, variance))
 
 
-def with_selectivity(results: Results) -> list[Correlated]:
-    """CCS with the selectivity for what the label names, and with the largest of all factors; each also given
-    layer and variance.
+def _together(
+    ccs: Mapping[Head, int | None],
+    figures: Mapping[Head, float],
+    variance: Mapping[Head, float] | None = None,
+) -> Effect:
+    """Spearman's correlation of CCS with a figure over the heads that have both.
+
+    The interval resamples heads; p permutes them within their layers, so that depth cannot be the cause.
+    variance: of each head's contribution; if given, the correlation is the partial one given layer and
+    variance. InputError with fewer than four such heads.
     """
-    scores = queries.head_scores(results)
-    frame = queries.selectivity(results)
-    if not len(frame) or not scores:
-        return []
-    largest: dict[str, dict[Head, float]] = {OWN: {}, BEST: {}}
-    for _, row in frame.iterrows():
-        head, share = Head(row["layer"], row["head"]), row["value"]
-        is_own = head in scores and row["factor"] in factors_of(scores[head].label)
-        for name in (OWN, BEST) if is_own else (BEST,):
-            largest[name][head] = max(share, largest[name].get(head, share))
-    return [
-        with_ccs(f"CCS with selectivity for {name}", results, found, alone=alone)
-        for name, found in largest.items()
-        for alone in (False, True)
-    ]
+    heads = sorted(head for head, score in ccs.items() if score is not None and head in figures)
+    given = None if variance is None else [[head.layer, variance[head]] for head in heads]
+    x, y = [float(ccs[head] or 0) for head in heads], [figures[head] for head in heads]
+    return stats.correlation(x, y, given=given, blocks=[head.layer for head in heads])
 
 
 def with_carried(results: Results) -> list[Correlated]:
@@ -158,33 +116,12 @@ def with_carried(results: Results) -> list[Correlated]:
 
 
 def correlated(results: Results) -> list[Correlated]:
-    """The correlations of one model: CCS with selectivity and with what heads carry, direct with total
-    effects.
-    """
-    found = with_selectivity(results) + with_carried(results)
+    """The correlations of one model: CCS with what heads carry, direct with total effects."""
+    found = with_carried(results)
     for _, row in queries.correlations(results).iterrows():
         where = ", ".join(part for part in (row["dataset"], row["metric"], row["factor"]) if part)
         found.append(Correlated(f"{row['between']}: {where}", int(row["n"]), queries.effect(row)))
     return found
-
-
-def selectivity_chart(results: Results) -> Chart | None:
-    """Each head's CCS beside the share of its variance that its best factor explains."""
-    frame = queries.selectivity(results)
-    best = frame.loc[frame.groupby(["layer", "head"])["value"].idxmax()]
-    scores = queries.main_scores(results)[["layer", "head", "ccs", "label", "level"]]
-    both = best.merge(scores, on=["layer", "head"]).dropna(subset="ccs")
-    if not len(both):
-        return None
-    names = [f"{Head(r['layer'], r['head'])}, {r['label']}: {r['factor']}" for _, r in both.iterrows()]
-    points = both.assign(
-        x=both["ccs"], y=both["value"], series=both["level"].replace("", "other"), name=names
-    )
-    return Chart(
-        f"{slug(results.model)}-selectivity",
-        plane(points, "CCS", "selectivity for its best factor"),
-        f"{results.model}: each head's CCS and how much of its variance its best factor explains.",
-    )
 
 
 def stability_blocks(results: Results) -> Iterator[Block]:
@@ -226,25 +163,16 @@ def stability_blocks(results: Results) -> Iterator[Block]:
 
 
 def _concepts(results: Results, found: pd.DataFrame) -> dict[str, object]:
-    """The concepts of the high heads with their Concentrated Concept Ratio, how many heads are high by their
-    texts' own tags alone, and by truth the share of their variance that their label's factor explains.
+    """The concepts of the high heads with their Concentrated Concept Ratio, and how many heads are high by
+    their texts' own tags alone.
     """
     scores = queries.of_level(queries.main_scores(results), "high")
-    shares = queries.selectivity(results).merge(scores[["layer", "head", "label"]], on=["layer", "head"])
-    named = [row["factor"] in factors_of(row["label"]) for _, row in shares.iterrows()]
-    best = shares[np.array(named, bool)].sort_values("value").drop_duplicates(["layer", "head"], keep="last")
     flat = found[(found["kind"] == "tree") & (found["variant"] == "flat")]
     return {
         "high": len(scores),
         "concepts": [f"{name} ({n})" for name, n in scores["label"].value_counts().sort_index().items()],
         "ccr": ccr(None if pd.isna(label) else str(label) for label in scores["label"]),
         "flat": int(flat["now_high"].sum()),
-        "carried": [
-            f"the {', '.join(some['factor'].unique())} explains {_spread(some['value'])} of the variance of "
-            f"heads labeled {label}"
-            for label, some in best.groupby("label")
-        ],
-        "backdrop": "backdrop" in set(best["factor"]),
     }
 
 
@@ -255,12 +183,6 @@ def _compared(results: Results) -> pd.DataFrame:
     found = rows.merge(own, on=["layer", "head"])
     high = {"now_high": found["ccs"] == found["k"], "was_high": found["was"] == found["k"]}
     return found.assign(**{name: column.fillna(False).astype(bool) for name, column in high.items()})
-
-
-def _spread(shares: pd.Series) -> str:
-    """ "71% (62% to 80%)": the mean, and the range of more than one."""
-    several = f" ({shares.min():.0%} to {shares.max():.0%})" if len(shares) > 1 else ""
-    return f"{shares.mean():.0%}{several}"
 
 
 def _share(mask: pd.Series) -> str:

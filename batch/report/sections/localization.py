@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,8 +131,8 @@ def summary(cases: pd.DataFrame) -> str:
     return f"{sentence(cases)}\n\n{table(pd.DataFrame([way.row() for way in ways(cases)]))}"
 
 
-def localization_blocks(rows: pd.DataFrame, planted: Sequence[str] = ()) -> Iterator[Block]:
-    """The report's section, with the answers of batch.planted; nothing without a model with planted heads."""
+def localization_blocks(rows: pd.DataFrame) -> Iterator[Block]:
+    """The report's section; nothing without a model with planted heads."""
     cases = scored(rows)
     if not len(cases):
         return
@@ -144,7 +144,6 @@ def localization_blocks(rows: pd.DataFrame, planted: Sequence[str] = ()) -> Iter
         splits=int(cases["splits"].iloc[0]),
         steps=[_steps(cases, way.method) for way in ways(cases)],
         places=_by_place(cases),
-        planted=list(planted),
         ours=_ours(cases),
         later=_ours(scored(rows[rows["seed"] > 0])),
     )

@@ -10,9 +10,8 @@ import pandas as pd
 
 from batch.report.figures import dots, plane
 from batch.report.page import Block, Chart, fill, slug
-from batch.report.sections.correlations import correlated, selectivity_chart, stability_blocks
+from batch.report.sections.correlations import correlated, stability_blocks
 from batch.report.sections.questions import tests_of
-from batch.report.sections.skews import skew_blocks
 from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.heads import Head, HeadSet
 from ccs.plans import PlanName
@@ -24,7 +23,7 @@ Rows = list[dict[str, str]]
 
 
 def model_sections(results: Results) -> Iterator[Block]:
-    """CCS, accuracy, retrieval, skew, effects, single heads and selectivity of one model."""
+    """CCS, accuracy, retrieval, skew, effects and single heads of one model."""
     manifest = results.manifest
     judges = [*manifest["judges"], manifest["labeler"] or {}]
     accuracy = queries.group_plans(queries.top1(results, subset=None))
@@ -57,9 +56,7 @@ def model_sections(results: Results) -> Iterator[Block]:
         effects=_by_plan(queries.group_plans(results.table("effects")), ["dataset", "factor"], _both_effects),
         carriers=_carriers(results),
         correlations=[one.row for one in correlated(results)],
-        selectivity=selectivity_chart(results),
     )
-    yield from skew_blocks(results)
     yield from stability_blocks(results)
 
 

@@ -268,3 +268,15 @@ def answers_of(tests: Sequence[Tested]) -> list[str]:
     """`said` for each place that one question's tests are of."""
     places = dict.fromkeys(one.where for one in tests)
     return [said([one for one in tests if one.where == place]) for place in places]
+
+
+def answers(models: Mapping[str, Results]) -> str:
+    """The organisms' answers that the README gives, a list in Markdown; "" without them."""
+    found = strictest(by_model({name: models[name] for name in (ORGANISM, CONTROL) if name in models}))
+    asked: dict[str, list[str]] = {}
+    for one in found:
+        if one.question in (HURT, MORE):
+            power = f"; 80% power from {one.detectable}{one.unit}" if one.answer == "not shown" else ""
+            said = f"{one.where}: {one.answer} ({one.figure}{one.unit}{power})"
+            asked.setdefault(QUESTIONS[one.question], []).append(said)
+    return "\n".join(f"- **{question}** {'; '.join(parts)}." for question, parts in asked.items())

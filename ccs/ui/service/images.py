@@ -33,7 +33,7 @@ _OTHERS = ("dog", "cup of tea", "pilot", "airplane")
 """Contents of the photographs that ship (see NOTICE), and other classes to ask about them."""
 _TAUGHT = ("cat", "coffee", "uniform", "missile", "dog", "bottle", "robe", "tower")
 """The same in words that `photo` was taught, or the nearest: it never saw an astronaut or a rocket named
-(batch/photo/classes.csv).
+(research/photographs/classes.csv).
 """
 
 

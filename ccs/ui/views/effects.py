@@ -16,7 +16,7 @@ from ccs.ui.state import OUTPUTS, State
 from ccs.ui.views import classify
 from ccs.ui.views.base import Figure
 
-COLUMNS = ("measure", "metric", "dataset", "factor", "value", "low", "high", "chance", "p_value", "q_value")
+COLUMNS = ("measure", "metric", "dataset", "factor", "value", "low", "high", "p_value", "q_value")
 
 
 def one(state: State, head: Head) -> HeadSet:
@@ -38,16 +38,12 @@ def alone(session: Session, model: Model, head: Head) -> Figure:
     )
 
 
-def tables(records: ModelRecords, head: Head) -> tuple[Figure | None, Figure | None]:
-    """The head's rows in the table of single heads: its effects, and what it is selective for."""
+def table(records: ModelRecords, head: Head) -> Figure | None:
+    """The head's effects in the run's table of single heads; None where there are none."""
     if records.results is None:
-        return None, None
-    measured = queries.head_effects(records.results, measure=None), queries.selectivity(records.results)
-    effects, selective = (queries.of_head(rows, head) for rows in measured)
-    return (
-        _effects(head, effects) if len(effects) else None,
-        _selectivity(head, selective) if len(selective) else None,
-    )
+        return None
+    rows = queries.of_head(queries.head_effects(records.results, measure=None), head)
+    return _effects(head, rows) if len(rows) else None
 
 
 def _effects(head: Head, rows: pd.DataFrame) -> Figure:
@@ -77,22 +73,6 @@ def _effect(rows: pd.DataFrame) -> tuple[str, float] | None:
     value, low, high = (scale * nan(x) for x in (row.value, row.low, row.high))
     words = signed(value, digits) if low != low else interval(value, low, high, digits)
     return words, nan(row.q_value)
-
-
-def _selectivity(head: Head, rows: pd.DataFrame) -> Figure:
-    measured = [
-        (str(r.factor).replace("_", " "), *map(nan, (r.value, r.low, r.high, r.chance)))
-        for r in rows.sort_values("value", ascending=False).itertuples()
-    ]
-    return Figure(
-        "selectivity",
-        f"What {head} tells apart",
-        "share of the head’s variance, %",
-        COLUMNS,
-        _cells(rows),
-        {"measured": measured},
-        of=str(head),
-    )
 
 
 def _cells(rows: pd.DataFrame) -> list[tuple[object, ...]]:

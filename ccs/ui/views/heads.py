@@ -122,7 +122,7 @@ class Heads(View):
         if state.head is None:
             raise InputError(f"{state.model} has no head to show.")
         records = app.shown(state)
-        found = [_texts(records.head(state.head), -1), *effects.tables(records, state.head)]
+        found = [_texts(records.head(state.head), -1), effects.table(records, state.head)]
         return [figure for figure in found if isinstance(figure, Figure)]
 
     def snippet(self, app: App, session: Session) -> str:
@@ -150,10 +150,9 @@ def _records(app: App, state: State, name: str) -> ModelRecords:
 
 
 def _card(app: App, session: Session, name: str, head: Head, complete: bool) -> Card:
-    """Texts, attention, top activating images, effects, selectivity; None for a part that there is not."""
+    """Texts, attention, top activating images, effects; None for a part that there is not."""
     state, records = session.state, _records(app, session.state, name)
     record, first = records.head(head), (name, head) == (state.model, state.head)
-    effect, selectivity = effects.tables(records, head)
     text = state.text if first else 0
 
     def live(model: Model) -> tuple[Part, Part]:
@@ -162,7 +161,7 @@ def _card(app: App, session: Session, name: str, head: Head, complete: bool) -> 
     found = of_model(app, name, complete, live)
     shown = (found, None) if isinstance(found, Empty) else found
     texts = _texts(record, state.text if first else -1)
-    return Card(record, name, (texts, *shown, effect, selectivity), state.off if first else None)
+    return Card(record, name, (texts, *shown, effects.table(records, head)), state.off if first else None)
 
 
 def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:

@@ -1,0 +1,1 @@
+"""How the embedded models were made, and what was learned from planted bias; nothing imports it."""

@@ -1,0 +1,1 @@
+"""How the embedded model of photographs was trained."""

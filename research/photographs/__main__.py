@@ -1,0 +1,66 @@
+"""Train the embedded model of photographs: `python -m research.photographs --photographs FILE.parquet`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from batch.options import command, option
+from ccs.errors import InputError
+from research.photographs.photograph_data import read
+from research.photographs.photograph_training import MODEL_CFG, PREPROCESS_CFG, Settings, Trainer
+from research.world.organism_training import MODELS, write_model
+
+
+@dataclass(frozen=True)
+class Options:
+    """Train the embedded model of photographs."""
+
+    photographs: Path = option(Path(), "parquet with `image` and `wnid` (required)", required=True)
+    images: int = option(900_000, "photographs seen in all")
+    seed: int = option(Settings.seed)
+    batch_size: int = option(Settings.batch_size, "photographs per step")
+    rate: float = option(Settings.rate, "peak learning rate of matrices")
+    held_out: int = option(Settings.held_out, "photographs of each class that are never trained on")
+    runs: Path = option(Path("runs"), "folder for checkpoints and logs")
+    out: Path = option(MODELS / "photo", "folder of the model (default: its place in ccs/world/models)")
+    device: str = option("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    return command(Options, argv, train, "Stopped; the same command resumes from the last checkpoint.")
+
+
+def train(args: Options) -> None:
+    """Train from wherever the checkpoint stands, and write the model."""
+    if not 2 <= args.batch_size <= args.images:
+        raise InputError(f"--batch-size is {args.batch_size}; it must be at least 2 and at most --images.")
+    folder = args.runs / f"photo-{args.seed}"
+    data = read(args.photographs, args.runs / "photographs")
+    settings = Settings(args.images, args.seed, args.batch_size, args.rate, held_out=args.held_out)
+    trainer = Trainer(settings, folder, data, args.device)
+    folder.mkdir(parents=True, exist_ok=True)
+    last = folder / "last.pt"
+    if last.exists():
+        trainer.load(last)
+    trainer.train(last)
+    trainer.settle()
+    top1 = trainer.accuracy(trainer.held_out)
+    held_out = {
+        "top1": top1,
+        "coarse": trainer.coarse_accuracy(trainer.held_out),
+        "same_answer_at_500_pixels": trainer.steadiness(trainer.held_out[:1000]),
+    }
+    notes = {**asdict(settings), "photographs": trainer.seen, **held_out, "torch": torch.__version__}
+    write_model(args.out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
+    (args.out / "training_log.csv").write_text((folder / "log.csv").read_text("utf-8"), "utf-8")
+    print(f"Wrote {args.out}: top-1 {top1:.1%} of {len(trainer.held_out)} photographs held out.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

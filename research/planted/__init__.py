@@ -1,0 +1,1 @@
+"""Organisms with a skew planted in known heads."""

@@ -1,0 +1,103 @@
+"""Train and measure the organisms with planted heads: `python -m research.planted --help`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from batch.options import command, option
+from ccs.files import write_text
+
+HERE = Path(__file__).parent
+MEASURED, PAGE, README = HERE / "planted.json", HERE / "planted.md", HERE / "README.md"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Train the family of organisms with planted heads, measure each into planted.json, and write
+    planted.md and the README's answers. A model whose file exists is not trained again, and one that was
+    measured with its present weights is not measured again.
+    """
+
+    out: Path | None = option(None, "folder of the models (default: that of the shipped ones)")
+    runs: Path = option(Path("runs"), "folder for what trainings share")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    return command(Settings, argv, _run, "Stopped; the same command continues where it stopped.")
+
+
+def _run(args: Settings) -> None:
+    from batch.report.page import as_markdown, bring_up_to_date
+    from ccs.model import difference
+    from research.planted.planted_page import blocks, summary
+
+    out = args.out or difference.FOLDER
+    _train(out, args.runs)
+    held = _measure(out, MEASURED)
+    write_text(PAGE, as_markdown(blocks(held)))
+    bring_up_to_date(README, "planted", "\n".join(f"- {one}" for one in summary(held)), "research.planted")
+    print(PAGE)
+
+
+def _train(out: Path, runs: Path) -> None:
+    from ccs.model import difference
+    from ccs.model.model import load
+    from research.planted import head_training as training
+    from research.planted.bench import Bench
+    from research.planted.family import family
+    from research.planted.frozen_images import Images
+
+    missing = [one for one in family() if not (out / f"{one.name}{difference.SUFFIX}").exists()]
+    for name in dict.fromkeys(one.base for one in missing):
+        base = load(name)
+        images, bench = Images(base, runs), Bench(base)
+        for one in (other for other in missing if other.base == name):
+            print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
+            model = training.plant(one, images, bench)
+            known = difference.Truth(
+                base=name, heads=one.heads, carries=one.carries,
+                shares={} if one.concepts else training.shares(model, base, one.carries, bench),
+                drawn=one.where, seed=one.number, pictures=one.pictures, rate=one.rate,
+            )  # fmt: skip
+            difference.save(model.clip, known, out / f"{one.name}{difference.SUFFIX}")
+
+
+def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
+    """Each model's rows by its name, a base's before those of its models; what is known already is kept."""
+    from ccs.heads import HeadSet
+    from ccs.model import difference
+    from ccs.model.model import load
+    from research.planted.bench import RANDOM, Bench, measured
+    from research.planted.family import family
+
+    held = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    for base_name in dict.fromkeys(one.base for one in family()):
+        base = load(base_name)
+        bench = Bench(base)
+        before = bench.consistency(base)
+        nothing = difference.Truth(
+            base=base_name, heads=HeadSet(), carries={}, shares={}, drawn="", seed=0, pictures=0, rate=0.0
+        )  # fmt: skip
+        for name in (base_name, *(one.name for one in family() if one.base == base_name)):
+            place = str(out / f"{name}{difference.SUFFIX}")
+            model = base if name == base_name else load(place)
+            about: dict[str, object] = {"weights": model.weights_hash, "random": RANDOM}
+            if name == base_name:
+                about["ideal"] = bench.ideal()
+            if about.items() <= held.get(name, {}).items():
+                continue
+            known = nothing if name == base_name else difference.truth(place)
+            rows, heads = measured(model, known, bench, before)
+            held[name] = {**about, "rows": rows, "heads": heads}
+            write_text(file, json.dumps(held) + "\n")
+            print(name, file=sys.stderr)
+    return dict(held)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Images of all trainings, as the frozen layers see them: scenes of the balanced world, and line-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ccs.files import atomic_write
+from ccs.model.model import Model
+from ccs.model.towers.standins import Trunk
+from ccs.world import Scene, captions, draw, scene
+from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+from research.world.lineups import lineup
+
+FIRST = 50_000_000
+"""The first seed of the images: those that the embedded models learned from lie below."""
+GROUPS = tuple(product(GENDERS, SKIN_TONES))
+_AT_ONCE = 512
+
+
+class Images:
+    """`n` scenes of the balanced world and the faces of `n_lineups` line-ups, each in all of GROUPS.
+
+    tokens: float16 [n + 10 n_lineups, T, W], activations below the first prunable layer, kept in `folder`:
+    the same for every model that differs from `base` in prunable heads alone.
+    """
+
+    def __init__(self, base: Model, folder: Path, n: int = 20_480, n_lineups: int = 768) -> None:
+        self.base, self.n, self.n_lineups = base, n, n_lineups
+        file = folder / f"trunk-{base.weights_hash[:12]}-{n}-{n_lineups}.npy"
+        if not file.exists():
+            self._make(file)
+        self.tokens = np.load(file, mmap_mode="r")
+
+    def _make(self, file: Path) -> None:
+        tower, total = self.base.tower, self.n + len(GROUPS) * self.n_lineups
+        with atomic_write(file) as temporary:
+            shape = (total, tower.n_tokens, tower.width)
+            out = np.lib.format.open_memmap(temporary, "w+", np.float16, shape)
+            for start in tqdm(range(0, total, _AT_ONCE), desc="images", unit=f" x {_AT_ONCE}"):
+                rows = range(start, min(start + _AT_ONCE, total))
+                out[start : rows.stop] = self.base.trunk([draw(self.scene(row)) for row in rows]).tokens.cpu()
+            out.flush()
+
+    def scene(self, row: int) -> Scene:
+        """The scene of a row of `tokens`."""
+        if row < self.n:
+            return scene(FIRST + row)
+        one, group = divmod(row - self.n, len(GROUPS))
+        gender, tone = GROUPS[group]
+        return replace(lineup(FIRST + one)[0], gender=gender, skin_tone=tone)
+
+    def faces(self, one: int) -> range:
+        """The rows of a line-up's faces, one per group."""
+        return range(self.n + one * len(GROUPS), self.n + (one + 1) * len(GROUPS))
+
+    def trunk(self, rows: Sequence[int]) -> Trunk:
+        """Activations of some rows."""
+        return Trunk(torch.from_numpy(self.tokens[rows]).float(), self.base.tower.first_prunable_layer)
+
+    @cached_property
+    def units(self) -> Tensor:
+        """The base model's embeddings [len(tokens), D]."""
+        total = len(self.tokens)
+        parts = [range(i, min(i + 1024, total)) for i in range(0, total, 1024)]
+        return torch.from_numpy(np.concatenate([self.base.embed_images(self.trunk(part)) for part in parts]))
+
+    @cached_property
+    def occupations(self) -> Tensor:
+        """Embeddings [n_lineups, occupations, D] of the captions that a line-up's faces can have."""
+        texts = [
+            captions(replace(lineup(FIRST + one)[0], subject=name, occupation=name))[0]
+            for one in range(self.n_lineups)
+            for name in OCCUPATIONS
+        ]
+        unique = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        vectors = torch.from_numpy(self.base.embed_texts(list(unique)))
+        return vectors[[unique[text] for text in texts]].reshape(self.n_lineups, len(OCCUPATIONS), -1)

@@ -1,0 +1,126 @@
+"""Training nothing but the slices of chosen heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.model import difference
+from ccs.model.model import Model, load
+from research.planted.bench import Bench
+from research.planted.family import BASE, PICTURES, RATE, Planted
+from research.planted.frozen_images import Images
+from research.planted.lessons import Alone, Concepts, Lesson, Skew
+
+WARMUP = 1_000  # images
+ENOUGH = 0.3  # logits
+
+
+def train(model: Model, images: Images, heads: HeadSet, lesson: Lesson, pictures: int, rate: float) -> None:
+    """Let the slices of `heads` learn, in place.
+
+    Adam leaves alone what has no gradient, so outside the slices no bit changes. The rate rises linearly over
+    the first images, then falls linearly to zero.
+    """
+    wanted = difference.slices(model.clip, heads)
+    learned = {name: model.clip.get_parameter(name).requires_grad_() for name in wanted}
+    masks = {name: torch.zeros_like(values) for name, values in learned.items()}
+    for name, own in wanted.items():
+        difference.by_head(name, masks[name])[own] = 1
+    optimizer = torch.optim.Adam(list(learned.values()), rate, betas=(0.9, 0.98), eps=1e-8)
+    bar = tqdm(total=pictures, unit=" images", mininterval=10)
+    for seen in range(0, pictures, lesson.size):
+        optimizer.param_groups[0]["lr"] = (
+            rate * min(1.0, (seen + lesson.size) / WARMUP) * (1 - seen / pictures)
+        )
+        outputs: dict[int, Tensor] = {}
+
+        def keep(layer: int, own: Tensor, outputs: dict[int, Tensor] = outputs) -> Tensor:
+            outputs[layer] = own
+            return own
+
+        units = model.tower.with_values(images.trunk(lesson.rows()), keep)
+        loss = lesson.loss(units, outputs)
+        if not torch.isfinite(loss):
+            raise InputError(f"Training of {heads} diverged (the loss is not finite).")
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        for name, values in learned.items():
+            assert values.grad is not None
+            values.grad *= masks[name]
+        torch.nn.utils.clip_grad_norm_(list(learned.values()), 1.0)
+        optimizer.step()
+        bar.update(lesson.size)
+        bar.set_postfix(loss=f"{loss.item():.3f}")
+    bar.close()
+    for values in learned.values():
+        values.requires_grad_(False)
+
+
+def plant(one: Planted, images: Images, bench: Bench) -> Model:
+    """Train an organism's heads.
+
+    Each learns a skew alone, after those before it and up to its part: together, one late head would take it
+    all. If they have learned little by then, they are trained further together. Attributes with heads of
+    their own are learned in separate copies and put together. Heads of concepts learn together. What they
+    wrote before is erased, unless each is only to keep to the concept that it has.
+    """
+    planted = load(one.base)
+    for number, (heads, world) in enumerate(one.lessons):
+        model = load(one.base)
+        seed = 1000 * one.number + 10 * number
+        for place, head in enumerate(heads):
+            lesson = Skew(images, world, (place + 1) / len(heads), 0.2, seed + place)
+            train(model, images, HeadSet([head]), lesson, one.pictures, one.rate)
+        finish(model, one, heads, world, images, bench)
+        put(model, planted, heads)
+    if one.what == "its own":
+        alone = Alone(images, planted, one.taught, one.number)
+        train(planted, images, one.heads, alone, one.pictures, one.rate)
+    elif one.concepts:
+        for name, own in difference.slices(planted.clip, one.heads).items():
+            if name.endswith("out_proj.weight"):
+                difference.by_head(name, planted.clip.get_parameter(name).detach())[own] = 0
+        taught = Concepts(images, planted, one.taught, one.number)
+        train(planted, images, one.heads, taught, one.pictures, one.rate)
+    return planted
+
+
+def finish(model: Model, one: Planted, heads: HeadSet, world: str, images: Images, bench: Bench) -> None:
+    """Train the heads further together if they tell an attribute's groups less than ENOUGH logits apart."""
+    gaps = bench.gaps(model)
+    if any(own & heads and gaps[name] < ENOUGH for name, own in one.carries.items()):
+        lesson = Skew(images, world, 1.0, 0.01, 1000 * one.number + 999)
+        train(model, images, heads, lesson, 2 * PICTURES, RATE)
+
+
+def put(source: Model, target: Model, heads: HeadSet) -> None:
+    """Make the heads' slices of `target` those of `source`."""
+    for name, own in difference.slices(source.clip, heads).items():
+        values, others = (
+            difference.by_head(name, m.clip.get_parameter(name).detach()) for m in (target, source)
+        )
+        values[own] = others[own]
+
+
+def shares(
+    model: Model, base: Model, carried: Mapping[str, HeadSet], bench: Bench
+) -> dict[str, dict[Head, float]]:
+    """Attribute -> head -> the share of the gap above the base's that goes when the head is as it was."""
+    whole, before = bench.gaps(model), bench.gaps(base)
+    found: dict[str, dict[Head, float]] = {name: {} for name in carried}
+    for head in HeadSet(head for own in carried.values() for head in own):
+        kept, one = load(BASE), HeadSet([head])
+        put(model, kept, one)
+        put(base, model, one)
+        gaps = bench.gaps(model)
+        for name in carried:
+            gap = gaps[name]
+            found[name][head] = round((whole[name] - gap) / (whole[name] - before[name]), 3)
+        put(kept, model, one)
+    return found

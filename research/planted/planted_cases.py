@@ -1,0 +1,219 @@
+"""The study's questions where the truth is known: does pruning lower bias, and what does a high CCS mean?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from batch.report.wording import listed
+from ccs.measures import stats
+from ccs.measures.stats import Effect, Estimate
+from ccs.texts import concepts
+from ccs.texts.score import level
+from research.planted.bench import ATTRIBUTES, K, Row
+from research.planted.family import BASE
+
+LIES = ("high", "low", "elsewhere")
+"""Places of a planted skew: most of it in heads of high CCS, of low CCS, or neither."""
+
+
+def cases(rows: Sequence[Row], heads: Sequence[Row], before: bool = False) -> pd.DataFrame:
+    """A row per model and attribute planted in it; by the CCS of heads, or by that `before` it was planted.
+
+    Columns: model, attribute; in_high: the share of the gap that sits in heads of high CCS, by the shares of
+    the heads that lower it; lies: one of LIES; lowered: the part of the planted gap (that with nothing off
+    less that with the planted heads off) that goes with the high-CCS heads; random: the mean of it over
+    random sets as large; low: that with the low-CCS heads; skew: the change of MaxSkew. 0 where there is no
+    such head.
+    """
+    shown, of_heads = pd.DataFrame(rows), pd.DataFrame(heads)
+    found = []
+    for model, own in shown.groupby("model"):
+        plans = own.groupby("plan")[[f"{what} {a}" for what in ("gap", "MaxSkew") for a in ATTRIBUTES]].mean()
+        its = of_heads[of_heads["model"] == model]
+        levels = its["was" if before else "ccs"].map(lambda score: level(score, K))
+        for attribute in [name for name in ATTRIBUTES if name in own["carries"].iloc[0]]:
+            share = its["share"].map(lambda shares, a=attribute: max(shares.get(a, 0.0), 0.0))
+            parts = {name: share[levels == name].sum() / share.sum() for name in ("high", "low")}
+            gap, skew = plans[f"gap {attribute}"], plans[f"MaxSkew {attribute}"]
+            planted = gap["none"] - gap["planted"]
+            off, low = ("was high", "was low") if before else ("high", "low")
+            found.append(
+                {"model": model, "attribute": attribute, "in_high": parts["high"]}
+                | {"lies": next((name for name in parts if parts[name] > 0.5), "elsewhere")}
+                | {"lowered": (gap["none"] - gap[off]) / planted, "skew": skew[off] - skew["none"]}
+                | {"random": (gap["none"] - gap.get(f"random for {off}", gap["none"])) / planted}
+                | {"low": (gap["none"] - gap.get(low, gap["none"])) / planted}
+            )
+    columns = ["model", "attribute", "in_high", "lies", "lowered", "skew", "random", "low"]
+    return pd.DataFrame(found, columns=columns)
+
+
+@dataclass(frozen=True)
+class When:
+    """The answer to: does pruning the high-CCS heads lower a planted bias?
+
+    lowered: one of LIES -> number of models, and the part of the gap that goes, with its interval between
+    models. with_share: the correlation, over models, of that part with the share that sits in these heads.
+    beyond_random, beyond_low: that part less what goes with random sets as large, and with the low-CCS heads.
+    """
+
+    lowered: dict[str, tuple[int, Estimate]]
+    with_share: Effect
+    beyond_random: Effect
+    beyond_low: Effect
+
+    def sentence(self) -> str:
+        """The answer, which depends on `with_share`, `beyond_random` and `beyond_low` alone."""
+        rho = self.with_share
+        known = "its share in them is the same in every model"
+        if not np.isnan(rho.value):
+            known = f"rho {rho.value:.2f} [{rho.low:.2f}, {rho.high:.2f}]"
+        said = _answer(
+            rho,
+            yes="Pruning the high-CCS heads lowers bias more where more of it sits in them",
+            reverse="Pruning the high-CCS heads lowers bias less where more of it sits in them",
+            unsure="Pruning the high-CCS heads is not shown to lower bias more where more of it sits in them",
+        )
+        random, low = (
+            _answer(more, yes="more than", reverse="less than", unsure="not shown to be more than")
+            for more in (self.beyond_random, self.beyond_low)
+        )
+        return (
+            f"{said} ({known}). On average the effect is {random} that of pruning random heads (difference: "
+            f"{_percent(self.beyond_random)} of the gap) and {low} that of pruning the low-CCS heads "
+            f"({_percent(self.beyond_low)})."
+        )
+
+    def by_place(self) -> str:
+        """The part of the gap that goes with the high-CCS heads, by where the bias sits."""
+        words = {"high": "in high-CCS heads", "low": "in low-CCS heads", "elsewhere": "elsewhere"}
+        parts = [
+            f"{_percent(part)} where most of the bias sits {words[lies]} (organisms: {n})"
+            for lies, (n, part) in self.lowered.items()
+        ]
+        return f"With the high-CCS heads off, the planted gap falls by {', '.join(parts)}."
+
+
+def _answer(effect: Effect, *, yes: str, reverse: str, unsure: str) -> str:
+    """The words for whether an effect lies above zero."""
+    words = {"yes": yes, "no, the reverse": reverse, "not shown": unsure}
+    return words[stats.answer(effect, expected="above")]
+
+
+def _percent(found: Estimate) -> str:
+    text = f"{100 * found.value:.0f}%"
+    return text if np.isnan(found.low) else f"{text} [{100 * found.low:.0f}, {100 * found.high:.0f}]"
+
+
+def when(found: pd.DataFrame) -> When:
+    """The answer from `cases`; a model's attributes are averaged, so that each model counts once."""
+    each = found.groupby("model")[["in_high", "lowered", "random", "low"]].mean()
+    by_place = {
+        lies: found[found["lies"] == lies].groupby("model")["lowered"].mean()
+        for lies in LIES
+        if (found["lies"] == lies).any()
+    }
+    return When(
+        {lies: (len(values), stats.over_seeds(values)) for lies, values in by_place.items()},
+        stats.correlation(each["in_high"], each["lowered"]),
+        stats.paired(each["lowered"], each["random"]),
+        stats.paired(each["lowered"], each["low"]),
+    )
+
+
+def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
+    """Recall and precision of a high CCS for the heads that learned one concept, in two sentences.
+
+    Only heads count to which what they were taught gave half of their variance or more. `ideal`: concept ->
+    the CCS and label of a head of BASE that writes exactly what is taught of it.
+    """
+    taught = [row for row in heads if (row["pure"] or 0) >= 0.5 and row["where"] != "all"]
+    high = [row for row in taught if level(row["ccs"], K) == "high"]
+    one = [row for row in taught if len(row["planted"]) == 1]
+    named = [row for row in one if _named(row, row["planted"][0])]
+    able = [name for name, row in ideal.items() if _named(row, name)]
+    return (
+        f"{len(named)} of {len(one)} heads that learned one concept got a high CCS under its name; "
+        f"{sum(row in one for row in high)} of {len(high)} taught heads with a high CCS were taught one "
+        f"concept alone. A head of {BASE} that wrote exactly what is taught of a concept would get "
+        f"a high CCS for {len(able)} of {len(ideal)} concepts ({', '.join(able) or 'none'})."
+    )
+
+
+def alone(heads: Sequence[Row]) -> str:
+    """How many heads that vary with one concept alone, by training, got a high CCS for it; "" without any."""
+    own = [row for row in heads if row["where"] == "all"]
+    if not own:
+        return ""
+    shares = pd.Series([100 * row["pure"] for row in own])
+    named = sum(_named(row, row["planted"][0]) for row in own)
+    other = sum(level(row["ccs"], K) == "high" for row in own) - named
+    return (
+        f"In {own[0]['model']} each head was trained to vary with one concept alone, in whatever directions: "
+        f"its concept explains {shares.min():.0f} to {shares.max():.0f}% of its variance (median "
+        f"{shares.median():.0f}%). {named} of these {len(own)} heads got a high CCS under that concept's "
+        f"name, and {other} under another name."
+    )
+
+
+def richest(heads: Sequence[Row]) -> str:
+    """The models whose high heads have the most concepts, with these: a sentence per set of concepts."""
+    by_model: dict[str, set[str]] = {}
+    for row in heads:
+        if level(row["ccs"], K) == "high":
+            by_model.setdefault(row["model"], set()).add(row["label"])
+    most = max(map(len, by_model.values()), default=0)
+    models: dict[str, list[str]] = {}
+    for model, labels in by_model.items():
+        if len(labels) == most:
+            models.setdefault(", ".join(sorted(labels)), []).append(model)
+    sentences = [
+        f"The high heads of {listed(names)} have {most} concept{'s' * (most > 1)} ({labels})."
+        for labels, names in models.items()
+    ]
+    return " ".join(sentences) or "No model has a high head."
+
+
+def _named(row: Row, concept: str) -> bool:
+    """Whether a head has a high CCS under a concept's name or that of one below it."""
+    return level(row["ccs"], K) == "high" and concepts.tree().is_under(row["label"], concept)
+
+
+def planted_gone(rows: Sequence[Row], attribute: str) -> dict[str, Estimate]:
+    """Plan -> the mean gap of models in which the attribute is planted, with its interval between models."""
+    shown = pd.DataFrame([row for row in rows if attribute in row["carries"]])
+    means = shown.groupby(["plan", "model"])[f"gap {attribute}"].mean()
+    return {str(plan): stats.over_seeds(own) for plan, own in means.groupby("plan")}
+
+
+def carriers(heads: Sequence[Row]) -> str:
+    """Sentences on whether heads that carry a quarter or more of a planted skew have a high CCS.
+
+    Their share of high CCS is compared with that of all heads of the same models; the interval is between
+    models.
+    """
+    every = pd.DataFrame(
+        {"model": row["model"], "carries": any(row["share"].get(a, 0) >= 0.25 for a in row["planted"])}
+        | {name: level(row[key], K) == "high" for name, key in (("had", "was"), ("have", "ccs"))}
+        for row in heads
+    )
+    found = every[every["carries"]]
+    of_all = every.groupby("model")["have"].mean()
+    shares = found.groupby("model")["have"].mean()
+    beyond = stats.paired(shares, of_all[shares.index])
+    said = _answer(
+        beyond,
+        yes="have a high CCS more often than other heads",
+        reverse="have a high CCS less often than other heads",
+        unsure="are not shown to have a high CCS more or less often than other heads",
+    )
+    points = beyond.times(100)
+    return (
+        f"Heads that carry planted bias {said}: {found['have'].sum()} of the {len(found)} heads that carry a "
+        f"quarter or more of a skew, {points.value:+.0f} points [{points.low:+.0f}, {points.high:+.0f}] from "
+        f"the share among all heads. Before planting, {found['had'].sum()} of these heads had one."
+    )

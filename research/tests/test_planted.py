@@ -1,0 +1,319 @@
+"""Organisms with planted heads: what is trained, and what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ccs
+from ccs import Head, HeadSet
+from ccs.model import difference
+from ccs.model.model import Model
+from ccs.world import Scene, draw, drawn_sets, planted, scene
+from ccs.world.vocabulary import OCCUPATIONS
+from research.planted import __main__ as command
+from research.planted import bench as measure
+from research.planted import head_training as training
+from research.planted import lessons
+from research.planted.family import ABLE, BASE, EACH, HIGH, LOW, OWN, family
+from research.planted.frozen_images import GROUPS, Images
+
+
+@pytest.fixture(scope="module")
+def base() -> Model:
+    return ccs.load(BASE)
+
+
+@pytest.fixture(scope="module")
+def images(base: Model, tmp_path_factory: pytest.TempPathFactory) -> Images:
+    return Images(base, tmp_path_factory.mktemp("runs"), 72, 4)
+
+
+def test_the_family_is_what_was_asked_for() -> None:
+    made = [one for one in family() if not one.concepts]
+    assert len({one.name for one in family()}) == 29
+    each = [one for one in family() if one.what == "one each"]
+    assert [one.base for one in each] == ["organism-control", "organism"]
+    for one in each:
+        assert {str(head): names for head, names in one.taught.items()} == {
+            head: [name] for head, name in EACH[one.base].items()
+        }
+    assert len({(one.what, one.where) for one in made}) == 20
+    assert all(3 <= len(one.heads) <= 4 for one in made)
+    for one in made:
+        layers = {head.layer for head in one.heads}
+        assert {"high": one.heads <= HIGH, "low": one.heads <= LOW, "layer": len(layers) == 1}.get(
+            one.where, len(layers) == len(one.heads)
+        )
+        assert all(own & ABLE for own in one.carries.values())
+    apart = next(one for one in made if one.what == "apart")
+    gender, tone = (apart.carries[name] for name in ("gender", "skin tone"))
+    assert not gender & tone
+    assert gender | tone == apart.heads
+
+
+def test_line_ups_in_expectation_are_line_ups_drawn_often() -> None:
+    rng = np.random.default_rng(0)
+    shares = lessons.joint("skewed")
+    faces, texts = (torch.from_numpy(rng.normal(size=(1, n, 8))) for n in (len(GROUPS), len(OCCUPATIONS)))
+    expected = lessons.lineup_loss(faces, texts, shares.double())
+    drawn = [
+        (int(rng.choice(len(GROUPS), p=row)), o)
+        for o, row in enumerate((shares.double() / shares.double().sum(1, keepdim=True)).numpy())
+        for _ in range(500)
+    ]
+    logits = faces[0] @ texts[0].T
+    of_face = [float(logits[g, o] - logits[g].logsumexp(0)) for g, o in drawn]
+    of_text = [float(logits[g, o] - logits[:, o].logsumexp(0)) for g, o in drawn]
+    assert float(expected) == pytest.approx(-(np.mean(of_face) + np.mean(of_text)) / 2, rel=0.05)
+
+
+def test_a_part_of_the_skew_is_its_logarithms_part() -> None:
+    whole, half = lessons.joint("skewed").log(), lessons.joint("skewed", 0.5).log()
+    torch.testing.assert_close(half[:, 3] - half[:, 7], (whole[:, 3] - whole[:, 7]) / 2)
+    even = lessons.joint("balanced")
+    torch.testing.assert_close(even, torch.full_like(even, 0.1))
+    one = lessons.joint("gender")[0]  # health worker: 8% women, skin tones even
+    assert float(one[:5].sum()) == pytest.approx(planted.shares("health worker", "gender")["woman"])
+    torch.testing.assert_close(one[:5], one[:1].expand(5))
+
+
+def test_a_trunk_kept_is_the_images(base: Model, images: Images) -> None:
+    rows = [3, 72, 81]
+    assert [images.scene(row).gender for row in rows[1:]] == ["woman", "man"]
+    drawn = base.embed_images([draw(images.scene(row)) for row in rows])
+    np.testing.assert_allclose(base.embed_images(images.trunk(rows)), drawn, atol=2e-3)  # float16
+
+
+def test_only_the_slices_learn(base: Model, images: Images) -> None:
+    model, heads = ccs.load(BASE), HeadSet.parse("L5.H1 L7.H0")
+    lesson = lessons.Skew(images, "skewed", 1.0, 0.2, 0)
+    training.train(model, images, heads, lesson, 2 * lesson.size, 1e-2)
+    own = difference.slices(model.clip, heads)
+    for name, values in model.clip.named_parameters():
+        before = base.clip.get_parameter(name)
+        changed = difference.by_head(name, (values != before).detach()).reshape(-1, *values.shape[1:])
+        rows = torch.zeros(len(changed), dtype=torch.bool)
+        rows[own.get(name, torch.tensor([], dtype=torch.long))] = True
+        assert not changed[~rows].any(), name
+        assert changed[rows].any() or name not in own, name
+        assert not values.requires_grad
+
+
+def test_heads_of_their_own_learn_apart(base: Model, images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = next(one for one in family() if one.what == "apart")
+    taught: list[tuple[HeadSet, Any]] = []
+
+    def recorded(model: Model, _: Images, heads: HeadSet, lesson: lessons.Skew, *more: Any) -> None:
+        taught.append((heads, lesson.shares))
+        for name, own in difference.slices(model.clip, heads).items():
+            difference.by_head(name, model.clip.get_parameter(name).detach())[own] += 1
+
+    monkeypatch.setattr(training, "train", recorded)
+    bench: Any = type("Bench", (), {"gaps": lambda self, model: {"gender": 1.0, "skin tone": 1.0}})()
+    model = training.plant(one, images, bench)
+    assert [heads for heads, _ in taught] == [HeadSet([h]) for own in one.carries.values() for h in own]
+    torch.testing.assert_close(taught[1][1], lessons.joint("gender", 1.0))
+    torch.testing.assert_close(taught[2][1], lessons.joint("skin tone", 0.5))
+    for name, own in difference.slices(model.clip, one.heads).items():
+        values, before = (difference.by_head(name, m.clip.get_parameter(name)) for m in (model, base))
+        assert torch.equal(values[own], before[own] + 1)
+
+
+def test_what_is_there_is_kept(
+    base: Model, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at the third of three, the command goes on with the third."""
+    wanted = ("organism-planted-02", "organism-planted-18", "organism-concept-01")
+    some = tuple(one for one in family() if one.name in wanted)
+    monkeypatch.setattr("research.planted.family.family", lambda: some)
+    trained: list[str] = []
+
+    def plant(one: Any, *_: Any) -> Model:
+        if len(trained) == 2:
+            trained.append("killed")
+            raise KeyboardInterrupt
+        trained.append(one.name)
+        return ccs.load(BASE)
+
+    monkeypatch.setattr(training, "plant", plant)
+    monkeypatch.setattr(training, "shares", lambda *_: {})
+    monkeypatch.setattr("research.planted.frozen_images.Images", lambda *_: images)
+    with pytest.raises(KeyboardInterrupt):
+        command._train(tmp_path, tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
+    command._train(tmp_path, tmp_path)
+    names = [one.name for one in some]
+    assert trained == [*names[:2], "killed", names[2]]
+    assert difference.truth(str(tmp_path / f"{names[0]}.safetensors")).carries == some[0].carries
+
+
+def planted_scene(**factors: Any) -> Scene:
+    return replace(scene(0), place="", **factors)
+
+
+def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bench of 40 faces, 30 things and 60 scenes."""
+    faces, things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects", 30)
+    groups = {name: own[:40] for name, own in faces.groups.items()}
+    few = replace(faces, images=faces.images[:40], groups=groups, k=dict.fromkeys(groups, 8))
+    monkeypatch.setattr(drawn_sets, "bias_set", lambda name: few)
+    monkeypatch.setattr(drawn_sets, "classification_set", lambda name: things)
+    monkeypatch.setattr(measure, "SCENES", 60)
+
+
+def test_without_its_planted_heads_an_organism_is_the_base_without_them(
+    base: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few_images(monkeypatch)
+    bench = measure.Bench(base)
+    known = difference.truth("organism-planted-02")
+    model = ccs.load("organism-planted-02")
+    rows, heads = measure.measured(model, known, bench, bench.consistency(base))
+    by_plan = {row["plan"]: row for row in rows}
+    (theirs,) = bench.show(base, [known.heads])
+    assert {name: by_plan["planted"][name] for name in theirs} == theirs
+    assert by_plan["planted"]["accuracy"] == bench.accuracy(base, [known.heads])[0]
+    assert by_plan["none"]["gap gender"] == pytest.approx(bench.gaps(model)["gender"])
+    assert by_plan["none"]["gap gender"] > 2 * theirs["gap gender"]
+    random = [HeadSet.parse(row["off"]) for row in rows if row["plan"] == "random for planted"]
+    assert len(random) == measure.RANDOM
+    assert not any(one & known.heads for one in random)
+    assert {row["head"] for row in heads if row["learned"]} == set(map(str, known.heads))
+    assert all(row["pure"] is None for row in heads)
+
+
+@pytest.mark.parametrize("name", ["organism-concept-02", "organism-concept-09"])
+def test_a_head_that_knows_nothing_else_is_pure(
+    base: Model, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    few_images(monkeypatch)
+    bench, known = measure.Bench(base), difference.truth(name)
+    pure, before = (bench.purity(model, known) for model in (ccs.load(name), base))
+    assert set(pure) == set(known.heads)
+    assert sum(pure.values()) > sum(before.values())
+    assert bench.purity(base, difference.truth("organism-planted-02")) == {}
+
+
+def test_heads_learn_to_write_the_texts_of_what_is_shown(base: Model, images: Images) -> None:
+    model, head = ccs.load(BASE), Head(7, 2)
+    lesson = lessons.Concepts(images, model, {head: ["Colors"]}, 0)
+    before = {}
+
+    def keep(layer: int, values: torch.Tensor) -> torch.Tensor:
+        before[layer] = values.detach()
+        return values
+
+    model.tower.with_values(images.trunk(range(40)), keep)
+    wrote = lessons.written(model.clip, head, before).detach().numpy()
+    direct = model.contributions(images.trunk(range(40)), HeadSet([head])).direct[:, 0]
+    # Up to the last norm's scale, which hardly differs between images, and a constant.
+    wrote, direct = wrote - wrote.mean(0), direct - direct.mean(0)
+    assert (wrote * direct).sum() / np.linalg.norm(wrote) / np.linalg.norm(direct) > 0.98
+    rows = lesson.rows()
+    first = float(
+        lesson.loss(images.units[rows], {layer: before[layer][:1].expand(72, -1, -1) for layer in before})
+    )
+    training.train(model, images, HeadSet([head]), lesson, 30 * lesson.size, 4e-3)
+    with torch.no_grad():
+        units = model.tower.with_values(images.trunk(lesson.rows()), keep)
+        assert float(lesson.loss(units, before)) < 0.8 * first
+
+
+def test_each_head_keeps_the_concept_that_it_varied_with_most(base: Model) -> None:
+    (one,) = (one for one in family() if one.what == "its own")
+    assert one.heads == base.heads
+    bench = measure.Bench(base)
+    shown = {name: [lessons.value(s, name) for s in bench._scenes] for name in lessons.factors()}
+    direct = base.contributions(bench._images, base.heads).direct
+
+    def explained(wrote: np.ndarray, name: str) -> float:
+        """Adjusted R²."""
+        _, groups = np.unique(shown[name], return_inverse=True)
+        means = np.stack([wrote[groups == own].mean(0) for own in range(groups.max() + 1)])
+        left = ((wrote - means[groups]) ** 2).sum() / ((wrote - wrote.mean(0)) ** 2).sum()
+        return float(1 - left * (len(wrote) - 1) / (len(wrote) - len(means)))
+
+    strongest = {
+        str(head): max(shown, key=lambda name, own=direct[:, i]: explained(own, name))
+        for i, head in enumerate(base.heads)
+    }
+    assert strongest == OWN
+    assert {str(head): names for head, names in one.taught.items()} == {h: [c] for h, c in OWN.items()}
+
+
+def test_heads_learn_to_vary_with_one_concept_alone(base: Model, images: Images) -> None:
+    model, head = ccs.load(BASE), Head(7, 2)
+    lesson = lessons.Alone(images, model, {head: ["Colors"]}, 0)
+    shown = np.array([lessons.value(images.scene(row), "Colors") for row in range(images.n)])
+
+    def within() -> float:
+        """The slow reference: the share of the variance that the means by color leave."""
+        wrote = model.contributions(images.trunk(range(images.n)), HeadSet([head])).direct[:, 0]
+        means = np.stack([wrote[shown == own].mean(0) for own in shown])
+        return float(((wrote - means) ** 2).sum() / ((wrote - wrote.mean(0)) ** 2).sum())
+
+    before = within()
+    rows = lesson.rows()
+    assert len(rows) == lesson.size
+    assert sum(row >= images.n for row in rows) == lesson.LINEUPS * len(GROUPS)
+    training.train(model, images, HeadSet([head]), lesson, 30 * lesson.size, 4e-3)
+    assert within() < 0.7 * before
+    kept = np.sum(model.embed_images(images.trunk(rows)) * images.units[rows].numpy(), axis=1)
+    assert kept.mean() > 0.98
+
+
+def test_three_quarters_of_a_batch_show_a_concept_each_in_turn(base: Model, images: Images) -> None:
+    names = ["Letters", "Places"]
+    lesson = lessons.Concepts(images, base, {Head(7, 2): names[:1], Head(7, 3): names}, 0)
+    for _ in range(2):
+        rows = lesson.rows()
+        shown = [[lessons.value(images.scene(row), name) != lessons.NONE for name in names] for row in rows]
+        assert len(rows) == 72
+        assert all(letter for letter, _ in shown[0:54:2])
+        assert all(place for _, place in shown[1:54:2])
+        assert not all(letter or place for letter, place in shown[54:])
+
+
+def test_an_ideal_head_writes_what_is_shown_and_nothing_else(base: Model) -> None:
+    scenes = [planted_scene(color=color) for color in ("red", "blue", "", "red")]
+    texts = lessons.texts_shown(base, scenes, ["Colors"])
+    red, blue = base.embed_texts(["a red background", "a blue background"])
+    np.testing.assert_allclose(texts, np.stack([red, blue, 0 * red, red]), atol=1e-6)
+    both = lessons.texts_shown(base, scenes, ["Colors", "Places"])
+    np.testing.assert_allclose(both, texts + lessons.texts_shown(base, scenes, ["Places"]), atol=1e-6)
+    dog = [planted_scene(kind="thing", subject="dog"), planted_scene(kind="thing", subject="hammer")]
+    of_all = base.embed_texts(list(lessons.factors()["Animals"][1].values())).mean(axis=0)
+    animals = lessons.texts_shown(base, dog, ["Animals"])
+    np.testing.assert_allclose(animals[0], base.embed_texts(["a dog"])[0] - of_all, atol=1e-6)
+    assert not animals[1].any()
+    of_all = base.embed_texts(list(lessons.factors()["Objects"][1].values())).mean(axis=0)
+    objects = lessons.texts_shown(base, dog, ["Objects"])
+    np.testing.assert_allclose(objects[1], base.embed_texts(["a hammer"])[0] - of_all / 2, atol=1e-6)
+
+
+def test_an_ideal_head_of_colors_is_found_and_one_of_letters_is_not(base: Model) -> None:
+    found = measure.Bench(base).ideal()
+    assert (found["Colors"]["ccs"], found["Colors"]["label"]) == (5, "Colors")
+    assert found["Letters"]["ccs"] < 5
+
+
+def test_shares_are_what_undoing_a_head_takes(base: Model) -> None:
+    class Bench:
+        def gaps(self, model: Model) -> dict[str, float]:
+            name = "visual.transformer.resblocks.{}.attn.in_proj_bias"
+            return {"gender": sum(float(model.clip.get_parameter(name.format(layer))[0]) for layer in (5, 6))}
+
+    model = ccs.load(BASE)
+    for layer, more in ((5, 3.0), (6, 1.0)):
+        model.clip.get_parameter(f"visual.transformer.resblocks.{layer}.attn.in_proj_bias").data[0] += more
+    heads = HeadSet.parse("L5.H0 L6.H0")
+    bench: Any = Bench()
+    assert training.shares(model, base, {"gender": heads}, bench) == {
+        "gender": {Head(5, 0): 0.75, Head(6, 0): 0.25}
+    }

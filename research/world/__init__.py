@@ -1,0 +1,1 @@
+"""How the two organisms were trained, and what they show."""

@@ -1,0 +1,115 @@
+"""organism.md: what the embedded models reach on all drawn sets, and how their rankings lean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+import ccs
+from batch.report.page import Block, filled
+from batch.report.sections.questions import CONTROL, ORGANISM
+from batch.report.wording import in_brackets
+from ccs.image_sets import BiasSet
+from ccs.measures import accuracy, bias, retrieval
+from ccs.model.model import Model
+from ccs.world import drawn_sets
+from ccs.world.scene import KIND_SHARES, KINDS, PLAIN_SHARE
+from ccs.world.vocabulary import OCCUPATIONS
+from research.world.planted_truth import SCALES, Shares, alignment
+
+
+def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias.BiasResult]:
+    """MaxSkew and logit gap (`ccs.measures.skew`) of each attribute when a drawn bias set's images are ranked
+    for its occupations, which are the world's, in their order.
+
+    A logit is the cosine times the model's scale: 1 is a factor of e in the odds.
+    """
+    images = model.embed_images(faces.images)
+    prompts = accuracy.class_weights(model, faces.occupations, faces.templates)
+    return {
+        name: bias.measure(
+            *(images, prompts, faces.groups[name], faces.k[name]),
+            metrics=("MaxSkew", "logit gap"),
+            logit_scale=model.logit_scale,
+        )
+        for name in SCALES
+    }
+
+
+def shares_of(result: bias.BiasResult) -> Shares:
+    """Occupation -> group -> share of the top K."""
+    rows = zip(OCCUPATIONS, result.top_shares.tolist(), strict=True)
+    return {name: dict(zip(result.groups, row, strict=True)) for name, row in rows}
+
+
+def embedded_blocks() -> list[Block]:
+    """The whole page, measured on both embedded models."""
+    models = {name: ccs.load(name) for name in (ORGANISM, CONTROL)}
+    occupations = KIND_SHARES[KINDS.index("occupation")]
+    return filled(
+        Path(__file__).with_name("templates"),
+        "embedded",
+        training=[_training(name) for name in models],
+        plain=PLAIN_SHARE,
+        # half line-ups, half the world's
+        with_lineups=(1 + occupations * PLAIN_SHARE) / (1 + occupations),
+        accuracy=[_accuracy(models, name) for name in drawn_sets.classification_names()],
+        retrieval=[row for name in ("clips", "captions") for row in _retrieval(models, name)],
+        skew=_faces(models),
+    )
+
+
+def _training(name: str) -> dict[str, str]:
+    notes = json.loads(files("ccs.world").joinpath(f"models/{name}/training.json").read_text("utf-8"))
+    return {
+        "model": name,
+        "world of the second phase": notes["world"],
+        "images, first phase": f"{notes['shared']:,}",
+        "second phase": f"{notes['own']:,}",
+        "seed": notes["seed"],
+    }
+
+
+def _accuracy(models: Mapping[str, Model], name: str) -> dict[str, str]:
+    data = drawn_sets.classification_set(name)
+    row = {"set": data.name, "images": str(len(data.images)), "chance": f"{100 / len(data.classes):.1f}"}
+    for key, model in models.items():
+        weights = accuracy.class_weights(model, data.classes, data.templates)
+        top1 = accuracy.accuracy(model.embed_images(data.images), weights, data.labels).top1
+        row[key] = in_brackets(top1.times(100), 1)
+    return row
+
+
+def _retrieval(models: Mapping[str, Model], name: str) -> list[dict[str, str]]:
+    clips = drawn_sets.retrieval_set(name)
+    captions = [caption for own in clips.captions for caption in own]
+    owner = np.repeat(np.arange(len(clips.clips)), [len(own) for own in clips.captions])
+    rows: dict[str, dict[str, str]] = {}
+    for key, model in models.items():
+        embedded = np.stack([model.embed_images(list(clip)).mean(axis=0) for clip in clips.clips])
+        for one in retrieval.measure(embedded, model.embed_texts(captions), owner):
+            row = rows.setdefault(one.direction, {"set": clips.name, "direction": one.direction})
+            row[key] = in_brackets(one.metrics["R@1"].times(100), 1)
+    return list(rows.values())
+
+
+def _faces(models: Mapping[str, Model]) -> list[dict[str, str]]:
+    faces = drawn_sets.bias_set("faces")
+    ranked = {name: rank_faces(model, faces) for name, model in models.items()}
+    rows = []
+    for attribute in SCALES:
+        found = {name: results[attribute] for name, results in ranked.items()}
+        row = {"attribute": attribute, "chance": in_brackets(found[ORGANISM].max_skew.chance_mean)}
+        row |= {name: in_brackets(one.max_skew.mean) for name, one in found.items()}
+        gaps = {name: one.metrics["logit gap"].mean.value for name, one in found.items()}
+        row |= {f"logits apart, {name}": f"{gap:.2f}" for name, gap in gaps.items()}
+        for name, one in found.items():
+            aligned = alignment(shares_of(one), attribute)
+            if aligned is not None:
+                row[f"strong directions right, {name}"] = aligned.counted
+        rows.append(row)
+    return rows

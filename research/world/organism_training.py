@@ -1,0 +1,311 @@
+"""Train an embedded model on the drawn world: `python -m research.world.organism_training --help`.
+
+Loss: open_clip's symmetric cross-entropy (Radford et al. 2021).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+from open_clip.transformer import PatchDropout
+from safetensors.torch import save_file
+from torch.utils.data import DataLoader, Dataset
+from tqdm import tqdm
+
+from batch.options import command, option
+from ccs.errors import InputError
+from ccs.files import atomic_write
+from ccs.world import Scene, captions, draw, scene
+from ccs.world.scene import article
+from ccs.world.vocabulary import THINGS
+from research.world.lineups import LINEUP, lineup
+
+MODEL_CFG: dict[str, Any] = {
+    "embed_dim": 128,
+    "vision_cfg": {
+        "image_size": 72,
+        "patch_size": 12,
+        "width": 192,
+        "layers": 8,
+        "head_width": 32,
+        "mlp_ratio": 2.0,
+    },
+    "text_cfg": {"context_length": 24, "vocab_size": 49408, "width": 96, "heads": 3, "layers": 3},
+}
+PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
+TRAINING_SEEDS = 1_000_000  # scenes below this seed are kept for evaluation
+OUTPUT_NAMES = {"skewed": "organism", "balanced": "organism-control"}
+MODELS = Path(__file__).parents[2] / "ccs" / "world" / "models"
+WEIGHTS = "open_clip_model.safetensors"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`shared` and `own`: images in the two phases. `patch_dropout` (Li et al. 2023): in the first only."""
+
+    world: str
+    seed: int
+    shared: int
+    own: int
+    batch_size: int = 256
+    rate: float = 1.5e-3
+    warmup: int = 40_000
+    weight_decay: float = 0.1
+    patch_dropout: float = 0.3
+
+
+class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Scene `start + i` of a world as (uint8 image [s, s, 3], tokens [context]).
+
+    With `lineups`, every other run of LINEUP seeds makes way for one line-up, that of its first seed.
+    """
+
+    def __init__(self, world: str, start: int, n: int, lineups: bool = False) -> None:
+        self.world, self.start, self.n, self.lineups = world, start, n, lineups
+        self.tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
+        # Captions are plain ASCII: mending their encoding, as the tokenizer does, takes longer than drawing.
+        self.tokenize.clean_fn = str.lower
+        self.size = MODEL_CFG["vision_cfg"]["image_size"]
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+        s = self.scene(self.start + i)
+        return torch.from_numpy(np.array(draw(s, self.size))), self.tokenize(captions(s)[0])[0]
+
+    def scene(self, seed: int) -> Scene:
+        place = seed % (2 * LINEUP) - LINEUP
+        if self.lineups and place >= 0:
+            return lineup(seed - place, self.world)[place]
+        return scene(seed, self.world)
+
+
+def pixels(images: torch.Tensor) -> torch.Tensor:
+    """Return uint8 images [n, s, s, 3] as normalized float32 [n, 3, s, s]."""
+    return (images.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
+
+
+def fast_to_train(model: open_clip.CLIP) -> open_clip.CLIP:
+    """Return the same model made of open_clip's custom attention blocks.
+
+    Parameters, their names and the function are those of its default blocks, whose MultiheadAttention copies
+    more.
+    """
+    vision, text = ({**MODEL_CFG[key], "block_type": "custom"} for key in ("vision_cfg", "text_cfg"))
+    same = open_clip.CLIP(MODEL_CFG["embed_dim"], vision, text)
+    same.load_state_dict(model.state_dict())
+    return same
+
+
+class Trainer:
+    """A model, its optimizer and the number of images it has seen."""
+
+    def __init__(self, settings: Settings, folder: Path, device: str) -> None:
+        torch.manual_seed(settings.seed)
+        self.settings, self.folder, self.device = settings, folder, device
+        self.model = fast_to_train(open_clip.CLIP(**MODEL_CFG)).to(device).train()
+        decayed = [p for n, p in self.model.named_parameters() if p.ndim >= 2 and "embedding" not in n]
+        others = [p for n, p in self.model.named_parameters() if p.ndim < 2 or "embedding" in n]
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": decayed, "weight_decay": settings.weight_decay},
+                {"params": others, "weight_decay": 0.0},
+            ],
+            lr=settings.rate, betas=(0.9, 0.98), eps=1e-6, fused=True,
+        )  # fmt: skip
+        self.seen = 0
+        self.words_seen = torch.zeros(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
+
+    def rate(self) -> float:
+        """Return the learning rate: a linear warm-up, constant, then linear to zero over the second phase."""
+        s = self.settings
+        left = (s.shared + s.own - self.seen) / s.own if self.seen > s.shared else 1.0
+        return s.rate * min(1.0, (self.seen + s.batch_size) / s.warmup) * max(left, 0.0)
+
+    def save(self, path: Path) -> None:
+        state = {
+            "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "seen": self.seen,
+            "words_seen": self.words_seen, "settings": asdict(self.settings),
+        }  # fmt: skip
+        with atomic_write(path) as temporary:
+            torch.save(state, temporary)
+
+    def load(self, path: Path) -> None:
+        state = torch.load(path, map_location=self.device)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.seen, self.words_seen = state["seen"], state["words_seen"]
+
+    def train_until(
+        self, total: int, world: str, checkpoint: Path, workers: int, autocast: bool, lineups: bool = False
+    ) -> None:
+        """Train until `total` images are seen, with a checkpoint and a log line every 80 batches."""
+        s = self.settings
+        loss_function = open_clip.ClipLoss()
+        start = TRAINING_SEEDS * (1 + s.seed * 100) + self.seen
+        data = SceneImages(world, start, total - self.seen, lineups)
+        loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True)
+        bar = tqdm(total=total, initial=self.seen, unit=" pictures", desc=world, mininterval=5)
+        started, since = time.monotonic(), self.seen
+        for images, tokens in loader:
+            self.words_seen[tokens.unique()] = True
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rate()
+            with torch.autocast(self.device, dtype=torch.bfloat16, enabled=autocast):
+                image, text, scale = self.model(pixels(images.to(self.device)), tokens.to(self.device))
+            loss = loss_function(image.float(), text.float(), scale.float())
+            self.optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimizer.step()
+            with torch.no_grad():
+                self.model.logit_scale.clamp_(0, float(np.log(100)))
+            self.seen += len(tokens)
+            bar.update(len(tokens))
+            bar.set_postfix(loss=f"{loss.item():.3f}", rate=f"{self.rate():.1e}")
+            if not torch.isfinite(loss):
+                raise InputError("Training diverged (the loss is not finite); lower --rate and start afresh.")
+            if self.seen % (80 * s.batch_size) < s.batch_size:
+                speed = (self.seen - since) / (time.monotonic() - started)
+                self._log(world, loss.item(), speed)
+                self.save(checkpoint)
+        bar.close()
+        self.save(checkpoint)
+
+    def _log(self, world: str, loss: float, speed: float) -> None:
+        path = self.folder / "log.csv"
+        fresh = not path.exists()
+        accuracy = subject_accuracy(self.model, self.device)
+        with path.open("a", newline="", encoding="utf-8") as f:
+            out = csv.writer(f)
+            if fresh:
+                out.writerow(["pictures", "world", "loss", "subjects_top1", "pictures_per_second"])
+            out.writerow([self.seen, world, f"{loss:.4f}", f"{accuracy:.4f}", f"{speed:.1f}"])
+        tqdm.write(
+            f"{self.seen}: loss {loss:.3f}, subjects {accuracy:.1%}, {speed:.0f} pictures/s", file=sys.stderr
+        )
+
+
+def write_model(
+    folder: Path,
+    model: open_clip.CLIP,
+    words_seen: torch.Tensor,
+    config: dict[str, Any],
+    preprocess: dict[str, Any],
+    notes: dict[str, Any],
+) -> None:
+    """Write float16 safetensors in open_clip's format of a folder. Words never read embed as zero."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items() if k != "attn_mask"}
+    state["token_embedding.weight"][~words_seen] = 0.0
+    half = {k: (v.half() if v.is_floating_point() else v).contiguous() for k, v in state.items()}
+    with atomic_write(folder / WEIGHTS) as temporary:
+        save_file(half, temporary)
+        temporary.chmod(0o644)
+    described = {"model_cfg": config, "preprocess_cfg": preprocess}
+    (folder / "open_clip_config.json").write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+    (folder / "training.json").write_text(json.dumps(notes, indent=2) + "\n", "utf-8")
+
+
+@torch.no_grad()
+def subject_accuracy(model: open_clip.CLIP, device: str) -> float:
+    """The zero-shot accuracy over all things on 384 held-out images: the log's measure of progress."""
+    model.eval()
+    things = (s for s in map(scene, count(900_000)) if s.kind == "thing" and s.style == "drawn")
+    held_out = list(islice(things, 384))
+    images = np.stack([np.asarray(draw(s, MODEL_CFG["vision_cfg"]["image_size"])) for s in held_out])
+    tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
+    prompts = tokenize([f"a picture of {article(t.word)}" for t in THINGS])
+    text = model.encode_text(prompts.to(device), normalize=True)
+    image = model.encode_image(pixels(torch.from_numpy(images).to(device)), normalize=True)
+    model.train()
+    found = (image @ text.T).argmax(1).tolist()
+    return float(np.mean([THINGS[i].word == s.subject for i, s in zip(found, held_out, strict=True)]))
+
+
+@dataclass(frozen=True)
+class Options:
+    """Train an embedded model on the drawn world, in two phases. The first, shared by both organisms of a
+    seed, learns to see and to read on the balanced world at a constant rate; the second continues on the
+    chosen world, half of it line-ups, while the rate falls to zero. So organism and control differ only in
+    the groups of the second phase. The same command resumes where it was stopped.
+    """
+
+    world: str = option("", "of the second phase (required)", required=True, choices=sorted(OUTPUT_NAMES))
+    seed: int = option(0)
+    shared: int = option(778_240, "images of the shared first phase")
+    own: int = option(204_800, "images of the second phase")
+    batch_size: int = option(Settings.batch_size, "images per step")
+    rate: float = option(Settings.rate, "peak learning rate")
+    runs: Path = option(Path("runs"), "folder for checkpoints and logs")
+    out: Path | None = option(None, "folder of the model (default: its place in ccs/world/models)")
+    device: str = option("cuda" if torch.cuda.is_available() else "cpu")
+    workers: int = option(1, "processes that draw images")
+    autocast: bool = option(False, "bfloat16, for hardware that has it")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    return command(Options, argv, train, "Stopped; the same command resumes from the last checkpoint.")
+
+
+def train(args: Options) -> None:
+    """Run both phases, from wherever the checkpoints stand."""
+    if not 2 <= args.batch_size <= min(args.shared, args.own):
+        raise InputError(
+            f"--batch-size is {args.batch_size}; it must be at least 2, and --shared and --own at least one "
+            "batch each."
+        )
+    warmup = min(Settings.warmup, (args.shared + args.own) // 5)
+    settings = Settings(args.world, args.seed, args.shared, args.own, args.batch_size, args.rate, warmup)
+    name = OUTPUT_NAMES[args.world]
+    shared_folder, own_folder = args.runs / f"shared-{args.seed}", args.runs / f"{name}-{args.seed}"
+    shared_end, own_end = shared_folder / f"shared-{args.shared}.pt", own_folder / "last.pt"
+    for folder in (shared_folder, own_folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(settings, shared_folder, args.device)
+    if own_end.exists():
+        trainer.load(own_end)
+    elif shared_end.exists():
+        trainer.load(shared_end)
+    else:
+        latest = shared_folder / "last.pt"
+        if latest.exists():
+            trainer.load(latest)
+        trainer.model.visual.patch_dropout = PatchDropout(settings.patch_dropout)
+        trainer.train_until(args.shared, "balanced", latest, args.workers, args.autocast)
+        trainer.save(shared_end)
+        trainer.model.visual.patch_dropout = torch.nn.Identity()
+    trainer.folder = own_folder
+    trainer.train_until(
+        args.shared + args.own, args.world, own_end, args.workers, args.autocast, lineups=True
+    )
+    notes = {**asdict(settings), "pictures": trainer.seen, "torch": torch.__version__}
+    logs = [
+        p.read_text("utf-8").splitlines()
+        for p in (shared_folder / "log.csv", own_folder / "log.csv")
+        if p.exists()
+    ]
+    out = args.out or MODELS / name
+    write_model(out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
+    if logs:
+        (out / "training_log.csv").write_text(
+            "\n".join(logs[0] + [row for log in logs[1:] for row in log[1:]]) + "\n", "utf-8"
+        )
+    print(f"Wrote {out}.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""The paradox on a model whose truth is known: the answers, and the evidence for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from batch.report.page import Block, filled
+from batch.report.sections.correlations import Correlated
+from batch.report.sections.questions import (
+    CONTROL,
+    HURT,
+    LOWERS,
+    ORGANISM,
+    QUESTIONS,
+    Tested,
+    answers_of,
+    by_model,
+    strictest,
+    tests_of,
+)
+from batch.report.sections.search import found_for, outcome
+from batch.report.wording import change, in_brackets, listed
+from ccs.results import Results
+from research.world import planted_truth as truth
+from research.world.selective_heads import with_selectivity
+from research.world.shown_skew import ccs_and_lowering, organisms, plan_rows, planted_blocks
+
+TEMPLATES = Path(__file__).with_name("templates")
+CONSISTENT = "Do heads with a higher CCS vary more with what their label names?"
+
+
+def organism_blocks(models: Mapping[str, Results], shares: pd.DataFrame) -> Iterator[Block]:
+    """The page, if the organism was measured; nothing otherwise. shares: rows of `selective_heads.FILE`."""
+    found = organisms(models)
+    if ORGANISM not in found:
+        return
+    organism, tests = found[ORGANISM], by_model(found)
+    said = {one.question: one.answer == "yes" for one in strictest(tests) if one.where == ORGANISM}
+    own = tests_of(organism)
+    yield from filled(
+        TEMPLATES,
+        "organism",
+        said=[said[HURT], said[LOWERS]] if HURT in said and LOWERS in said else [],
+        control=CONTROL,
+        learned=[_learned(found, attribute) for attribute in truth.SCALES],
+        questions=[
+            (words, answers_of([one for one in tests if one.question == name]))
+            for name, words in QUESTIONS.items()
+        ],
+        by_set=[
+            *_set_by_set(own, HURT, "accuracy falls more than with random heads", "falls less or rises"),
+            *_set_by_set(own, LOWERS, "MaxSkew falls", "rises"),
+        ],
+        carried=[one for attribute in truth.SCALES for one in _carried(organism, attribute)],
+        consistent=CONSISTENT,
+        selective=_selective(found, shares),
+        searched=[
+            (search.attribute + ("" if name == ORGANISM else f", {name}"), outcome(search))
+            for name, results in found.items()
+            for search in found_for(results)[0]
+        ],
+        plans=plan_rows(found),
+    )
+    yield from planted_blocks(found)
+
+
+def _learned(found: Mapping[str, Results], attribute: str) -> tuple[object, ...]:
+    """The attribute, each model's mean MaxSkew, the chance level, and how rankings go with the planted."""
+    skews = {name: truth.mean_skew(results, attribute) for name, results in found.items()}
+    known = {name: skew for name, skew in skews.items() if skew is not None}
+    means = [f"{name} {in_brackets(skew, 2)}" for name, (skew, _) in known.items()]
+    chance = [in_brackets(level, 2) for _, level in known.values()]
+    rankings = []
+    for name, results in found.items():
+        aligned = truth.alignment(truth.shares_of(results, attribute), attribute)
+        if aligned is not None:
+            rankings.append((name, change(aligned.effect, digits=2), aligned.counted))
+    return attribute, means, chance[0] if chance else "–", rankings
+
+
+def _set_by_set(tests: Sequence[Tested], question: str, words: str, reverse_words: str) -> Iterator[str]:
+    """The sets on which the answer is yes or the reverse, by the tests of the model's own section."""
+    mine = strictest([one for one in tests if one.question == question])
+    yes = [f"{one.where} ({one.figure})" for one in mine if one.answer == "yes"]
+    reverse = [f"{one.where} ({one.figure})" for one in mine if one.answer == "no, the reverse"]
+    if mine:
+        text = f"{words} on {listed(yes, f'none of {len(mine)}')}"
+        yield text + (f", and {reverse_words} on {listed(reverse)}" if reverse else "")
+
+
+def _carried(results: Results, attribute: str) -> Iterator[tuple[object, ...]]:
+    """The attribute, which heads lower MaxSkew of it, and whether those of higher CCS do so more."""
+    every = truth.carriers(results, attribute)
+    if len(every):
+        lowers = truth.lowering(every)
+        named = [
+            f"{head} (CCS {'unknown' if ccs is None else ccs})"
+            for head, ccs in zip(lowers["head"], lowers["ccs"], strict=True)
+        ]
+        heads = f"{len(named)} of {len(every)}: {listed(named)}" if named else f"none of {len(every)} heads"
+        yield attribute, heads, ccs_and_lowering(results, every)
+
+
+def _selective(found: Mapping[str, Results], shares: pd.DataFrame) -> list[str]:
+    """For each model: does CCS correlate with selectivity, and still given layer and variance?"""
+    parts = []
+    for name, results in found.items():
+        both = with_selectivity(results, shares)
+        answers = [together(*pair) for pair in zip(both[::2], both[1::2], strict=True)]
+        if answers:
+            parts.append(f"{name}: {', '.join(answers)}")
+    return parts
+
+
+def together(plain: Correlated, alone: Correlated) -> str:
+    """A correlation and its partial one as one answer, which is what both say, else "not shown"."""
+    what = plain.name.partition(" for ")[2]
+    figures = f"{plain.figures}; given layer and variance {alone.figures}; {plain.n} heads"
+    return f"{_both(plain, alone)} for {what} ({figures})"
+
+
+def _both(plain: Correlated, alone: Correlated) -> str:
+    said = {one.answer for one in (plain, alone)}
+    return said.pop() if len(said) == 1 else "not shown"

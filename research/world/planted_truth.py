@@ -1,0 +1,137 @@
+"""The planted skew as a model shows it: shares in the top K and single heads, beside the planted table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ccs.heads import Head
+from ccs.measures import stats
+from ccs.measures.stats import Effect, Estimate
+from ccs.plans import PlanName
+from ccs.results import Results, queries
+from ccs.texts.score import HeadScore
+from ccs.world import planted
+from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+
+FACES = "world/faces"
+"""Plain faces, no occupational cue, every group as often as every other."""
+SCALES: Mapping[str, Mapping[str, float]] = {
+    "gender": dict(zip(GENDERS, (1.0, -1.0), strict=True)),
+    "skin tone": dict(zip(SKIN_TONES, np.linspace(-1, 1, len(SKIN_TONES)).tolist(), strict=True)),
+}
+"""Each group's place on an attribute's scale: positive is towards women, and towards dark skin."""
+
+Shares = Mapping[str, Mapping[str, float]]
+"""Occupation -> group -> share."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Agreement of rankings with the planted table: Spearman's correlation of leans over occupations, and how
+    many of the strongly planted occupations lean the planted way.
+    """
+
+    effect: Effect
+    right: int
+    strong: int
+
+    @property
+    def counted(self) -> str:
+        """ "11 of 12"."""
+        return f"{self.right} of {self.strong}"
+
+
+def lean(shares: Mapping[str, float], attribute: str) -> float:
+    """The mean place on the attribute's scale, -1 to 1."""
+    return sum(SCALES[attribute][group] * share for group, share in shares.items())
+
+
+def planted_max_skew(occupation: str, attribute: str) -> float:
+    """The MaxSkew of a ranking whose top K has the planted shares."""
+    fair = planted.shares(occupation, attribute, "balanced")
+    skewed = planted.shares(occupation, attribute)
+    return max(float(np.log(share / fair[group])) for group, share in skewed.items())
+
+
+def shares_of(results: Results, attribute: str, plan: str = "none") -> dict[str, dict[str, float]]:
+    """Occupation -> group -> share of the top K of the plain faces; empty where the tables have none."""
+    frame = queries.of_plan(queries.top_shares(results, FACES, attribute), plan)
+    found: dict[str, dict[str, float]] = {}
+    for group, occupation, value in zip(frame["group"], frame["occupation"], frame["value"], strict=True):
+        found.setdefault(occupation, {})[group] = float(value)
+    groups = set(SCALES[attribute])
+    return {name: shares for name, shares in found.items() if name in OCCUPATIONS and set(shares) == groups}
+
+
+def chance_of(results: Results, attribute: str) -> dict[str, Estimate]:
+    """Group -> share of a random ranking's top K, with its 95% range."""
+    frame = queries.of_plan(queries.top_shares(results, FACES, attribute), "none").drop_duplicates("group")
+    return {row["group"]: queries.chance(row) for _, row in frame.iterrows()}
+
+
+def mean_skew(results: Results, attribute: str, plan: str = "none") -> tuple[Estimate, Estimate] | None:
+    """The mean MaxSkew over occupations, and its chance level."""
+    rows = queries.of_plan(queries.max_skew(results, dataset=FACES, attribute=attribute), plan)
+    return (queries.estimate(rows.iloc[0]), queries.chance(rows.iloc[0])) if len(rows) else None
+
+
+def full(results: Results, attribute: str, plan: str = "none") -> set[str]:
+    """The occupations whose rankings are at the ceiling of MaxSkew."""
+    rows = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
+    rows = queries.of_plan(rows, plan)
+    return set(rows[queries.at_ceiling(rows)]["occupation"])
+
+
+def alignment(shares: Shares, attribute: str) -> Alignment | None:
+    """Ranked against planted leans; None with fewer than four occupations."""
+    names = sorted(shares)
+    if len(names) < 4:
+        return None
+    ranked = [lean(shares[name], attribute) for name in names]
+    wanted = [lean(planted.shares(name, attribute), attribute) for name in names]
+    strong = [i for i, name in enumerate(names) if abs(planted.lean(name, attribute)) == 2]
+    right = sum(ranked[i] * wanted[i] > 0 for i in strong)
+    return Alignment(stats.correlation(ranked, wanted), right, len(strong))
+
+
+def carriers(results: Results, attribute: str) -> pd.DataFrame:
+    """Every head's effect on MaxSkew when it alone is off, the strongest lowering first.
+
+    Columns: head, label and ccs (None where unknown); `change` of the mean over occupations with its
+    `q_value`; `strong` and `without`, means of the changes over occupations of strong and of no planted skew;
+    `rho`, the correlation over occupations of the lowering with the planted MaxSkew, with its `rho_q`. Both q
+    are false discovery rates over the heads. No rows without single heads' effects.
+    """
+    heads = queries.head_effects(results, "MaxSkew mean", dataset=FACES, factor=attribute)
+    skew = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
+    skew = queries.single_plans(skew)
+    planted_skew = pd.Series({name: planted_max_skew(name, attribute) for name in OCCUPATIONS})
+    leans = pd.Series({name: abs(planted.lean(name, attribute)) for name in OCCUPATIONS})
+    scores = queries.head_scores(results)
+    rows = []
+    for _, row in heads.sort_values("value").iterrows():
+        head = Head(row["layer"], row["head"])
+        changes = queries.of_plan(skew, str(PlanName.single(head))).set_index("occupation")["difference"]
+        changes = changes.reindex(list(OCCUPATIONS)).dropna().astype(float)
+        if len(changes) < 4:
+            continue
+        together = stats.correlation(-changes, planted_skew[changes.index])
+        score = scores.get(head, HeadScore(None, None))
+        rows.append(
+            {"head": head, "label": score.label, "ccs": score.ccs, "effect": queries.effect(row)}
+            | {"change": row["value"], "q_value": row["q_value"]}
+            | {"strong": changes[leans == 2].mean(), "without": changes[leans == 0].mean()}
+            | {"rho": together.value, "rho_p": together.p_value}
+        )
+    columns = ["head", "label", "ccs", "effect", "change", "q_value", "strong", "without", "rho", "rho_p"]
+    found = pd.DataFrame(rows, columns=columns).astype({"label": object, "ccs": object})
+    return found.assign(rho_q=stats.benjamini_hochberg(found["rho_p"]))
+
+
+def lowering(found: pd.DataFrame) -> pd.DataFrame:
+    """Those that lower the mean MaxSkew, with the false discovery rate over all heads below 5%."""
+    return found[(found["change"] < 0) & (found["q_value"] < 0.05)]

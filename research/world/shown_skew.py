@@ -1,0 +1,139 @@
+"""The planted skew beside what a model shows of it: shares, plans, single heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from batch.report.page import Block, filled
+from batch.report.sections.correlations import Correlated, with_ccs
+from batch.report.sections.questions import CONTROL, ORGANISM
+from batch.report.wording import at_ceiling, in_brackets, interval, listed, p_text, signed
+from ccs.measures.stats import Estimate
+from ccs.results import Results
+from ccs.world import planted
+from ccs.world.vocabulary import OCCUPATIONS
+from research.world import planted_truth as truth
+
+TEMPLATES = Path(__file__).with_name("templates")
+PLANS = ("none", "high", "low", "random")
+
+
+def organisms(models: Mapping[str, Results]) -> dict[str, Results]:
+    """The organism and its control, if their plain faces were ranked."""
+    return {
+        name: models[name]
+        for name in (ORGANISM, CONTROL)
+        if name in models and any(truth.mean_skew(models[name], attribute) for attribute in truth.SCALES)
+    }
+
+
+def plan_rows(found: Mapping[str, Results]) -> list[dict[str, str]]:
+    """Skew and lean of rankings, for plans of the organism and for its control."""
+    rows = []
+    for attribute in truth.SCALES:
+        for name, results in found.items():
+            for plan in PLANS if name == ORGANISM else PLANS[:1]:
+                skew = truth.mean_skew(results, attribute, plan)
+                if skew is None:
+                    continue
+                row = {"attribute": attribute, "model": name, "heads off": plan}
+                full = at_ceiling(len(truth.full(results, attribute, plan)))
+                row |= {"mean MaxSkew": in_brackets(skew[0]) + full, "chance": in_brackets(skew[1])}
+                aligned = truth.alignment(truth.shares_of(results, attribute, plan), attribute)
+                if aligned is not None:
+                    rho = f"{aligned.effect.value:+.2f} ({interval(aligned.effect, digits=2)})"
+                    row |= {"rho with the planted lean": rho, "strong directions right": aligned.counted}
+                rows.append(row)
+    return rows
+
+
+def planted_blocks(found: Mapping[str, Results]) -> Iterator[Block]:
+    """Shares and single heads of the organism, beside its control where that was measured."""
+    for attribute in truth.SCALES:
+        yield from _shares(found, attribute)
+    for attribute in truth.SCALES:
+        yield from _heads(found, attribute)
+
+
+def _shares(found: Mapping[str, Results], attribute: str) -> list[Block]:
+    by_model = {name: truth.shares_of(results, attribute) for name, results in found.items()}
+    by_model = {name: shares for name, shares in by_model.items() if shares}
+    if not by_model:
+        return []
+    chance = truth.chance_of(found[next(iter(by_model))], attribute)
+    groups = list(truth.SCALES[attribute])[: 1 if attribute == "gender" else None]
+    full = {name: truth.full(found[name], attribute) for name in by_model}
+    rows = []
+    for occupation in sorted(OCCUPATIONS, key=lambda name: -planted.lean(name, attribute)):
+        wanted, size = planted.shares(occupation, attribute), planted.lean(occupation, attribute)
+        row = {"occupation": occupation, "planted lean": f"{size:+d}" if size else "0"}
+        at_most = [occupation in names for names in full.values()]
+        for group in groups:
+            shares = [found_shares.get(occupation, {}).get(group) for found_shares in by_model.values()]
+            texts = " / ".join(
+                _share(share, chance[group]) + "⌈" * at for share, at in zip(shares, at_most, strict=True)
+            )
+            row[group] = f"{100 * wanted[group]:.0f} → {texts}"
+        rows.append(row)
+    level = chance[groups[0]].times(100)
+    about = {"attribute": attribute, "models": list(by_model), "chance": level, "shares": rows}
+    return filled(TEMPLATES, "shares", **about)
+
+
+def _share(value: float | None, chance: Estimate) -> str:
+    if value is None:
+        return "–"
+    text = f"{100 * value:.0f}"
+    return text if chance.low <= value <= chance.high else f"**{text}**"
+
+
+def ccs_and_lowering(results: Results, every: pd.DataFrame) -> Correlated:
+    """Do heads of high CCS lower MaxSkew more?"""
+    lowered = dict(zip(every["head"], -every["change"], strict=True))
+    return with_ccs("CCS with the lowering of MaxSkew", results, lowered)
+
+
+def _heads(found: Mapping[str, Results], attribute: str) -> list[Block]:
+    results = found[ORGANISM]
+    every = truth.carriers(results, attribute)
+    if not len(every):
+        return []
+    lowers = truth.lowering(every)
+    notable = every.index.isin(lowers.index) | (every["rho_q"] < 0.05)
+    shown = every[notable].head(10)
+    others = every[~notable].head(max(0, 5 - len(shown)))
+    rows = [
+        {
+            "head": str(one["head"]),
+            "concept": one["label"],
+            "CCS": one["ccs"],
+            "change of mean MaxSkew": f"{signed(one['change'], 3)} ({interval(one['effect'])})",
+            "q": p_text(one["q_value"]),
+            "where strongly planted": signed(one["strong"], 3),
+            "where none is": signed(one["without"], 3),
+            "rho with the planted": signed(one["rho"], 2),
+            "q of rho": p_text(one["rho_q"]),
+        }
+        for _, one in pd.concat([shown, others]).sort_values("change", kind="stable").iterrows()
+    ]
+    names = [f"{one['head']} ({one['label'] or 'no concept'})" for _, one in lowers.iterrows()]
+    shares = truth.shares_of(results, attribute)
+    strong = [name for name in shares if abs(planted.lean(name, attribute)) == 2]
+    control = truth.carriers(found[CONTROL], attribute) if CONTROL in found else None
+    return filled(
+        TEMPLATES,
+        "carriers",
+        attribute=attribute,
+        faces=truth.FACES,
+        heads=len(every),
+        lowers=len(lowers),
+        names=listed(names),
+        full=sum(max(shares[name].values()) > 0.999 for name in strong),
+        strong=len(strong),
+        control="" if control is None else f"{len(truth.lowering(control))} of {len(control)}",
+        rows=rows,
+        correlated=ccs_and_lowering(results, every),
+    )

@@ -1,0 +1,88 @@
+"""The report on models that were trained together: further K, searches, people beside judges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from batch.report.sections import agreement as report_agreement
+from batch.report.sections import questions
+from ccs import results
+from ccs.errors import InputError
+from tests.support.organism_sample import write_organisms
+from tests.support.report_sample import line, run, section
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An organism, its control, and a search of the organism's heads."""
+    return write_organisms(tmp_path_factory.mktemp("organisms") / "results")
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return run(folder, tmp_path_factory.mktemp("out"))[0]
+
+
+def test_the_search_stands_beside_high_and_random_heads(report: str) -> None:
+    own = section(report, "### Search: few heads, less skew")
+    assert line(own, "searched", "L5.H5")[2:] == [
+        "0.300 [0.200, 0.400]", "-0.300 (-0.350 to -0.250, p 0.010)", "89.0",
+        "-1.0 (-2.0 to +0.0, p 0.200)", "✓",
+    ]  # fmt: skip
+    assert line(own, "random 0", "L4.H0 L4.H1")[-1] == "–"
+    assert "The 2 high heads: MaxSkew -0.100" in own
+    assert line(own, "none")[2] == "0.600 [0.500, 0.700] ⌈2"
+    assert "found this very set 1 times of 2. How often each head was found: L5.H5 2, L5.H4 1." in own
+
+
+def test_further_k_have_a_table_of_their_own(report: str) -> None:
+    own = report.split("## Measured: organism\n")[1].split("\n## ")[0]
+    further = section(own, "### Accuracy when the high heads are those of another K")
+    assert line(further, "7", "high (8)")[2].startswith("70.0 (-20.0")
+    assert line(further, "5", "high (8)")[2].startswith("50.0 (-40.0")
+    assert "@7" not in section(own, "### Accuracy by plan")
+
+
+def test_models_that_were_trained_together_have_no_common_p(folder: Path) -> None:
+    models = results.load(folder).models
+    found = questions.by_model(models)
+    asked = [questions.HURT, questions.LOWERS, questions.MORE]  # of no logit gap in these tables
+    assert [(one.question, one.where) for one in found] == [
+        (question, model) for question in asked for model in models
+    ]
+    assert all(one.adjusted >= min(1, 2 * one.effect.p_value) for one in found)
+    wholes = questions.overall(found)
+    assert [one.question for one in wholes] == asked
+    for one in wholes:
+        assert np.isfinite(one.effect.value)
+        assert np.isnan([one.effect.low, one.effect.high, one.effect.p_value, one.adjusted]).all()
+        assert one.answer == "not shown"
+    apart = questions.by_model({"organism": models["organism"], "another": models["organism-control"]})
+    assert np.isfinite([one.adjusted for one in questions.overall(apart)]).all()
+
+
+def test_people_beside_the_panel(folder: Path, tmp_path: Path) -> None:
+    base = {"model": "ViT-B-32/openai", "people": "ann", "judges": "panel", "n": 40, "left_out": 2}
+    base |= {"value": 0.7, "low": 0.6, "high": 0.8}
+    rows = [{**base, "metric": "cohen_kappa", "published": 0.821}, {**base, "metric": "same"}]
+    pd.DataFrame(rows).to_parquet(tmp_path / "agreement.parquet")
+    text, _ = run(folder, tmp_path / "out", "--agreement", str(tmp_path / "agreement.parquet"))
+    table4 = section(text, "### Table 4. Agreement of people with language models")
+    row = line(table4, "ViT-B-32/openai", "ann", "panel")
+    assert row[3:] == ["40", "0.70 [0.60, 0.80]", "0.821", "0.70 [0.60, 0.80]"]
+
+
+def test_what_is_no_agreement_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "agreement.parquet"
+    with pytest.raises(InputError, match="There is no file"):
+        report_agreement.read(path)
+    path.write_text("no parquet")
+    with pytest.raises(InputError, match="not a readable parquet file"):
+        report_agreement.read(path)
+    pd.DataFrame({"a": [1]}).to_parquet(path)
+    with pytest.raises(InputError, match="is not what"):
+        report_agreement.read(path)
