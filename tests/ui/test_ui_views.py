@@ -21,7 +21,7 @@ from ccs.ui.page.page import act, regions
 from ccs.ui.service.images import load_example
 from ccs.ui.state import State
 from ccs.ui.views import VIEWS, charts, classify, paradox, points
-from research.photographs import captions
+from research.photographs import photograph_captions as captions
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
