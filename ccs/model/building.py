@@ -53,10 +53,8 @@ def _known(source: Source) -> tuple[Any, Any]:
     import open_clip
 
     untrained = source.tag == UNTRAINED
-    if not untrained:
-        found = open_clip.get_pretrained_cfg(source.architecture, source.tag)
-        if repository := str(found.get("hf_hub") or "").rstrip("/"):
-            require_connection(repository, "open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+    if source.repository:
+        require_connection(source.repository, "open_clip_model.safetensors", "open_clip_pytorch_model.bin")
     clip = open_clip.create_model(
         source.open_clip_name,
         None if untrained else source.tag,

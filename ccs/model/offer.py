@@ -13,7 +13,7 @@ from ccs.heads import HeadSet
 from ccs.model import sources
 from ccs.model.building import WEIGHTS_FILES
 from ccs.model.checkpoints.weights import INDEX_FILE
-from ccs.model.sources import HUB, UNTRAINED, Source
+from ccs.model.sources import HUB, UNTRAINED
 
 SAFE, UNSAFE = ".safetensors", "open_clip_pytorch_model.bin"
 OVERHEAD = 2**29  # bytes that a model in use needs besides its weights
@@ -75,15 +75,15 @@ def look(name: str, *, anonymous: bool = False) -> Offer:
         raise InputError(sources.unknown(asked[:100]))
     source = sources.find(asked)
     heads = sources.require_known_tower(source)
-    folder, repository = (source.place.folder, source.place.repository) if source.place else (None, "")
-    if folder is not None:
-        return Offer(source.name, sum(path.stat().st_size for path in folder.glob(f"*{SAFE}")), True, heads)
-    if not (repository := repository or _registered_repository(source)):
-        if source.tag == UNTRAINED:
-            return Offer(source.name, 0, True, heads)
+    if source.place is not None and source.place.folder is not None:
+        files = source.place.folder.glob(f"*{SAFE}")
+        return Offer(source.name, sum(path.stat().st_size for path in files), True, heads)
+    if source.tag == UNTRAINED:
+        return Offer(source.name, 0, True, heads)
+    if not source.repository:
         raise InputError(f"The weights of {source.name} are not on the Hub, so their size is not known here.")
-    here = _local(repository)
-    return Offer(source.name, here or _weights_of(source.name, repository), bool(here), heads)
+    here = _local(source.repository)
+    return Offer(source.name, here or _weights_of(source.name, source.repository), bool(here), heads)
 
 
 def size_sentence(name: str) -> str:
@@ -143,13 +143,6 @@ def _why(error: Exception) -> str:
     meaning = {401: "there is no such public repository", 404: "there is no such repository"}
     meaning |= {403: "access is not allowed", 429: "the Hub has been asked too often; try again in a minute"}
     return f"{meaning.get(status, 'the Hub refused')} (status {status})"
-
-
-def _registered_repository(source: Source) -> str:
-    import open_clip
-
-    found = open_clip.get_pretrained_cfg(source.architecture, source.tag) or {}
-    return str(found.get("hf_hub") or "").rstrip("/")
 
 
 def _local(repository: str) -> int:

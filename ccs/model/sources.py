@@ -38,8 +38,9 @@ class Source:
     """A model that has been found but not loaded.
 
     config: its open_clip configuration, checked unless it is open_clip's own. where: the place of its
-    weights, for messages. place: where its files are, None for a name in open_clip's registry. checkpoint:
-    the `model_type` of a Hugging Face checkpoint. planted: the file of planted heads to put on top.
+    weights, for messages. repository: where these are on the Hub, "" for another place. place: where its
+    files are, None for a name in open_clip's registry. checkpoint: the `model_type` of a Hugging Face
+    checkpoint. planted: the file of planted heads to put on top.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Source:
     config: dict[str, Any]
     quick_gelu: bool
     where: str
+    repository: str = ""
     preprocess: dict[str, Any] = field(default_factory=dict)
     place: Place | None = None
     checkpoint: str = ""
@@ -115,7 +117,8 @@ def _registered(name: str) -> Source | None:
         )
     repository = str(pretrained.get("hf_hub") or "").rstrip("/")
     where = f"the Hub's {repository}" if repository else str(pretrained.get("url", ""))
-    return Source(f"{architecture}/{tag}", architecture, tag, architecture, config, trained_with, where)
+    name = f"{architecture}/{tag}"
+    return Source(name, architecture, tag, architecture, config, trained_with, where, repository)
 
 
 def _folder(path: Path, name: str) -> Source:
@@ -150,10 +153,18 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
         raise
     except Exception as error:  # the Hub's client raises dozens of kinds, all the same to the user
         raise InputError(no_weights(name, where, error)) from error
-    architecture = _architecture(config["vision_cfg"])
-    quick_gelu = bool(config.get("quick_gelu", False))
     return Source(
-        name, architecture, "", open_clip_name, config, quick_gelu, where, preprocess, place, checkpoint
+        name=name,
+        architecture=_architecture(config["vision_cfg"]),
+        tag="",
+        open_clip_name=open_clip_name,
+        config=config,
+        quick_gelu=bool(config.get("quick_gelu", False)),
+        where=where,
+        repository=place.repository,
+        preprocess=preprocess,
+        place=place,
+        checkpoint=checkpoint,
     )
 
 

@@ -44,19 +44,15 @@ def test_every_accepted_architecture_is_exact(name: str, sharp: bool) -> None:
         assert (without - expected).abs().max() > 1e-4
 
 
-def test_all_of_open_clips_architectures_are_accepted_or_refused() -> None:
+def test_all_other_architectures_are_refused_with_the_reason() -> None:
     """126 of 144 architectures can be taken apart; a new version of open_clip fails here."""
     met: Counter[str] = Counter()
-    for name in open_clip.list_models():
+    for name in set(open_clip.list_models()) - set(ARCHITECTURES):
         with torch.device("meta"):
             visual = shrunk.tower(name, shaken=False)
-        if name in ARCHITECTURES:
-            ImageTower(visual)
-            met["accepted"] += 1
-            continue
         with pytest.raises(
             InputError, match="built of no layers of attention heads that are known"
         ) as caught:
             ImageTower(visual)
         met[str(caught.value).split()[3]] += 1
-    assert met == {"accepted": 126} | REFUSED
+    assert (len(ARCHITECTURES), met) == (126, REFUSED)
