@@ -18,6 +18,7 @@ from ccs import annotation, results
 from ccs.annotation import Pair
 from ccs.errors import InputError
 from ccs.heads import Head
+from ccs.measures import agreement
 from tests.support import results_sample
 
 MODELS = ("organism", "organism-control", "ViT-B-32/openai")
@@ -50,6 +51,13 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
         manifest = results_sample.manifest_for(model, {"judgments": entry})
         results.write_manifest(target, manifest)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals of 20 draws: test_agreement.py has those of as many as a user gets."""
+    for measured in (agreement.compare, agreement.krippendorff_alpha):
+        monkeypatch.setitem(measured.__kwdefaults__, "draws", 20)
 
 
 def pairs_in(folder: Path) -> list[Pair]:
