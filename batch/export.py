@@ -77,12 +77,6 @@ def measured(model: Model, off: HeadSet, collection: Path) -> list[str]:
     ]
 
 
-def publish(folder: Path, repository: Repository, message: str, *, public: bool) -> str:
-    """Put an exported folder on the Hub in one commit, and return the commit."""
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    return repository.push(lambda remote: remote.difference(files), message, public=public)[0]
-
-
 def _export(arguments: Settings) -> None:
     if not arguments.out and not arguments.repo:
         raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
@@ -100,7 +94,7 @@ def _export(arguments: Settings) -> None:
         if arguments.out:
             print(f"Written to {folder}.")
         if repository:
-            commit = publish(folder, repository, title, public=arguments.public)
+            commit = repository.push(folder, title, public=arguments.public)
             print(f"Published as {arguments.repo}, commit {commit}.")
 
 

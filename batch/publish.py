@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +15,9 @@ from typing import Any
 
 import open_clip
 import pandas as pd
-import pyarrow.parquet as pq
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
-from batch.hub import Change, Remote, Repository
+from batch.hub import Repository
 from batch.options import command, option
 from ccs import results
 from ccs.errors import InputError
@@ -62,16 +61,14 @@ def results_to_publish(folder: Path, models: Sequence[str]) -> dict[str, results
     return {results.folder_name(name): result for name, result in chosen.items()}
 
 
-def result_files(found: Mapping[str, results.Results]) -> dict[str, bytes]:
-    """Return the files of these results, and of searches beside them, by their path in the data set."""
-    paths = [
-        result.folder / name
-        for result in found.values()
-        for name in (*(f"{table}.parquet" for table in result.tables), results.MANIFEST_FILE)
-    ]
-    paths += [path for result in found.values() if (path := _searches(result))]
-    root = next(iter(found.values())).folder.parent
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+def copy_results(found: Mapping[str, results.Results], folder: Path) -> None:
+    """Copy the files of these results, and of searches beside them, to a folder."""
+    for name, result in found.items():
+        (folder / name).mkdir()
+        for file in (*(f"{table}.parquet" for table in result.tables), results.MANIFEST_FILE):
+            shutil.copy(result.folder / file, folder / name)
+        if path := _searches(result):
+            shutil.copy(path, folder)
 
 
 def _searches(result: results.Results) -> Path | None:
@@ -86,53 +83,30 @@ def _searches(result: results.Results) -> Path | None:
     return path
 
 
-def located_files(repository: Repository, remote: Remote, rows: pd.DataFrame) -> dict[str, bytes]:
-    """Return the data set's table `localization` with these rows in it, by its path; empty without any.
+def add_located(repository: Repository, rows: pd.DataFrame, folder: Path) -> int:
+    """Put the data set's table `localization`, with these rows in it, into a folder; return its length.
 
     Other models' rows stay. Raises InputError if the data set's own table is not one.
     """
-    if not len(rows) and localization.FILE not in remote.files:
-        return {}
-    with TemporaryDirectory() as aside:
-        file = Path(aside, localization.FILE)
-        if localization.FILE in remote.files:
-            file.write_bytes(repository.fetch(localization.FILE, str(remote.commit)))
-        try:
-            if len(rows):
-                localization.keep(file.parent, rows)
-            localization.read(file.parent)
-        except InputError as error:
-            raise InputError(f"{repository.name} holds a table that cannot be added to: {error}") from None
-        return {localization.FILE: file.read_bytes()}
+    try:
+        if localization.FILE in repository.files:
+            (folder / localization.FILE).write_bytes(repository.fetch(localization.FILE))
+        if len(rows):
+            localization.keep(folder, rows)
+        return len(localization.read(folder))
+    except InputError as error:
+        raise InputError(f"{repository.name} holds a table that cannot be added to: {error}") from None
 
 
-def plan_results(
-    repository: Repository, found: Mapping[str, results.Results], located: pd.DataFrame
-) -> Callable[[Remote], Change]:
-    """Return how a data set changes when these results are put into it, and rows of the table `localization`;
-    its card covers all models in it.
-    """
-    files = result_files(found)
-
-    def plan(remote: Remote) -> Change:
-        manifests = {folder: result.manifest for folder, result in found.items()}
-        manifests = _others(repository, remote, manifests) | manifests
-        beside = located_files(repository, remote, located)
-        page = card(repository.name, manifests, beside).encode()
-        return remote.difference({**files, **beside, "README.md": page}, [f"{folder}/" for folder in found])
-
-    return plan
-
-
-def _others(repository: Repository, remote: Remote, ours: Mapping[str, Manifest]) -> dict[str, Manifest]:
+def others(repository: Repository, ours: Collection[str]) -> dict[str, Manifest]:
     """Return the manifests of other models in the data set. Raises InputError where ours cannot join them."""
     found: dict[str, Manifest] = {}
-    for path in remote.files:
+    for path in repository.files:
         folder, _, name = path.partition("/")
         if name != results.MANIFEST_FILE or folder in ours:
             continue
         try:
-            manifest = json.loads(repository.fetch(path, str(remote.commit)))
+            manifest = json.loads(repository.fetch(path))
             version = manifest["schema_version"]
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{repository.name} holds {path}, which is not a manifest of results.") from None
@@ -146,9 +120,10 @@ def _others(repository: Repository, remote: Remote, ours: Mapping[str, Manifest]
     return found
 
 
-def card(repository: str, manifests: Mapping[str, Manifest], beside: Mapping[str, bytes]) -> str:
-    """Return the data set's card: one configuration for each table that any model has, or that lies `beside`
-    the models' folders.
+def card(repository: str, manifests: Mapping[str, Manifest], located: int) -> str:
+    """Return the data set's card: one configuration for each table that any model has.
+
+    located: rows of the table `localization`, which lies beside the models' folders.
     """
     models = sorted(manifests.values(), key=lambda manifest: str(manifest["model"]["name"]))
     rows = {
@@ -157,9 +132,8 @@ def card(repository: str, manifests: Mapping[str, Manifest], beside: Mapping[str
         if any(name in manifest["tables"] for manifest in models)
     }
     paths = {name: f"*/{name}.parquet" for name in rows}
-    for path, content in beside.items():
-        name = Path(path).stem
-        paths[name], rows[name] = path, pq.ParquetFile(io.BytesIO(content)).metadata.num_rows
+    if located:
+        paths[localization.NAME], rows[localization.NAME] = localization.FILE, located
     configs = [
         {"config_name": name, "data_files": path, "default": name == "scores"} for name, path in paths.items()
     ]
@@ -189,30 +163,25 @@ def run_tag(found: Mapping[str, results.Results], located: pd.DataFrame) -> str:
     return f"run-{day}-{content.hexdigest()[:8]}"
 
 
-def space_files(root: Path, models: Iterable[str] = ()) -> dict[str, bytes]:
-    """Return the Space's files by path, without caches and hidden files. Its README.md asks for the weights
+def copy_space(root: Path, folder: Path, models: Iterable[str] = ()) -> None:
+    """Copy the Space's files to a folder, without caches and hidden files. Its README.md asks for the weights
     of `models` (names, each with a tag) to be fetched when it is built. Raises InputError without an app.py.
     """
     if not (root / "app.py").is_file():
         raise InputError(
             f"{root} holds no app.py, so there is no Space to publish; run this in the repository."
         )
-    paths = [root / name for name in _SPACE]
-    paths += [path for name in _SPACE_FOLDERS for path in (root / name).rglob("*")]
-    files = {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in paths
-        if path.is_file()
-        and not any(
-            part == "__pycache__" or part.startswith(".") or part.endswith(".tmp")
-            for part in path.relative_to(root).parts
-        )
-    }
+    for name in _SPACE:
+        if (root / name).is_file():
+            shutil.copy(root / name, folder)
+    hidden = shutil.ignore_patterns("__pycache__", ".*", "*.tmp")
+    for name in _SPACE_FOLDERS:
+        if (root / name).is_dir():
+            shutil.copytree(root / name, folder / name, ignore=hidden)
     if preloaded := sorted(filter(None, map(_weights, models))):
-        page = SpaceCard(files["README.md"].decode("utf-8"))
+        page = SpaceCard((folder / "README.md").read_text("utf-8"))
         page.data["preload_from_hub"] = sorted({*page.data.get("preload_from_hub", ()), *preloaded})
-        files["README.md"] = str(page).encode()
-    return files
+        (folder / "README.md").write_text(str(page), "utf-8")
 
 
 def _weights(model: str) -> str | None:
@@ -223,67 +192,73 @@ def _weights(model: str) -> str | None:
     return f"{repository} {file or 'open_clip_model.safetensors'}" if repository else None
 
 
-def publish_results(repository: Repository, args: Settings) -> str:
+def publish_results(repository: Repository, found: Mapping[str, results.Results], args: Settings) -> str:
     """Publish, or say what would be; return the address of exactly these results."""
-    found = results_to_publish(args.results, args.model)
     located = localization.read(args.results)
     if args.model:
         located = located[located["model"].isin(args.model)]
-    plan, tag = plan_results(repository, found, located), args.tag or run_tag(found, located)
-    tagged = repository.state(tag)
-    wanted = result_files(found) | (located_files(repository, tagged, located) if tagged.commit else {})
-    if tagged.commit and tagged.difference(wanted):
-        raise InputError(f"The tag {tag} of {args.repo} already names other results; choose another --tag.")
-    address = f"hf://datasets/{args.repo}@{tag}"
-    if args.dry_run:
-        remote = repository.state()
-        visible = "public" if args.public or not remote.private else "private"
-        print(f"{args.repo} ({'exists' if remote.commit else 'new'}, {visible}), tag {tag}:")
-        print(plan(remote))
-        return address
+    tag = args.tag or run_tag(found, located)
     names = ", ".join(sorted(result.model for result in found.values()))
-    commit, change = repository.push(plan, f"Results of {names}", public=args.public)
-    repository.tag(tag, commit)
-    print(f"{args.repo}: {_done(change)}; load it as {address}")
+    manifests = {folder: result.manifest for folder, result in found.items()}
+    manifests |= others(repository, manifests)
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        copy_results(found, folder)
+        page = card(repository.name, manifests, add_located(repository, located, folder))
+        (folder / "README.md").write_text(page, "utf-8")
+        owned = [f"{name}/*" for name in found]
+        commit = _push(repository, folder, f"Results of {names}", owned, args)
+    if commit and (args.tag or tag not in repository.tags()):
+        repository.tag(tag, commit)
+    print(f"{args.repo}: tag {tag}; load it as {(address := f'hf://datasets/{args.repo}@{tag}')}")
     return address
 
 
-def publish_space(space: Repository, args: Settings, address: str | None) -> None:
-    """Create or update the Space, or say what would change. `address`: the results that it is to show."""
-    shown = results_to_publish(args.results, args.model) if address else {}
-    files = space_files(ROOT, [result.model for result in shown.values()])
-
-    def plan(remote: Remote) -> Change:
-        return remote.difference(files, [f"{folder}/" for folder in _SPACE_FOLDERS])
-
-    if args.dry_run:
-        print(f"Space {args.space}:", plan(space.state()), sep="\n")
-        return
-    _, change = space.push(plan, "The app", public=args.public)
-    if address:
+def publish_space(space: Repository, models: Iterable[str], args: Settings, address: str | None) -> None:
+    """Create or update the Space, or say what would change. It is to show the results at the address, and
+    fetches these models' weights when it is built.
+    """
+    with TemporaryDirectory() as scratch:
+        copy_space(ROOT, Path(scratch), models)
+        owned = [f"{name}/*" for name in _SPACE_FOLDERS]
+        commit = _push(space, Path(scratch), "The app", owned, args)
+    if commit and address:
         space.set_variable("CCS_RESULTS", address)
-    print(f"Space {args.space}: {_done(change)}; it shows {address or 'the results in precomputed/'}")
+    print(f"Space {args.space}: it shows {address or 'the results in precomputed/'}")
 
 
-def _done(change: Change) -> str:
-    if not change:
-        return "nothing had changed"
-    return f"{len(change.write)} files written, {len(change.remove)} removed"
+def _push(
+    repository: Repository, folder: Path, message: str, owned: Sequence[str], args: Settings
+) -> str | None:
+    """Put the folder into the repository and return the commit; only print its files in a dry run."""
+    if not args.dry_run:
+        return repository.push(folder, message, public=args.public, owned=owned)
+    visible = "public" if args.public or not repository.private else "private"
+    print(f"{repository.name} ({'exists' if repository.commit else 'new'}, {visible}) would hold:")
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        print(f"  {path.relative_to(folder).as_posix()} ({path.stat().st_size:,} bytes)")
+    return None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; its exit status (see batch.options)."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
-    return command(Settings, argv, _publish, "Interrupted; a commit is made completely or not at all.")
+    return command(Settings, argv, _publish, "Interrupted; give the command again.")
 
 
 def _publish(args: Settings) -> None:
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
+    found = results_to_publish(args.results, args.model) if args.repo else {}
+    data_set = Repository(args.repo) if args.repo else None
     space = Repository(args.space, "space") if args.space else None
-    address = publish_results(Repository(args.repo), args) if args.repo else None
+    if data_set and space and data_set.private and not args.public:
+        raise InputError(
+            f"The Space could not read {args.repo}, which is private; give --public, or leave out --repo."
+        )
+    address = publish_results(data_set, found, args) if data_set else None
     if space:
-        publish_space(space, args, address)
+        publish_space(space, [result.model for result in found.values()], args, address)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,7 @@ import torch
 from huggingface_hub import constants
 from hypothesis import settings
 from PIL import Image
-from tenacity import wait_none
 
-import batch.hub
 import ccs
 from ccs.model.model import Model
 from tests.support.hub_server import TOKEN, Hub, serve
@@ -136,7 +134,6 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # read from the environment at import
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(batch.hub, "_BACKOFF", wait_none())
         yield server
 
 

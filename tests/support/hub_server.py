@@ -250,7 +250,8 @@ class _Handler(BaseHTTPRequestHandler):
             mode = "lfs" if path.endswith(".parquet") else "regular"
             answer.append({"path": path, "uploadMode": mode, "shouldIgnore": False})
             if path in files:
-                answer[-1]["oid"] = _entry(path, files[path])["oid"]
+                entry = _entry(path, files[path])
+                answer[-1]["oid"] = entry.get("lfs", entry)["oid"]
         return {"files": answer}
 
     def batch(self, kind: str, name: str) -> Any:
@@ -289,6 +290,11 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted in repository.tags:
             raise _Refused(409, "Tag already exists")
         repository.tags[wanted] = self._at(kind, name, revision)[1]
+
+    def refs(self, kind: str, name: str) -> Any:
+        tags = self._find(kind, name).tags.items()
+        named = [{"name": tag, "ref": f"refs/tags/{tag}", "targetCommit": sha} for tag, sha in tags]
+        return {"branches": [], "converts": [], "tags": named}
 
     def settings(self, kind: str, name: str) -> Any:
         repository, wanted = self._find(kind, name, write=True), json.loads(self.body)
@@ -334,6 +340,7 @@ _ROUTES: list[tuple[str, str, Any]] = [
     ("PUT", "/lfs/(?P<oid>[0-9a-f]+)", _Handler.store),
     ("POST", f"{_OF}/commit/{_AT}", _Handler.commit),
     ("POST", f"{_OF}/tag/{_AT}", _Handler.tag),
+    ("GET", f"{_OF}/refs", _Handler.refs),
     ("PUT", f"{_OF}/settings", _Handler.settings),
     ("GET POST", f"{_OF}/variables", _Handler.variables),
     ("GET HEAD", f"/(?:{_KIND}/)?{_NAME}/resolve/{_AT}/(?P<file>.+)", _Handler.resolve),
