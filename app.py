@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import gc
-import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccs.errors import InputError
 from ccs.files import escape_output
 
 if TYPE_CHECKING:
     from ccs.results import Collection
-    from ccs.ui.app import App
+    from ccs.ui.shared import App
 
 PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
 WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
@@ -84,51 +81,29 @@ def serve(
     results: str | None, host: str, port: int | None, given: Sequence[str] = (), first: str = ""
 ) -> None:
     """Serve the page until interrupted. given: models to offer; first: the one of them to open on."""
-    # What is imported stays: looking for garbage in it, again and again, takes a sixth of the start.
-    gc.disable()
     deciding = ThreadPoolExecutor(1).submit(opening_model, first)
     from ccs import results as tables
-
-    with no_stubs():
-        from ccs.ui.server import LazyApp, blocks, launch_settings
+    from ccs.ui.server import LazyApp, page
 
     found = tables.load(results)
     first, why = deciding.result()
     print(f"Results: {found.source}", *found.notices, f"Opens on {first}: {why}.", sep="\n")
     app = LazyApp(lambda: make(found, given, first))
-    demo = blocks(app)
+    demo, settings = page(app)
     try:
-        _, url, _ = demo.launch(
-            server_name=host, server_port=port, prevent_thread_lock=True, **launch_settings(app)
-        )
+        _, url, _ = demo.launch(server_name=host, server_port=port, prevent_thread_lock=True, **settings)
     except OSError as error:
         raise InputError(f"The page cannot be served at {host}, port {port or 7860}: {error}") from None
     print(f"Open {url}", flush=True)
     # The first visitor should not wait for PyTorch and the model, if there is a moment before they come.
-    threading.Thread(target=warm, args=(app,), daemon=True).start()
-    threading.Thread(target=return_memory, daemon=True).start()
+    threading.Thread(target=lambda: _warm(app()), daemon=True).start()
     demo.block_thread()
 
 
-@contextmanager
-def no_stubs() -> Iterator[None]:
-    """Keep Gradio from writing interface files for editors beside its components whenever it is imported.
+def _warm(app: App) -> None:
+    from ccs.ui import links  # which imports PyTorch
 
-    To find out that they are as they were takes it longer than the rest of its import. It writes none for a
-    component whose file cannot be told.
-    """
-    known = inspect.getfile
-
-    def getfile(object: Any) -> str:
-        if isinstance(object, type) and object.__module__.startswith("gradio."):
-            raise OSError("no file")
-        return known(object)
-
-    inspect.getfile = getfile
-    try:
-        yield
-    finally:
-        inspect.getfile = known
+    links.warm(app)
 
 
 def opening_model(chosen: str = "") -> tuple[str, str]:
@@ -148,36 +123,14 @@ def opening_model(chosen: str = "") -> tuple[str, str]:
     return EMBEDDED, f"{endpoint()} did not answer within {SECONDS:.0f} seconds; {other}"
 
 
-def warm(app: Callable[[], App]) -> None:
-    """Make the app and load its first model; garbage is collected again from then on."""
-    from ccs.ui.page import opening
-
-    try:
-        opening.warm(app())
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-def return_memory() -> None:
-    """Give what has been freed back to the system, every minute: glibc keeps it, for each of many threads."""
-    import ctypes
-    import time
-
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
-    while trim is not None:
-        time.sleep(60)
-        trim(0)
-
-
 def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
     """The app that all visitors share; a gallery that cannot be opened is left out and named on the page."""
     from gradio.utils import get_upload_folder
     from huggingface_hub import constants
 
     from ccs.specs import open_gallery
-    from ccs.ui.app import App
     from ccs.ui.service.galleries import Galleries
+    from ccs.ui.shared import App
 
     others, specs = [], {}
     for spec in filter(None, map(str.strip, os.environ.get("CCS_GALLERIES", "").split(","))):

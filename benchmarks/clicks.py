@@ -26,9 +26,9 @@ import torch
 
 from benchmarks.common import keep, served, timed
 from ccs import results
-from ccs.ui.app import App
-from ccs.ui.page import opening, page
-from ccs.ui.service.images import shown_images
+from ccs.ui import clicks, links
+from ccs.ui.service.examples import shown_images
+from ccs.ui.shared import App
 
 ALLOWED = {"start": 10.0, "click": 0.3, "ratio": 1.0, "estimate": 0.3, "exact": 0.3}
 PORT, CLICKS = 7989, 24
@@ -110,7 +110,7 @@ def alone(name: str) -> Iterator[App]:
 
 def act(app: Any, session: Any, do: str, head: str) -> None:
     """All that the server does for one click."""
-    for _ in page.act(app, session, {"do": do, "head": head}):
+    for _ in clicks.act(app, session, {"do": do, "head": head}):
         pass
 
 
@@ -121,7 +121,7 @@ def server_clicks(name: str) -> dict[str, float]:
         found: dict[str, float] = {}
         heads = (list(model.heads) * CLICKS)[: CLICKS + 2]
         for tab, do in (("classify", "toggle"), ("heads", "inspect")):
-            session = opening.open_link(app, {"model": name, "tab": tab, "off": "none"})
+            session = links.open_link(app, {"model": name, "tab": tab, "off": "none"})
             took = [timed(partial(act, app, session, do, str(head))) for head in heads]
             found[f"click in {tab}"] = median(took[2:])
         pixels = model.preprocess([image.pixels for image in shown_images(session)])
@@ -144,17 +144,17 @@ def gallery_clicks(name: str) -> dict[str, float]:
     """
     with alone(name) as app:
         model = app.model_cache.get(name)
-        session = opening.open_link(
+        session = links.open_link(
             app, {"model": name, "tab": "bias", "gallery": "world/faces", "off": "none"}
         )
-        found = {"first visit": timed(lambda: list(page.act(app, session, {"do": "show"})))}
+        found = {"first visit": timed(lambda: list(clicks.act(app, session, {"do": "show"})))}
         layers = sorted({head.layer for head in model.heads})
         act(app, session, "toggle", f"L{layers[-1]}.H1")
         act(app, session, "toggle", f"L{layers[-1]}.H1")
         estimates, exact = [], []
         for layer in layers:
             start, told = time.perf_counter(), 0.0
-            for _, html in page.act(app, session, {"do": "toggle", "head": f"L{layer}.H0"}):
+            for _, html in clicks.act(app, session, {"do": "toggle", "head": f"L{layer}.H0"}):
                 if "main" in html and not told:
                     told = time.perf_counter() - start
             estimates.append(told)

@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -21,8 +22,8 @@ from typing import Any
 
 from benchmarks.clicks import alone
 from benchmarks.common import PHOTOGRAPHS, keep, timed
-from ccs.ui.page import opening, page
-from ccs.ui.service.apart import Request
+from ccs.ui import clicks, links
+from ccs.ui.service.taking_apart import Request
 
 MODEL = "ViT-B-32/random"
 COUNT, TEXTS = 1000, "photographs"
@@ -35,24 +36,23 @@ def measure(photographs: Path) -> dict[str, Any]:
     with alone(MODEL) as app:
         model = app.model_cache.get(MODEL)
         seeds = count()
-        session = opening.open_link(app, {"model": MODEL, "tab": "classify", "off": "none"})
+        session = links.open_link(app, {"model": MODEL, "tab": "classify", "off": "none"})
 
         def click() -> float:
             action = {"do": "random", "n": "6", "seed": str(next(seeds))}
-            return timed(lambda: list(page.act(app, session, action)))
+            return timed(lambda: list(clicks.act(app, session, action)))
 
         for _ in range(3):
             click()
         before = [click() for _ in range(CLICKS)]
         load, start = os.getloadavg()[0], time.perf_counter()
-        run = app.workshop.ask(Request(MODEL, MODEL, model.weights_hash, str(photographs), COUNT, TEXTS))
+        request = Request(MODEL, MODEL, model.weights_hash, str(photographs), COUNT, TEXTS)
+        run = ThreadPoolExecutor(1).submit(lambda: list(app.kept.make(request)))
         during = []
-        while not run.ended:
-            run.asked = time.monotonic()
+        while not run.done():
             time.sleep(PAUSE)
             during.append(click())
-        if run.error:
-            raise SystemExit(run.error)
+        run.result()
         return {
             "photographs": COUNT,
             "texts": TEXTS,

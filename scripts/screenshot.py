@@ -24,16 +24,16 @@ SETTLED = (
 def served() -> Iterator[str]:
     """The address of the app on the tables that ship, its first model loaded."""
     from ccs import results
-    from ccs.ui.app import App
-    from ccs.ui.page import opening
-    from ccs.ui.server import blocks, launch_settings
+    from ccs.ui import links
+    from ccs.ui.server import page
+    from ccs.ui.shared import App
 
     with tempfile.TemporaryDirectory() as cache:
         os.environ["GRADIO_TEMP_DIR"] = cache
         app = App(results.load(), Path(cache))
-        demo = blocks(lambda: app)
-        _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings(lambda: app))
-        opening.warm(app)  # so that the example is one that the whole model gets right
+        demo, settings = page(lambda: app)
+        _, url, _ = demo.launch(prevent_thread_lock=True, **settings)
+        links.warm(app)  # so that the example is one that the whole model gets right
         yield url
         demo.close(verbose=False)
 

@@ -15,6 +15,7 @@ from batch.compute.stages import locked
 from batch.options import command
 from batch.processes import Processes, start, stop
 from ccs.errors import InputError
+from ccs.progress import BAR, JsonLines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(settings: Settings) -> int:
     processes = start(settings.device)
+    if settings.progress == "json" and processes.first:
+        BAR.set(JsonLines)
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     log = logging.getLogger("ccs")  # manifest and summary hold what it warns of
     level = log.level

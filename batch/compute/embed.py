@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import functools
 import operator
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,6 @@ import torch
 from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
-from tqdm import tqdm
 
 from batch.compute.inputs import Batch, Clock, Shards, items, load
 from batch.compute.settings import Settings
@@ -31,12 +29,11 @@ from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.model.moments import Moments, collect_moments
 from ccs.model.towers.precision import without_tf32
+from ccs.progress import BAR
 from ccs.texts.pools import Pool
 
 _TEXTS = 1024
 _CHECKED_IMAGES = 4
-PROGRESS = "CCS_PROGRESS"
-"""Environment variable with which bars are shown where there is no terminal: the app reads them."""
 
 
 @dataclass
@@ -94,7 +91,7 @@ class Embedder:
         stage = self.store.stage("texts", inputs, shards=len(shards), suffix="safetensors")
 
         def work() -> None:
-            for shard in tqdm(stage.mine(), desc="texts", unit="shard", disable=self._quiet):
+            for shard in BAR.get()(stage.mine(), desc="texts", unit="shard", disable=self._quiet):
                 rows = shards.range(shard)
                 embedded = self.model.embed_texts(pool.texts[rows.start : rows.stop])
                 stage.write_arrays(shard, {"texts": embedded})
@@ -181,7 +178,7 @@ class Embedder:
     @property
     def _quiet(self) -> bool | None:
         # The first process speaks for all: shards are dealt out evenly.
-        return not self.store.processes.first or (False if PROGRESS in os.environ else None)
+        return not self.store.processes.first or None
 
     def _over_images(
         self,
@@ -206,7 +203,7 @@ class Embedder:
         def write() -> None:
             parts: list[Any] = []
             workers = self.settings.workers
-            with tqdm(total=total, desc=name, unit="item", disable=self._quiet) as bar:
+            with BAR.get()(total=total, desc=name, unit="item", disable=self._quiet) as bar:
                 for batch in load(self.model, data, shards, mine, batch=size, workers=workers, clock=clock):
                     work(batch, parts)
                     bar.update(batch.last - batch.first)

@@ -141,6 +141,9 @@ class Settings:
         None, "images per shard, the unit in which work is saved (default: by size)", least=1
     )
     keep: float = option(1e9, "keep embeddings of sets up to this many bytes for later runs", metavar="BYTES")
+    progress: str | None = option(
+        None, "`json`: tell how far a run is in lines of JSON on stderr, not in bars", choices=("json",)
+    )
 
     def __post_init__(self) -> None:
         if not self.timeout > 0:

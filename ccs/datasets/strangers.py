@@ -15,12 +15,12 @@ from typing import Any
 from zipfile import ZipFile
 
 from PIL import Image, UnidentifiedImageError
-from tqdm import tqdm
 
 from ccs.datasets.fetching import explained
 from ccs.datasets.rows import IMAGE_COLUMNS, LABELS, Rows, members, of_files, spread
 from ccs.errors import InputError
 from ccs.files import endpoint
+from ccs.progress import BAR
 
 MOST_FILES, MOST_BYTES, MOST_PIXELS = 2000, 64 * 2**20, 40_000_000
 """The most that an upload may hold: images, bytes once unpacked, pixels of one image."""
@@ -195,7 +195,7 @@ def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
         commit, files = _files(address)
         system = HfFileSystem(endpoint=endpoint(), token=False, skip_instance_cache=True)
         chosen = [files[i] for i in spread(len(files), min(FILES, len(files)))]
-        with tqdm(total=wanted, desc="photographs", unit="item") as bar:
+        with BAR.get()(total=wanted, desc="photographs", unit="item") as bar:
             for number, path in enumerate(chosen, 1):
                 share = -(-wanted * number // len(chosen))
                 with system.open(f"datasets/{address.repository}@{commit}/{path}", "rb") as opened:

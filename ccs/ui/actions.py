@@ -9,11 +9,11 @@ from typing import Any
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.plans import PlanName
-from ccs.ui.app import App
 from ccs.ui.presets import LEVELS, presets, random_heads
-from ccs.ui.service.images import first_example, parse_example
+from ccs.ui.service.examples import first_example, parse_example
 from ccs.ui.service.uploads import MAX_IMAGES, take
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import IN_PLACE, line, one_of, parse_int
 
 MAX_HISTORY = 100  # steps that can be undone
@@ -52,8 +52,7 @@ def set_model(app: App, session: Session, fields: Fields) -> None:
     known, state = app.heads(name), session.state
     head = state.head if state.head in known else app.best_head(name)
     set_off(session, HeadSet(state.off & known))
-    change(session, model=name, head=head, text=0, concept="", level="", other_head=None, other_model="")
-    change(session, apart="")
+    change(session, model=name, head=head, text=0, concept="", level="", apart="")
     if (shown := first_example(name)) != first_example(state.model):  # another world
         change(session, example=shown)
 
@@ -142,17 +141,6 @@ def _upload(app: App, session: Session, fields: Fields) -> None:
         bad.append(f"At most {MAX_IMAGES} images are kept; the last {len(good) - MAX_IMAGES} were left out.")
     session.uploads = tuple(good[:MAX_IMAGES])
     session.tell(*bad)
-    app.sessions[session.key] = session
-
-
-def _resume(app: App, session: Session, fields: Fields) -> None:
-    """Take the images along that this tab had before it was loaded again."""
-    before = app.sessions.get(str(fields.get("key")))
-    if before is None:
-        session.tell("Your images are no longer here: add them again.")
-    else:
-        session.uploads, session.key = before.uploads, before.key
-        app.sessions[session.key] = session
 
 
 def _remove(app: App, session: Session, fields: Fields) -> None:
@@ -160,8 +148,13 @@ def _remove(app: App, session: Session, fields: Fields) -> None:
     session.uploads = tuple(p for i, p in enumerate(session.uploads) if i != index)
 
 
-def _show(app: App, session: Session, fields: Fields) -> None:
-    """Nothing changes; what had been cancelled, or is on its way, is shown."""
+def _close_tables(app: App, session: Session, fields: Fields) -> None:
+    """Show the model's own tables again, not those that were made here."""
+    change(session, apart="")
+
+
+def _poll(app: App, session: Session, fields: Fields) -> None:
+    """Nothing changes; a model that is on its way is shown once it is there."""
 
 
 def _reveal(app: App, session: Session, fields: Fields) -> None:
@@ -188,9 +181,8 @@ ACTIONS: Mapping[str, Action] = {
     "example": _example,
     "upload": _upload,
     "remove": _remove,
-    "resume": _resume,
-    "show": _show,
-    "poll": _show,
+    "poll": _poll,
+    "apart-close": _close_tables,
     "reveal": _reveal,
     "dismiss": _dismiss,
 }

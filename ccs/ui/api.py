@@ -8,6 +8,7 @@ the page is served before that.
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -17,16 +18,16 @@ import gradio as gr
 from gradio.events import api as endpoint
 
 from ccs.errors import InputError
-from ccs.ui.state import FAULTS, POOLS, one_of, parse_int, texts
+from ccs.ui.guard import AT_ONCE, Turns
+from ccs.ui.state import POOLS, one_of, parse_int, texts
 
 if TYPE_CHECKING:
-    from ccs.ui.app import App
     from ccs.ui.session import Session
+    from ccs.ui.shared import App
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-AT_ONCE = 2  # visitors who are answered at the same time
 
 
 class Endpoints:
@@ -44,10 +45,10 @@ class Endpoints:
 
         model: one of `models`.
         """
-        from ccs.ui.page import left
+        from ccs.ui.page import grid_column
 
         app, state = self._source(), self._session(model).state
-        rows: list[Json] = left.table(app.records(model), app.heads(model), state.off).json()["rows"]
+        rows: list[Json] = grid_column.table(app.records(model), app.heads(model), state.off).json()["rows"]
         return rows
 
     def head(self, head: str, model: str = "organism") -> Json:
@@ -91,15 +92,13 @@ class Endpoints:
         attribute: str = "gender",
         k: int = 0,
         target: str = "pool",
-        fault: str = "",
         pool: str = "",
     ) -> Json:
         """MaxSkew, AUC and NDKL of rankings of people for occupations, before, after and by chance.
 
         occupations: one per line or separated by commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for
-        the gallery's own. target: pool or uniform. fault: empty, or order or aliased, to reproduce a fault of
-        the study's code (then MaxSkew alone). pool: one-pool, and every occupation ranks all images though
-        the gallery has images of each; else empty. Intervals are 95%.
+        the gallery's own. target: pool or uniform. pool: one-pool, and every occupation ranks all images
+        though the gallery has images of each; else empty. Intervals are 95%.
         """
         return self._figures(
             self._session(model, off),
@@ -107,7 +106,6 @@ class Endpoints:
             **self._asked(occupations, gallery, attribute),
             k=parse_int(k, "cut-off K"),
             target=one_of(target, ("pool", "uniform"), "target"),
-            fault=one_of(fault, FAULTS, "fault"),
             pool=one_of(pool, POOLS, "pool"),
         )
 
@@ -125,7 +123,7 @@ class Endpoints:
         measured on the other half, step by step; `off` is the set that was found, empty for none.
         """
         from ccs.ui.actions import change
-        from ccs.ui.page.page import update
+        from ccs.ui.clicks import update
         from ccs.ui.views import VIEWS
         from ccs.ui.views.bias import fairer
 
@@ -144,9 +142,7 @@ class Endpoints:
         quality, fairness: the measures, as the page's address holds them; empty means the first of each.
         """
         session = self._session(self.models()[0])
-        return self._figures(
-            session, "paradox", quality=quality, fairness=fairness, published="no", sets="all"
-        )
+        return self._figures(session, "paradox", quality=quality, fairness=fairness, sets="all")
 
     def judges(self, model: str = "organism") -> Json:
         """The judges of a model's run: share of yes, share unscored, kappa of each two.
@@ -164,8 +160,8 @@ class Endpoints:
 
     def _session(self, model: str, off: str = "", **actions: dict[str, str]) -> Session:
         """A session of one call, after some actions; InputError for a model or a head that is not there."""
-        from ccs.ui.page.opening import open_link
-        from ccs.ui.page.page import update
+        from ccs.ui.clicks import update
+        from ccs.ui.links import open_link
 
         app = self._source()
         session = open_link(app, {"model": app.known_model(model), "off": "none"})
@@ -188,30 +184,39 @@ class Endpoints:
         return {figure.name: figure.json() for figure in VIEWS[view].figures(self._source(), session)}
 
 
-def _told(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with a visitor's mistake as an error that Gradio shows; signature and docstring stay."""
+def _told(function: Callable[..., Any], turns: Turns) -> Callable[..., Any]:
+    """The function as Gradio calls it: also with the request, whose turn ends with it, and with a visitor's
+    mistake as an error that Gradio shows.
+    """
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except InputError as error:
-            raise gr.Error(str(error), print_exception=False) from None
-        except Exception:
-            log.exception("the call of %s failed", function.__name__)
-            raise gr.Error(
-                "Something went wrong; the error has been logged.", print_exception=False
-            ) from None
+    def call(request: gr.Request, *args: Any) -> Any:
+        with turns.of(request):
+            try:
+                return function(*args)
+            except InputError as error:
+                raise gr.Error(str(error), print_exception=False) from None
+            except Exception:
+                log.exception("the call of %s failed", function.__name__)
+                raise gr.Error(
+                    "Something went wrong; the error has been logged.", print_exception=False
+                ) from None
 
+    known = inspect.signature(function, eval_str=True)
+    request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)
+    shown = known.replace(parameters=[request, *known.parameters.values()])
+    call.__dict__["__signature__"] = shown
+    call.__annotations__ = {one.name: one.annotation for one in shown.parameters.values()}
+    call.__annotations__["return"] = known.return_annotation
     return call
 
 
-def expose(source: Callable[[], App]) -> None:
+def expose(source: Callable[[], App], turns: Turns) -> None:
     """Add the functions to the page that is being built. They queue for the model like everyone else."""
     ends = Endpoints(source)
     shared: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": AT_ONCE}
     for name in ("models", "heads", "head", "bias", "fairer", "paradox", "judges", "about"):
-        endpoint(_told(getattr(ends, name)), api_name=name, **shared)
+        endpoint(_told(getattr(ends, name), turns), api_name=name, **shared)
     with gr.Row(visible=False):
         inputs = [
             gr.File(label="pictures", file_count="multiple", type="filepath"),
@@ -222,5 +227,5 @@ def expose(source: Callable[[], App]) -> None:
             gr.Textbox("occupations:0", label="example"),
         ]
         gr.Button().click(
-            _told(ends.classify), inputs, gr.JSON(label="answer"), api_name="classify", **shared
+            _told(ends.classify, turns), inputs, gr.JSON(label="answer"), api_name="classify", **shared
         )

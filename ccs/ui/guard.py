@@ -1,7 +1,7 @@
-"""Protection of the page from strangers: fair turns, limits on what waits, and the headers of answers.
+"""Protection of the page from strangers: what a client may send and have in work, and the headers of answers.
 
-One visitor's work never runs twice at a time; among those who wait, whoever has been served least goes first.
-No script runs in the page but Gradio's and the page's own, and nothing is fetched from another host.
+Gradio's own limits are set in `server`. Here is what it has none for: clients take turns in its queue, a body
+is checked before Gradio reads it, and no script runs in the page but Gradio's and the page's own.
 """
 
 from __future__ import annotations
@@ -9,240 +9,258 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import json
 import os
 import re
+import shutil
+import tempfile
+import threading
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, MutableMapping
-from functools import partial
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import parse_qs
 
-import gradio as gr
-from gradio import processing_utils
-from gradio.queueing import Event, EventQueue, Queue
+from cachetools import TTLCache
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
-WAITING, WAITING_ADDRESS = 8, 40
-"""Actions that may wait: of one page, and of all pages at one address."""
-UNREAD, SESSIONS = 40, 256
-"""Messages that a page may leave unread, and pages whose messages are kept; more are let go, oldest first."""
-MEMORY = 60.0  # seconds that a visitor's use of the machine counts against them
-ABOUT, FILL = 10.0, 12.0
-"""Seconds for which a visitor counts as active; and seconds of work in the last minute after which an
-address waits as long as others are active."""
-MAX_BODY = 2**20
-RATE, RATE_SECONDS = 200, 10.0
-"""Requests to act that one address may send in so many seconds; more are refused at once."""
-UPLOADS, UPLOAD_BYTES, UPLOAD_SECONDS = 200, 400 * 2**20, 600.0
-"""Files and bytes that one address may upload in so many seconds; Gradio deletes them within two hours."""
-ALL_UPLOAD_BYTES = 4 * 2**30
+AT_ONCE = 2
+"""Actions that are worked on at a time: a short one need not wait for a long one, and two cores gain nothing
+from more."""
+IN_FLIGHT, STREAMS, UNREAD = 100, 100, 16
+"""Of one client: requests at a time, each of which counts for a second at least; streams that it may keep
+open; answers that it may leave unread."""
+PAGE = 10  # requests as which a request for the page itself counts: Gradio writes it anew each time
+LEAST = 1.0
+ACTIVE, LOST = 10.0, 10.0
+"""Seconds for which a client counts as active, and after which an action counts no more: Gradio may have
+dropped it before it ran."""
+MAX_BODY, MAX_UPLOAD = 2**20, 64 * 2**20
+DISK_LEFT = 2 * 2**30  # bytes below which no upload is taken
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_SHUT = re.compile(r"/gradio_api/(?:(?:file|proxy)[=/]+\s*[a-z][a-z0-9+.-]*:|deep_link)", re.IGNORECASE)
+_SHUT = re.compile(
+    r"/gradio_api/(?:(?:file|proxy)[=/]+\s*[a-z][a-z0-9+.-]*:|deep_link|stream/)", re.IGNORECASE
+)
 """Routes of Gradio that nobody here needs: it would fetch any public address and pass it on, and keep a copy
 of the page on disk for each link that is asked for."""
-
+_STATIC = re.compile(r"/(?:assets|static|svelte|gradio_api/file=)|.*/(?:theme\.css|favicon\.ico)$")
+_STREAM = re.compile(r"/gradio_api/(?:queue/data|heartbeat|upload_progress|startup-events|call/[^/]+/)")
+_QUEUED = re.compile(r"/gradio_api/(?:queue/join|call/)")
+_NAMED = re.compile(r"/gradio_api/(?:queue/join|run/|api/|cancel|reset)")
+_ADDRESS = re.compile(rb'(?<!\\)"https?://')  # a text of JSON that begins so
 _HEAD = b'<meta charset="utf-8" />'
 _PREVIEW = re.compile(rb'<meta\s+(?:property="og:|name="twitter:)[^>]*>')  # Gradio's own
 _INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 
 
-def fetch_nothing() -> None:
-    """Have Gradio refuse addresses where an API call names a file; by itself it fetches any public one."""
-
-    assert callable(processing_utils.async_ssrf_protected_get)  # gone in a later Gradio, it would fetch again
-
-    async def refuse(url: str) -> Any:
-        raise gr.Error("A file is uploaded first; no address is fetched.", print_exception=False)
-
-    processing_utils.async_ssrf_protected_get = refuse
-
-
-def address(client: str, headers: Callable[[str], str | None]) -> str:
+def client_of(host: str | None, headers: Any) -> str:
     """The address of a request: on a Space as its proxy says, elsewhere never as a client says."""
-    forwarded = headers("x-forwarded-for") if os.environ.get("SPACE_ID") else None
-    return (forwarded or client).rpartition(",")[2].strip()
+    forwarded = headers.get("x-forwarded-for") if os.environ.get("SPACE_ID") else None
+    return (forwarded or host or "").rpartition(",")[2].strip()
 
 
-class FairQueue(Queue):
-    """Gradio's queue with turns by visitor instead of by arrival, and with bounds on what waits unread."""
+class Turns:
+    """The actions of clients in Gradio's queue. Threads may share it.
 
-    used: defaultdict[str, deque[tuple[float, float]]]  # visitor -> (when it ended, seconds)
+    Each client has one there while others are active, so that its queue, first come, first served, goes from
+    client to client; a client that is alone has `AT_ONCE`.
+    """
 
-    @classmethod
-    def take_over(cls, queue: Queue) -> None:
-        """Make an instance of Gradio's queue one of these."""
-        queue.__class__ = cls
-        assert isinstance(queue, cls)
-        queue.used = defaultdict(deque)
-        queue.pending_messages_per_session.max_size = SESSIONS
+    def __init__(self) -> None:
+        self._begun: defaultdict[str, list[float]] = defaultdict(list)
+        self._active: dict[str, float] = {}
+        self._lock = threading.Lock()
 
-    async def push(self, body: Any, request: Any, username: str | None) -> Any:
-        waiting = [event for queue in self.event_queue_per_concurrency_id.values() for event in queue.queue]
-        of_page = sum(event.session_hash == body.session_hash for event in waiting)
-        of_address = sum(_address(event.request) == _address(request) for event in waiting)
-        if of_page >= WAITING or of_address >= WAITING_ADDRESS:
-            return False, "Too many actions are waiting already; try again in a moment.", "queue_full"
-        if body.session_hash in self.pending_messages_per_session:  # Gradio lets go of the oldest page first
-            self.pending_messages_per_session.move_to_end(body.session_hash)
-        return await super().push(body, request, username)
+    def take(self, client: str) -> bool:
+        """Begin an action; False where it is not this client's turn."""
+        now = time.monotonic()
+        with self._lock:
+            self._active[client] = now
+            self._active = {each: at for each, at in self._active.items() if at > now - ACTIVE}
+            begun = self._begun[client] = [at for at in self._begun[client] if at > now - LOST]
+            if len(begun) >= (AT_ONCE if len(self._active) == 1 else 1):
+                return False
+            begun.append(now)
+            return True
 
-    def get_events(self) -> tuple[list[Event], bool, str] | None:
-        running = Counter(
-            visitor for job in self.active_jobs for event in job or () for visitor in _visitors(event)
-        )
-        free = [
-            event
-            for queue in self.event_queue_per_concurrency_id.values()
-            if queue.concurrency_limit is None or queue.current_concurrency < queue.concurrency_limit
-            for event in queue.queue
-            if not running[event.session_hash] and not self._reserved(running, event, queue)
-        ]
-        if not free:
-            return None
+    def give(self, client: str) -> None:
+        """End the client's oldest action."""
+        with self._lock:
+            self._begun[client] = self._begun[client][1:]
+            if not self._begun[client]:
+                del self._begun[client]
 
-        def order(event: Event) -> tuple[float, ...]:
-            page, place = _visitors(event)
-            return running[place], round(self.seconds(place)), self.seconds(page), event.enqueue_time
-
-        event = min(free, key=order)
-        self.event_queue_per_concurrency_id[event.concurrency_id].queue.remove(event)
-        return [event], False, event.concurrency_id
-
-    def _reserved(self, running: Counter[str], event: Event, queue: EventQueue) -> bool:
-        """True where this must wait for other active visitors: work cannot be interrupted once begun, so the
-        last free place is kept for them, and whoever has used their share waits.
-        """
-        (_, here), now = _visitors(event), time.monotonic()
-        others = [
-            *running,
-            *(each for each, spent in self.used.items() if spent and spent[-1][0] > now - ABOUT),
-        ]
-        if not any(each.startswith("address ") and each != here for each in others):
-            return False
-        last_place = running[here] and running[here] + 1 >= (queue.concurrency_limit or 2)
-        return bool(last_place) or self.seconds(here) > FILL
-
-    async def process_events(self, events: list[Event], batch: bool, begin_time: float, fn: Any) -> None:
-        start = time.monotonic()
+    @contextmanager
+    def of(self, request: Any) -> Iterator[None]:
+        """An action that Gradio runs: its turn ends with it. request: Gradio's."""
         try:
-            await super().process_events(events, batch, begin_time, fn)
+            yield
         finally:
-            end = time.monotonic()
-            for visitor in _visitors(events[0]):
-                self.used[visitor].append((end, end - start))
-            for visitor in list(self.used):
-                self.seconds(visitor)  # forgets who has been idle
-
-    def seconds(self, visitor: str) -> float:
-        """Seconds of work for a visitor in the last minute."""
-        spent = self.used.get(visitor)
-        if spent is None:
-            return 0.0
-        while spent and spent[0][0] < time.monotonic() - MEMORY:
-            spent.popleft()
-        if not spent:
-            self.used.pop(visitor, None)
-        return sum(seconds for _, seconds in spent)
-
-    def send_message(self, event: Event, event_message: Any) -> None:
-        unread = self.pending_messages_per_session.get(event.session_hash)
-        if unread is None or unread.qsize() > UNREAD:  # nobody reads; messages hold whole pages
-            self.pending_messages_per_session.pop(event.session_hash, None)
-            event.alive = False
-            return
-        super().send_message(event, event_message)
-
-
-def _address(request: Any) -> str:
-    if request is None:
-        return ""
-    return address(request.client.host if request.client else "", request.headers.get)
-
-
-def _visitors(event: Event) -> tuple[str, str]:
-    """A page and the address that it was opened from."""
-    return event.session_hash, f"address {_address(event.request)}"
+            self.give(client_of(request.client.host if request.client else "", request.headers))
 
 
 class Guard:
     """ASGI middleware: limits on what is sent here, and what the browser may do with what is sent back.
 
-    Of a link's query and the page's address, meta: the elements of the page's head that tell of it; picture:
-    its preview as PNG, which is answered at /preview.png.
+    functions: the numbers of Gradio's listeners. meta: what the page's head says of it.
     """
 
-    def __init__(
-        self, app: Any, meta: Callable[[str, str], str], picture: Callable[[str, str], bytes]
-    ) -> None:
-        self.app, self._meta, self._picture = app, meta, picture
-        self._uploads: deque[tuple[float, str, int]] = deque()
-        self._requests: Counter[str] = Counter()
-        self._since = time.monotonic()
+    def __init__(self, app: Any, turns: Turns, functions: Collection[int], meta: str = "") -> None:
+        self.app, self._turns, self._functions, self._meta = app, turns, functions, meta
+        self._busy: Counter[tuple[str, bool]] = Counter()
+        self._unread: TTLCache[str, Counter[str]] = TTLCache(10_000, 3600)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        length = headers.get("content-length", "")  # without one, an upload's size cannot be counted
-        size = int(length) if re.fullmatch("[0-9]{1,15}", length) else 0
-        here = address((scope.get("client") or ("",))[0], headers.get)
-        refused = (403, "This is not served here.") if _SHUT.search(scope["path"]) else None
-        if scope["method"] == "POST":
-            if scope["path"].rstrip("/").endswith("/upload"):
-                refused = self._refused_upload(here, size) if size else (411, "How much is not said.")
-            elif self._too_many(here):
-                refused = 429, "Too many actions at once; try again in a moment."
-            elif size > MAX_BODY or (not length and headers.get("transfer-encoding")):
-                refused = 413, "What was sent is too large."
-        link = scope.get("query_string", b"").decode("latin-1"), _home(scope, headers)
-        picture = scope["method"] == "GET" and scope["path"].endswith("/preview.png")
-        if picture and self._too_many(here):
-            refused = 429, "Too many images at once; try again in a moment."
-        if refused is not None:
-            status, words = refused
-            await JSONResponse({"detail": words}, status)(scope, receive, send)
-        elif picture:
-            png = await asyncio.to_thread(self._picture, *link)
-            own = {"cache-control": "max-age=600", "x-content-type-options": "nosniff"}
-            await Response(png, media_type="image/png", headers=own)(scope, receive, send)
+        path, headers = scope["path"], Headers(scope=scope)
+        client = client_of((scope.get("client") or ("",))[0], headers)
+        answer = _Answer(send, path, self._meta)
+        if _SHUT.search(path):
+            await _refuse(403, "This is not served here.", scope, receive, answer)
+            return
+        if _STATIC.match(path):
+            await self.app(scope, receive, answer)
+            return
+        streams = scope["method"] == "GET" and bool(_STREAM.match(path))
+        key, cost = (client, streams), PAGE if path == "/" else 1
+        if self._busy[key] + cost > (STREAMS if streams else IN_FLIGHT):
+            await _refuse(429, "Too much at once; try again in a moment.", scope, receive, answer)
+            return
+        self._busy[key] += cost
+        try:
+            if streams:
+                self._reads(client, path, scope.get("query_string", b""))
+            if scope["method"] == "POST":
+                await self._post(client, headers, scope, receive, answer)
+            else:
+                await self.app(scope, receive, answer)
+        finally:
+            asyncio.get_running_loop().call_later(0 if streams else LEAST, self._leave, key, cost)
+
+    def _leave(self, key: tuple[str, bool], cost: int) -> None:
+        self._busy[key] -= cost
+        if not self._busy[key]:
+            del self._busy[key]
+
+    def _reads(self, client: str, path: str, query: bytes) -> None:
+        """A client reads answers: those of a page, or of one call."""
+        unread = self._unread.setdefault(client, Counter())
+        if "/call/" in path:
+            unread[""] -= 1
         else:
-            await self.app(scope, receive, _Protected(send, scope["path"], partial(self._meta, *link)))
+            unread.pop(parse_qs(query.decode("latin-1")).get("session_hash", [""])[0], None)
 
-    def _too_many(self, here: str) -> bool:
-        if time.monotonic() - self._since > RATE_SECONDS:
-            self._requests.clear()
-            self._since = time.monotonic()
-        self._requests[here] += 1
-        return self._requests[here] > RATE
+    async def _post(
+        self, client: str, headers: Headers, scope: Scope, receive: Receive, answer: _Answer
+    ) -> None:
+        path, length = scope["path"], headers.get("content-length", "")
+        size = int(length) if re.fullmatch("[0-9]{1,15}", length) else None
+        if path.rstrip("/").endswith("/upload"):
+            refused = _refused_upload(size)
+        else:
+            body = await _read(receive) if (size or 0) <= MAX_BODY else None
+            refused = (413, "What was sent is too large.") if body is None else self._refused(path, body)
+            receive = _again(body or b"", receive)
+        if refused is not None:
+            await _refuse(*refused, scope, receive, answer)
+            return
+        if not _QUEUED.match(path):
+            await self.app(scope, receive, answer)
+            return
+        unread = self._unread.setdefault(client, Counter())
+        page = str(json.loads(body or b"{}").get("session_hash") or "")
+        if unread.total() >= UNREAD:
+            await _refuse(429, "Answers are waiting to be read first.", scope, receive, answer)
+            return
+        unread[page] += 1
+        first = await receive()
+        while not self._turns.take(client):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(receive(), 0.03)
+                return  # who asked has gone
+        await self.app(scope, _again(first["body"], receive), answer)
+        if answer.status != 200:
+            self._turns.give(client)
 
-    def _refused_upload(self, here: str, size: int) -> tuple[int, str] | None:
-        now = time.monotonic()
-        while self._uploads and self._uploads[0][0] < now - UPLOAD_SECONDS:
-            self._uploads.popleft()
-        own = [each for _, place, each in self._uploads if place == here]
-        everyone = sum(each for *_, each in self._uploads)
-        if len(own) >= UPLOADS or sum(own) + size > UPLOAD_BYTES or everyone + size > ALL_UPLOAD_BYTES:
-            return 429, "Too much has been uploaded; try again in ten minutes."
-        self._uploads.append((now, here, size))
+    def _refused(self, path: str, body: bytes) -> tuple[int, str] | None:
+        """Why a body never reaches Gradio, None if it does."""
+        try:
+            value = json.loads(body.decode()) if body else {}
+            text = json.dumps(value, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):  # no JSON, too deep, or half a character
+            return 400, "This is not JSON in valid Unicode."
+        # Of the messages of agents only calls bring data along; the others say who they are.
+        calls = not isinstance(value, dict) or value.get("method", "tools/call") == "tools/call"
+        if calls and _ADDRESS.search(text):
+            return 400, "A file is uploaded first; no address is fetched."
+        if _NAMED.match(path):
+            if not isinstance(value, dict):
+                return 400, "This is no call."
+            number = value.get("fn_index")
+            if type(number) is not int or number not in self._functions:
+                return 404, "There is no such function."
+        elif _QUEUED.match(path) and not isinstance(value, dict):
+            return 400, "This is no call."
         return None
 
 
-class _Protected:
-    """Sends an answer with the headers that keep strangers' scripts out of it."""
+def _refused_upload(size: int | None) -> tuple[int, str] | None:
+    if size is None:
+        return 411, "How much is not said."
+    if size > MAX_UPLOAD:
+        return 413, "What was sent is too large."
+    folder = os.environ.get("GRADIO_TEMP_DIR") or tempfile.gettempdir()
+    if os.path.isdir(folder) and shutil.disk_usage(folder).free < DISK_LEFT:
+        return 429, "Too much has been uploaded; try again in an hour."
+    return None
 
-    def __init__(self, send: Send, path: str, about: Callable[[], str]) -> None:
-        self._send, self._path, self._about = send, path, about
+
+async def _refuse(status: int, words: str, scope: Scope, receive: Receive, send: Send) -> None:
+    await JSONResponse({"detail": words}, status)(scope, receive, send)
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """The body of a request, None where it is too large."""
+    body = bytearray()
+    while len(body) <= MAX_BODY:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
+    return None
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A receiver that has the body first."""
+    given = [body]
+
+    async def received() -> MutableMapping[str, Any]:
+        if given:
+            return {"type": "http.request", "body": given.pop()}
+        return await receive()
+
+    return received
+
+
+class _Answer:
+    """Sends an answer with the headers that keep strangers' scripts out of it. status: 0 before it begins."""
+
+    def __init__(self, send: Send, path: str, meta: str) -> None:
+        self._send, self._path, self._meta, self.status = send, path, meta.encode(), 0
         self._page: MutableMapping[str, Any] | None = None
         self._body = bytearray()
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
+            self.status = message["status"]
             headers = MutableHeaders(scope=message)
             headers.update({"x-content-type-options": "nosniff", "referrer-policy": "same-origin"})
             if "/file" in self._path:  # an upload, which may be a page or a drawing with a script inside
@@ -254,11 +272,10 @@ class _Protected:
             self._body += message.get("body", b"")
             if message.get("more_body"):
                 return
-            start, body, self._page = self._page, bytes(self._body), None
+            start, self._page = self._page, None
+            body = _PREVIEW.sub(b"", bytes(self._body)).replace(_HEAD, _HEAD + self._meta, 1)
             headers = MutableHeaders(scope=start)
-            if _HEAD in body:
-                told = await asyncio.to_thread(self._about)
-                body = _PREVIEW.sub(b"", body).replace(_HEAD, _HEAD + told.encode(), 1)
+            if "content-length" in headers and self._body:
                 headers["content-length"] = str(len(body))
             headers.append("content-security-policy", content_security_policy(body))
             await self._send(start)
@@ -290,10 +307,3 @@ def content_security_policy(page: bytes) -> str:
             "frame-ancestors 'self' https://huggingface.co https://*.hf.space",
         )
     )
-
-
-def _home(scope: Scope, headers: Headers) -> str:
-    """The page's address as the one who asks sees it."""
-    host = re.sub(r"[^\w.:\[\]-]", "", headers.get("host", "localhost"))
-    proto = headers.get("x-forwarded-proto", "") if os.environ.get("SPACE_ID") else str(scope.get("scheme"))
-    return f"{'https' if 'https' in proto else 'http'}://{host}/"

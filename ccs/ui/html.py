@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,18 +59,6 @@ def metric(name: str) -> str:
     return {"top1": "accuracy", "top5": "accuracy, one of five answers"}.get(name, name)
 
 
-_TAILS = (
-    "cation graphy grounds hold ings marks rials ries riors scapes sions sity tables tics ties tions tive "
-    "tries tronics ture ware"
-).replace(" ", "|")
-_BREAK = re.compile(rf"(?<=\w{{3}})(?=(?:{_TAILS})\b)")
-
-
-def breakable(words: str) -> str:
-    """The words with a soft hyphen before the ending of a long one, for where there is little room."""
-    return " ".join(_BREAK.sub("\u00ad", word, 1) if len(word) > 8 else word for word in words.split(" "))
-
-
 def written(found: Sequence[str], between: str = "\n") -> str:
     """Texts as `state.texts` reads them: between `between` where none holds a comma or a quotation mark, else
     one per line; a single text that holds one is quoted.
@@ -92,7 +79,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
-    found.filters |= {f.__name__: f for f in (repr, count, metric, written, breakable)}
+    found.filters |= {f.__name__: f for f in (repr, count, metric, written)}
     found.globals |= {"paper": PAPER, "textspan": TEXTSPAN, "code_at": code_address()}
     parts = found.get_template("parts.html").module
     found.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}

@@ -1,6 +1,6 @@
-"""The Gradio side: three regions of HTML, a listener for what visitors do, one for a page that opens.
+"""The Gradio side, where a click arrives: regions of HTML, the listeners that `clicks` answers, and limits.
 
-Nothing here needs PyTorch: the page is served first; what computes (`page`) comes with the app itself.
+Nothing here needs PyTorch: the page is served first; what computes comes with the app itself.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from ccs.ui import api
-from ccs.ui.guard import FairQueue, Guard, fetch_nothing
+from ccs.ui.guard import AT_ONCE, Guard, Turns
 from ccs.ui.html import render
 
 if TYPE_CHECKING:
-    from ccs.ui.app import App
     from ccs.ui.session import Session
+    from ccs.ui.shared import App
 
 ASSETS = Path(__file__).parent / "page" / "assets"
 REGIONS = ("top", "strip", "left", "main", "status")
 SESSION_SECONDS = 3600
 SESSIONS = 200
-AT_ONCE = api.AT_ONCE
+WAITING = 100  # actions of all visitors
 STARTING = (
     "PyTorch, the tables and the first model are being loaded. This takes some seconds, once after each "
     "start; the page then opens by itself."
 )
+TITLE = "CLIP heads"
+PURPOSE = "See what an attention head of CLIP has learned, switch it off, see what happens."
 
 
 class LazyApp:
@@ -52,45 +54,51 @@ class LazyApp:
             return self._app
 
 
-def blocks(source: Callable[[], App]) -> gr.Blocks:
-    """The page. Two visitors are answered at a time: a short answer need not wait for a long one, and two
-    cores gain nothing from more.
-    """
+def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
+    """The page, and the arguments of its `launch`: looks and limits."""
+    turns = Turns()
 
     def open_page(session: Any, request: gr.Request) -> Iterator[list[Any]]:
-        if isinstance(source, LazyApp) and not source.made:
-            main = render("empty.html", title="The app is starting", text=STARTING, again="")
-            status = render("status.html", state="working", doing="Starting")
-            yield _outputs((None, {"main": main, "status": status}))
-        from ccs.ui.page import page
+        with turns.of(request):
+            if isinstance(source, LazyApp) and not source.made:
+                main = render("empty.html", title="The app is starting", text=STARTING)
+                status = render("status.html", state="working", doing="Starting")
+                yield _outputs((None, {"main": main, "status": status}))
+            from ccs.ui import clicks
 
-        query = {key: str(value) for key, value in dict(request.query_params).items()}
-        yield from map(_outputs, page.open_page(source(), query))
+            query = {key: str(value) for key, value in dict(request.query_params).items()}
+            yield from map(_outputs, clicks.open_page(source(), query))
 
-    def act(session: Any, event: gr.EventData) -> Iterator[list[Any]]:
-        from ccs.ui.page import page
+    def act(session: Any, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
+        with turns.of(request):
+            from ccs.ui import clicks
 
-        data = getattr(event, "_data", None)
-        yield from map(_outputs, page.act(source(), session, data if isinstance(data, Mapping) else {}))
+            yield from map(_outputs, clicks.act(source(), session, _fields(event)))
+
+    def take_apart(session: Any, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
+        with turns.of(request):
+            from ccs.ui import (
+                clicks,
+            )  # its client's turn ends here: a run takes minutes, in a queue of its own
+        yield from map(_outputs, clicks.take_apart(source(), session, _fields(event)))
 
     def cancel(session: Any) -> list[Any]:
-        from ccs.ui.page import page
+        from ccs.ui import clicks
 
-        return _outputs(page.cancel(source(), session))
+        return _outputs(clicks.cancel(source(), session))
 
     script = _assets("ui.js", "region.js")
     demo: gr.Blocks = gr.Blocks(
-        title="CLIP heads", analytics_enabled=False, fill_width=True, delete_cache=(600, 3600)
+        title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=(600, 3600)
     )
 
     def region(name: str, html: str) -> gr.HTML:
         return gr.HTML(html, js_on_load=script, elem_id=f"region-{name}", apply_default_css=False)
 
-    fetch_nothing()
     with demo:
         session = gr.State(None, time_to_live=SESSION_SECONDS)
         opening = '<div class="opening">{}</div>'
-        top = region("top", opening.format("<h1>CLIP heads</h1><p>Opening …</p>"))
+        top = region("top", opening.format(f"<h1>{TITLE}</h1><p>Opening …</p>"))
         state = region("status", render("status.html", state="working"))
         strip = region("strip", "")
         with gr.Row(elem_id="columns"):
@@ -104,11 +112,16 @@ def blocks(source: Callable[[], App]) -> gr.Blocks:
             getattr(part, "act")(act, [session], outputs, trigger_mode="multiple", **queued)  # noqa: B009
             for part in (top, strip, left, main, state)
         ]
+        acts.append(getattr(left, "apart")(take_apart, [session], outputs, concurrency_limit=1, **quiet))  # noqa: B009
         getattr(state, "cancel")(cancel, [session], outputs, cancels=acts, queue=False, **quiet)  # noqa: B009
-        api.expose(source)
-    demo.queue(default_concurrency_limit=AT_ONCE, max_size=100)
-    FairQueue.take_over(demo._queue)
-    return demo
+        api.expose(source, turns)
+    demo.queue(default_concurrency_limit=AT_ONCE, max_size=WAITING, api_open=False)
+    return demo, _launch_settings(turns, demo)
+
+
+def _fields(event: gr.EventData) -> Mapping[str, Any]:
+    data = getattr(event, "_data", None)
+    return data if isinstance(data, Mapping) else {}
 
 
 def _assets(*names: str) -> str:
@@ -121,28 +134,16 @@ def _outputs(update: tuple[Session | None, Mapping[str, str]]) -> list[Any]:
     return [session, *(html.get(name, gr.skip()) for name in REGIONS)]
 
 
-def launch_settings(source: Callable[[], App]) -> dict[str, Any]:
-    """Arguments of `launch`: the page's looks and limits."""
-
-    def meta(query: str, home: str) -> str:
-        if isinstance(source, LazyApp) and not source.made:
-            return ""  # the page is served before the app is made
-        from ccs.ui.page import preview
-
-        return preview.meta(source(), query, home)
-
-    def picture(query: str, home: str) -> bytes:
-        from ccs.ui.page import preview
-
-        return preview.picture(source(), query, home)
-
+def _launch_settings(turns: Turns, demo: gr.Blocks) -> dict[str, Any]:
     # System fonts only, so that nothing is fetched; the rest is in page/assets.
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
     mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
+    # As a style element, for Gradio rewrites the selectors of `css` and breaks those that hold a comma.
+    style = _assets("page.css", "figures.css", "narrow.css", "start.css")
+    meta = render("meta.html", title=TITLE, purpose=PURPOSE)
     return {
-        # As a style element, for Gradio rewrites the selectors of `css` and breaks those that hold a comma.
         "theme": gr.themes.Base(font=fonts, font_mono=mono),
-        "head": f"<style>\n{_assets('page.css', 'figures.css', 'narrow.css', 'start.css')}</style>",
+        "head": f"<style>\n{style}</style>",
         "max_file_size": "20mb",
         "state_session_capacity": SESSIONS,
         "ssr_mode": False,
@@ -151,5 +152,7 @@ def launch_settings(source: Callable[[], App]) -> dict[str, Any]:
         "quiet": True,
         "mcp_server": importlib.util.find_spec("mcp") is not None,
         "footer_links": ["api"],
-        "app_kwargs": {"middleware": [Middleware(Guard, meta=meta, picture=picture)]},
+        "app_kwargs": {
+            "middleware": [Middleware(Guard, turns=turns, functions=demo.fns.keys(), meta=meta)],
+        },
     }

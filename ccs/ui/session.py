@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccs.annotation import Pair
 from ccs.heads import HeadSet
 from ccs.model.offer import Offer
 from ccs.search import Limits
@@ -15,29 +13,16 @@ from ccs.ui.service.uploads import InputImage
 from ccs.ui.state import State
 
 
-@dataclass(frozen=True)
-class Annotation:
-    """The blind task: items of one model in a random order, and what has been answered so far.
-
-    Without items it has been stopped.
-    """
-
-    model: str
-    seed: int = 0
-    items: tuple[Pair, ...] = ()
-    answers: tuple[bool | None, ...] = ()
-
-
 @dataclass
 class Session:
     """One visitor. Never shared; `state` is the only part that a link holds.
 
     past: the sets of heads that were off before, the last one last; undone: those that Undo took back. click:
     what a click on a head does. uploads: images of the visitor's own, shown instead of the example.
-    notices: sentences to show once. task: the annotation, if begun. wanted: a search for a fairer set that
-    was asked for; found: the last one's answer (`views.bias.fairer.Fairer`). revealed: the heads that
-    something was planted in are shown. turn: answers sent so far. shown: the HTML that the page has, by
-    region. key: by which the same browser tab finds its images after a reload.
+    notices: sentences to show once. wanted: a search for a fairer set that was asked for; found: the last
+    one's answer (`views.bias.fairer.Fairer`). revealed: the heads that something was planted in are shown.
+    naming, offer: a model that the visitor names, and what it would cost. turn: answers sent so far. shown:
+    the HTML that the page has, by region.
     """
 
     state: State
@@ -47,16 +32,13 @@ class Session:
     click: str = "inspect"
     uploads: tuple[InputImage, ...] = ()
     notices: list[str] = field(default_factory=list)
-    task: Annotation | None = None
     wanted: Limits | None = None
     found: Any = None
     revealed: bool = False
     turn: int = 0
     naming: bool = False
     offer: Offer | None = None
-    apart: str = ""
     shown: dict[str, str] = field(default_factory=dict)
-    key: str = field(default_factory=secrets.token_urlsafe)
 
     def tell(self, *words: str) -> None:
         """More sentences to show once."""

@@ -17,24 +17,17 @@ from ccs.ui.service.classes import set_names
 NONE_OFF = HeadSet()
 OWN = "own:"  # begins the name of a visitor's own gallery
 NOTHING = "none"  # what a link says where no head is off
-LOOKS = ("", "head", "none")
-FAULTS = ("", "order", "aliased")
 SETS = ("", "all")
 ONE_POOL = "one-pool"
 POOLS = ("", ONE_POOL)
-PUBLISHED = ("", "no")
 IN_PLACE = ("", *ABLATIONS[1:])
 OUTPUTS = {"": "zero", "mean": "their mean over drawn images", "resample": "those for a drawn image"}
 """The outputs of heads that are off, in words, by what takes their place."""
 _CHOICES = {
     "ablation": IN_PLACE,
-    "look": LOOKS,
-    "fault": FAULTS,
     "pool": POOLS,
     "sets": SETS,
-    "published": PUBLISHED,
 }
-TOUR = ("0", "1", "2", "3", "4")
 MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 MAX_HEADS = 1024
@@ -50,12 +43,11 @@ class State:
     tab: the view. off: the heads that are switched off, with what takes their place (ablation, "" for zero).
     classes, occupations: texts. template: with `{}` where the class goes. bias_template: the
     same, or "study" for the study's four. k: 0 for the gallery's own cut-off. example: the drawn images
-    shown. look: whose attention lies over the images, "" for the last layer's. row: the occupation whose
-    images are shown. pool: "" where each occupation ranks its own images, if the gallery has such pools, and
-    "one-pool" where each ranks all. fault: of the study's code, "" for none. published: "" shows the study's
-    points, "no" hides them. sets: "" shows the plans of the main K, "all" those of every K. apart: the key of
-    tables that were made here (`service.apart`), shown instead of the model's own. class_set: whose classes
-    are asked about where none are typed (`service.classes`). tour: its step, 0 for none.
+    shown. row: the occupation whose images are shown. pool: "" where each occupation ranks its own images, if
+    the gallery has such pools, and "one-pool" where each ranks all. sets: "" shows the plans of the main K,
+    "all" those of every K. apart: the key of tables that were made here (`service.taking_apart`), shown
+    instead of the model's own. class_set: whose classes are asked about where none are typed
+    (`service.classes`).
     """
 
     tab: str = "heads"
@@ -64,15 +56,12 @@ class State:
     ablation: str = ""
     head: Head | None = None
     text: int = 0
-    other_model: str = ""
-    other_head: Head | None = None
     concept: str = ""
     level: str = ""
     find: str = ""
     example: str = ""
     classes: tuple[str, ...] = ()
     template: str = ""
-    look: str = ""
     occupations: tuple[str, ...] = ()
     bias_template: str = ""
     gallery: str = ""
@@ -80,15 +69,12 @@ class State:
     k: int = 0
     target: str = "pool"
     pool: str = ""
-    fault: str = ""
     row: int = 0
     quality: str = ""
     fairness: str = ""
-    published: str = ""
     sets: str = ""
     apart: str = ""
     class_set: str = ""
-    tour: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "off", self.off.ablated(self.ablation or ABLATIONS[0]))
@@ -143,12 +129,10 @@ def _read(name: str, text: str) -> Any:
         if len(off) > MAX_HEADS:
             raise InputError(f"it names {len(off)} heads and at most {MAX_HEADS} are allowed.")
         return off
-    if name in ("head", "other_head"):
+    if name == "head":
         return Head.parse(text)
     if name in _MANY:
         return texts(text)
-    if name == "tour":
-        return int(one_of(text, TOUR, name))
     if name in ("k", "text", "row"):
         return parse_int(text, name)
     if name == "class_set":

@@ -24,7 +24,7 @@ from ccs.measures import accuracy as zeroshot
 from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.specs import open_set
-from ccs.ui.app import App
+from ccs.ui.shared import App
 from tests.support.compute_sample import arguments, child, contents, run, same_tables
 
 

@@ -6,9 +6,9 @@ from dataclasses import fields
 
 import pytest
 
-from ccs.ui.app import App
-from ccs.ui.page.opening import open_link
-from ccs.ui.page.page import act
+from ccs.ui.clicks import act
+from ccs.ui.links import open_link
+from ccs.ui.shared import App
 from ccs.ui.state import State
 from tests.support.ui_page import app, model
 

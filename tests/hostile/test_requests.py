@@ -5,9 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections import defaultdict, deque
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +13,7 @@ import pytest
 
 import ccs
 from ccs.ui import guard
-from ccs.ui.guard import FairQueue, Guard, content_security_policy
+from ccs.ui.guard import Turns, content_security_policy
 from tests.support import ui_sample
 from tests.support.browser_page import MARKS, served
 
@@ -26,13 +24,19 @@ pytestmark = MARKS
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     model, folder = ccs.load("organism"), tmp_path_factory.mktemp("results")
     ui_sample.write(folder, "organism", model.weights_hash)
-    for _, url in served(folder, tmp_path_factory.mktemp("cache"), model):
-        parts = urlsplit(url)
-        yield str(parts.hostname), int(parts.port or 0)
+    with pytest.MonkeyPatch.context() as patch:  # what is refused here is refused for what it is
+        patch.setattr(guard, "IN_FLIGHT", 10**6)
+        patch.setattr(guard, "UNREAD", 10**6)
+        patch.setattr(guard, "LOST", 0.3)
+        for _, url in served(folder, tmp_path_factory.mktemp("cache"), model):
+            parts = urlsplit(url)
+            yield str(parts.hostname), int(parts.port or 0)
 
 
-def ask(address: tuple[str, int], method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(*address, timeout=60)
+def ask(
+    address: tuple[str, int], method: str, path: str, body: bytes | None = None, source: str = "127.0.0.1"
+) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(*address, timeout=20, source_address=(source, 0))
     try:
         connection.request(method, path, body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -97,7 +101,6 @@ PUBLIC = "http://93.184.215.14/x.png"
 def test_no_address_is_asked_for_a_file(address: tuple[str, int], names: list[str], url: str) -> None:
     """`served` sees to it that no connection leaves this machine."""
     answer = call(address, "classify", classify(file(**dict.fromkeys(names, url))))
-    assert b"event: error" in answer
     assert b"no address is fetched" in answer
 
 
@@ -137,71 +140,118 @@ def test_the_page_allows_its_own_scripts_only(address: tuple[str, int]) -> None:
     assert "http:" not in policy
 
 
-def event(page: str, host: str, at: float) -> Any:
-    request = SimpleNamespace(client=SimpleNamespace(host=host), headers={})
-    return SimpleNamespace(session_hash=page, request=request, enqueue_time=at, concurrency_id="model")
+ODD = {
+    "half a character": b'{"fn_index": 1, "session_hash": "\\ud800", "data": [null]}',
+    "half a character as a name": b'{"fn_index": 1, "session_hash": "a", "\\udfff": 1}',
+    "bytes that are no text": b'{"fn_index": 1, "session_hash": "\xff\xfe"}',
+    "no JSON": b"{",
+    "deep": b"[" * 100_000,
+    "a list": b"[]",
+    "no function": b'{"session_hash": "a", "data": []}',
+    "a function that there is not": b'{"fn_index": 99999, "session_hash": "a", "data": []}',
+    "a function below 0": b'{"fn_index": -1, "session_hash": "a", "data": []}',
+    "a function in words": b'{"fn_index": "x", "session_hash": "a", "data": []}',
+    "a function that is true": b'{"fn_index": true, "session_hash": "a", "data": []}',
+    "a function that is no number": b'{"fn_index": NaN, "session_hash": "a", "data": []}',
+    "too large": b" " * 2 * 2**20,
+}
+NAMED = ("queue/join", "cancel", "reset", "run/act", "api/act")
 
 
-def queue_of(*events: Any, limit: int = 2) -> FairQueue:
-    found = FairQueue.__new__(FairQueue)  # of Gradio's own there is no need here
-    found.used, found.active_jobs, found.event_queue_per_concurrency_id = defaultdict(deque), [], {}
-    waiting: Any = SimpleNamespace(queue=list(events), concurrency_limit=limit, current_concurrency=0)
-    found.event_queue_per_concurrency_id["model"] = waiting
-    return found
+@pytest.mark.parametrize("path", NAMED)
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_body_is_refused(address: tuple[str, int], kind: str, path: str) -> None:
+    status, text = ask(address, "POST", f"/gradio_api/{path}", ODD[kind])
+    assert 400 <= status < 500
+    assert b"Traceback" not in text
 
 
-def test_a_visitor_with_many_pages_goes_after_one_who_has_waited_less() -> None:
-    flood = [event(f"page {i}", "10.0.0.9", float(i)) for i in range(20)]
-    quiet = event("quiet", "10.0.0.1", 99.0)
-    queue = queue_of(*flood, quiet)
-    first = queue.get_events()
-    assert first is not None
-    assert first[0] == [flood[0]]
-    queue.active_jobs = [first[0]]
-    second = queue.get_events()
-    assert second is not None
-    assert second[0] == [quiet]
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("cancel", {}),
+        ("cancel", {"session_hash": "a", "event_id": "b"}),
+        ("cancel", {"session_hash": ["a"], "event_id": 7}),
+        ("reset", {"event_id": {"x": 1}}),
+        ("queue/join", {"session_hash": 7, "data": 8}),
+        ("run/act", {"session_hash": "a", "data": [None], "event_data": {"do": "undo"}}),
+        ("api/act", {"session_hash": "a", "data": [None], "event_data": {"do": "undo"}}),
+    ],
+)
+def test_odd_fields_are_no_fault_of_the_server(
+    address: tuple[str, int], path: str, fields: dict[str, Any]
+) -> None:
+    status, text = ask(address, "POST", f"/gradio_api/{path}", json.dumps({"fn_index": 1, **fields}).encode())
+    assert status < 500
+    assert b"Traceback" not in text
+    assert path not in ("run/act", "api/act") or status >= 400  # nobody goes round the queue
 
 
-def test_the_last_place_is_kept_for_others_and_a_page_has_one_turn_at_a_time() -> None:
-    flood = [event(f"page {i}", "10.0.0.9", float(i)) for i in range(3)]
-    queue = queue_of(*flood)
-    queue.active_jobs = [[flood[0]]]
-    assert queue.get_events() is not None  # nobody else has been here
-    queue.used["address 10.0.0.1"].append((time.monotonic(), 1.0))
-    assert queue.get_events() is None
-    queue.active_jobs = []
-    assert queue.get_events() is not None
-    queue.used["address 10.0.0.9"].append((time.monotonic(), guard.FILL + 1))
-    assert queue.get_events() is None
-    twice = [event("page", "10.0.0.1", 0.0), event("page", "10.0.0.1", 1.0)]
-    queue = queue_of(twice[1])
-    queue.active_jobs = [[twice[0]]]
-    assert queue.get_events() is None
+def test_the_page_is_answered_after_all_that(address: tuple[str, int]) -> None:
+    answer = call(address, "heads", b'{"data": ["organism"]}')
+    assert b"event: complete" in answer
 
 
-def test_an_upload_says_how_much_it_is(address: tuple[str, int]) -> None:
-    connection = http.client.HTTPConnection(*address, timeout=60)
-    body = iter([b"--x\r\n" * 10])  # in chunks, so without a length
-    connection.request(
-        "POST", "/gradio_api/upload", body, {"Content-Type": "multipart/form-data; boundary=x"}
-    )
-    assert connection.getresponse().status == 411
-    connection.close()
+def test_clients_take_turns() -> None:
+    turns = Turns()
+    assert [turns.take("a") for _ in range(3)] == [True, True, False]  # nobody else is here
+    turns.give("a")
+    assert turns.take("b")
+    assert not turns.take("b")  # one at a time as long as a is active
+    assert not turns.take("a")
+    turns.give("a")
+    assert turns.take("a")
+    turns.give("nobody")
 
 
-def test_uploads_and_actions_are_limited_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = Guard(None, meta=lambda *_: "", picture=lambda *_: b"")
-    for _ in range(guard.UPLOADS):
-        assert door._refused_upload("10.0.0.9", 1000) is None
-    assert door._refused_upload("10.0.0.9", 1000) is not None
-    assert door._refused_upload("10.0.0.1", 1000) is None
-    assert door._refused_upload("10.0.0.1", guard.UPLOAD_BYTES) is not None
-    assert not any(door._too_many("10.0.0.9") for _ in range(guard.RATE))
-    assert door._too_many("10.0.0.9")
-    assert not door._too_many("10.0.0.1")
+def test_an_action_that_never_ran_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns()
+    assert [turns.take("a") for _ in range(3)] == [True, True, False]
+    monkeypatch.setattr(guard, "LOST", 0.0)
+    assert turns.take("a")
+
+
+def test_too_much_at_once_is_refused(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    time.sleep(guard.LEAST + 0.2)
+    monkeypatch.setattr(guard, "IN_FLIGHT", 3 * guard.PAGE)
+    answers = [ask(address, "GET", "/")[0] for _ in range(6)]
+    assert answers[:2] == [200, 200]
+    assert 429 in answers
+    time.sleep(guard.LEAST + 0.2)
+    assert ask(address, "GET", "/")[0] == 200
+
+
+def test_answers_that_nobody_reads_are_not_made(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "UNREAD", 3)
+    body = b'{"data": ["organism"]}'
+    other = "127.0.0.2"
+    found = [ask(address, "POST", "/gradio_api/call/about", body, other) for _ in range(4)]
+    assert [status for status, _ in found] == [200, 200, 200, 429]
+    ask(address, "GET", f"/gradio_api/call/about/{json.loads(found[0][1])['event_id']}", source=other)
+    assert ask(address, "POST", "/gradio_api/call/about", body, other)[0] == 200
+
+
+def test_an_upload_says_how_much_it_is(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    for body, more, status in (
+        (iter([b"--x\r\n" * 10]), {}, 411),  # in chunks, so without a length
+        (b"", {"Content-Length": str(guard.MAX_UPLOAD + 1)}, 413),
+    ):
+        connection = http.client.HTTPConnection(*address, timeout=60)
+        connection.request("POST", "/gradio_api/upload", body, {**kind, **more})
+        assert connection.getresponse().status == status
+        connection.close()
+    monkeypatch.setattr(guard, "DISK_LEFT", 2**60)
+    assert guard._refused_upload(10) == (429, "Too much has been uploaded; try again in an hour.")
+
+
+def test_an_address_is_that_of_the_connection_unless_a_proxy_is_trusted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forged = {"x-forwarded-for": "9.9.9.9, 1.2.3.4"}
     monkeypatch.delenv("SPACE_ID", raising=False)
-    forged = {"x-forwarded-for": "1.2.3.4"}.get
-    assert guard.address("10.0.0.9", forged) == "10.0.0.9"
+    assert guard.client_of("10.0.0.9", forged) == "10.0.0.9"
     monkeypatch.setenv("SPACE_ID", "user/space")
-    assert guard.address("10.0.0.9", forged) == "1.2.3.4"
+    assert guard.client_of("10.0.0.9", forged) == "1.2.3.4"

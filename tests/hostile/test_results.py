@@ -18,7 +18,7 @@ from ccs import InputError, results
 from ccs.files import sha256
 from ccs.results import searches
 from ccs.ui.records import ModelRecords
-from ccs.ui.service.models import ModelCache, shown_name
+from ccs.ui.service.model_cache import ModelCache, shown_name
 from tests.support.results_sample import write_model
 from tests.support.spoil import Spoil, holds, lacks, says
 

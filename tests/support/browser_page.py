@@ -14,9 +14,9 @@ import pytest
 import ccs
 from ccs import results
 from ccs.model.model import Model
-from ccs.ui.app import App
-from ccs.ui.server import blocks, launch_settings
+from ccs.ui.server import page
 from ccs.ui.service.galleries import Galleries
+from ccs.ui.shared import App
 from tests.support import ui_sample
 from tests.support.ui_page import SMALL, small_gallery
 
@@ -61,8 +61,8 @@ def served(folder: Path, cache: Path, model: Model) -> Iterator[tuple[App, str]]
         patch.setattr(socket.socket, "connect", watched)
         app = App(results.load(folder), cache, Galleries([small_gallery()]))
         app.model_cache._models["organism"] = model
-        demo = blocks(lambda: app)
-        _, url, _ = demo.launch(prevent_thread_lock=True, **launch_settings(lambda: app))
+        demo, settings = page(lambda: app)
+        _, url, _ = demo.launch(prevent_thread_lock=True, **settings)
         yield app, url
         demo.close(verbose=False)
     gc.collect()  # what the server and its clients leave open is told here, and not when the run ends

@@ -15,11 +15,11 @@ import ccs
 from ccs import results
 from ccs.image_sets import BiasSet
 from ccs.model.model import Model
-from ccs.ui.app import App
-from ccs.ui.page import opening
+from ccs.ui import links
 from ccs.ui.service.galleries import Galleries
-from ccs.ui.service.models import ModelCache
+from ccs.ui.service.model_cache import ModelCache
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.world import drawn_sets
 from tests.support import ui_sample
 
@@ -59,7 +59,7 @@ def app(model: Model, tmp_path_factory: pytest.TempPathFactory) -> App:
 
 @pytest.fixture
 def session(app: App) -> Session:
-    return opening.open_link(app, {"tab": "classify", "model": "organism", "off": "L6.H1 L7.H2"})
+    return links.open_link(app, {"tab": "classify", "model": "organism", "off": "L6.H1 L7.H2"})
 
 
 class Strict(HTMLParser):

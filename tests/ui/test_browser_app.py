@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ccs.ui import claims
-from ccs.ui.app import App
-from ccs.ui.page import opening
-from ccs.ui.views import classify
+from ccs.ui import links
+from ccs.ui.shared import App
+from ccs.ui.views import claims, classify
 from tests.support.browser_page import GALLERY, MARKS, Page, browser, done, go, made, off, visit
 
 __all__ = ["browser", "made", "visit"]  # fixtures
@@ -66,7 +65,7 @@ def test_classify_shows_what_the_model_answers(visit: Callable[..., Page], made:
     page.fill("textarea[name=classes]", "a judge\na cook\na <b>pilot</b>")
     done(page, lambda: page.click("form[data-do=classify] button[type=submit]"))
     app = made[0]
-    session = opening.open_link(
+    session = links.open_link(
         app, {"tab": "classify", "off": off(page), "classes": "a judge\na cook\na <b>pilot</b>"}
     )
     _, found, _ = classify.measure(session, app.model_cache.get("organism"))

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 from PIL import Image
 
-from ccs.ui.app import App
+from ccs.ui.shared import App
 from tests.support.browser_page import MARKS, Page, browser, done, made, visit
 
 __all__ = ["browser", "made", "visit"]  # fixtures

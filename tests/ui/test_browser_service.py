@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 
 from ccs.heads import HeadSet
+from ccs.ui import links
 from ccs.ui.api import AT_ONCE
-from ccs.ui.app import App
-from ccs.ui.page import opening
 from ccs.ui.service import galleries, top_activating
 from ccs.ui.service.cache import Cache, one
+from ccs.ui.shared import App
 from ccs.ui.views import classify
 from tests.support.browser_page import GALLERY, MARKS, Page, browser, done, made, off, visit
 
@@ -96,7 +96,7 @@ def test_ten_users_at_once_get_their_own_answers(made: tuple[App, str]) -> None:
 
     def expected(user: int, call: int) -> tuple[str, str, list[float]]:
         heads, example = HeadSet(order[user : user + 1 + call]), f"digits:{user}"
-        session = opening.open_link(app, {"off": str(heads), "example": example})
+        session = links.open_link(app, {"off": str(heads), "example": example})
         return str(heads), example, classify.measure(session, model)[1].after.ravel().tolist()
 
     def use(user: int) -> list[tuple[Any, Any]]:

@@ -16,7 +16,7 @@ from huggingface_hub import constants
 from safetensors.torch import save
 
 import ccs
-from ccs.ui.app import App
+from ccs.ui.shared import App
 from tests.support import shrunk
 from tests.support.browser_page import MARKS, Page, browser, done, off, served, settled, visit
 from tests.support.hub_server import serve

@@ -16,25 +16,24 @@ from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.model import difference
 from ccs.model.difference import Truth
-from ccs.ui import claims
+from ccs.ui import clicks, links
 from ccs.ui.actions import MAX_HISTORY
-from ccs.ui.app import App
-from ccs.ui.page import opening, page
-from ccs.ui.page.page import act, regions, update
+from ccs.ui.clicks import act, regions, update
 from ccs.ui.presets import preset_words, presets, random_heads
 from ccs.ui.records import ModelRecords
-from ccs.ui.service.images import load_example
+from ccs.ui.service.examples import load_example
 from ccs.ui.session import Session
-from ccs.ui.views import VIEWS, annotate
-from tests.support.ui_page import SMALL, app, check, model, one_thread, session
+from ccs.ui.shared import App
+from ccs.ui.views import VIEWS, claims
+from tests.support.ui_page import SMALL, app, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
 
 def test_the_first_visit_shows_an_effect(app: App) -> None:
-    first = opening.open_link(app, {})
+    first = links.open_link(app, {})
     assert (first.state.tab, first.state.off) == ("start", HeadSet())
-    session = opening.open_link(app, {"tab": "heads"})
+    session = links.open_link(app, {"tab": "heads"})
     # These tables are of the weights that ship, and so is a search for a fairer set.
     claim = claims.of(app.records("organism"))
     assert claim is not None
@@ -46,9 +45,9 @@ def test_the_first_visit_shows_an_effect(app: App) -> None:
     before, after = (tuple(example.classes[i] for i in one) for one in (both @ weights.T).argmax(axis=2))
     assert before == example.answers
     assert after != before
-    assert not opening.open_link(app, {"off": "none"}).state.off
-    assert opening.open_link(app, {"example": "digits:2"}).state.example == "digits:2"
-    again = opening.open_link(app, dict(parse_qsl(session.state.query())))
+    assert not links.open_link(app, {"off": "none"}).state.off
+    assert links.open_link(app, {"example": "digits:2"}).state.example == "digits:2"
+    again = links.open_link(app, dict(parse_qsl(session.state.query())))
     assert again.state == session.state
 
 
@@ -78,7 +77,7 @@ def test_a_concept_that_was_taught_is_no_preference(app: App) -> None:
         ("organism-concept-04", "taught to write about colors and places, and about nothing else"),
         ("organism-concept-09", "Each of its heads was trained to vary with one concept alone."),
     ):
-        shown = opening.open_link(app, {"model": name, "tab": "start"})
+        shown = links.open_link(app, {"model": name, "tab": "start"})
         assert said in " ".join(str(VIEWS["start"].render(app, shown, complete=False)).split())
 
 
@@ -108,14 +107,14 @@ def test_what_is_off_by_default_does_what_random_heads_do_not(name: str) -> None
 
 
 def test_a_link_opens_its_screen_and_names_what_it_cannot(app: App) -> None:
-    session = opening.open_link(
+    session = links.open_link(
         app, {"model": "organism", "off": "L6.H1 L30.H2", "tab": "admin", "example": "nothing:9"}
     )
     assert session.state.off == HeadSet.parse("L6.H1")
     assert session.state.tab == "heads"
     for wrong in ("L30.H2", "admin", "nothing:9"):
         assert any(wrong in notice for notice in session.notices)
-    assert opening.open_link(app, {"model": "gone"}).state.model == "organism"
+    assert links.open_link(app, {"model": "gone"}).state.model == "organism"
 
 
 def test_heads_go_off_and_on(app: App, session: Session) -> None:
@@ -189,13 +188,12 @@ def test_random_heads_are_seeded_and_outside_the_high_ones(app: App, session: Se
         ("bias", {"gallery": "none", "k": "5"}, "There is no gallery 'none'"),
         ("bias", {"gallery": SMALL, "k": "4000", "attribute": "gender"}, "K must be 1 to 40, not 4000"),
         ("bias", {"gallery": SMALL, "k": "5", "occupations": "\n".join(map(str, range(500)))}, "500 texts"),
-        ("annotate", {"value": "yes"}, "no annotation under way"),
     ],
 )
 def test_what_cannot_be_done_is_told_and_changes_nothing(
     app: App, do: str, fields: dict[str, object], words: str
 ) -> None:
-    session = opening.open_link(app, {"tab": "classify", "gallery": SMALL})
+    session = links.open_link(app, {"tab": "classify", "gallery": SMALL})
     before = session.state
     with pytest.raises(InputError) as error:
         update(app, session, do, fields)
@@ -210,9 +208,9 @@ def test_an_action_that_breaks_half_way_changes_nothing(app: App, monkeypatch: p
         session.click = "switch"
         raise RuntimeError("a fault of ours")
 
-    session = opening.open_link(app, {"off": "L6.H2"})
+    session = links.open_link(app, {"off": "L6.H2"})
     before = session.state, session.past, session.click
-    monkeypatch.setitem(page._ACTIONS, "reset", broken)
+    monkeypatch.setitem(clicks._ACTIONS, "reset", broken)
     with pytest.raises(RuntimeError):
         update(app, session, "reset", {})
     assert (session.state, session.past, session.click) == before
@@ -259,7 +257,7 @@ def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session)
     ],
 )
 def test_what_was_done_to_heads_is_said_as_it_is(app: App, name: str, asked: str, answer: str) -> None:
-    session = opening.open_link(app, {"model": f"organism-{name}", "tab": "heads"})
+    session = links.open_link(app, {"model": f"organism-{name}", "tab": "heads"})
     assert asked in " ".join(regions(app, session)["left"].split())
     update(app, session, "reveal", {})
     html = " ".join(regions(app, session)["left"].split())
@@ -281,7 +279,7 @@ def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPat
         rate=0.1,
     )
     monkeypatch.setattr(claims, "truth", lambda model: known if model == "organism" else None)
-    session = opening.open_link(app, {"off": "L6.H1 L7.H3", "tab": "heads"})
+    session = links.open_link(app, {"off": "L6.H1 L7.H3", "tab": "heads"})
     html = regions(app, session)["left"]
     assert "planted in 2 heads" in html
     assert " planted" not in re.sub("planted in 2 heads", "", html)
@@ -305,36 +303,15 @@ def test_the_filter_dims_the_others(app: App, session: Session) -> None:
 
 
 def test_a_click_on_a_point_loads_its_heads(app: App) -> None:
-    session = opening.open_link(app, {"tab": "paradox"})
+    session = links.open_link(app, {"tab": "paradox"})
     html = regions(app, session)["main"]
     model, off = re.findall(r'data-do="plan" data-model="([^"]+)" data-heads="([^"]+)"', html)[-1]
     update(app, session, "plan", {"model": model, "heads": off})
     assert (session.state.model, str(session.state.off)) == (model, off)
 
 
-def test_annotation_is_blind_and_counts(app: App) -> None:
-    session = opening.open_link(app, {"tab": "judges"})
-    update(app, session, "begin", {"seed": "1"})
-    assert session.task is not None
-    panel = regions(app, session)["main"].split('data-name="judges"')[0]
-    shown = re.sub(r'data-csv="[^"]*"', "", panel).replace(session.task.items[0].text.split(" of ")[1], "")
-    assert not re.search(r"L\d\.H\d", shown)
-    for pair in session.task.items:
-        answer = "yes" if all(v for _, v in pair.verdicts) else "no"
-        update(app, session, "annotate", {"value": answer})
-    found = annotate.agreed(session.task)
-    assert found is not None
-    assert found.cohen_kappa.value == 1.0
-    update(app, session, "annotate", {"value": "back"})
-    update(app, session, "annotate", {"value": "unsure"})
-    again = annotate.agreed(session.task)
-    assert again is not None
-    assert again.n == found.n - 1
-    check(regions(app, session)["main"])
-
-
 def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = opening.open_link(app, {"tab": "classify"})
+    session = links.open_link(app, {"tab": "classify"})
     monkeypatch.setattr(VIEWS["classify"], "render", lambda *_: 1 / 0)
     *_, (_, last) = act(app, session, {"do": "off", "off": "L7.H1"})
     assert "This view cannot be shown" in last["main"]

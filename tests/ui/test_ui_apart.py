@@ -1,14 +1,13 @@
-"""Taking a model apart in the app: from the button to the grid, the queue, what is kept, and what ends it."""
+"""Taking a model apart in the app: from the form to the grid, what is kept, and what ends it."""
 
 from __future__ import annotations
 
 import base64
 import io
 import re
-import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,35 +16,21 @@ from PIL import Image
 from ccs import results
 from ccs.errors import InputError
 from ccs.ui.actions import change
-from ccs.ui.app import App
-from ccs.ui.page.opening import open_link
-from ccs.ui.page.page import act, open_page, regions
-from ccs.ui.service import apart
-from ccs.ui.service.apart import Request, Run, Workshop
+from ccs.ui.clicks import act, regions, take_apart
+from ccs.ui.links import open_link
+from ccs.ui.service import taking_apart
+from ccs.ui.service.taking_apart import Kept, Request
 from ccs.ui.service.uploads import InputImage
-from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.views import VIEWS
 from tests.datasets.test_photographs import cells, parquet
 from tests.support import ui_sample
 from tests.support.hub_server import Hub
 from tests.support.ui_page import check, printed
 
-KEY = "0" * 16
-
 
 def asked(images: str = "world", count: int = 20, **more: object) -> Request:
     return Request("tiny", "/models/tiny", "f" * 64, images, count, "world", **more)  # type: ignore[arg-type]
-
-
-def ended(shop: Workshop, key: str) -> Run:
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        run = shop.run(key)
-        assert run is not None
-        if run.ended:
-            return run
-        time.sleep(0.02)
-    pytest.fail("the run did not end")
 
 
 @pytest.fixture
@@ -53,101 +38,79 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Runs that write made-up tables at once; the command lines given."""
     given: list[list[str]] = []
 
-    def compute(run: Run, arguments: list[str], folder: Path) -> None:
+    def compute(arguments: list[str], folder: Path) -> Iterator[tuple[float, str]]:
         given.append(list(arguments))
+        yield 0.5, "half"
         ui_sample.write(folder / arguments[arguments.index("--out") + 1], "tiny", "f" * 64)
 
-    monkeypatch.setattr(apart, "_compute", compute)
+    monkeypatch.setattr(taking_apart, "_compute", compute)
     return given
 
 
 def test_the_same_question_is_computed_once_and_kept(tmp_path: Path, computed: list[list[str]]) -> None:
-    shop, request = Workshop(tmp_path), asked()
-    assert not ended(shop, shop.ask(request).key).error
-    assert shop.results(request.key).model == "tiny"
-    again = Workshop(tmp_path)  # after a restart
-    assert again.ask(request).ended
+    kept, request = Kept(tmp_path), asked()
+    assert [share for share, _ in kept.make(request)] == [0.0, 0.5]
+    found = kept.results(request.key)
+    assert found is not None
+    again = Kept(tmp_path)  # after a restart
+    assert list(again.make(request)) == []
     assert len(computed) == 1
     assert asked(count=30).key != request.key != asked("hf://datasets/a/b").key
     with zipfile.ZipFile(io.BytesIO(again.archive(request.key))) as archive:
         archive.extractall(tmp_path / "unpacked")
-    assert (
-        results.read(tmp_path / "unpacked" / "tiny")
-        .table("scores")
-        .equals(shop.results(request.key).table("scores"))
-    )
+    assert results.read(tmp_path / "unpacked" / "tiny").table("scores").equals(found.table("scores"))
 
 
 def test_what_was_asked_for_longest_ago_goes_first(tmp_path: Path, computed: list[list[str]]) -> None:
-    shop = Workshop(tmp_path)
-    sizes = []
+    kept, sizes = Kept(tmp_path), []
     for count in (10, 20):
-        ended(shop, shop.ask(asked(count=count)).key)
+        list(kept.make(asked(count=count)))
         sizes.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
         time.sleep(0.02)
-    assert shop.results(asked(count=10).key)  # asked for again: now the other is the oldest
-    small = Workshop(tmp_path, limit=sizes[1] + 100)
-    ended(small, small.ask(asked(count=30)).key)
-    assert small.results(asked(count=20).key) is None
-    assert small.results(asked(count=10).key)
-    assert small.results(asked(count=30).key)
+    assert kept.results(asked(count=10).key)  # asked for again: now the other is the oldest
+    small = Kept(tmp_path, limit=sizes[1] + 100)
+    list(small.make(asked(count=30)))
+    there = [small.results(asked(count=count).key) is not None for count in (10, 20, 30)]
+    assert there == [True, False, True]
 
 
 def test_uploads_leave_no_file_behind(tmp_path: Path, computed: list[list[str]]) -> None:
     pictures = tuple(InputImage("mine", Image.new("RGB", (9, 9), color)) for color in ("red", "blue"))
-    shop, request = Workshop(tmp_path), asked("", 2, pictures=pictures)
-    ended(shop, shop.ask(request).key)
+    kept, request = Kept(tmp_path), asked("", 2, pictures=pictures)
+    run = kept.make(request)
+    next(run)
+    assert len(list(tmp_path.rglob("*.png"))) == 2
+    list(run)
     images = computed[0][computed[0].index("--images") + 1]
     assert images == f"uploads/{request.key}"  # what stands in the tables tells nothing of this machine
     assert not list(tmp_path.rglob("*.png"))
     assert request.key != asked("", 2).key
 
 
-def test_a_queue_that_everyone_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go = threading.Event()
-
-    def compute(run: Run, arguments: list[str], folder: Path) -> None:
-        while not go.wait(0.01):
-            if run.canceled:
-                raise InputError("It was canceled.")
-        ui_sample.write(folder / arguments[arguments.index("--out") + 1], "tiny", "f" * 64)
-
-    monkeypatch.setattr(apart, "_compute", compute)
-    shop = Workshop(tmp_path)
-    first = shop.ask(asked(count=10))
-    while not first.began:
-        time.sleep(0.01)
-    waiting = [shop.ask(asked(count=count)) for count in range(11, 11 + apart.QUEUE)]
-    assert [shop.ahead(run) for run in (first, *waiting[:2])] == [0, 1, 2]
-    with pytest.raises(InputError, match="already waiting to be taken apart"):
-        shop.ask(asked(count=99))
-    assert shop.ask(asked(count=11)) is waiting[0]  # who asks for the same waits for the same
-    shop.leave(waiting[0].key)
-    assert not waiting[0].canceled  # somebody still waits for it
-    shop.leave(first.key)
-    shop.leave(waiting[1].key)
-    waiting[2].asked -= 2 * apart.LEFT  # nobody looks any more
-    go.set()
-    ended(shop, waiting[4].key)
-    assert first.canceled
-    assert (waiting[0].ended, waiting[1].ended, waiting[2].ended, waiting[3].ended) == (
-        True,
-        False,
-        False,
-        True,
-    )
-    assert shop.results(waiting[3].key)
-
-
 @pytest.mark.parametrize("key", ["", "../../../etc", "zz" * 8, "0" * 16, "0" * 64])
 def test_a_key_that_is_none_selects_nothing(tmp_path: Path, key: str) -> None:
-    assert Workshop(tmp_path).results(key) is None
+    assert Kept(tmp_path).results(key) is None
 
 
-def test_a_run_that_fails_is_told_in_a_sentence(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path)
-    request = Request("tiny", str(tmp_path / "nothing"), "f" * 64, "world", 4, "world")
-    assert "There is no model" in ended(shop, shop.ask(request).key).error
+def test_a_run_that_fails_or_is_left_ends_with_its_process(tmp_path: Path, tiny_folder: Path) -> None:
+    with pytest.raises(InputError, match="There is no model"):
+        list(Kept(tmp_path).make(Request("tiny", str(tmp_path / "nothing"), "f" * 64, "world", 4, "world")))
+    run = Kept(tmp_path).make(Request("tiny", str(tiny_folder), "f" * 64, "world", 4000, "world"))
+    while not next(run)[1].startswith("moments"):
+        pass
+    run.close()  # type: ignore[attr-defined]
+    assert not any(b"batch.compute" in line and str(tiny_folder).encode() in line for line in commands())
+
+
+def commands() -> list[bytes]:
+    """The command lines of all processes."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_bytes())
+        except OSError:  # it has just ended
+            continue
+    return found
 
 
 @pytest.fixture
@@ -158,28 +121,12 @@ def tiny_app(tiny_folder: Path, tmp_path: Path, hub: Hub) -> App:
     return App(results.load(tmp_path / "none"), tmp_path, given=[str(tiny_folder)], first=str(tiny_folder))
 
 
-def until(app: App, session: Session, done: Callable[[Session], bool]) -> dict[str, str]:
-    """Ask as the page does, once in a while, until it is over; the statuses seen are in `seen`."""
-    for _ in range(1500):
-        *_, (_, shown) = act(app, session, {"do": "poll"})
-        if done(session):
-            return shown
-        time.sleep(0.1)
-    pytest.fail("it did not end")
-
-
-def test_from_the_button_to_the_grid(tiny_app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_the_form_to_the_grid(tiny_app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = open_link(tiny_app, {})
     tiny_app.model_cache.get("tiny")
     fields = {"images": "", "own": "user/photos:train", "count": "20", "texts": "world"}
-    *_, (_, shown) = act(tiny_app, session, {"do": "apart", **fields})
-    assert "Taking tiny apart" in shown["status"]
-    assert "data-cancel" not in shown["status"]
-    reloaded = [one for one, _ in open_page(tiny_app, {"model": "tiny", "apart": session.state.apart})][-1]
-    assert reloaded.apart == session.apart  # the link finds the run again
-    list(act(tiny_app, reloaded, {"do": "apart-stop"}))
-    assert tiny_app.workshop.run(session.apart)  # which goes on for the other
-    shown = until(tiny_app, session, lambda one: not one.apart)
+    told = [html["status"] for _, html in take_apart(tiny_app, session, fields)]
+    assert any("Taking tiny apart: moments: 20 of 20" in one and "data-cancel" in one for one in told)
     assert session.notices == []
     assert re.fullmatch("[0-9a-f]{16}", session.state.apart)
     found = tiny_app.shown(session.state)
@@ -187,18 +134,16 @@ def test_from_the_button_to_the_grid(tiny_app: App, tmp_path: Path, monkeypatch:
     assert all(record.k == 5 and record.label for record in found.heads.values())
     assert found.manifest["images"]["count"] == 20
     assert found.manifest["images"]["source"].startswith("hf://datasets/user/photos:train at ")
-    assert found.manifest["judges"][0]["name"] == "tags"
     left = session.shown["left"]
     check(left)
-    packed = base64.b64decode(re.search(r'data-zip="([^"]+)"', left)[1])
-    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-        assert "tiny/scores.parquet" in archive.namelist()
+    packed = re.search(r'data-zip="([^"]+)"', left)
+    assert packed is not None
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(packed[1]))) as archive:
         archive.extractall(tmp_path / "unpacked")
     # "Copy as Python" reads these tables from where they were unpacked.
     monkeypatch.chdir(tmp_path / "unpacked")
     head = max(found.heads)
     change(session, head=head, tab="judges")
-    assert "unpack it here" in VIEWS["judges"].snippet(tiny_app, session)
     assert "tags 80 texts" in "\n".join(printed(VIEWS["judges"].snippet(tiny_app, session)))
     tables_alone = VIEWS["heads"].snippet(tiny_app, session).partition("import ccs")[0]
     assert found.head(head).texts[0].text in "\n".join(printed(tables_alone))
@@ -208,11 +153,9 @@ def test_from_the_button_to_the_grid(tiny_app: App, tmp_path: Path, monkeypatch:
     # A link to the screen shows the same tables to anyone; closing them, the model is as it was.
     other = open_link(tiny_app, {"model": "tiny", "apart": session.state.apart})
     assert tiny_app.shown(other.state).heads == found.heads
-    act_list = list(act(tiny_app, other, {"do": "apart-close"}))
-    assert act_list
+    list(act(tiny_app, other, {"do": "apart-close"}))
     assert not tiny_app.shown(other.state).heads
-    # Asked for once more, it is there at once.
-    *_, (_, shown) = act(tiny_app, other, {"do": "apart", **fields})
+    list(take_apart(tiny_app, other, fields))  # asked for once more, it is there at once
     assert other.state.apart == session.state.apart
 
 
@@ -225,22 +168,17 @@ def test_from_the_button_to_the_grid(tiny_app: App, tmp_path: Path, monkeypatch:
         ({"own": "/etc/passwd"}, "is no data set of the Hub"),
         ({"images": "uploads"}, "At least 2 images of your own"),
         ({"texts": "/etc/passwd"}, "There is no pool of texts"),
+        ({"memory": "little"}, "needs about 1.1 GB of memory, and this machine has 1.0 GB free"),
     ],
 )
-def test_what_cannot_be_asked_for(tiny_app: App, fields: dict[str, str], words: str) -> None:
+def test_what_cannot_be_asked_for(
+    tiny_app: App, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], words: str
+) -> None:
+    if "memory" in fields:
+        monkeypatch.setattr("ccs.ui.page.apart_form.free_memory", lambda: 10**9)
     session = open_link(tiny_app, {})
     tiny_app.model_cache.get("tiny")
     given = {"images": "drawn scenes", "own": "", "count": "20", "texts": "world"}
-    list(act(tiny_app, session, {"do": "apart", **given, **fields}))
+    list(take_apart(tiny_app, session, {**given, **fields}))
     assert words in session.notices[0]
-    assert not session.apart
-
-
-def test_a_machine_without_memory_says_so(tiny_app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ccs.ui.page import apart as page
-
-    session = open_link(tiny_app, {})
-    tiny_app.model_cache.get("tiny")
-    monkeypatch.setattr(page, "free_memory", lambda: 10**9)
-    list(act(tiny_app, session, {"do": "apart", "images": "drawn scenes", "count": "20", "texts": "world"}))
-    assert "needs about 1.1 GB of memory, and this machine has 1.0 GB free" in session.notices[0]
+    assert not session.state.apart

@@ -19,9 +19,9 @@ from ccs.heads import HeadSet
 from ccs.model import offer
 from ccs.model.offer import Offer
 from ccs.model.tower import Trunk
-from ccs.ui.service import models
+from ccs.ui.service import model_cache
 from ccs.ui.service.cache import Cache, Memory, one, size_of
-from ccs.ui.service.models import RETRY, ModelCache
+from ccs.ui.service.model_cache import RETRY, ModelCache
 
 
 def test_a_cache_is_bounded_and_a_failure_leaves_nothing() -> None:
@@ -141,7 +141,7 @@ class FakeModel:
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models by any name, which cost nothing."""
-    monkeypatch.setattr(models, "look", lambda place: Offer(place, 0, True, HeadSet()))
+    monkeypatch.setattr(model_cache, "look", lambda place: Offer(place, 0, True, HeadSet()))
 
 
 def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch, free: None) -> None:
@@ -197,7 +197,7 @@ def test_a_model_that_the_machine_cannot_hold_is_refused_before_it_is_fetched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ccs, "load", lambda name, **_: pytest.fail(f"{name} was loaded"))
-    monkeypatch.setattr(models, "look", lambda place: Offer(place, 10**10, False, HeadSet()))
+    monkeypatch.setattr(model_cache, "look", lambda place: Offer(place, 10**10, False, HeadSet()))
     monkeypatch.setattr(offer, "free_memory", lambda: 8 * 10**9)
     with pytest.raises(InputError, match=r"big needs about 20\.5 GB of memory .* has 8\.0 GB free"):
         ModelCache({"big": "big"}).get("big")

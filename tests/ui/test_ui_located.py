@@ -8,7 +8,7 @@ import pandas as pd
 
 from ccs import HeadSet
 from ccs.results.localization import PLANTED
-from ccs.ui.views.bias.figures import located
+from ccs.ui.views.bias.bias_figures import located
 
 ORDERS = {"search": "L4.H1 L5.H2 L4.H0", "CCS high first": "L4.H0 L4.H1 L5.H2", PLANTED: "L4.H1"}
 QUERY = SimpleNamespace(gallery=SimpleNamespace(name="world/faces"), attribute="gender")

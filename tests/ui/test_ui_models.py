@@ -14,15 +14,15 @@ from ccs.files import endpoint
 from ccs.heads import Head, HeadSet, last_layers
 from ccs.model.model import Model
 from ccs.model.sources import find, require_known_tower
-from ccs.ui.app import App
-from ccs.ui.page import page
-from ccs.ui.page.opening import open_link
-from ccs.ui.page.page import act, cancel, regions
+from ccs.ui import clicks
+from ccs.ui.clicks import act, cancel, regions
+from ccs.ui.links import open_link
 from ccs.ui.presets import presets
 from ccs.ui.service.classes import named, set_names
-from ccs.ui.service.images import first_example, shown_images
-from ccs.ui.service.models import live
+from ccs.ui.service.examples import first_example, shown_images
+from ccs.ui.service.model_cache import live
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.views import classify
 from tests.support.hub_server import Fault, Hub
 from tests.support.ui_page import app, check, model, one_thread
@@ -113,7 +113,7 @@ def test_a_name_that_is_none_is_told(own: Own, hub: Hub, name: str, words: str) 
 def test_a_hub_that_is_slow_keeps_nobody_from_the_other_models(
     own: Own, hub: Hub, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "TURN", 0.2)
+    monkeypatch.setattr(clicks, "TURN", 0.2)
     found = own()
     put(hub, "user/tiny", tiny_folder)
     session = open_link(found, {"tab": "classify", "off": "none"})

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
-from unittest.mock import Mock
 
-import gradio
 import pytest
-from gradio import component_meta
 
 import app as entry
 from ccs import results
 from ccs.model.model import Model
-from ccs.ui.app import App
-from ccs.ui.page import opening
-from ccs.ui.page.page import regions
+from ccs.ui import links
+from ccs.ui.clicks import regions
 from ccs.ui.service.galleries import Galleries
+from ccs.ui.shared import App
 from tests.support import ui_sample
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
 
@@ -28,7 +24,7 @@ __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 def test_views_without_results(model: Model, tmp_path: Path, tab: str) -> None:
     empty = App(results.load(tmp_path), tmp_path, Galleries([small_gallery()]))
     empty.model_cache._models["organism"] = model
-    session = opening.open_link(empty, {"tab": tab, "gallery": SMALL})
+    session = links.open_link(empty, {"tab": tab, "gallery": SMALL})
     page = regions(empty, session)
     assert "There are no tables for organism" in page["top"]
     assert page["left"].count('class="cell') == 24
@@ -41,7 +37,7 @@ def test_half_written_results_are_left_out_and_named(model: Model, tmp_path: Pat
     (folder / "scores.parquet").write_bytes((folder / "scores.parquet").read_bytes()[:100])
     broken = App(results.load(tmp_path), tmp_path)
     broken.model_cache._models["organism"] = model
-    page = regions(broken, opening.open_link(broken, {"model": "organism"}))
+    page = regions(broken, links.open_link(broken, {"model": "organism"}))
     assert "scores.parquet" in page["top"]
     assert "There are no tables for organism" in page["top"]
 
@@ -50,14 +46,14 @@ def test_tables_of_other_weights_are_told(app: App, model: Model, tmp_path: Path
     ui_sample.write(tmp_path, "organism", "0" * 64)
     other = App(results.load(tmp_path), tmp_path)
     other.model_cache._models["organism"] = model
-    assert "computed from other weights" in regions(other, opening.open_link(other, {}))["top"]
-    assert "other weights" not in regions(app, opening.open_link(app, {}))["top"]
+    assert "computed from other weights" in regions(other, links.open_link(other, {}))["top"]
+    assert "other weights" not in regions(app, links.open_link(app, {}))["top"]
 
 
 def test_photo_says_how_often_it_is_right_with_tables_and_without(tmp_path: Path) -> None:
     for found, tables in ((results.load(), True), (results.load(tmp_path), False)):
         shown = App(found, tmp_path)
-        top = regions(shown, opening.open_link(shown, {"model": "photo", "tab": "about"}))["top"]
+        top = regions(shown, links.open_link(shown, {"model": "photo", "tab": "about"}))["top"]
         assert re.search(r"It names \d\d\.\d% of the held-out ones correctly", top)
         assert ("There are no tables for photo" in top) != tables
 
@@ -68,7 +64,7 @@ def test_a_model_that_cannot_be_had_keeps_its_tables(app: App, tmp_path: Path) -
     for tab in ("heads", "classify", "bias"):
         page = regions(
             found,
-            opening.open_link(found, {"model": "ViT-B-32/nowhere", "tab": tab, "gallery": "world/faces"}),
+            links.open_link(found, {"model": "ViT-B-32/nowhere", "tab": tab, "gallery": "world/faces"}),
         )
         assert 'class="empty"' in page["main"]
         assert page["left"].count('class="cell') == 24
@@ -83,10 +79,10 @@ def test_the_hub_being_down_is_told_and_the_shipped_results_work(
     found = results.load("hf://datasets/user/name", precomputed=shipped, cache=tmp_path / "cache")
     down = App(found, tmp_path)
     down.model_cache._models["organism"] = model
-    page = regions(down, opening.open_link(down, {"tab": "classify"}))
+    page = regions(down, links.open_link(down, {"tab": "classify"}))
     assert "hf://datasets/user/name could not be loaded" in page["top"]
     assert page["main"].count('class="answer"') == 4
-    about = regions(down, opening.open_link(down, {"tab": "about"}))["main"]
+    about = regions(down, links.open_link(down, {"tab": "about"}))["main"]
     assert "the results shipped with the program" in about
 
 
@@ -98,16 +94,3 @@ def test_results_that_are_not_there_end_the_program_in_a_sentence(
     assert "environment to load results from" in capsys.readouterr().err
     assert entry.main(["--results", str(tmp_path / "argument")]) == 2
     assert capsys.readouterr().err.startswith("error: There is no folder")
-
-
-def test_gradio_writes_no_stubs_while_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = Mock(side_effect=AssertionError)
-    monkeypatch.setattr(component_meta, "create_pyi", written)
-    known = inspect.getfile
-    with entry.no_stubs():
-        component_meta.create_or_modify_pyi(gradio.HTML, "HTML", [])
-        assert inspect.getfile(App) == known(App)
-    assert inspect.getfile is known
-    with pytest.raises(AssertionError):  # without it, it would
-        component_meta.create_or_modify_pyi(gradio.HTML, "HTML", [])
-    assert written.call_count == 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.ui.state import FAULTS, LOOKS, PUBLISHED, State, from_query, line, texts
+from ccs.ui.state import SETS, State, from_query, line, texts
 
 HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))
 WORDS = st.text("abc é{}<&=+%#'\"", min_size=1, max_size=20).map(line).filter(bool)
@@ -25,10 +25,8 @@ STATES = st.builds(
     occupations=st.lists(WORDS, max_size=4, unique=True).map(tuple).map(texts),
     k=st.integers(0, 9999),
     target=st.sampled_from(["pool", "uniform"]),
-    fault=st.sampled_from(FAULTS),
-    look=st.sampled_from(LOOKS),
     row=st.integers(0, 200),
-    published=st.sampled_from(PUBLISHED),
+    sets=st.sampled_from(SETS),
 )
 
 
@@ -52,8 +50,7 @@ def test_a_link_says_that_no_head_is_off() -> None:
     ("part", "value"),
     [
         ("off", "L1.H"),
-        ("look", "all"),
-        ("fault", "1"),
+        ("sets", "1"),
         ("row", "x"),
         ("head", "x"),
         ("k", "-1"),

@@ -13,12 +13,11 @@ import pytest
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.model.model import Model
+from ccs.ui import links
 from ccs.ui.api import Endpoints
-from ccs.ui.app import App
-from ccs.ui.html import breakable
-from ccs.ui.page import opening
-from ccs.ui.page.page import act, regions
-from ccs.ui.service.images import load_example
+from ccs.ui.clicks import regions
+from ccs.ui.service.examples import load_example
+from ccs.ui.shared import App
 from ccs.ui.state import State
 from ccs.ui.views import VIEWS, charts, classify, paradox, points
 from research.photographs import photograph_captions as captions
@@ -34,10 +33,8 @@ def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
         "tab": tab,
         "off": off,
         "gallery": SMALL,
-        "other_head": "L5.H3",
-        "other_model": "organism-control",
     }
-    session = opening.open_link(app, query)
+    session = links.open_link(app, query)
     for html in regions(app, session).values():
         check(html)
         for figure in re.findall(r'<section class="fig.*?</header>(.*?)<summary>', html, re.S):
@@ -95,7 +92,7 @@ def test_the_studys_points_are_named_and_told_apart() -> None:
         points.Choice("fairface|gender|pool|correct", "gender"),
     )
     printed = points.published("gender")
-    html = paradox.plot([], printed, [], *axes, State()).__html__()
+    html = paradox.plot([], printed, *axes, State()).__html__()
     check(html)
     assert len(re.findall('class="point printed kind-(?:high|low)"', html)) == len(printed) == 12
     for one in printed:
@@ -137,7 +134,7 @@ def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) 
     card = ends.head("L7.H5")
     assert len(card["texts"]["rows"]) == 7
     answer = ends.classify(None, off="L6.H1 L7.H2")
-    session = opening.open_link(app, {"off": "L6.H1 L7.H2"})
+    session = links.open_link(app, {"off": "L6.H1 L7.H2"})
     after = [row["after"] for row in answer["classify"]["rows"]]
     np.testing.assert_allclose(after, classify.measure(session, model)[1].after.ravel(), atol=2e-6)
     file = tmp_path / "a.png"
@@ -164,66 +161,32 @@ def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) 
         ends.classify(None, off="L0.H0")
 
 
-def test_an_estimate_comes_first_and_is_named(app: App, model: Model) -> None:
-    session = opening.open_link(app, {"tab": "bias", "gallery": SMALL, "off": "L4.H2"})
-    for _ in app.galleries.collect(model, SMALL):
-        pass
-    updates = [html for _, html in act(app, session, {"do": "off", "off": "L4.H2 L5.H4"})]
-    pages = [html["main"] for html in updates if "main" in html]
-    assert len(pages) == 2
-    assert 'data-exact="0"' in pages[0]
-    assert "an instant estimate from direct effects" in pages[0]
-    assert 'data-exact="1"' in pages[1]
-    states = [re.findall('data-state="([a-z]+)"', html["status"])[0] for html in updates]
-    assert set(states[:-1]) == {"working"}
-    assert states[-1] == "done"
-
-
 def test_several_k_are_named_and_the_main_one_decides(app: App) -> None:
     records = app.records("organism")
     card = records.head(Head(7, 5))
     assert (card.k, card.ccs, card.level, card.others) == (5, 5, "high", ((7, 5),))
     assert records.k == 5
-    page = regions(app, opening.open_link(app, {"head": "L7.H5"}))["main"]
+    page = regions(app, links.open_link(app, {"head": "L7.H5"}))["main"]
     assert "2 further texts; CCS with them: 5 of 7" in " ".join(page.split())
     assert (len(card.texts), len(card.further)) == (5, 2)
     plots = [
-        regions(app, opening.open_link(app, {"tab": "paradox", "sets": sets}))["main"] for sets in ("", "all")
+        regions(app, links.open_link(app, {"tab": "paradox", "sets": sets}))["main"] for sets in ("", "all")
     ]
     assert ["high-CCS heads at K = 7" in plot for plot in plots] == [False, True]
 
 
-def test_direct_effects_stand_beside_total_ones(app: App) -> None:
-    page = regions(app, opening.open_link(app, {"tab": "paradox"}))["main"]
-    assert "Direct and total effect, organism" in page
-    assert "accuracy on world/subjects <b>0.90</b>" in " ".join(page.split())
-
-
 def test_photo_says_what_it_is_and_is_asked_in_words_that_it_was_taught(app: App) -> None:
-    about = " ".join(regions(app, opening.open_link(app, {"tab": "about", "model": "photo"}))["main"].split())
+    about = " ".join(regions(app, links.open_link(app, {"tab": "about", "model": "photo"}))["main"].split())
     assert "photo: nine convolutions, ViT 4x192, 64 px, 24 heads." in about
     assert "stand-in" not in about  # of a run that there is not
-    state = opening.open_link(app, {"tab": "classify", "model": "photo"}).state
+    state = links.open_link(app, {"tab": "classify", "model": "photo"}).state
     taught = {word for one in captions.classes() for word in (*one.words, *one.kinds)}
     assert set(classify.asked(state)[0]) <= taught
     assert "astronaut" not in taught
     assert "astronaut" in classify.asked(replace(state, model="ViT-B-32/openai"))[0]
 
 
-def test_long_names_can_be_broken() -> None:
-    words = ["Backgrounds", "Communication", "Skin tones", "Colors", "<b>", "Countries"]
-    parts = [breakable(word).split("\u00ad") for word in words]
-    assert parts == [
-        ["Back", "grounds"],
-        ["Communi", "cation"],
-        ["Skin tones"],
-        ["Colors"],
-        ["<b>"],
-        ["Coun", "tries"],
-    ]
-
-
 def test_fields_that_a_link_leaves_open_are_worked_examples(app: App) -> None:
     for tab in VIEWS:
-        page = regions(app, opening.open_link(app, {"tab": tab, "gallery": SMALL}))["main"]
+        page = regions(app, links.open_link(app, {"tab": tab, "gallery": SMALL}))["main"]
         assert 'class="empty"' not in page, tab

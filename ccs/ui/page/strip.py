@@ -5,11 +5,11 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.ui.app import App
 from ccs.ui.html import render as render_template
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.views import classify
-from ccs.ui.views.bias.query import BiasQuery
+from ccs.ui.views.bias.bias_query import BiasQuery
 
 
 def render(app: App, session: Session) -> Markup:
@@ -36,16 +36,13 @@ def _answers(app: App, session: Session) -> tuple[int, int]:
     return sum(one.answer != one.now for one in found), len(found)
 
 
-def skew(app: App, session: Session) -> tuple[float, float, bool, BiasQuery] | None:
-    """Mean MaxSkew before and after, whether that is exact, and what it is of; None where it is not known."""
+def skew(app: App, session: Session) -> tuple[float, float, BiasQuery] | None:
+    """Mean MaxSkew before and after, and what it is of; None where it is not known."""
     model, query = app.model_cache.get(session.state.model), BiasQuery.of(app, session.state)
     name, off, galleries = query.gallery.name, session.state.off, app.galleries
-    if query.fault or galleries.known(model, name) is None:
-        return None
-    exact = galleries.ready(model, name, off)
-    after = galleries.embeddings(model, name, off) if exact else galleries.estimate(model, name, off)
-    if after is None:
+    if not galleries.ready(model, name, off):
         return None
     texts = query.texts(session, model)
-    before, now = (query.mean_skew(rows, texts) for rows in (galleries.base(model, name), after))
-    return before, now, exact, query
+    both = galleries.base(model, name), galleries.embeddings(model, name, off)
+    before, now = (query.mean_skew(rows, texts) for rows in both)
+    return before, now, query

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from ccs.errors import InputError
-from ccs.heads import ABLATIONS, HeadSet
+from ccs.heads import HeadSet
 from ccs.image_sets import BiasSet, ClassificationSet
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
@@ -25,7 +25,6 @@ THINGS = "world/subjects"  # by which the cost of a set of heads in accuracy is 
 MOST_OWN = 8
 MOST, STEP = 120, 10**11
 TRUNK_BYTES = 128 * 2**20
-DIRECT_BYTES = 128 * 2**20
 PRUNED_BYTES = 128 * 2**20
 
 
@@ -85,7 +84,7 @@ class Galleries:
         self.specs = dict(specs or {})
         self._sets: dict[str, BiasSet] = {one.name: one for one in others}
         self.names = (*DRAWN, *self._sets)
-        self._seen, self._direct = Cache(4, one), Cache(4, one)
+        self._seen = Cache(4, one)
         self._pruned = Cache(PRUNED_BYTES)
         self._lock = threading.Lock()
 
@@ -158,37 +157,6 @@ class Galleries:
         """True if `embeddings` has the answer at once."""
         key = (model.weights_hash, name)
         return key in self._seen and (not off or (*key, off) in self._pruned)
-
-    def estimates(self, model: Model, name: str, off: HeadSet) -> bool:
-        """True if `estimate` has an answer at once."""
-        key = (model.weights_hash, name)
-        return key in self._seen and key in self._direct and off.ablation == ABLATIONS[0]
-
-    def estimate(self, model: Model, name: str, off: HeadSet) -> np.ndarray | None:
-        """Embeddings [n, d] with the direct effects of the heads subtracted: instant once they are known.
-
-        Later layers do not react, unlike in `pruned`. None where the effects were never collected, or where
-        something else than zero takes the heads' place.
-        """
-        direct = self._direct.find((model.weights_hash, name))
-        if direct is None or not self.estimates(model, name, off):
-            return None
-        order = list(model.heads)
-        rows = [order.index(head) for head in off]
-        out = self.base(model, name) - direct[:, rows].sum(axis=1, dtype=np.float32)
-        unit: np.ndarray = out / np.linalg.norm(out, axis=1, keepdims=True)
-        return unit
-
-    def collect(self, model: Model, name: str) -> Iterator[float]:
-        """Collect the direct effects [n, heads, d] (float16) that `estimate` needs, if memory allows."""
-
-        def direct(part: Sequence[Image.Image] | Trunk) -> np.ndarray:
-            return model.contributions(part, model.heads).direct.astype(np.float16)
-
-        if len(self.images(name)) * len(model.heads) * model.dim * 2 <= DIRECT_BYTES:
-            yield from self._direct.fill(
-                (model.weights_hash, name), lambda: joined(self._below(model, name), direct)
-            )
 
     def pruned(self, model: Model, name: str, off: HeadSet) -> Iterator[float]:
         """Embed the gallery with the heads off, in the forward pass: yields the share that is done.

@@ -10,9 +10,9 @@ from markupsafe import Markup
 from ccs.errors import InputError
 from ccs.model.model import embedded
 from ccs.model.sources import find
-from ccs.ui.app import App
 from ccs.ui.html import render
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import State
 from ccs.ui.views.base import Figure, View
 from ccs.ui.views.judges import run_program

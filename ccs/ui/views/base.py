@@ -18,9 +18,9 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.model.model import Model
 from ccs.ui.actions import Action
-from ccs.ui.app import App
 from ccs.ui.html import program, render
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import State
 
 Made = TypeVar("Made")
@@ -51,8 +51,7 @@ class Figure:
         """The rows as CSV. A text that a spreadsheet would run as a formula is quoted with an apostrophe."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([[_inert(value) for value in row] for row in self.rows])
+        writer.writerows([[_inert(value) for value in row] for row in (self.columns, *self.rows)])
         return out.getvalue()
 
     def json(self) -> dict[str, Any]:
@@ -62,7 +61,11 @@ class Figure:
 
 
 def _inert(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+        else value
+    )
 
 
 def _json(value: Any) -> Any:
@@ -75,11 +78,10 @@ def _json(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Empty:
-    """The place of a figure that cannot be shown yet. again: the words of a button that asks for it."""
+    """The place of a figure that cannot be shown yet."""
 
     title: str
     text: str
-    again: str = ""
 
     def __html__(self) -> str:
         return render("empty.html", **vars(self))
@@ -111,7 +113,7 @@ class View(ABC):
         return (state.model,)
 
     def pending(self, app: App, session: Session) -> bool:
-        """True if a part of the screen, or an estimate, should be shown while `prepare` goes on."""
+        """True if a part of the screen should be shown while `prepare` goes on."""
         return False
 
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:

@@ -1,7 +1,7 @@
 """Charts that fill the width they are given: positions in percent, text at its own size on every screen.
 
 No script; colors come from the page's own variables, shapes differ too, and titles say what is shown. What is
-measured here is where things lie; charts.html draws them.
+measured here is where things lie; strip.html and scatter.html draw them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ccs.ui.views.points import PUBLISHED, Measured
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a strip chart: its name, its values before and after (None where nothing is off), what
-    chance gives, and the largest value that there can be.
+    """One line of a strip chart: its name, its values before and after, what chance gives, and the largest
+    value that there can be.
     """
 
     name: str
     before: Estimate
-    after: Estimate | None
+    after: Estimate
     chance: Estimate
     most: float
 
-    def at_most(self, one: Estimate | None) -> bool:
+    def at_most(self, one: Estimate) -> bool:
         """True for a value that could not be larger."""
-        return one is not None and one.value >= self.most - 1e-9
+        return one.value >= self.most - 1e-9
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def ticks(low: float, high: float, n: int = 5) -> list[float]:
 
 def strip(lines: Sequence[Line], label: str) -> Markup:
     """A chart of lines: on each a chance band, then a mark with whiskers each for before and after."""
-    ends = _known([e for line in lines for e in (line.before, line.after) if e is not None])
+    ends = _known([e for line in lines for e in (line.before, line.after)])
     high, low = max(*ends, *(line.chance.high for line in lines), 0.1), min(0.0, *ends)
     return render("strip.html", lines=lines, label=label, scale=Scale(low, high), ticks=ticks(low, high))
 
@@ -81,8 +81,8 @@ def strip(lines: Sequence[Line], label: str) -> Markup:
 class Point:
     """A plan in a scatter plot.
 
-    `look` is "solid", "hollow", "printed" (the study's), "own" (the visitor's) or "trail" (where that was);
-    `chosen` rings it. With heads it can be clicked, and reached by Tab.
+    `look` is "solid", "hollow" or "printed" (the study's); `chosen` rings it. With heads it can be clicked,
+    and reached by Tab.
     """
 
     plan: Measured
@@ -111,8 +111,6 @@ def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
     order = sorted(
         points,
         key=lambda p: (
-            p.look == "own",
-            p.look == "trail",
             p.chosen,
             p.plan.plan.kind != "single",
             p.plan.plan.kind != "random",
@@ -130,13 +128,12 @@ def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
         up=up,
         shapes=SHAPES,
         printed=PRINTED,
-        trail=[p.plan for p in points if p.look in ("trail", "own")],
         named=_named(points),
     )
 
 
 def _named(points: Sequence[Point]) -> list[tuple[Measured, str]]:
-    """Names beside marks: the first model's sets, the models of the study's high sets, what is off."""
+    """Names beside marks: the first model's sets, and the models of the study's high sets."""
     first = next((p.plan.model for p in points if p.look == "solid"), "")
     kinds = ("high", "moderate", "low", "random")
     ours = [p.plan for p in points if p.look == "solid" and p.plan.model == first and p.plan.seed is None]
@@ -144,7 +141,6 @@ def _named(points: Sequence[Point]) -> list[tuple[Measured, str]]:
     return [
         *((one, one.plan.kind) for one in ours if one.plan.kind in kinds and one.plan.k is None),
         *((one, one.model.removesuffix(PUBLISHED)) for one in theirs),
-        *((p.plan, "off now") for p in points if p.look == "own"),
     ]
 
 

@@ -8,27 +8,24 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
-from PIL import Image
 
 from ccs.heads import Head, HeadSet
 from ccs.measures import ranking
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
-from ccs.ui import claims
 from ccs.ui.actions import Action, Fields, change, set_off
-from ccs.ui.app import App
 from ccs.ui.html import program, render
-from ccs.ui.service import attention
 from ccs.ui.service.classes import named, set_names
-from ccs.ui.service.images import SHOWN, embed, load_example, looks, parse_example, seen, shown_images
-from ccs.ui.service.uploads import InputImage, data_url
+from ccs.ui.service.examples import SHOWN, embed, load_example, parse_example, shown_images
+from ccs.ui.service.uploads import InputImage
 from ccs.ui.session import Session
-from ccs.ui.state import LOOKS, OUTPUTS, State, one_of, template, texts
+from ccs.ui.shared import App
+from ccs.ui.state import OUTPUTS, State, one_of, template, texts
+from ccs.ui.views import claims
 from ccs.ui.views.base import Figure, View, of_model
 
 MANY = 100  # classes whose names take a while to be read
 LISTED = 5  # classes per image, before and after
-SIDE = 128  # pixels of an attention overlay
 TEMPLATES = ("a photo of a {}", "a picture of a {}", "{}")
 
 
@@ -118,30 +115,6 @@ def _telling(app: App, session: Session, fields: Fields) -> None:
     change(session, head=head)
 
 
-def look(session: Session, model: Model) -> tuple[str, list[dict[str, str | None]]]:
-    """Whose attention lies over the images, in words, and each image's overlays as `data:` URLs: before, and
-    after, which is None where no head is left that could look.
-
-    It is the open head's attention or the mean of the last layer's heads that are on; nothing if not shown.
-    """
-    state, off, small = session.state, session.state.off, seen(session, model)
-    if state.look == "none":
-        return "", [{} for _ in small]
-    layer, words = model.n_layers - 1, "the last layer looks"
-    heads = list(range(model.tower.layers[layer].n_heads))
-    if state.look == "head" and state.head is not None:
-        layer, words, heads = state.head.layer, f"{state.head} looks", [state.head.head]
-    left = [number for number in heads if number not in off.in_layer(layer)]
-    before = looks(session, model, layer, HeadSet())[:, heads].mean(axis=1)
-    after = looks(session, model, layer, off)[:, left].mean(axis=1) if left else [None] * len(small)
-
-    def lit(image: Image.Image, one: np.ndarray | None) -> str | None:
-        return None if one is None else data_url(attention.overlay(model, image, one, SIDE))
-
-    every = zip(small, before, after, strict=True)
-    return words, [{"before": lit(image, old), "after": lit(image, new)} for image, old, new in every]
-
-
 def _classify(app: App, session: Session, fields: Fields) -> None:
     classes = texts(str(fields.get("classes", "")))
     chosen = template(str(fields.get("own") or fields.get("template") or ""))
@@ -160,10 +133,6 @@ def _own_classes(app: App, session: Session, fields: Fields) -> None:
     change(session, classes=())
 
 
-def _look(app: App, session: Session, fields: Fields) -> None:
-    change(session, look=one_of(fields.get("value"), LOOKS, "attention"))
-
-
 class Classify(View):
     """Zero-shot answers with all heads on and with some off."""
 
@@ -174,7 +143,6 @@ class Classify(View):
         "classify": _classify,
         "own-classes": _own_classes,
         "class-set": _class_set,
-        "look": _look,
         "telling": _telling,
     }
 
@@ -186,14 +154,12 @@ class Classify(View):
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         state = session.state
         templates = [("", "the set’s own"), *dict.fromkeys(filter(None, (*TEMPLATES, state.template)))]
-        whose = [("", "of the last layer"), ("head", f"of {state.head}"), ("none", "not shown")]
         return render(
             "views/classify.html",
             state=state,
             classes=state.classes if state.class_set else asked(state)[0],
             class_sets=[("", "of the examples"), *set_names()],
             templates=templates,
-            looks=[one for one in whose if state.head or one[0] != "head"],
             answer=of_model(app, state.model, complete, lambda model: _answers(session, model)),
             matter=claims.that_matter(app.shown(state))[0],
         )
@@ -207,11 +173,11 @@ class Classify(View):
 
 @dataclass(frozen=True)
 class Answer:
-    """One image on the page: its images by caption (None where no head is left to look), its first answers
-    and margins before and after, and (class, shares, ranks) of the classes listed."""
+    """One image on the page: its first answers and margins before and after, and (class, shares, ranks) of
+    the classes listed.
+    """
 
     image: InputImage
-    images: Mapping[str, str | None]
     first: tuple[str, str]
     margins: tuple[float, float]
     listed: Sequence[tuple[str, float, float, int, int]]
@@ -224,7 +190,7 @@ class Answer:
 
 def _answers(session: Session, model: Model) -> Figure:
     classes, found, similarity = measure(session, model)
-    (words, looked), shown = look(session, model), shown_images(session)
+    shown = shown_images(session)
     places = ranks(found.before), ranks(found.after)
     rows, answers = [], []
     for i, image in enumerate(shown):
@@ -237,7 +203,7 @@ def _answers(session: Session, model: Model) -> Figure:
         first = classes[int(found.before[i].argmax())], classes[int(found.after[i].argmax())]
         listed = sorted((one for one in table if min(one[3:]) <= LISTED), key=lambda one: (one[4], one[3]))
         margins = float(margin(found.before)[i]), float(margin(found.after)[i])
-        answers.append(Answer(image, looked[i], first, margins, listed))
+        answers.append(Answer(image, first, margins, listed))
     return Figure(
         "classify",
         "Before and after",
@@ -251,7 +217,6 @@ def _answers(session: Session, model: Model) -> Figure:
             "templates": asked(session.state)[1],
             "scale": model.logit_scale,
             "bias": model.logit_bias,
-            "words": words,
             "similarity": float(similarity.mean()),
             "same": session.memory.get(
                 ("alike", model.weights_hash, *asked(session.state)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
@@ -11,32 +10,22 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import Head
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, parse_heads
-from ccs.ui.app import App
 from ccs.ui.html import percent, program, render
-from ccs.ui.records import HeadRecord, JudgeVerdict, ModelRecords
+from ccs.ui.records import HeadRecord, JudgeVerdict
 from ccs.ui.service import attention, top_activating
-from ccs.ui.service.images import looks, seen, shown_images
-from ccs.ui.service.models import saw_drawings_only
+from ccs.ui.service.examples import looks, seen, shown_images
+from ccs.ui.service.model_cache import saw_drawings_only
 from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session
-from ccs.ui.state import State, parse_int
-from ccs.ui.views import classify, effects
+from ccs.ui.shared import App
+from ccs.ui.state import parse_int
+from ccs.ui.views import classify, head_effects
 from ccs.ui.views.base import Empty, Figure, View, of_model, run_lines
 
 Part = Figure | Empty | None
-
-
-@dataclass(frozen=True)
-class Card:
-    """One head on the page. off: the heads switched off, None where the card has no buttons."""
-
-    record: HeadRecord
-    model: str
-    parts: tuple[Part, ...]
-    off: HeadSet | None
 
 
 def _inspect(app: App, session: Session, fields: Fields) -> None:
@@ -49,27 +38,8 @@ def _text(app: App, session: Session, fields: Fields) -> None:
     change(session, text=parse_int(fields.get("index"), "text’s number"))
 
 
-def _other_model(app: App, session: Session, fields: Fields) -> None:
-    name = app.known_model(fields.get("value"))
-    if name == session.state.model:
-        change(session, other_model="", other_head=None)
-    else:
-        change(session, other_model=name, other_head=app.best_head(name))
-
-
-def _other_head(app: App, session: Session, fields: Fields) -> None:
-    text, model = str(fields.get("value", "")), session.state.other_model or session.state.model
-    if not text:
-        change(session, other_head=None, other_model="")
-        return
-    head = Head.parse(text)
-    if head not in app.heads(model):
-        raise InputError(f"{head} is not in {model}.")
-    change(session, other_head=head)
-
-
 class Heads(View):
-    """The card of one head, or of two side by side."""
+    """The card of one head."""
 
     name = "heads"
     title = "Heads"
@@ -78,42 +48,36 @@ class Heads(View):
     actions: ClassVar[Mapping[str, Action]] = {
         "inspect": _inspect,
         "text": _text,
-        "other-model": _other_model,
-        "other-head": _other_head,
     }
 
-    def models(self, state: State) -> tuple[str, ...]:
-        other = state.other_model if state.other_head is not None else ""
-        return tuple(filter(None, (other, state.model)))
-
     def pending(self, app: App, session: Session) -> bool:
-        return any(model.weights_hash not in app.top_activating for model in _described(app, session))
+        model = _described(app, session)
+        return model is not None and model.weights_hash not in app.top_activating
 
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
-        for model in _described(app, session):
+        if (model := _described(app, session)) is not None:
             for share in top_activating.collect(app.top_activating, model):
                 yield share, f"Looking at {top_activating.DRAWN} drawn images"
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        state = session.state
-        if state.head is None:
-            return render("views/heads.html", cards=[])
-        cards = [_card(app, session, state.model, state.head, complete)]
-        other = state.other_model or state.model
-        if state.other_head is not None:
-            cards.append(_card(app, session, other, state.other_head, complete))
-        head, records = state.head, _records(app, state, other)
-        alone = of_model(app, state.model, complete, lambda model: effects.alone(session, model, head))
-        heads = [(str(h), f"{h} · {r.label or 'no concept'} · {r.score}")
-                 for h in app.heads(other) for r in (records.head(h),)]  # fmt: skip
+        state, head = session.state, session.state.head
+        if head is None:
+            return render("views/heads.html", record=None)
+        records = app.shown(state)
+        record = records.head(head)
+
+        def live(model: Model) -> list[Part]:
+            alone = head_effects.alone(session, model, head)
+            moved = _top_activating(app, model, record, complete, state.text)
+            return [_attention(session, model, head), moved, alone]
+
+        found = of_model(app, state.model, complete, live)
         return render(
             "views/heads.html",
-            cards=cards,
-            alone=alone if isinstance(alone, Figure) else None,  # the card says why not
-            choices=[(n, n if n != state.model else f"{n} (this one)") for n in app.models],
-            heads=[("", "no other head"), *heads],
-            other=other,
+            record=record,
             state=state,
+            parts=[_texts(record, state.text), *([found] if isinstance(found, Empty) else found)],
+            over_sets=head_effects.over_sets(records, head),
         )
 
     def figures(self, app: App, session: Session) -> list[Figure]:
@@ -122,7 +86,7 @@ class Heads(View):
         if state.head is None:
             raise InputError(f"{state.model} has no head to show.")
         records = app.shown(state)
-        found = [_texts(records.head(state.head), -1), effects.table(records, state.head)]
+        found = [_texts(records.head(state.head), 0), head_effects.over_sets(records, state.head)]
         return [figure for figure in found if isinstance(figure, Figure)]
 
     def snippet(self, app: App, session: Session) -> str:
@@ -130,42 +94,23 @@ class Heads(View):
         if head is None:
             return classify.lines(session, state.off)
         tables = run_lines(app, state) + program("texts", head=head)
-        return tables + classify.lines(session, effects.one(state, head))
+        return tables + classify.lines(session, head_effects.one(state, head))
 
 
-def _described(app: App, session: Session) -> list[Model]:
-    """The models of the heads on the page that have texts for images to be ranked by."""
+def _described(app: App, session: Session) -> Model | None:
+    """The model, where the head on the page has texts for drawn images to be ranked by."""
     state = session.state
-    shown = ((state.model, state.head), (state.other_model or state.model, state.other_head))
-    names = dict.fromkeys(
-        name
-        for name, head in shown
-        if saw_drawings_only(name) and head is not None and _records(app, state, name).head(head).texts
-    )
-    return [app.model_cache.get(name) for name in names]
-
-
-def _records(app: App, state: State, name: str) -> ModelRecords:
-    return app.shown(state) if name == state.model else app.records(name)
-
-
-def _card(app: App, session: Session, name: str, head: Head, complete: bool) -> Card:
-    """Texts, attention, top activating images, effects; None for a part that there is not."""
-    state, records = session.state, _records(app, session.state, name)
-    record, first = records.head(head), (name, head) == (state.model, state.head)
-    text = state.text if first else 0
-
-    def live(model: Model) -> tuple[Part, Part]:
-        return _attention(session, model, head), _top_activating(app, model, record, complete, text)
-
-    found = of_model(app, name, complete, live)
-    shown = (found, None) if isinstance(found, Empty) else found
-    texts = _texts(record, state.text if first else -1)
-    return Card(record, name, (texts, *shown, effects.table(records, head)), state.off if first else None)
+    if (
+        state.head is None
+        or not saw_drawings_only(state.model)
+        or not app.shown(state).head(state.head).texts
+    ):
+        return None
+    return app.model_cache.get(state.model)
 
 
 def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:
-    """The head's texts. chosen: the number of the text that images are ranked by; below 0 for no buttons."""
+    """The head's texts. chosen: the number of the text that images are ranked by."""
     if not record.texts:
         words = "There are no tables for this head, so what it writes about is not known."
         return Empty("No texts", f"{words} “Take it apart here”, below the grid, finds out.")
@@ -234,7 +179,6 @@ def _top_activating(app: App, model: Model, record: HeadRecord, complete: bool, 
         return Empty(
             f"Images that move {record.head} along “{chosen}”",
             f"They are looked for among {top_activating.DRAWN} drawn images, which takes this model a while.",
-            again="Look for them",
         )
     names = top_activating.drawn()[0]
     ends = [

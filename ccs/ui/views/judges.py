@@ -1,9 +1,9 @@
-"""The view Judges: who decided, how far they agree, what it cost, and a blind task to decide oneself."""
+"""The view Judges: who decided, how far they agree, and what it cost."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -12,12 +12,11 @@ from markupsafe import Markup, escape
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.measures import agreement
-from ccs.ui.app import App
-from ccs.ui.html import program, render
+from ccs.ui.html import program
 from ccs.ui.records import ModelRecords
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import State
-from ccs.ui.views import annotate
 from ccs.ui.views.base import Empty, Figure, View, run_lines
 
 Verdicts = dict[str, list[bool | None]]
@@ -26,30 +25,20 @@ TEXT = ["layer", "head", "rank"]  # the columns that name a text
 
 
 class Judges(View):
-    """The panel of a run, and a task to set oneself beside it."""
+    """The panel of a run."""
 
     name = "judges"
     title = "Judges"
-    purpose = "Who decided whether a text fits a concept, how far they agree, and your own judgment."
-    actions = annotate.ACTIONS
+    purpose = "Who decided whether a text fits a concept, and how far they agree."
 
     def models(self, state: State) -> tuple[str, ...]:
         return ()
 
-    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
-        if len(app.shown(session.state).judgments()):
-            annotate.offer(app, session)
-        yield from ()
-
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        # The tables stand still while a visitor annotates; only the task changes from key to key.
-        key = ("judges", session.state.model, session.state.apart)
         try:
-            figures = session.memory.get(key, lambda: Markup("").join(self.figures(app, session)))
+            return Markup("").join(self.figures(app, session))
         except InputError as error:
             return escape(Empty("No judgments", str(error)))
-        task = annotate.figure(annotate.offer(app, session))
-        return render("views/judges.html", task=task, figures=figures)
 
     def figures(self, app: App, session: Session) -> list[Figure]:
         records = app.shown(session.state)
@@ -61,7 +50,6 @@ class Judges(View):
             _panel(records, table, said),
             _agreement(said),
             _scores(records),
-            _concepts(table),
             _disputed(table),
         ]
         return [figure for figure in every if figure is not None]
@@ -136,19 +124,6 @@ def _scores(records: ModelRecords) -> Figure | None:
     ]
     columns = ["CCS", "heads", "share", "by chance"]
     return Figure("ccs", "Heads by CCS", "share of the heads, %", columns, rows, {"k": records.k})
-
-
-def _concepts(table: pd.DataFrame) -> Figure:
-    """Accepted texts by concept: they tell where the judges, or the labels, are strict."""
-    rows: list[list[Any]] = []
-    for concept, part in table[table["label"].notna()].groupby("label"):
-        texts = part.groupby(TEXT)["verdict"]
-        accepted = sum(bool(said.notna().all() and said.all()) for _, said in texts)
-        heads = len(part[TEXT[:2]].drop_duplicates())
-        rows.append([str(concept), heads, texts.ngroups, accepted, accepted / texts.ngroups])
-    rows.sort(key=lambda row: -row[4])
-    columns = ["concept", "heads", "texts", "accepted", "share"]
-    return Figure("concepts", "Concept by concept", "share of texts, %", columns, rows)
 
 
 def _disputed(table: pd.DataFrame) -> Figure | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,30 +10,20 @@ from markupsafe import Markup, escape
 
 from ccs.errors import InputError
 from ccs.model import difference
-from ccs.plans import PlanName
-from ccs.results import queries
-from ccs.ui import claims
 from ccs.ui.actions import Action, Fields, change, parse_heads, set_model, set_off
-from ccs.ui.app import App
-from ccs.ui.html import count, program, render
+from ccs.ui.html import program, render
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import SETS, State, line, one_of
-from ccs.ui.views import own_set
+from ccs.ui.views import claims
 from ccs.ui.views.base import Empty, Figure, View, run_lines
 from ccs.ui.views.charts import PRINTED, SHAPES, Point, scatter
-from ccs.ui.views.effects import nan
 from ccs.ui.views.points import PUBLISHED_FACES, PUBLISHED_SET, Axes, Choice, Measured, measured, published
 
 SHOWN_ROWS = 24
-DIRECT = ("high", "moderate", "low", "concept")  # plans whose direct effects are shown
 COLUMNS = (
     *("model", "plan", "seed", "heads", "n heads"),
     *(f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in ("", " low", " high")),
-)
-DIRECT_COLUMNS = (
-    *("plan", "seed", "heads", "n_heads", "dataset", "metric", "factor"),
-    *("direct", "direct_low", "direct_high", "direct_p_value"),
-    *("total", "total_low", "total_high", "total_p_value"),
 )
 
 
@@ -42,7 +32,6 @@ def _points(app: App, session: Session, fields: Fields) -> None:
         session,
         quality=line(str(fields.get("quality", ""))),
         fairness=line(str(fields.get("fairness", ""))),
-        published="" if fields.get("published") else "no",
         sets=one_of(fields.get("sets", ""), SETS, "sets"),
     )
 
@@ -63,15 +52,7 @@ class Paradox(View):
     actions: ClassVar[Mapping[str, Action]] = {"points": _points, "plan": _plan}
 
     def models(self, state: State) -> tuple[str, ...]:
-        return (state.model,) if state.off else ()
-
-    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
-        state = session.state
-        x, y = _axes(app, state)
-        if state.off and own_set.can_be_measured(app, x, y):
-            model = app.model_cache.get(state.model)
-            for share in own_set.measure(app, session, model, x, y):
-                yield share, f"Measuring {x.words} and MaxSkew with {count(len(state.off), 'head')} off"
+        return ()
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         state, axes = session.state, Axes.of(app)
@@ -80,7 +61,7 @@ class Paradox(View):
         except InputError:
             words = "This view needs the tables pruning and bias of at least one model. Compute them with: "
             return escape(Empty("Nothing measured yet", words + "python -m batch.compute"))
-        ours, printed = _measured(app, state, x, y)
+        ours, _ = _measured(app, state, x, y)
         return render(
             "views/paradox.html",
             x=x,
@@ -89,9 +70,7 @@ class Paradox(View):
             qualities=[(one.key, one.words) for one in axes.qualities],
             fairnesses=[(one.key, one.words) for one in axes.fairnesses],
             any_k=any(one.plan.k for one in measured(x, y)),
-            printed=printed,
             now=next((one for one in ours if _is_off(one, state)), None),
-            own=next((one for one in own_set.points(app, session, x, y) if _is_off(one, state)), None),
             figures=self.figures(app, session),
         )
 
@@ -99,11 +78,7 @@ class Paradox(View):
         state = session.state
         x, y = _axes(app, state)
         ours, printed = _measured(app, state, x, y)
-        if state.published == "no":
-            printed = []
-        own = own_set.points(app, session, x, y)
-        found = [plot(ours, printed, own, x, y, state), _table(ours, printed, state), _direct(app, state, y)]
-        return [figure for figure in found if figure is not None]
+        return [plot(ours, printed, x, y, state), _table(ours, printed, state)]
 
     def snippet(self, app: App, session: Session) -> str:
         x, y = _axes(app, session.state)
@@ -153,12 +128,11 @@ def _cells(*sets: Measured) -> list[list[Any]]:
 def plot(
     ours: Sequence[Measured],
     printed: Sequence[Measured],
-    own: Sequence[Measured],
     x: Choice,
     y: Choice,
     state: State,
 ) -> Figure:
-    """The sets as marks: ours, the study's, and the visitor's own."""
+    """The sets as marks: ours, and the study's."""
     models = list(dict.fromkeys(one.model for one in ours))
     points = [
         Point(
@@ -168,14 +142,13 @@ def plot(
         )
         for one in (*printed, *ours)
     ]
-    points += [Point(one, "own" if _is_off(one, state) else "trail", False) for one in own]
     kinds = {one.plan.kind for one in ours}
     return Figure(
         "paradox",
         "What switching off costs, and what it does to bias",
         "points; natural log",
         COLUMNS,
-        _cells(*ours, *printed, *own),
+        _cells(*ours, *printed),
         {
             "chart": scatter(
                 points, across=f"change of {x.words}, points", up=f"change of mean MaxSkew, {y.words}"
@@ -185,7 +158,6 @@ def plot(
             "published": PUBLISHED_SET if printed else "",
             "published_kinds": list(dict.fromkeys(one.plan.kind for one in printed)),
             "star": PRINTED,
-            "own": bool(own),
             "ring": any(point.chosen for point in points),
         },
     )
@@ -207,40 +179,3 @@ def _table(ours: Sequence[Measured], printed: Sequence[Measured], state: State) 
             "more": max(0, len(order) - SHOWN_ROWS),
         },
     )
-
-
-def _direct(app: App, state: State, y: Choice) -> Figure | None:
-    """Direct beside total effects: what changes when later layers cannot react.
-
-    Of accuracy on every set and of the measure of bias that is shown; None where there are no such tables.
-    """
-    results = app.records(state.model).results
-    if results is None or not len(rows := results.table("effects")):
-        return None
-    dataset, attribute, *_ = y.columns
-    named = queries.of_kinds(rows, DIRECT)
-    asked = (named["dataset"] == dataset) & (named["factor"] == attribute)
-    named = named[(named["metric"] == "top1") | asked].sort_values(
-        ["dataset", "metric", "factor"], kind="stable"
-    )
-    found = queries.correlations(results)
-    return Figure(
-        "direct-and-total",
-        f"Direct and total effect, {state.model}",
-        "points for accuracy, natural log for MaxSkew",
-        DIRECT_COLUMNS,
-        list(rows[list(DIRECT_COLUMNS)].itertuples(index=False, name=None)),
-        {
-            "correlations": [(r.metric, r.factor, r.dataset, nan(r.value)) for r in found.itertuples()],
-            "measured": [_effect(row) for row in named.itertuples()],
-        },
-    )
-
-
-def _effect(row: Any) -> dict[str, Any]:
-    scale, digits = (1, 3) if "MaxSkew" in row.metric else (100, 1)
-    both = [
-        [scale * nan(getattr(row, kind + end)) for end in ("", "_low", "_high")] + [digits]
-        for kind in ("direct", "total")
-    ]
-    return {"row": row, "words": PlanName.parse(row.plan).words(), "both": both}

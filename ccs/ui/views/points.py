@@ -13,7 +13,7 @@ from ccs.measures.stats import Effect
 from ccs.paper import figures as paper
 from ccs.plans import PlanName
 from ccs.results import queries
-from ccs.ui.app import App
+from ccs.ui.shared import App
 
 QUALITY_METRICS = {"top1": "accuracy", "R@1": "R@1"}
 PUBLISHED_SET, PUBLISHED_FACES = "cifar100", "fairface"

@@ -11,17 +11,16 @@ from markupsafe import Markup
 from ccs.heads import HeadSet
 from ccs.measures.skew import ceiling
 from ccs.model.model import Model
-from ccs.ui import claims
-from ccs.ui.app import App
-from ccs.ui.claims import Claim
 from ccs.ui.html import render
-from ccs.ui.service.images import load_example, shown_images
-from ccs.ui.service.models import PHOTO
+from ccs.ui.service.examples import load_example, shown_images
+from ccs.ui.service.model_cache import PHOTO
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import OUTPUTS, State
-from ccs.ui.views import classify
+from ccs.ui.views import claims, classify
 from ccs.ui.views.base import Empty, Figure, View, of_model
-from ccs.ui.views.bias.query import BiasQuery, top
+from ccs.ui.views.bias.bias_query import BiasQuery, top
+from ccs.ui.views.claims import Claim
 
 SHOWN = 12  # faces
 LISTED = 4  # classes

@@ -1,5 +1,6 @@
 // What each region listens to; `ui` (ui.js) sends what comes of it.
-const fire = (data) => trigger("act", data);
+// Taking a model apart takes minutes and has a queue of its own.
+const fire = (data) => trigger(data.do === "apart" ? "apart" : "act", data);
 const act = (data) => ui.send(fire, data);
 const fields = (form) => {
   const out = {};
@@ -221,13 +222,6 @@ if (element.closest("#region-left")) {
     if (!(event.ctrlKey || event.metaKey) || event.target.matches("input, textarea, select")) return;
     const again = event.key === "y" || (event.shiftKey && event.key.toLowerCase() === "z");
     if (again || event.key === "z") { event.preventDefault(); act({ do: again ? "redo" : "undo" }); }
-  });
-}
-if (element.closest("#region-main")) {
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
-    const button = element.querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
-    if (button) { event.preventDefault(); button.click(); }
   });
 }
 watch("value", () => {

@@ -20,14 +20,17 @@ const ui = window.ccsUI ||= (() => {
   function next() {
     if (sent || !queue.length) return;
     sent = queue.shift();
-    clearTimeout(timer);
-    // A lost answer (a restarted server) must not freeze the page.
-    timer = setTimeout(settle, LOST);
+    lost();
     if (sent.data.do !== "poll") {
       document.body.dataset.busy = "1";
       asking = setTimeout(waiting, 1500);
     }
     sent.fire(sent.data);
+  }
+  // A lost answer (a restarted server) must not freeze the page.
+  function lost() {
+    clearTimeout(timer);
+    timer = setTimeout(settle, LOST);
   }
   // Others may come first: say how many wait, for as long as no answer of our own is on its way.
   async function waiting() {
@@ -35,6 +38,7 @@ const ui = window.ccsUI ||= (() => {
     try {
       const answer = await fetch(new URL("gradio_api/queue/status", location.href.split(/[?#]/)[0]));
       const ahead = (await answer.json()).queue_size;
+      if (sent && ahead) lost();
       if (sent && !document.querySelector(".status .busy")) show(ahead ? `Others are being answered first; ${ahead} in the queue …` : "Working …");
     } catch { /* the server will answer, or the timer above goes off */ }
     asking = setTimeout(waiting, 2000);
@@ -133,7 +137,7 @@ const ui = window.ccsUI ||= (() => {
       if (node.dataset.state === "done" && node.querySelector(".busy")) polling = setTimeout(() => sent || ui.send(fire, { do: "poll" }), 1000);
       if (node.querySelector(".busy")) {  // the server is at it: a long answer is not a lost one
         show("");
-        if (sent) { clearTimeout(timer); timer = setTimeout(settle, LOST); }
+        if (sent) lost();
       }
       const query = node.dataset.query;
       if (node.dataset.turn !== "0") {
@@ -143,22 +147,11 @@ const ui = window.ccsUI ||= (() => {
         // Each screen is a step that Back takes back; the first one, and one that is under way, are none.
         const step = node.dataset.state === "done" && !["0", "1"].includes(node.dataset.turn) && address !== url.pathname + url.search;
         history[step ? "pushState" : "replaceState"](null, "", address);
-        const { tab = "heads", tour } = Object.fromEntries(new URLSearchParams(query));
-        // Steps of the tour that were taken are remembered.
-        const toured = new Set((localStorage.getItem("ccs-toured") || "").split(" ").concat(tour || []));
-        document.body.dataset.toured = [...toured].join(" ").trim();
-        localStorage.setItem("ccs-toured", document.body.dataset.toured);
+        const { tab = "heads" } = Object.fromEntries(new URLSearchParams(query));
         if (document.body.dataset.tab !== tab) ui.sheet(false);
         document.body.dataset.tab = tab;
       }
       document.body.dataset.turn = node.dataset.turn;
-      if (node.dataset.state === "done") {
-        // A page that was loaded again asks for the images that it had.
-        const key = sessionStorage.getItem("ccs-key");
-        if (node.dataset.turn === "1" && key && !node.dataset.key) setTimeout(() => act({ do: "resume", key }));
-        else if (node.dataset.key) sessionStorage.setItem("ccs-key", node.dataset.key);
-        else sessionStorage.removeItem("ccs-key");
-      }
       if (node.dataset.state === "done" && node.dataset.turn !== turn) {
         turn = node.dataset.turn;
         document.body.dataset.ready = turn;

@@ -21,13 +21,13 @@ from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.search import HeldOut, Limits, SearchResult, Task, search
 from ccs.ui.actions import Fields, change, set_off
-from ccs.ui.app import App
 from ccs.ui.html import count
 from ccs.ui.service.galleries import THINGS, things
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import parse_int
 from ccs.ui.views.base import Figure
-from ccs.ui.views.bias.query import BiasQuery
+from ccs.ui.views.bias.bias_query import BiasQuery
 
 LOSSES = (0, 1, 2, 5, 10)  # points of accuracy that may be lost
 EVERY = 3  # of the things, one in so many is looked at

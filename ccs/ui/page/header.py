@@ -6,11 +6,11 @@ from markupsafe import Markup
 
 from ccs.errors import InputError
 from ccs.ui.actions import ANOTHER
-from ccs.ui.app import App
 from ccs.ui.html import percent
 from ccs.ui.html import render as render_template
-from ccs.ui.service.models import held_out, live, photographic, saw_drawings_only
+from ccs.ui.service.model_cache import held_out, live, photographic, saw_drawings_only
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import State
 from ccs.ui.views import VIEWS
 

@@ -6,16 +6,15 @@ from markupsafe import Markup
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.ui import claims
-from ccs.ui.app import App
 from ccs.ui.html import render as render_template
-from ccs.ui.page import apart
+from ccs.ui.page import apart_form
 from ccs.ui.presets import preset_words, presets
 from ccs.ui.records import HeadRecord, ModelRecords
-from ccs.ui.service.images import example_names, example_pages, parse_example, shown_images
+from ccs.ui.service.examples import example_names, example_pages, parse_example, shown_images
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import OUTPUTS, State
-from ccs.ui.views import classify
+from ccs.ui.views import claims, classify
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.fairer import LOSSES
 
@@ -84,7 +83,7 @@ def render(app: App, session: Session) -> Markup:
         example=name,
         page=page,
         pages=example_pages(name),
-        apart=apart.render(app, session),
+        apart=apart_form.render(app, session),
         matter=claims.that_matter(records)[0],
         off_now=[(records.head(head), HeadSet(state.off - {head})) for head in state.off][:LISTED],
     )

@@ -16,7 +16,7 @@ from ccs.ui.state import OUTPUTS, State
 from ccs.ui.views import classify
 from ccs.ui.views.base import Figure
 
-COLUMNS = ("measure", "metric", "dataset", "factor", "value", "low", "high", "p_value", "q_value")
+COLUMNS = ("measure", "metric", "dataset", "factor", "value", "low", "high", "chance", "p_value", "q_value")
 
 
 def one(state: State, head: Head) -> HeadSet:
@@ -38,8 +38,8 @@ def alone(session: Session, model: Model, head: Head) -> Figure:
     )
 
 
-def table(records: ModelRecords, head: Head) -> Figure | None:
-    """The head's effects in the run's table of single heads; None where there are none."""
+def over_sets(records: ModelRecords, head: Head) -> Figure | None:
+    """The head's effects in the table of single heads; None where there are none."""
     if records.results is None:
         return None
     rows = queries.of_head(queries.head_effects(records.results, measure=None), head)

@@ -6,13 +6,12 @@ import secrets
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 
 from ccs.errors import InputError
 from ccs.image_sets import BiasSet
-from ccs.measures import bias, faults, ranking
+from ccs.measures import bias, ranking
 from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult
 from ccs.measures.skew import MetricName, Target, ceiling
@@ -20,11 +19,11 @@ from ccs.model.model import Model
 from ccs.paper import figures as paper
 from ccs.specs import open_upload
 from ccs.ui.actions import Fields, change
-from ccs.ui.app import App
 from ccs.ui.html import count
 from ccs.ui.service.uploads import taken
 from ccs.ui.session import Session
-from ccs.ui.state import FAULTS, ONE_POOL, OWN, POOLS, State, line, one_of, parse_int, template, texts
+from ccs.ui.shared import App
+from ccs.ui.state import ONE_POOL, OWN, POOLS, State, line, one_of, parse_int, template, texts
 
 OPENING = ("judge", "artist", "teacher")
 STUDY = "study"  # the study's four templates
@@ -36,9 +35,8 @@ SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL")
 class BiasQuery:
     """Every choice that the figures depend on. `row`: the occupation shown in images.
 
-    `templates` and `occupations` are texts; `fault` is one of the study's code, None for the right way.
-    `one_pool`: every occupation ranks all images, also where the gallery has pools per occupation. `most_k`:
-    the images that an occupation ranks, the fewest.
+    `templates` and `occupations` are texts. `one_pool`: every occupation ranks all images, also where the
+    gallery has pools per occupation. `most_k`: the images that an occupation ranks, the fewest.
     """
 
     gallery: BiasSet
@@ -47,7 +45,6 @@ class BiasQuery:
     templates: tuple[str, ...]
     k: int
     target: Target
-    fault: faults.Fault | None
     one_pool: bool
     most_k: int
     row: int = 0
@@ -77,7 +74,6 @@ class BiasQuery:
             templates=own.get(state.bias_template, (state.bias_template,)),
             k=state.k or min(k, most_k),
             target="uniform" if state.target == "uniform" else "pool",
-            fault=next((fault for fault in get_args(faults.Fault) if fault == state.fault), None),
             one_pool=one_pool,
             most_k=most_k,
             row=min(state.row, len(occupations) - 1),
@@ -85,7 +81,7 @@ class BiasQuery:
 
     @property
     def asked(self) -> tuple[object, ...]:
-        """All of it but the row and the fault: equal for queries with the same answer."""
+        """All of it but the row: equal for queries with the same answer."""
         names = self.attribute, self.occupations, self.templates, self.k, self.target, self.one_pool
         return self.gallery.name, *names
 
@@ -128,7 +124,6 @@ class BiasQuery:
                 self.gallery.groups[self.attribute],
                 self.k,
                 target=self.target,
-                fault=self.fault,
                 metrics=SHOWN_METRICS,
                 pools=self.pools,
                 units=self.gallery.units,
@@ -164,7 +159,6 @@ def ask(app: App, session: Session, fields: Fields) -> None:
         occupations=texts(str(fields.get("occupations", ""))),
         pool=one_of(fields.get("pool", ""), POOLS, "pool"),
         target="uniform" if fields.get("target") == "uniform" else "pool",
-        fault=one_of(fields.get("fault", ""), FAULTS, "way to compute"),
         row=0,
     )
     BiasQuery.of(app, session.state)  # K may be more than every occupation has images

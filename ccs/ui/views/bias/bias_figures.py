@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +12,13 @@ from ccs.heads import HeadSet
 from ccs.measures import bias, ranking
 from ccs.measures.bias import BiasResult
 from ccs.measures.skew import MetricName, ceiling
-from ccs.measures.stats import UNKNOWN, Estimate
+from ccs.measures.stats import Estimate
 from ccs.model.model import Model
 from ccs.results import localization
-from ccs.ui import claims
-from ccs.ui.app import App
+from ccs.ui.shared import App
+from ccs.ui.views import claims
 from ccs.ui.views.base import Figure
-from ccs.ui.views.bias.query import SHOWN_METRICS, BiasQuery, top
+from ccs.ui.views.bias.bias_query import SHOWN_METRICS, BiasQuery, top
 from ccs.ui.views.charts import Line, strip
 from ccs.ui.views.points import NONE
 
@@ -37,9 +36,8 @@ COLUMNS = (
 class Measurement:
     """The answer to a query: results and embeddings before and after, and the occupations' embeddings.
 
-    exact: False where later layers do not react, an estimate. person: MaxSkew of the ranking for "a person",
-    which names no occupation, before and after; None where occupations rank images of their own. control: of
-    the same rankings by a model that was taught no preference; empty where its tables do not say.
+    person: MaxSkew of the ranking for "a person", which names no occupation, before and after; None where
+    occupations rank images of their own.
     """
 
     query: BiasQuery
@@ -48,9 +46,7 @@ class Measurement:
     before: np.ndarray
     after: np.ndarray
     texts: np.ndarray
-    exact: bool
     person: tuple[float, float] | None = None
-    control: Sequence[float] = ()
 
     @property
     def change(self) -> Estimate:
@@ -69,8 +65,8 @@ class Measurement:
 
     @property
     def ceilings(self) -> list[float]:
-        """The largest MaxSkew per occupation; infinite where a fault is reproduced."""
-        return [math.inf] * len(self.query.occupations) if self.query.fault else self.first.ceilings.tolist()
+        """The largest MaxSkew per occupation."""
+        return list(self.first.ceilings.tolist())
 
 
 def _lines(found: Measurement, name: MetricName) -> list[Line]:
@@ -85,9 +81,6 @@ def _lines(found: Measurement, name: MetricName) -> list[Line]:
     if name == "MaxSkew" and found.person is not None:
         before, after = (Estimate(value, NONE, NONE) for value in found.person)
         lines.append(Line("(a person)", before, after, one.chance, max(ceilings)))
-    if name == "MaxSkew" and found.control:
-        control = Estimate(sum(found.control) / len(found.control), NONE, NONE)
-        lines.append(Line("(the control)", control, None, one.chance_mean, most))
     return lines
 
 
@@ -110,7 +103,6 @@ def skews(found: Measurement) -> Figure:
             "chart": strip(shown, f"MaxSkew at {query.k} by {query.attribute}, before and after"),
             "left_out": n > LINES,
             "most": LINES,
-            "control": bool(found.control),
             "at_most": any(line.at_most(e) for line in shown for e in (line.before, line.after)),
         },
     )
@@ -142,7 +134,7 @@ def faces(app: App, found: Measurement) -> Figure:
     )
 
 
-def groups(app: App, found: Measurement, model: str, off: HeadSet) -> Figure:
+def groups(found: Measurement, off: HeadSet) -> Figure:
     """Each group's share of the top for one occupation, beside its share of the pool."""
     first, second, row, query = found.first, found.second, found.query.row, found.query
     pool = first.pools[row] / first.pools[row].sum()
@@ -150,22 +142,11 @@ def groups(app: App, found: Measurement, model: str, off: HeadSet) -> Figure:
         [group, float(first.top[row, g] / first.k), float(second.top[row, g] / second.k), float(pool[g])]
         for g, group in enumerate(first.groups)
     ]
-    # What the embedded models were taught is known, and the control stands for what comes by itself.
-    known = query.gallery.name == claims.FACES and query.templates == query.gallery.templates
-    occupation = query.occupations[row]
-    taught = claims.taught(model, occupation, query.attribute) if known else {}
-    control = (
-        claims.control_shares(app.records(claims.CONTROL), occupation, query.attribute, first.k)
-        if taught
-        else {}
-    )
-    if taught and control:
-        rows = [[*cells, taught[cells[0]], control.get(cells[0])] for cells in rows]
     return Figure(
         "groups",
         f"Who is in the top {query.k} for “{query.occupations[row]}”",
         "share of the top, %",
-        ["group", "before", "after", "pool", *(["taught", "control"] if len(rows[0]) > 4 else [])],
+        ["group", "before", "after", "pool"],
         rows,
         {"k": query.k, "words": claims.WORDS, "off": bool(off)},
     )
@@ -223,7 +204,7 @@ def _rows(found: Measurement) -> list[list[Any]]:
     for name in found.first.metrics:
         query, mode = found.query, found.first.mode
         for line in _lines(found, name):
-            estimates = (line.before, line.after or UNKNOWN, line.chance)
+            estimates = (line.before, line.after, line.chance)
             cells = [float(cell) for e in estimates for cell in (e.value, e.low, e.high)]
             rows.append([line.name, query.attribute, name, query.k, query.target, mode, *cells])
     return rows

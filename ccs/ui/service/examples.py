@@ -17,7 +17,7 @@ from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.ui.service import attention
-from ccs.ui.service.models import PHOTO, saw_drawings_only
+from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
 from ccs.ui.service.uploads import InputImage, read
 from ccs.ui.session import Session
 from ccs.ui.state import parse_int

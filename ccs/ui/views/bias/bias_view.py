@@ -9,17 +9,17 @@ from markupsafe import Markup
 
 from ccs.model.model import Model
 from ccs.paper import figures as paper
-from ccs.ui import claims
 from ccs.ui.actions import Action
-from ccs.ui.app import App
 from ccs.ui.html import count, program, render
 from ccs.ui.service.galleries import DRAWN
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import OUTPUTS, OWN
+from ccs.ui.views import claims
 from ccs.ui.views.base import Empty, Figure, View, of_model
-from ccs.ui.views.bias import fairer, figures
-from ccs.ui.views.bias.figures import Measurement
-from ccs.ui.views.bias.query import (
+from ccs.ui.views.bias import bias_figures, fairer
+from ccs.ui.views.bias.bias_figures import Measurement
+from ccs.ui.views.bias.bias_query import (
     DRAWS,
     BiasQuery,
     all_occupations,
@@ -28,7 +28,6 @@ from ccs.ui.views.bias.query import (
     take_gallery,
 )
 
-LARGE = 200  # images from which on an instant estimate is worth having
 DRAWN_WORDS = {
     "world/faces": "drawn faces",
     "world/counterfactuals": "drawn faces that differ in their groups alone",
@@ -51,11 +50,9 @@ class Bias(View):
 
     def pending(self, app: App, session: Session) -> bool:
         model, name = app.model_cache.get(session.state.model), BiasQuery.of(app, session.state).gallery.name
-        off = session.state.off
-        if app.galleries.ready(model, name, off):
+        if app.galleries.ready(model, name, session.state.off):
             return session.wanted is not None
-        # Where there is no estimate, the figures before stay until the new ones are there.
-        return app.galleries.estimates(model, name, off) or "view-bias" not in session.shown.get("main", "")
+        return "view-bias" not in session.shown.get("main", "")  # else the figures before stay meanwhile
 
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
         model, off = app.model_cache.get(session.state.model), session.state.off
@@ -65,9 +62,6 @@ class Bias(View):
             yield share, f"Looking at {n} images"
         yield from fairer.run(app, session, model)
         off = session.state.off
-        if n >= LARGE and off:
-            for share in app.galleries.collect(model, name):
-                yield share, "Collecting direct effects, for instant estimates from now on"
         for share in app.galleries.pruned(model, name, off):
             yield share, f"Computing the exact answer for {n} images with {count(len(off), 'head')} off"
 
@@ -115,35 +109,26 @@ def _gallery_words(name: str) -> str:
 
 
 def measure(app: App, session: Session, model: Model, complete: bool = True) -> Measurement | Empty:
-    """The answer to what is asked. With `complete` False an estimate from what is known, or nothing."""
+    """The answer to what is asked. With `complete` False nothing, unless it is at hand."""
     query, off, galleries = BiasQuery.of(app, session.state), session.state.off, app.galleries
     name = query.gallery.name
-    if not complete and galleries.known(model, name) is None:
-        return Empty("The images are being looked at", "The measurement follows.")
-    exact = complete or galleries.ready(model, name, off)
-    before = galleries.base(model, name)
-    after = galleries.embeddings(model, name, off) if exact else galleries.estimate(model, name, off)
-    if after is None:
+    if not complete and not galleries.ready(model, name, off):
         return Empty("The measurement is under way", "Its figures follow.")
+    before, after = galleries.base(model, name), galleries.embeddings(model, name, off)
     texts = query.texts(session, model)
     person = None
-    if query.pools is None and not query.fault:
+    if query.pools is None:
         plain = query.person(session, model)
         person = query.mean_skew(before, plain), query.mean_skew(after, plain)
-    control: list[float] = []
-    if name == claims.FACES and query.templates == query.gallery.templates and query.target == "pool":
-        twin = app.records(claims.CONTROL)
-        control = claims.control_skews(model.name, twin, query.attribute, query.k, query.occupations)
-    both = query.measure(before, after, texts)
-    return Measurement(query, *both, before, after, texts, exact, person, [] if query.fault else control)
+    return Measurement(query, *query.measure(before, after, texts), before, after, texts, person)
 
 
 def _figures(app: App, session: Session, found: Measurement) -> list[Figure]:
     state = session.state
     return [
-        figures.skews(found),
-        figures.faces(app, found),
-        figures.groups(app, found, state.model, state.off),
-        figures.table(found),
-        *figures.located(app, found.query, app.model_cache.get(state.model), state.off),
+        bias_figures.skews(found),
+        bias_figures.faces(app, found),
+        bias_figures.groups(found, state.off),
+        bias_figures.table(found),
+        *bias_figures.located(app, found.query, app.model_cache.get(state.model), state.off),
     ]

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
-from weakref import WeakValueDictionary
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model import difference
 from ccs.results import Collection
 from ccs.ui.records import HeadRecord, ModelRecords
-from ccs.ui.service.apart import PHOTOGRAPHS, Workshop
 from ccs.ui.service.cache import Cache, one
 from ccs.ui.service.galleries import Galleries
-from ccs.ui.service.models import KEPT, ModelCache, live, shipped, shown_name
+from ccs.ui.service.model_cache import KEPT, ModelCache, live, shipped, shown_name
+from ccs.ui.service.taking_apart import PHOTOGRAPHS, Kept
 from ccs.ui.service.uploads import data_url
 from ccs.ui.state import State
 
@@ -51,12 +49,10 @@ class App:
         self.galleries = galleries or Galleries()
         self.uploads = uploads
         self.photographs = {**PHOTOGRAPHS, **photographs}
-        self.workshop = Workshop(kept or uploads / "apart")
+        self.kept = Kept(kept or uploads / "apart")
         self.memory = Cache(MEMORY_BYTES)
         self.top_activating = Cache(KEPT, one)
         self.derived = Cache(24, one)  # from results and models, by who derived it
-        # Sessions with images of a visitor's own, by their key, as long as the server holds them.
-        self.sessions: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._faces = Cache(2000, one)
         self._records: dict[str, ModelRecords] = {}
 
@@ -101,7 +97,7 @@ class App:
 
     def shown(self, state: State) -> ModelRecords:
         """The tables on the screen: those made here, where the link says so, else the model's own."""
-        if state.apart and (found := self.workshop.results(state.apart)) and found.model == state.model:
+        if state.apart and (found := self.kept.results(state.apart)) and found.model == state.model:
             return self.derived.get(("apart", state.apart), lambda: ModelRecords.read(state.model, found))
         return self.records(state.model)
 

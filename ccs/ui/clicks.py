@@ -1,4 +1,8 @@
-"""The page: an action of a visitor, the session after it, and the regions of HTML that changed."""
+"""The way of a click: an action of a visitor, the session after it, and the regions of HTML that changed.
+
+`server` hands over what a visitor does; the action is one of `actions` or of the view on the screen; what is
+shown afterwards comes from that view and from the modules of `page`.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,12 @@ from markupsafe import Markup
 
 from ccs.errors import InputError
 from ccs.ui.actions import ACTIONS, Action, Fields, change, set_off
-from ccs.ui.app import App
 from ccs.ui.html import render
-from ccs.ui.page import apart, left, strip, top, tour
-from ccs.ui.page.opening import open_link
-from ccs.ui.service.models import shipped
+from ccs.ui.links import open_link
+from ccs.ui.page import apart_form, grid_column, header, strip
+from ccs.ui.service.model_cache import shipped
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import one_of
 from ccs.ui.views import VIEWS
 from ccs.ui.views.base import Empty
@@ -40,7 +44,7 @@ def _open(app: App, session: Session, fields: Fields) -> None:
     session.state, session.click, session.notices = found.state, found.click, found.notices
 
 
-_ACTIONS: dict[str, Action] = {**ACTIONS, **apart.ACTIONS, "tab": _tab, "open": _open, "tour": tour.go}
+_ACTIONS: dict[str, Action] = {**ACTIONS, "tab": _tab, "open": _open}
 for _view in VIEWS.values():
     _ACTIONS |= _view.actions
 
@@ -62,19 +66,13 @@ def update(app: App, session: Session, do: str, fields: Fields) -> None:
 
 def open_page(app: App, query: Mapping[str, str]) -> Iterator[Update]:
     """A page that opens: its session from the link."""
-    session = open_link(app, query)
-    apart.join(app, session)
-    yield from _answer(app, session)
+    yield from _answer(app, open_link(app, query))
 
 
 def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
     """Everything that a visitor does: `fields` has the action's name as `do`."""
     do = str(fields.get("do", ""))
-    if session is None:  # the page outlived the session that it had here
-        session = open_link(app, {})
-        session.notices = ["This page was idle too long, so it starts over."]
-    elif do not in ("dismiss", "poll"):
-        session.notices = []
+    session = _present(app, session, keep=do in ("dismiss", "poll"))
     try:
         update(app, session, do, fields)
     except InputError as error:
@@ -83,6 +81,35 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
         log.exception("the action %r failed", do)
         session.tell("That did not work. The error has been logged, and nothing was changed.")
     yield from _answer(app, session)
+
+
+def take_apart(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
+    """Take the model on the screen apart and show its tables: long, so not one of the actions."""
+    session = _present(app, session)
+    try:
+        request = apart_form.read(app, session, fields)
+        for share, doing in app.kept.make(request):
+            yield (
+                session,
+                {"status": _status(session, "working", share, f"Taking {request.model} apart: {doing}")},
+            )
+        change(session, apart=request.key, text=0)  # the link finds the tables again
+    except InputError as error:
+        session.tell(f"Taking the model apart failed: {error}")
+    except Exception:
+        log.exception("a model could not be taken apart")
+        session.tell("The model could not be taken apart; the error has been logged.")
+    yield from _answer(app, session)
+
+
+def _present(app: App, session: Session | None, keep: bool = False) -> Session:
+    """The session of a page, its notices gone unless they are kept; a new one where the page outlived it."""
+    if session is None:
+        session = open_link(app, {})
+        session.notices = ["This page was idle too long, so it starts over."]
+    elif not keep:
+        session.notices = []
+    return session
 
 
 def cancel(app: App, session: Session | None) -> Update:
@@ -96,7 +123,7 @@ def cancel(app: App, session: Session | None) -> Update:
         other = next(name for name in (*app.model_cache.loaded(), *shipped()) if name not in on_way)
         update(app, session, "model", {"value": other})
         session.notices = [f"{', '.join(on_way)} is still being loaded; choose it again when you like."]
-    new = regions(app, session) if on_way else {"top": top.render(app, session)}
+    new = regions(app, session) if on_way else {"top": header.render(app, session)}
     return session, {**_changed(session, new), "status": _over(app, session)}
 
 
@@ -108,7 +135,6 @@ def regions(app: App, session: Session, complete: bool = True) -> dict[str, str]
 def _answer(app: App, session: Session) -> Iterator[Update]:
     """The regions that changed; before long work an estimate, where there is one, and its progress."""
     session.turn += 1
-    apart.settle(app, session)
     try:
         if _pending(app, session):
             first = _changed(session, regions(app, session, complete=False))
@@ -127,7 +153,7 @@ def _answer(app: App, session: Session) -> Iterator[Update]:
 def _over(app: App, session: Session) -> str:
     """The status of an answer that is over, with the work that continues in the background."""
     on_way = _on_way(app, session)
-    share, doing = app.model_cache.progress(on_way[0]) if on_way else apart.progress(app, session)
+    share, doing = app.model_cache.progress(on_way[0]) if on_way else (0.0, "")
     return _status(session, "done", share, doing, cancel=bool(on_way))
 
 
@@ -179,17 +205,17 @@ def _failed(app: App, session: Session, words: str) -> dict[str, str]:
 
 def _page(app: App, session: Session, body: Markup) -> dict[str, str]:
     view = VIEWS[session.state.tab]
-    main = Markup(
-        '<div class="view view-{}" id="view" tabindex="-1"><h2 class="sr">{}</h2>{}{}</div>'
-    ).format(view.name, view.title, tour.render(app, session.state), body)
+    main = Markup('<div class="view view-{}" id="view" tabindex="-1"><h2 class="sr">{}</h2>{}</div>').format(
+        view.name, view.title, body
+    )
     return {
-        "top": top.render(app, session),
+        "top": header.render(app, session),
         "strip": strip.render(app, session),
-        "left": left.render(app, session),
+        "left": grid_column.render(app, session),
         "main": main,
     }
 
 
 def _status(session: Session, state: str, share: float, doing: str, cancel: bool = True) -> str:
-    of = {"turn": session.turn, "query": session.state.query(), "key": session.key if session.uploads else ""}
+    of = {"turn": session.turn, "query": session.state.query()}
     return render("status.html", state=state, share=share, doing=doing, cancel=cancel, **of)

@@ -8,17 +8,16 @@ from dataclasses import replace
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.ui import claims
-from ccs.ui.app import App
 from ccs.ui.service import top_activating
 from ccs.ui.service.cache import Memory
-from ccs.ui.service.images import first_example, first_telling, parse_example
-from ccs.ui.service.models import saw_drawings_only
+from ccs.ui.service.examples import first_example, first_telling, parse_example
+from ccs.ui.service.model_cache import saw_drawings_only
 from ccs.ui.session import Session
+from ccs.ui.shared import App
 from ccs.ui.state import State, from_query, one_of, template
-from ccs.ui.views import VIEWS, classify
-from ccs.ui.views.bias.query import BiasQuery
-from ccs.ui.views.bias.view import Bias
+from ccs.ui.views import VIEWS, claims, classify
+from ccs.ui.views.bias.bias_query import BiasQuery
+from ccs.ui.views.bias.bias_view import Bias
 from ccs.ui.views.start import Start
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,76 @@
+"""Taking the model on the screen apart: the form that asks for it, and the tables that came of it."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+from markupsafe import Markup
+
+from ccs.datasets.strangers import Address
+from ccs.errors import InputError
+from ccs.model.model import Model
+from ccs.model.offer import free_memory
+from ccs.model.sources import is_public
+from ccs.texts.pools import POOLS
+from ccs.ui.actions import Fields
+from ccs.ui.html import render as render_template
+from ccs.ui.service.model_cache import saw_drawings_only
+from ccs.ui.service.taking_apart import FEWEST, MOST, UPLOADS, Request
+from ccs.ui.session import Session
+from ccs.ui.shared import App
+from ccs.ui.state import line, one_of, parse_int
+
+COUNT = 1000
+COPIES, BESIDE = 3, 2**30  # of the weights that a run holds, and bytes of memory that it takes besides
+
+
+def render(app: App, session: Session) -> Markup:
+    """The form, and the tables that are shown instead of the model's own."""
+    state = session.state
+    shown = bool(state.apart) and app.shown(state) is not app.records(state.model)
+    drawn = saw_drawings_only(state.model)
+    sets = sorted(app.photographs, key=lambda name: (app.photographs[name] == "world") != drawn)
+    own = [(UPLOADS, f"your {len(session.uploads)} images")] if len(session.uploads) >= FEWEST else []
+    return render_template(
+        "apart.html",
+        shown=shown,
+        archive=base64.b64encode(app.kept.archive(state.apart)).decode() if shown else "",
+        images=[*sets, *own],
+        count=COUNT,
+        most=MOST,
+        pools=sorted(POOLS, key=lambda name: (name == "world") != drawn),
+    )
+
+
+def read(app: App, session: Session, fields: Fields) -> Request:
+    """The run that the form asks for; InputError where there can be none."""
+    count = parse_int(fields.get("count", str(COUNT)), "number of photographs")
+    if not FEWEST <= count <= MOST:
+        raise InputError(f"{count} photographs are asked for; {FEWEST} to {MOST:,} can be.")
+    pool = one_of(fields.get("texts"), POOLS, "pool of texts")
+    own, chosen, spec = line(str(fields.get("own", ""))), str(fields.get("images", "")), ""
+    if own:
+        spec = str(Address.parse(own))
+    elif chosen != UPLOADS:
+        spec = app.photographs[one_of(chosen, tuple(app.photographs), "set of photographs")]
+    elif len(session.uploads) < FEWEST:
+        raise InputError(f"At least {FEWEST} images of your own are needed.")
+    name = session.state.model
+    model = app.model_cache.get(name)
+    _require_memory(model)
+    pictures = () if spec else session.uploads
+    place = app.model_cache.place(name)
+    if not is_public(place) and Path(place).is_dir():
+        place = str(Path(place).resolve())  # the run is in a folder of its own
+    return Request(name, place, model.weights_hash, spec, count if spec else len(pictures), pool, pictures)
+
+
+def _require_memory(model: Model) -> None:
+    needed = COPIES * sum(values.nbytes for values in model.clip.state_dict().values()) + BESIDE
+    free = free_memory()
+    if free is not None and needed > free:
+        raise InputError(
+            f"Taking {model.name} apart needs about {needed / 1e9:.1f} GB of memory, and this machine has "
+            f"{free / 1e9:.1f} GB free."
+        )

@@ -1,0 +1,239 @@
+"""Taking a model apart for a visitor: a run of `batch.compute` in a process of its own, and the tables kept.
+
+Gradio's queue lets one run at a time come here. A run is identified by the weights, the images and the pool
+of texts; the same request gets the same tables. They are kept in a folder of limited size, from which the
+least recently used go first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cachetools import LRUCache
+
+from ccs import results
+from ccs.errors import InputError
+from ccs.model.sources import without_folders
+from ccs.results import Results
+from ccs.ui.service.uploads import InputImage
+
+log = logging.getLogger(__name__)
+
+PHOTOGRAPHS = {
+    "Open Images (CC BY 2.0)": "hf://datasets/bitmind/open-image-v7-256:train",
+    "COCO 2017 (Flickr’s terms)": "hf://datasets/detection-datasets/coco:val",
+    "Oxford-IIIT Pet (CC BY-SA 4.0)": "hf://datasets/timm/oxford-iiit-pet:test",
+    "Food-101 (terms not stated)": "hf://datasets/ethz/food101:validation",
+    "drawn scenes": "world",
+}
+"""Images to take a model apart on, by the name that is shown: sets of the Hub, and the drawn world."""
+UPLOADS = "uploads"  # the visitor's own, in the list
+FEWEST, MOST = 2, 5000
+KEEP_BYTES = 2**30
+LONGEST = 1800.0  # seconds that a run may take
+NICE = 15  # a run takes what visitors leave of the machine; it stays in the session, or nice has no effect
+SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL", re.IGNORECASE)
+_STEPS = {"photographs": (0.05, 0.25), "moments": (0.3, 0.35), "texts": (0.65, 0.3)}
+"""The shares of a run at which a step begins and that it takes, roughly."""
+_HOME = Path(__file__).resolve().parents[3]
+
+Progress = Iterator[tuple[float, str]]  # the share that is done, and what is being done
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to take a model apart.
+
+    place: what `ccs.load` takes, of the model with these weights (their hash). images: a spec of
+    `ccs.datasets.open_images`, or "" for the visitor's own `pictures`. texts: the pool.
+    """
+
+    model: str
+    place: str
+    weights: str
+    images: str
+    count: int
+    texts: str
+    pictures: tuple[InputImage, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The same for the same weights, images and texts; names the tables in links."""
+        about = [self.weights, self.images, self.count, self.texts, [one.key for one in self.pictures]]
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+
+
+class Kept:
+    """The tables of models that were taken apart here."""
+
+    def __init__(self, folder: Path, limit: int = KEEP_BYTES) -> None:
+        self.folder, self._limit = folder.resolve(), limit
+        self._read: LRUCache[str, Results] = LRUCache(8)
+
+    def results(self, key: str) -> Results | None:
+        """The tables of a request, None where they are not kept (any more)."""
+        folder = self._tables(key)
+        if folder is None:
+            return None
+        os.utime(folder.parent)  # asked for now
+        if (known := self._read.get(key)) is not None:
+            return known
+        try:
+            found = self._read[key] = results.read(folder)
+        except InputError as error:
+            log.warning("tables that were kept cannot be read: %s", error)
+            return None
+        return found
+
+    def archive(self, key: str) -> bytes:
+        """The tables as they stand in a folder of results, zipped; InputError where they are not kept."""
+        if (folder := self._tables(key)) is None:
+            raise InputError("These tables are not kept any more; take the model apart again.")
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(folder.iterdir()):
+                archive.write(path, f"{folder.name}/{path.name}")
+        return out.getvalue()
+
+    def make(self, request: Request) -> Progress:
+        """Take a model apart, unless its tables are kept; to be iterated to the end by one thread at a time.
+
+        Whoever closes the iterator ends the run. InputError says why it failed.
+        """
+        if self._tables(request.key) is not None:
+            return
+        out = self.folder / "work"
+        _clear(out)
+        try:
+            with self._images(request) as images:
+                yield 0.0, "starting"
+                # By names that tell nothing of this machine: they stand in the tables.
+                yield from _compute([
+                    *("--model", request.place, "--images", images),
+                    *("--max-images", str(request.count), "--texts", request.texts),
+                    *("--stages", "moments,spans,labels,judgments", "--suite", "none", "--out", out.name),
+                ], self.folder)  # fmt: skip
+            done = next(path.parent for path in out.glob(f"[!.]*/{results.MANIFEST_FILE}"))
+            target = self.folder / request.key
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir()
+            done.rename(target / done.name)
+            log.warning("%s was taken apart; its tables: %s", request.model, target)
+        finally:
+            _clear(out)
+            self._tidy()
+
+    @contextmanager
+    def _images(self, request: Request) -> Iterator[str]:
+        """The images of a run, named from the folder; a visitor's own lie there meanwhile."""
+        uploads = self.folder / "uploads"
+        shutil.rmtree(uploads, ignore_errors=True)  # of an app that was killed
+        own = uploads / request.key
+        own.mkdir(parents=True)
+        try:
+            for number, picture in enumerate(request.pictures):
+                picture.pixels.save(own / f"{number:03d}.png")
+            if not request.images:
+                yield f"uploads/{request.key}"
+            elif Path(request.images).is_absolute():
+                link = own / Path(request.images).name
+                link.symlink_to(request.images)
+                yield f"uploads/{request.key}/{link.name}"
+            else:
+                yield request.images
+        finally:
+            shutil.rmtree(uploads, ignore_errors=True)
+
+    def _tables(self, key: str) -> Path | None:
+        if not re.fullmatch(r"[0-9a-f]{16}", key):
+            return None
+        return next((path.parent for path in (self.folder / key).glob(f"*/{results.MANIFEST_FILE}")), None)
+
+    def _tidy(self) -> None:
+        """Remove what was asked for longest ago until the rest is within the limit."""
+        parts = [*self.folder.glob("[0-9a-f]*"), *(self.folder / "work" / results.STAGES).glob("*")]
+        parts = sorted((path for path in parts if path.is_dir()), key=lambda path: path.stat().st_mtime)
+        sizes = {path: sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) for path in parts}
+        while parts and sum(sizes[path] for path in parts) > self._limit:
+            shutil.rmtree(parts.pop(0), ignore_errors=True)
+
+
+def _clear(out: Path) -> None:
+    """Remove the tables of a run; its stages stay, for the next that begins alike."""
+    out.mkdir(parents=True, exist_ok=True)
+    for path in out.glob("[!.]*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _compute(arguments: Sequence[str], folder: Path) -> Progress:
+    """`python -m batch.compute` in the folder to its end. InputError says why it failed."""
+    environment = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
+    path = os.pathsep.join(filter(None, (str(_HOME), os.environ.get("PYTHONPATH"))))
+    environment |= {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "PYTHONPATH": path}
+    said: list[str] = []
+    share, doing, end = 0.0, "starting", time.monotonic() + LONGEST
+    with subprocess.Popen(
+        [sys.executable, "-m", "batch.compute", "--progress", "json", *arguments],
+        cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, process_group=0,
+    ) as process:  # fmt: skip
+        try:
+            with suppress(OSError, AttributeError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+            for line in _lines(process):
+                if time.monotonic() > end:
+                    raise InputError(
+                        f"It took more than {LONGEST / 60:.0f} minutes and was ended; take fewer photographs."
+                    )
+                if line.startswith('{"step"'):
+                    step = json.loads(line)
+                    start, part = _STEPS.get(step["step"], (0.95, 0.0))
+                    share = start + part * step["done"] / max(1, step["total"])
+                    doing = f"{step['step']}: {step['done']:,} of {step['total']:,}"
+                elif line:
+                    said.append(line)
+                yield share, doing
+        finally:
+            if process.poll() is None:  # with the processes that decode for it
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
+        log.warning("taking apart ended with %s: %s", process.returncode, " / ".join(said[-5:]))
+        raise InputError(without_folders(errors[-1]) if errors else "It stopped; the log says why.")
+
+
+def _lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """The lines that a process writes on stderr until it ends; "" once in a while, so that it can be ended
+    between them.
+    """
+    assert process.stderr is not None
+    rest = b""
+    while True:
+        ready, _, _ = select.select([process.stderr], [], [], 0.5)
+        if not ready:
+            yield ""
+            continue
+        chunk = os.read(process.stderr.fileno(), 65536)
+        if not chunk:
+            process.wait()
+            return
+        *lines, rest = (rest + chunk)[-100_000:].split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "replace").strip()
