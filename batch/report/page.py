@@ -83,22 +83,17 @@ def _templates(folder: Path) -> jinja2.Environment:
 def table(frame: pd.DataFrame) -> str:
     """The frame as a Markdown table of its cells' texts, with dashes for those that are missing.
 
-    Columns are right-aligned, except the first and those that mostly hold words.
+    Columns are right-aligned, except the first and those that mostly hold words. Cells are not padded, unlike
+    those of `DataFrame.to_markdown`, where one longer cell changes every row.
     """
-    cells = frame.astype(object).fillna("–").itertuples(index=False, name=None)
-    rows = [[_cell(value) for value in row] for row in cells]
-    marks = [":---" if _is_words(index, rows) else "---:" for index in range(frame.shape[1])]
-    lines = [[_cell(name) for name in frame.columns], marks, *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    cells = frame.astype(object).fillna("–").map(_cell).rename(columns=_cell)
+    words = cells.map(lambda text: text.lstrip("*`✓✗ ")[:1].isalpha()).mean() > 0.5
+    marks = [":---" if place == 0 or word else "---:" for place, word in enumerate(words)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [cells.columns, marks, *cells.to_numpy()])
 
 
 def _cell(value: object) -> str:
     return " ".join(str(value).split()).replace("|", "\\|")
-
-
-def _is_words(column: int, rows: Sequence[Sequence[str]]) -> bool:
-    words = sum(row[column].lstrip("*`✓✗ ")[:1].isalpha() for row in rows)
-    return column == 0 or 2 * words > len(rows)
 
 
 def bring_up_to_date(document: Path, name: str, text: str, command: str = "batch.report") -> None:
@@ -148,16 +143,13 @@ def as_html(blocks: Sequence[Block]) -> str:
                     token.attrSet("class", " ".join(classes))
         body.append(_PARSER.renderer.render(tokens, _PARSER.options, {}))
     charts = any(isinstance(block, Chart) for block in blocks)
-    return (
-        _templates(_FOLDER)
-        .get_template("page.html")
-        .render(
-            title=title,
-            contents=contents,
-            heading=Markup(body[0]),
-            body=Markup("\n".join(body[1:])),
-            library=Markup(plotly.offline.get_plotlyjs()) if charts else "",
-        )
+    page = _templates(_FOLDER).get_template("page.html")
+    return page.render(
+        title=title,
+        contents=contents,
+        heading=Markup(body[0]),
+        body=Markup("\n".join(body[1:])),
+        library=Markup(plotly.offline.get_plotlyjs()) if charts else "",
     )
 
 

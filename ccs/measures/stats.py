@@ -224,23 +224,6 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
     return found
 
 
-def overall(effects: Sequence[Effect]) -> Effect:
-    """Several models' effects combined: mean effect, t interval between models, p by Stouffer's method.
-
-    Each two-sided p becomes a z with the sign of its effect; z = sum(z) / sqrt(models), unweighted, one vote
-    per model. Effects without a p-value (NaN) are left out; InputError if none is left.
-    """
-    known = [one for one in effects if np.isfinite(one.p_value)]
-    if not known:
-        raise InputError("There is no effect with a p-value to combine.")
-    mean = over_seeds([one.value for one in known])
-    # A p that underflows to 0 would give an infinite z; the smallest double is used instead.
-    tails = np.clip([one.p_value for one in known], np.finfo(float).tiny, 1.0) / 2
-    scores = np.sign([one.value for one in known]) * scipy.stats.norm.isf(tails)
-    combined = float(scores.sum() / np.sqrt(len(known)))
-    return Effect(mean.value, mean.low, mean.high, float(2 * scipy.stats.norm.sf(abs(combined))))
-
-
 def of_one_sample(effects: Sequence[Effect]) -> Effect:
     """The mean of effects that share their images or models, such as those of one model on several sets.
 

@@ -104,12 +104,6 @@ def test_splits_that_were_not_in_view_are_also_compared_alone():
     assert "in view" not in as_markdown(list(localization.localization_blocks(table(GOOD, BAD))))
 
 
-def test_the_section_has_the_ways_and_their_steps():
-    text = as_markdown(list(localization.localization_blocks(table(GOOD, BAD))))
-    assert "## Which method finds planted bias" in text
-    assert "| search | 0.20 (0.0) | 0.40 (0.0) | 0.40 (1.0) |" in text
-
-
 def test_a_planted_head_that_carries_next_to_nothing_is_not_looked_for():
     rows = table(GOOD, BAD)
     idle = (rows["layer"] == 5) & (rows["head"] == 2)

@@ -135,20 +135,6 @@ def test_a_place_among_random_sets():
         stats.against_random([0.4], [0.5, 0.6])
 
 
-def test_overall_equals_scipys_stouffer():
-    effects = [Effect(0.1, 0, 0.2, 0.04), Effect(0.2, 0, 0.2, 0.3), Effect(-0.05, -0.1, 0, 0.5)]
-    effects.append(Effect(9.0, 9.0, 9.0, float("nan")))
-    found = stats.overall(effects)
-    one_sided = [0.02, 0.15, 1 - 0.25]
-    expected = scipy.stats.combine_pvalues(one_sided, method="stouffer").pvalue
-    assert found.p_value == pytest.approx(2 * min(expected, 1 - expected))
-    assert found.value == pytest.approx(0.25 / 3)
-    assert found.low < found.value < found.high
-    assert stats.overall([Effect(1.0, 1, 1, 0.0), Effect(1.0, 1, 1, 0.0)]).p_value < 1e-100
-    with pytest.raises(InputError, match="no effect"):
-        stats.overall([Effect(1.0, 1.0, 1.0, float("nan"))])
-
-
 def test_effects_of_one_sample_are_together_as_unsure_as_each():
     effects = [Effect(-0.3, -0.5, -0.1, 0.01), Effect(-0.1, -0.3, 0.1, 0.3)]
     found = stats.of_one_sample(effects)

@@ -6,22 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from batch.report.page import Block, fill, table
 from batch.report.wording import change, in_brackets
 from ccs.heads import Head, HeadSet
 from ccs.locate import METHODS, SEARCH
-from ccs.locate.scoring import MOST, average_precision, precision
+from ccs.locate.scoring import average_precision, precision
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
-from ccs.model import difference
 from ccs.results.localization import PLANTED
 
 CARRIES, TOOK = 0.1, 0.05
 CASE = ["model", "attribute", "seed"]
-PLACED = {"high": "high-CCS heads", "low": "low-CCS heads", "layer": "one layer", "spread": "spread out"}
 
 
 @dataclass(frozen=True)
@@ -51,9 +48,9 @@ class Way:
 def scored(rows: pd.DataFrame) -> pd.DataFrame:
     """A row per model and method, means over the attributes planted in the model and the splits into halves.
 
-    Columns: model, method, splits (how many), found, hits, taken, lost (see `Way`); taken 1 ... and lost 1
-    ...: with the first head off, the first two, and so on. Left out are models without planted heads, and
-    attributes whose skew did not take: all planted heads off lower MaxSkew by less than TOOK.
+    Columns: model, method, splits (how many), found, hits, taken, lost (see `Way`). Left out are models
+    without planted heads, and attributes whose skew did not take: all planted heads off lower MaxSkew by less
+    than TOOK.
     """
     found = []
     for (model, *_), case in rows.dropna(subset="planted").sort_values("rank").groupby(CASE):
@@ -65,10 +62,8 @@ def scored(rows: pd.DataFrame) -> pd.DataFrame:
         for method, one in by_method.items():
             order = [Head(*head) for head in zip(one["layer"], one["head"], strict=True)]
             row = {"model": model, "method": method, "found": average_precision(order, carriers)}
-            row["hits"] = precision(order, carriers)
-            for size, (_, step) in enumerate(one.head(MOST).iterrows(), 1):
-                row[f"taken {size}"], row[f"lost {size}"] = _step(step)
-            found.append(row | {name: row[f"{name} {len(carriers)}"] for name in ("taken", "lost")})
+            taken, lost = _step(one.iloc[len(carriers) - 1])
+            found.append(row | {"hits": precision(order, carriers), "taken": taken, "lost": lost})
     if not found:
         return pd.DataFrame()
     means = pd.DataFrame(found).groupby(["model", "method"]).mean().reset_index()
@@ -142,8 +137,6 @@ def localization_blocks(rows: pd.DataFrame) -> Iterator[Block]:
         methods=[way.row() for way in ways(cases)],
         models=int(cases["model"].nunique()),
         splits=int(cases["splits"].iloc[0]),
-        steps=[_steps(cases, way.method) for way in ways(cases)],
-        places=_by_place(cases),
         ours=_ours(cases),
         later=_ours(scored(rows[rows["seed"] > 0])),
     )
@@ -161,24 +154,3 @@ def _ours(cases: pd.DataFrame) -> str:
         f"The search less {others[0]}, the best of the others: average precision {change(found, digits=2)}, "
         f"MaxSkew taken away {change(taken)}, accuracy lost {change(lost, 100, 1, unit=' points')}."
     )
-
-
-def _steps(cases: pd.DataFrame, method: str) -> dict[str, str]:
-    own = cases[cases["method"] == method].mean(numeric_only=True)
-    row = {"method": method}
-    for size in range(1, MOST + 1):
-        taken, lost = own.get(f"taken {size}", np.nan), own.get(f"lost {size}", np.nan)
-        row[str(size)] = "–" if np.isnan(taken) else f"{taken:.2f} ({100 * lost:.1f})"
-    return row
-
-
-def _by_place(cases: pd.DataFrame) -> list[dict[str, str]]:
-    """Mean average precision by where the heads were drawn from."""
-    drawn = {name: difference.truth(name).drawn for name in difference.names()}
-    places = cases["model"].map(drawn)
-    rows = []
-    for method in (way.method for way in ways(cases) if way.method != PLANTED):
-        own = cases[cases["method"] == method]["found"].groupby(places).mean()
-        by_place = {PLACED.get(name, name): f"{own[name]:.2f}" for name in own.index}
-        rows.append({"method": method} | by_place)
-    return rows if places.notna().any() else []

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 import pandas as pd
@@ -31,10 +32,7 @@ QUESTIONS: Mapping[str, str] = {
 IN_COMMON: Mapping[Alike, str] = {
     "number": "number", "layers": "number and layers", "variance": "number, layers and variance"
 }  # fmt: skip
-ALL = "all models"
 ORGANISM, CONTROL = "organism", "organism-control"
-TRAINED_TOGETHER = frozenset({ORGANISM, CONTROL})
-"""Models that share the first phase of their training and are not independent."""
 
 
 @dataclass(frozen=True)
@@ -213,10 +211,8 @@ def strictest(found: Sequence[Tested]) -> list[Tested]:
 
 
 def said(found: Sequence[Tested]) -> str:
-    """The answer of one question for one model (or all), with the ranks among every kind of sets."""
+    """The answer of one question for one model, with the ranks among every kind of sets."""
     (one,) = strictest(found)
-    if not np.isfinite(one.adjusted):
-        return f"{one.where}: mean effect ({one.figure}{one.unit})"
     ranks = [f"{each.rank} among sets alike in {IN_COMMON[each.alike]}" for each in found if each.alike]
     parts = [f"{one.figure}{one.unit}", *(["rank " + ", ".join(ranks)] if ranks else [])]
     if one.answer == "not shown":
@@ -224,44 +220,14 @@ def said(found: Sequence[Tested]) -> str:
     return f"{one.where}: {one.answer} ({'; '.join(parts)})"
 
 
-def overall(found: Sequence[Tested]) -> list[Tested]:
-    """Each question over all models in which it could be tested, if these are two or more.
-
-    Models that were trained together are no independent witnesses: then there is the mean effect alone,
-    without an interval and without a p.
-    """
-    wholes = []
-    for question in QUESTIONS:
-        mine = [one for one in strictest(found) if one.question == question]
-        mine = [one for one in mine if np.isfinite(one.effect.p_value)]
-        if len(mine) < 2:
-            continue
-        effect = stats.overall([one.effect for one in mine])
-        if len(TRAINED_TOGETHER & {one.where for one in mine}) > 1:
-            effect = Effect(effect.value, *[float("nan")] * 3)
-        wholes.append(Tested(question, ALL, effect))
-    return _adjusted(wholes)
-
-
 def in_short(models: Mapping[str, Results]) -> dict[str, object]:
-    """Each question's answer in words and the tests behind it, for each model and for all."""
+    """Each question's answer in words and the tests behind it, for each model."""
     found = by_model(models)
-    wholes = overall(found)
-    asked = {
-        question: [one for one in [*found, *wholes] if one.question == question] for question in QUESTIONS
-    }
     answers = [
-        f"**{QUESTIONS[question]}** {'; '.join(answers_of(tests))}."
-        for question, tests in asked.items()
-        if tests
+        f"**{QUESTIONS[question]}** {'; '.join(answers_of(list(tests)))}."
+        for question, tests in groupby(found, key=lambda one: one.question)
     ]
-    rows = pd.DataFrame([one.row("model") for tests in asked.values() for one in tests])
-    return {
-        "answers": answers,
-        "tests": rows.replace({"model": {ALL: f"**{ALL}**"}}).to_dict("records") if found else [],
-        "common": any(np.isfinite(one.adjusted) for one in wholes),
-        "together": bool(wholes),
-    }
+    return {"answers": answers, "tests": [one.row("model") for one in found]}
 
 
 def answers_of(tests: Sequence[Tested]) -> list[str]:
