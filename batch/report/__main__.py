@@ -10,14 +10,14 @@ from pathlib import Path
 import pandas as pd
 
 from batch.options import command, option
-from batch.report.figures import write_static
-from batch.report.page import Block, Chart, as_html, as_markdown, bring_up_to_date, fill
+from batch.report.document import Block, Chart, as_html, as_markdown, bring_up_to_date, fill
+from batch.report.plots import write_static
 from batch.report.sections import agreement, published
 from batch.report.sections.audit import audit_blocks, counts
+from batch.report.sections.found_sets import search_blocks
 from batch.report.sections.localization import localization_blocks, scored, summary
 from batch.report.sections.model import model_sections
 from batch.report.sections.questions import answers, in_short
-from batch.report.sections.search import search_blocks
 from ccs import results
 from ccs.errors import InputError
 from ccs.files import write_text

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ccs.locate import chance, correct, effects, experts, patching, searching, text, vectors
+from ccs.locate import ablation, chance, correct, experts, patching, searching, text, vectors
 from ccs.locate.base import Evidence as Evidence
 from ccs.locate.base import Method
 
@@ -16,8 +16,8 @@ METHODS: Mapping[str, Method] = {
     "concept activation vectors": vectors.concept_vectors,
     "Locate-Then-Correct": correct.locate_then_correct,
     "expert heads": experts.experts,
-    "direct effect": effects.direct,
-    "total effect": effects.total,
+    "direct effect": ablation.direct,
+    "total effect": ablation.total,
     "activation patching": patching.patching,
     "patching by gradient": patching.gradient,
     SEARCH: searching.search,

@@ -64,8 +64,7 @@ def textspan(
     moments: of at least two images. texts: the pool; texts that repeat an earlier one but for case and
     surrounding space are left out, with a warning. text_embeddings: [texts, D], of unit length as
     `embed_texts` gives them. rank: the number of directions kept in step 1, by default `moments.head_dim`;
-    directions whose singular value is below RELATIVE of the largest are never kept. heads: the heads wanted,
-    by default all of `moments`.
+    directions whose singular value is below RELATIVE of the largest are never kept.
 
     Texts with equal scores are chosen in the order of the pool. If k exceeds the number of directions in
     which the head varies, the remaining texts follow in that order with share 0.

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: Settings) -> None:
-    from batch.report.page import as_markdown, bring_up_to_date
+    from batch.report.document import as_markdown, bring_up_to_date
     from ccs.model import difference
     from research.planted.planted_page import blocks, summary
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from batch.report.page import Block, filled
+from batch.report.document import Block, filled
 from batch.report.wording import interval, signed
 from ccs import results
 from ccs.plans import PlanName

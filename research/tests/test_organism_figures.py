@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import ccs
-from batch.report.page import as_markdown
+from batch.report.document import as_markdown
 from ccs.image_sets import BiasSet
 from ccs.world import drawn_sets, planted
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES

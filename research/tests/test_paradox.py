@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from batch.report.page import as_markdown
+from batch.report.document import as_markdown
 from ccs import results
 from ccs.world.vocabulary import OCCUPATIONS
 from research.world.paradox import organism_blocks

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from batch.report import page
+from batch.report import document
 from ccs import InputError
 from research.world import organism_training, repeated_trainings
 from research.world.training_spread import over_trainings, training_blocks
@@ -36,7 +36,7 @@ def one(name: str, seed: int, skew: float, high: tuple[str, ...] = ()) -> dict[s
 def test_the_model_that_ships_is_marked_in_the_spread() -> None:
     trained = [one("organism", seed, 0.1 * seed, ("L4.H0",)) for seed in range(1, 5)]
     trained += [one("organism", 0, 0.35, ("L5.H1",)), one("organism-control", 1, 0.1)]
-    text = page.as_markdown(training_blocks(trained))
+    text = document.as_markdown(training_blocks(trained))
     row = line(text, "MaxSkew gender", "nothing off")
     assert row[2:] == ["0.250 [0.045, 0.455]", "0.350 (3 of 4 below)", "0.100", "–"]
     assert line(text, "accuracy", "change with the high heads off")[2].startswith("-10.0")

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: Settings) -> int:
     import pandas as pd
 
-    from batch.report.page import as_markdown
+    from batch.report.document import as_markdown
     from ccs import results
     from ccs.model.model import load
     from research.world import organism_training, repeated_trainings, selective_heads

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import ccs
-from batch.report.page import Block, filled
+from batch.report.document import Block, filled
 from batch.report.sections.questions import CONTROL, ORGANISM
 from batch.report.wording import in_brackets
 from ccs.image_sets import BiasSet

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from batch.report.page import Block, filled
+from batch.report.document import Block, filled
 from batch.report.sections.correlations import Correlated
+from batch.report.sections.found_sets import found_for, outcome
 from batch.report.sections.questions import (
     CONTROL,
     HURT,
@@ -21,7 +22,6 @@ from batch.report.sections.questions import (
     strictest,
     tests_of,
 )
-from batch.report.sections.search import found_for, outcome
 from batch.report.wording import change, in_brackets, listed
 from ccs.results import Results
 from research.world import planted_truth as truth

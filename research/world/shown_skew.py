@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from batch.report.page import Block, filled
+from batch.report.document import Block, filled
 from batch.report.sections.correlations import Correlated, with_ccs
 from batch.report.sections.questions import CONTROL, ORGANISM
 from batch.report.wording import at_ceiling, in_brackets, interval, listed, p_text, signed

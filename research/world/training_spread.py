@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from batch.report.page import Block, filled
+from batch.report.document import Block, filled
 from batch.report.sections.questions import CONTROL, ORGANISM
 from batch.report.wording import in_brackets
 from ccs.measures import stats

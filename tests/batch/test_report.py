@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from batch.report import __main__ as report
-from batch.report import figures as charts
-from batch.report import page
+from batch.report import document
+from batch.report import plots as charts
 from batch.report.sections import audit as report_audit
 from batch.report.sections import correlations, model
 from ccs import results
@@ -180,8 +180,8 @@ def test_a_wrong_folder_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_text_from_results_is_escaped() -> None:
-    grid = page.table(pd.DataFrame({"a|b": ["<b>x</b> `c` **d** ![e](//f)"], "n": ["1|2"]}))
-    made = page.as_html(["# A", grid])
+    grid = document.table(pd.DataFrame({"a|b": ["<b>x</b> `c` **d** ![e](//f)"], "n": ["1|2"]}))
+    made = document.as_html(["# A", grid])
     assert "&lt;b&gt;x&lt;/b&gt; <code>c</code> <strong>d</strong>" in made
     assert ">a|b</th>" in made
     assert ">1|2</td>" in made
@@ -190,7 +190,7 @@ def test_text_from_results_is_escaped() -> None:
 
 def test_columns_of_words_are_left_aligned() -> None:
     frame = pd.DataFrame({"x": ["1", "2"], "words": ["**all**", "–"], "more": ["a", "b"], "n": ["✓", "-1"]})
-    assert page.table(frame).splitlines()[1] == "| :--- | ---: | :--- | ---: |"
+    assert document.table(frame).splitlines()[1] == "| :--- | ---: | :--- | ---: |"
 
 
 def point(series: str, low: float, high: float, *, measured: bool) -> dict[str, Any]:
@@ -203,10 +203,10 @@ def test_without_a_browser_there_are_no_static_files(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(charts.plotly.io, "write_images", none_found)
     figure = charts.dots(pd.DataFrame([point("high", 4.0, 7.0, measured=True)]), "%")
-    chart = page.Chart("x", figure, "words")
+    chart = document.Chart("x", figure, "words")
     assert charts.write_static([chart], tmp_path) == frozenset()
-    assert "![words]" not in page.as_markdown(["# A", chart])
-    assert "![words](x.svg)" in page.as_markdown(["# A", chart], frozenset({"x"}))
+    assert "![words]" not in document.as_markdown(["# A", chart])
+    assert "![words](x.svg)" in document.as_markdown(["# A", chart], frozenset({"x"}))
 
 
 def test_intervals_are_drawn_to_their_ends() -> None:
@@ -224,15 +224,15 @@ def test_the_counts_in_the_documents_are_those_of_the_audit() -> None:
 
 
 def test_documents_are_brought_up_to_date_between_their_markers(tmp_path: Path) -> None:
-    document = tmp_path / "README.md"
-    page.bring_up_to_date(document, "answers", "new")
-    assert not document.exists()
-    document.write_text(
+    readme = tmp_path / "README.md"
+    document.bring_up_to_date(readme, "answers", "new")
+    assert not readme.exists()
+    readme.write_text(
         "before\n<!-- answers: written by python -m batch.report -->\nold\n<!-- end of answers -->\nafter\n"
     )
     for name, text in (("other", "lost"), ("answers", ""), ("answers", "new")):
-        page.bring_up_to_date(document, name, text)
-    found = document.read_text().splitlines()
+        document.bring_up_to_date(readme, name, text)
+    found = readme.read_text().splitlines()
     assert [found[0], found[2], found[4]] == ["before", "new", "after"]
 
 
@@ -272,7 +272,7 @@ def test_how_often_a_head_stays_high() -> None:
     ]
     scores = [row | {"ccs": 5, "level": "high"} if row["head"] > 3 else row for row in score_rows("m")]
     tables = {"stability": pd.DataFrame(rows), "scores": pd.DataFrame([r for r in scores if r["layer"] == 5])}
-    text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
+    text = document.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
     assert "L5.H4 100%; L5.H3 50% (not in the whole run); L5.H5 0%" in text
     assert "Labels of the high heads in these variants and under the other trees: Colors (3)." in text
     assert line(text, "pool")[1:4] == ["1", "2.0", "50%"]
@@ -280,5 +280,5 @@ def test_how_often_a_head_stays_high() -> None:
     assert "have 1 concept: Colors (2). Their Concentrated Concept Ratio" in text
     assert "is 0.50. By their texts' own tags alone 0 heads" in text
     tables["scores"] = tables["scores"].assign(level="low")
-    text = page.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
+    text = document.as_markdown(list(correlations.stability_blocks(results.Results("m", Path(), tables, {}))))
     assert "high heads have" not in text

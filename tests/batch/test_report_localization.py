@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from batch.report.page import as_markdown
+from batch.report.document import as_markdown
 from batch.report.sections import localization
 from batch.report.sections.localization import against, scored, sentence, summary, ways
 from ccs.results.localization import PLANTED

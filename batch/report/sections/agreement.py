@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow
 
-from batch.report.page import Block, fill
+from batch.report.document import Block, fill
 from batch.report.wording import in_brackets
 from ccs.errors import InputError
 from ccs.paper import figures as paper

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from batch.report.page import Block, table
+from batch.report.document import Block, table
 from ccs.replication import audit, checks
 from ccs.replication.checks import Check
 from ccs.results import Results

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from batch.report.page import Block, fill
+from batch.report.document import Block, fill
 from batch.report.wording import interval, p_text, signed
 from ccs.heads import Head
 from ccs.measures import stats

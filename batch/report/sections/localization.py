@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from batch.report.page import Block, fill, table
+from batch.report.document import Block, fill, table
 from batch.report.wording import change, in_brackets
 from ccs.heads import Head, HeadSet
 from ccs.locate import METHODS, SEARCH

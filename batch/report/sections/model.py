@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from batch.report.figures import dots, plane
-from batch.report.page import Block, Chart, fill, slug
+from batch.report.document import Block, Chart, fill, slug
+from batch.report.plots import dots, plane
 from batch.report.sections.correlations import correlated, stability_blocks
 from batch.report.sections.questions import tests_of
 from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed

@@ -7,8 +7,8 @@ from math import isnan
 
 import pandas as pd
 
-from batch.report.figures import dots
-from batch.report.page import Block, Chart, fill, table
+from batch.report.document import Block, Chart, fill, table
+from batch.report.plots import dots
 from batch.report.sections.agreement import agreement_blocks, plain
 from ccs.datasets import SOURCES
 from ccs.measures.stats import UNKNOWN, Estimate

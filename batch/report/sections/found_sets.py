@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from batch.report.figures import plane
-from batch.report.page import Block, Chart, fill, slug
+from batch.report.document import Block, Chart, fill, slug
+from batch.report.plots import plane
 from batch.report.wording import at_ceiling, change, in_brackets
 from ccs.results import Results
 from ccs.results.searches import Search, beside

@@ -12,7 +12,7 @@ import plotly.express as px
 import plotly.graph_objects as go
 import plotly.io
 
-from batch.report.page import Chart
+from batch.report.document import Chart
 from ccs.files import read_text, write_text
 
 GRAY = "#7c8591"
