@@ -121,11 +121,6 @@ def preferences(results: Results, metric: str = "logit gap") -> pd.DataFrame:
     return _once(_where(results.table("bias"), metric=f"{metric} mean", mode="correct"))
 
 
-def of_a_person(results: Results) -> pd.DataFrame:
-    """MaxSkew of every plan's ranking for the prompt "a person"."""
-    return _once(_where(results.table("bias"), metric="MaxSkew person"))
-
-
 def at_ceiling(rows: pd.DataFrame) -> pd.Series[bool]:
     """True for each row of bias whose value is at its ceiling."""
     return rows["ceiling"].notna() & (rows["value"] >= rows["ceiling"] - 1e-9)
@@ -198,11 +193,6 @@ def of_plan(rows: pd.DataFrame, plan: str, dataset: str | None = None) -> pd.Dat
 def of_kinds(rows: pd.DataFrame, kinds: Collection[str]) -> pd.DataFrame:
     """The rows of plans of these kinds at the main K, with heads replaced by zero."""
     return rows[_plans(rows, lambda p: p.kind in kinds and p.k is None and p.ablation == "zero")]
-
-
-def of_attribute(rows: pd.DataFrame, attribute: str) -> pd.DataFrame:
-    """The rows of bias of one attribute."""
-    return _where(rows, attribute=attribute)
 
 
 def of_heads(rows: pd.DataFrame, off: HeadSet) -> pd.DataFrame:
