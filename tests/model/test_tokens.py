@@ -44,6 +44,25 @@ def test_tokens_are_those_of_open_clip(tmp_path: Path, kind: str, clean: str) ->
     np.testing.assert_array_equal(ours(TEXTS), theirs(TEXTS))
 
 
+def test_tokens_of_the_first_siglip_are_those_of_transformers(tmp_path: Path) -> None:
+    """A small SentencePiece model, in the files of google/siglip-base-patch16-224."""
+    import sentencepiece
+    from transformers import SiglipTokenizer
+
+    with (tmp_path / "spiece.model").open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(text.lower() for text in shrunk.TEXTS), model_writer=file, vocab_size=40,
+            hard_vocab_limit=False, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2,
+        )  # fmt: skip
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "SiglipTokenizer"}')
+    (tmp_path / "config.json").write_text('{"model_type": "siglip"}')
+    theirs = SiglipTokenizer(str(tmp_path / "spiece.model"))
+    texts = [*TEXTS, "ＷＩＤＥ ﬁne", "tab\there", " a dog  is — “x”"]
+    expected = theirs(texts, padding="max_length", max_length=12, truncation=True).input_ids
+    ours = HubTokenizer(Place(folder=tmp_path), 12, 64, str.lower)
+    np.testing.assert_array_equal(ours(texts), expected)
+
+
 def test_a_tokenizer_that_cannot_pad_is_refused(tmp_path: Path) -> None:
     shrunk.write_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{}")
