@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 import ccs
-from batch.hub import Repository
+from batch.hub_repository import Repository
 from batch.options import command, option
 from ccs import results
 from ccs.errors import InputError

@@ -17,7 +17,7 @@ import open_clip
 import pandas as pd
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
-from batch.hub import Repository
+from batch.hub_repository import Repository
 from batch.options import command, option
 from ccs import results
 from ccs.errors import InputError

@@ -42,7 +42,7 @@ try:
     client = Client(f"http://127.0.0.1:{port}/", verbose=False)
     answer = client.predict(classes="a dog\na cat", off="L7.H1", api_name="/classify")
     assert "classify" in answer, answer
-    modules = "batch.compute.__main__, batch.compute.run, batch.compute.measure, batch.compute.judge"
+    modules = "batch.compute.__main__, batch.compute.run, batch.compute.set_figures, batch.compute.judge"
     subprocess.run([sys.executable, "-c", f"import {modules}"], check=True)
     print("The Space starts and answers with requirements.txt alone.")
 finally:

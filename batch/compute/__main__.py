@@ -47,7 +47,7 @@ def _main(settings: Settings) -> int:
 def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> int:
     """Run every model of the settings in turn. One that cannot be had is told, and the others are done."""
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
-    from batch.compute import cost, manifest
+    from batch.compute import cost, run_manifest
     from batch.compute.run import Run
 
     if settings.dry_run:
@@ -60,8 +60,8 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
             try:
                 run = Run(settings.for_model(name), processes, tell)
                 run.go()
-                processes.once(partial(manifest.write, run))
-                tell(manifest.page(run))
+                processes.once(partial(run_manifest.write, run))
+                tell(run_manifest.page(run))
             except InputError as error:
                 if len(settings.models) == 1:
                     raise

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import ccs
-from batch.compute import effects, inputs, measure
+from batch.compute import head_effects, inputs, set_figures
 from batch.compute.embed import Embedder, distinct, largest_errors, read_plan
 from batch.compute.inputs import EvaluationSet
 from batch.compute.judge import Judging, score_heads
-from batch.compute.plans import Plans, make_plans
+from batch.compute.run_plans import Plans, make_plans
 from batch.compute.settings import Settings
 from batch.compute.stages import Stage, Store, digest
 from batch.processes import Processes
@@ -174,7 +174,7 @@ class Run:
             "question": inputs.question(data),
             "seed": settings.seed,
             "as_published": settings.as_published,
-            "draws": measure.DRAWS,
+            "draws": set_figures.DRAWS,
         }
         stage = self.store.stage(f"measure/{data.name}", about)
         if not stage.done:
@@ -194,9 +194,9 @@ class Run:
         self, data: EvaluationSet, plans: Sequence[Plan], kept: HeadSet, embedded: Stage, where: Sequence[int]
     ) -> dict[str, Any]:
         """where: the place of each plan in the stage."""
-        texts, seed = measure.embed_texts(self.model, data), self.settings.seed
+        texts, seed = set_figures.embed_texts(self.model, data), self.settings.seed
         scaled = self.embedder.scaled_as_published(data)
-        table, rows = measure.rows(
+        table, rows = set_figures.rows(
             texts, data, plans, lambda index: read_plan(embedded, where[index]), seed,
             logit_scale=self.model.logit_scale, as_published=self.settings.as_published,
             published=(lambda index: read_plan(embedded, where[index], "published")) if scaled else None,
@@ -205,17 +205,18 @@ class Run:
         if kept:
             # Of the many random sets the total effect alone; what is subtracted puts nothing in its place.
             some = [plan for plan in plans if plan.kind != "random" and plan.ablation == "zero"]
-            subtracted = effects.direct_embeddings(embedded, kept, some, where[0])
-            _, direct = measure.rows(texts, data, some, subtracted, seed, few=True)
-        return {"table": table, "rows": rows, "direct": direct, "alike": measure.alike(texts, data)}
+            subtracted = head_effects.direct_embeddings(embedded, kept, some, where[0])
+            _, direct = set_figures.rows(texts, data, some, subtracted, seed, few=True)
+        return {"table": table, "rows": rows, "direct": direct, "alike": set_figures.alike(texts, data)}
 
     def _heads(self, direct: Sequence[Row]) -> None:
         """Direct beside total effects, of plans and of single heads."""
         total = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
-        rows = effects.head_effects(direct, "direct effect") + effects.head_effects(total, "total effect")
+        kinds = {"direct effect": direct, "total effect": total}
+        rows = [row for kind, own in kinds.items() for row in head_effects.head_effects(own, kind)]
         made = {
-            "effects": effects.plan_effects(direct, total),
-            "correlations": effects.correlations(rows, self.settings.seed),
+            "effects": head_effects.plan_effects(direct, total),
+            "correlations": head_effects.correlations(rows, self.settings.seed),
             "heads": rows,
         }
         self.tables |= {name: found for name, found in made.items() if found}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from batch.compute import measure, plans
+from batch.compute import run_plans, set_figures
 from batch.compute.embed import Embedder
 from batch.compute.settings import Settings
 from ccs import Head, HeadSet, max_skew
@@ -35,7 +35,7 @@ def scores(model):
 def made(model, notices=None, **settings):
     about = Settings(ks=KS, random_sets=2, **settings).for_model("organism")
     variance = {head: 1.0 + head.head for head in model.heads}
-    return plans.make_plans(model, about, scores(model), variance, (notices or []).append), about
+    return run_plans.make_plans(model, about, scores(model), variance, (notices or []).append), about
 
 
 def test_further_k_have_high_low_and_random_plans(tiny_model):
@@ -69,14 +69,14 @@ def test_contributions_are_kept_of_every_head_that_a_plan_has(tiny_model):
     assert not found.kept(digits, about)
     assert not found.kept(clips, about)
     assert not found.kept(faces, replace(about, stages=("evaluation",)))
-    early = plans.Plans((), (Plan("random", 0, HeadSet.parse("L0.H1"), ""),), (), found.singles)
+    early = run_plans.Plans((), (Plan("random", 0, HeadSet.parse("L0.H1"), ""),), (), found.singles)
     assert found.kept(faces, about) | HeadSet.parse("L0.H1") == early.kept(faces, about)
 
 
 def test_a_plan_left_out_says_at_which_k(tiny_model):
     none = {k: {head: HeadScore(1, "Colors") for head in tiny_model.heads} for k in KS}
     notices: list[str] = []
-    plans.make_plans(tiny_model, Settings(ks=KS), none, {}, notices.append)
+    run_plans.make_plans(tiny_model, Settings(ks=KS), none, {}, notices.append)
     assert any(notice.startswith("The plan high@9 has no heads") for notice in notices)
     assert any(notice.startswith("The plans random@7 are left out") for notice in notices)
 
@@ -93,7 +93,7 @@ def test_table_3_is_answered_by_the_plan_of_its_k(main):
     tables = {"pruning": pd.DataFrame(rows), "scores": pd.DataFrame({"k": sorted(plans_of)[main == 7 :]})}
     for claim in comparison.claims("table3"):
         found = comparison.compare(claim, Results("m", Path(), tables, {})).measured
-        assert set(comparison.dataset_names(claim)) <= plans.FURTHER_K_SETS
+        assert set(comparison.dataset_names(claim)) <= run_plans.FURTHER_K_SETS
         if claim.plan != "none":
             assert found.value == pytest.approx(claim.k + (claim.dataset == "cifar100"))
 
@@ -116,12 +116,12 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, name
         asked.append(index)
         return embedded[some[index].off]
 
-    texts = measure.embed_texts(tiny_model, data)
-    _, together = measure.rows(texts, data, some, shown, 0)
+    texts = set_figures.embed_texts(tiny_model, data)
+    _, together = set_figures.rows(texts, data, some, shown, 0)
     assert set(asked) == {0, 1}
     for plan in some[1:]:
         pair = [some[0], plan]
-        _, alone = measure.rows(texts, data, pair, lambda i, p=pair: embedded[p[i].off], 0)
+        _, alone = set_figures.rows(texts, data, pair, lambda i, p=pair: embedded[p[i].off], 0)
         ours = [row for row in together if row["plan"] in ("none", plan.name)]
         assert len(ours) == len(alone)
         by_name = {named(row): row for row in ours}
@@ -140,9 +140,9 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tin
         units=data.units[few],
     )
     embedded = np.random.default_rng(0).normal(size=(len(few), tiny_model.dim))
-    texts = measure.embed_texts(tiny_model, data)
+    texts = set_figures.embed_texts(tiny_model, data)
     none = [Plan("none", None, HeadSet(), "")]
-    _, found = measure.rows(texts, data, none, lambda _: embedded, 0)
+    _, found = set_figures.rows(texts, data, none, lambda _: embedded, 0)
     rows = {(row["dataset"], row["occupation"]): row for row in found if row["metric"] == "MaxSkew"}
     for place, name in enumerate(data.occupations):
         own = np.flatnonzero(data.pools == name)
@@ -153,7 +153,7 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tin
         assert (len(groups), rows["world/counterfactuals", name]["n"]) == (40, 40)
         assert rows["world/counterfactuals (one-pool)", name]["n"] == 80
     assert {row["k"] for row in rows.values()} == {10}
-    _, alone = measure.rows(texts, data, none, lambda _: embedded, 0, few=True)
+    _, alone = set_figures.rows(texts, data, none, lambda _: embedded, 0, few=True)
     assert {row["dataset"] for row in alone} == {"world/counterfactuals"}
 
 
@@ -168,11 +168,11 @@ def test_clips_are_also_scaled_as_the_study_scales_them(tiny_model):
     usual = Embedder(tiny_model, None, replace(about, as_published=False))
     assert set(usual.embed(clips, [off], HeadSet(), pixels)) == {"plans"}
 
-    rng, texts = np.random.default_rng(0), measure.embed_texts(tiny_model, clips)
+    rng, texts = np.random.default_rng(0), set_figures.embed_texts(tiny_model, clips)
     ours, theirs = rng.normal(size=(2, 10, tiny_model.dim))
     none = [Plan("none", None, HeadSet(), "")]
     asked = {"as_published": True, "published": lambda _: theirs}
-    _, rows = measure.rows(texts, clips, none, lambda _: ours, 0, **asked)
+    _, rows = set_figures.rows(texts, clips, none, lambda _: ours, 0, **asked)
     shown = {row["dataset"]: row["value"] for row in rows if row["metric"] == "mean rank"}
     for name, embedded in ("world/clips", ours), ("world/clips (as-published)", theirs):
         scores = (embedded / (1 if "as" in name else np.linalg.norm(embedded, axis=1)[:, None])) @ texts.T

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from batch.compute import measure as table
+from batch.compute import set_figures as table
 from ccs import HeadSet, InputError
 from ccs.image_sets import BiasSet
 from ccs.measures import bias, skew, stats

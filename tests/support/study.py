@@ -40,16 +40,16 @@ def less(draws: int, *, small: bool) -> None:
 
     small: single heads are switched off on two sets alone.
     """
-    from batch.compute import measure
+    from batch.compute import run_plans, set_figures
     from ccs.measures import bias, retrieval
     from ccs.paper import figures
 
-    measure.DRAWS = draws
+    set_figures.DRAWS = draws
     bias.measure_plans = functools.partial(bias.measure_plans, draws=draws)
     retrieval.measure = functools.partial(retrieval.measure, draws=draws)
     figures.occupations = lambda: ("judge", "chef", "nurse")  # type: ignore[assignment]
     if small:
-        measure._singles_on = lambda data: data.name in ("cifar10", "fairface-1.25")
+        run_plans._singles_on = lambda data: data.name in ("cifar10", "fairface-1.25")
 
 
 # Sets ---------------------------------------------------------------------------------------------------
