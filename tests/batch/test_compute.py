@@ -57,7 +57,7 @@ def test_the_app_finds_the_models_weights_wherever_it_is_started(
 
 def test_tables_are_valid_and_the_manifest_says_how(small_run: Path) -> None:
     read = results.read(small_run / "tiny")
-    tables = {"spans", "labels", "judgments", "scores", "stability", "pruning", "retrieval", "heads"}
+    tables = {"spans", "labels", "judgments", "scores", "stability", "pruning", "retrieval"}
     assert set(read.tables) == tables
     manifest = read.manifest
     assert manifest["images"]["count"] == 60
