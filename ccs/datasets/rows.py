@@ -147,10 +147,7 @@ def spread(count: int, wanted: int | None) -> range | list[int]:
 def files_of(path: Path) -> Files:
     """The images and tables in a folder, at any depth, or in a zip; ordered by path, without hidden ones."""
     if path.is_file():
-        return {
-            name: partial(_member, path, one.filename)
-            for name, one in members(_archive(path, os.getpid())).items()
-        }
+        return {name: partial(_member, path, one.filename) for name, one in members(_opened(path)).items()}
     wanted = {*SUFFIXES, ".csv"}
     found = {one.relative_to(path).as_posix(): one for one in path.rglob("*") if one.suffix.lower() in wanted}
     shown = (name for name in sorted(found) if "/." not in f"/{name}" and found[name].is_file())
@@ -167,9 +164,13 @@ def members(archive: ZipFile) -> dict[str, ZipInfo]:
     return found
 
 
+def _opened(path: Path) -> ZipFile:
+    """The zip as it is now; each process opens its own, for they would move one another's place in it."""
+    return _archive(path, path.stat().st_mtime_ns, os.getpid())
+
+
 @lru_cache(maxsize=4)
-def _archive(path: Path, process: int) -> ZipFile:
-    """An open zip; each process needs its own, for processes would move one another's place in the file."""
+def _archive(path: Path, changed: int, process: int) -> ZipFile:
     try:
         return ZipFile(path)
     except Exception as error:  # zipfile raises many kinds
@@ -177,7 +178,7 @@ def _archive(path: Path, process: int) -> ZipFile:
 
 
 def _member(path: Path, name: str) -> bytes:
-    return _archive(path, os.getpid()).read(name)
+    return _opened(path).read(name)
 
 
 def of_files(

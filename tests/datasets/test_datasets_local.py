@@ -137,6 +137,10 @@ class TestFolder:
         assert found.labels.tolist() == [0, 1, 1]
         assert found.skipped == ("owl/0.png: empty file",)
         assert found.templates == ("a {}.",)
+        named = specs.open_set(str(tmp_path / "animals"), classes=["bird", "fox"], max_images=2)
+        assert (named.classes, named.labels.tolist()) == (("bird", "fox"), [1])
+        with pytest.raises(InputError, match="has 2 classes, but 1 names were given"):
+            specs.open_set(str(tmp_path / "animals"), classes=["bird"])
         with pytest.raises(InputError, match="no class folders"):
             specs.open_set(str(tmp_path / "animals/test/owl"))
 
@@ -186,6 +190,10 @@ class TestParquet:
             )
             found = open_gallery(str(path))
             assert found.groups["race"].tolist() == labels
+            assert found.source == f"{path} (SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]})"
+            assert list(open_gallery(str(path), attribute="gender").groups) == ["gender"]
+            with pytest.raises(InputError, match="has no attribute 'hair'; its columns are"):
+                open_gallery(str(path), attribute="hair")
             prints.append(found.fingerprint)
         assert prints[0] != prints[1]
 

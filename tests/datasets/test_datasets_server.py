@@ -10,13 +10,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ccs.datasets import SOURCES
-from tests.support.datasets_sample import repository, schemas, webdataset
+from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
 from tests.support.hub_server import TOKEN, Hub, Repository, serve
 
 OPEN = """
@@ -104,8 +105,13 @@ def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(
 ) -> None:
     for name in ("cifar10", "food101"):
         serve_set(hub, name, tmp_path)
-    asked = [["cifar10", None], ["food101", 2], ["food101", None], ["food101", 2]]
-    whole, streamed, all_of_it, again = ask(OPEN, asked)
+    archive = {"test/0.tar": webdataset([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
+    served = serve_set(hub, "country211", tmp_path, archive)
+    served.commit({"README.md": b"emptied since\n"}, "later")  # it is read at its revision
+    asked = [["cifar10", None], ["food101", 2], ["food101", None], ["food101", 2], ["country211", None]]
+    whole, streamed, all_of_it, again, countries = ask(OPEN, asked)
+    assert countries["labels"] == ["Canada", "Andorra", "Canada"]
+    assert countries["shown"] == [0, 1, 2]
     assert (whole["labels"], whole["shown"]) == (["cat", "airplane", "truck"], [0, 1, 2])
     assert whole["source"] == "uoft-cs/cifar10 plain_text test"
     # Whichever two rows the shuffled stream gave: image and label belong together.
@@ -166,31 +172,44 @@ def test_a_gated_set_says_so_to_who_is_logged_in_too(
     assert TOKEN not in whole
 
 
-def test_archives_of_images_are_read_at_their_revision(
-    hub: Hub, ask: Callable[..., Any], tmp_path: Path
-) -> None:
-    files = {"test/0.tar": webdataset([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
-    served = serve_set(hub, "country211", tmp_path, files)
-    served.commit({"README.md": b"emptied since\n"}, "later")
-    whole, streamed = ask(OPEN, [["country211", None], ["country211", 2]])
-    assert whole["labels"] == ["Canada", "Andorra", "Canada"]
-    assert whole["shown"] == [0, 1, 2]
-    assert streamed["count"] == 2
-
-
-def test_short_names_and_a_server_that_is_not_there(
-    hub: Hub, ask: Callable[..., Any], tmp_path: Path
-) -> None:
-    serve_set(hub, "imagenet-val", tmp_path)
-    serve_set(hub, "fairface-1.25", tmp_path)
+def test_a_server_that_is_not_there(ask: Callable[..., Any], tmp_path: Path) -> None:
     asked = [["imagenet", None], ["fairface", None]]
-    assert [(found["name"], found["count"]) for found in ask(OPEN, asked)] == [
-        ("imagenet-val", 3),
-        ("fairface-1.25", 4),
-    ]
     images, gallery = ask(OPEN, asked, HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "no"))
     assert "'imagenet-val' cannot be fetched from the Hub (ILSVRC/imagenet-1k): no connection" in images
     assert "'fairface-1.25' cannot be fetched from the Hub" in gallery
+
+
+def videos(tmp_path: Path, count: int) -> dict[str, bytes]:
+    rows = [{"video": f"v{i}.mp4", "caption": [f"clip {i}", "a clip"]} for i in range(count)]
+    made = {f"videos/v{i}.mp4": clip(tmp_path / f"v{i}.mp4", 1.0).read_bytes() for i in range(count + 1)}
+    return {"msvd_test.json": json.dumps(rows).encode(), **made}
+
+
+def test_two_processes_fetch_and_unpack_once(hub: Hub, ask: Callable[..., Any], tmp_path: Path) -> None:
+    files = videos(tmp_path, 2)
+    told = files.pop("msvd_test.json")
+    whole = tar_of(files)
+    parts = {f"v.tar.part-{i}": whole[i * 4096 : (i + 1) * 4096] for i in range(-(-len(whole) // 4096))}
+    serve_set(hub, "msvd", tmp_path, {"msvd_test.json": told, **parts})
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: ask(OPEN, [["msvd", None]])[0], range(2)))
+    assert both[0] == both[1]
+    assert both[0]["captions"] == [["clip 0", "a clip"], ["clip 1", "a clip"]]
+    assert both[0]["source"] == "friedrichor/MSVD test"
+    asked = [line for line in hub.requests if line.startswith("GET") and "v.tar.part" in line]
+    assert len(asked) == len(parts)
+    (kept,) = [path for path in (tmp_path / "home/clip-ccs/msvd").iterdir() if path.is_dir()]
+    assert len(list(kept.rglob("*.mp4"))) == 3
+
+
+def test_of_loose_videos_those_are_fetched_that_have_captions(
+    hub: Hub, ask: Callable[..., Any], tmp_path: Path
+) -> None:
+    serve_set(hub, "msvd", tmp_path, {**videos(tmp_path, 2), "rest.zip": b"not needed"})
+    (found,) = ask(OPEN, [["msvd", None]])
+    assert found["count"] == 2
+    asked = [line for line in hub.requests if line.startswith("GET")]
+    assert not [line for line in asked if "v2.mp4" in line or "rest.zip" in line]
 
 
 SUITE = """

@@ -79,7 +79,10 @@ def test_a_zip_file_is_what_its_folder_is(tmp_path: Path, root: str) -> None:
     for table in ({}, {f"{root}labels.csv": labels.encode()}):
         for name, data in table.items():
             (tmp_path / name.removeprefix(root)).write_bytes(data)
-        expected, found = open_gallery(str(tmp_path)), open_upload(zipped({**files, **table}), "own:1")
+        data = zipped({**files, **table})
+        (tmp_path / "same.zip").write_bytes(data)
+        expected, found = open_gallery(str(tmp_path)), open_upload(data, "own:1")
+        assert open_gallery(str(tmp_path / "same.zip")).fingerprint == expected.fingerprint
         assert found.name == "own:1"
         assert {name: cells.tolist() for name, cells in found.groups.items()} == {
             name: cells.tolist() for name, cells in expected.groups.items()

@@ -114,6 +114,27 @@ def test_a_hostile_set_gets_a_sentence(
     assert "passwd" not in str(caught.value)
 
 
+def test_a_cell_that_is_stored_once_and_repeated_takes_the_memory_of_one(
+    put: Callable[..., Repository],
+) -> None:
+    """A megabyte of zeros in 20,000 rows: some hundred bytes that state a megabyte."""
+    indices, cell = pa.array([0] * 20_000, pa.int32()), pa.array([bytes(2**20)])
+    out = io.BytesIO()
+    table = pa.table({"image": pa.DictionaryArray.from_arrays(indices, cell)})
+    pq.write_table(table, out, store_schema=False, compression="zstd")
+    assert len(out.getvalue()) < 10_000
+    put({"train.parquet": out.getvalue()})
+    whole = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(whole)
+    pa.set_memory_pool(counted)
+    try:
+        with pytest.raises(InputError, match="None of the 20 images"):
+            open_images("hf://datasets/user/photos", 20)
+    finally:
+        pa.set_memory_pool(whole)
+    assert counted.max_memory() < 40 * 2**20
+
+
 def test_images_that_unpack_to_too_much_are_refused(
     put: Callable[..., Repository], monkeypatch: pytest.MonkeyPatch
 ) -> None:
