@@ -16,7 +16,7 @@ from batch.report import __main__ as report
 from batch.report import document
 from batch.report import plots as charts
 from batch.report.sections import audit as report_audit
-from batch.report.sections import correlations, model
+from batch.report.sections import correlations
 from ccs import results
 from ccs.heads import Head
 from ccs.paper import figures as paper
@@ -111,23 +111,6 @@ def test_zero_stands_beside_the_mean_in_the_heads_place(measured: tuple[str, str
     skew = line(own, "world/faces", "race", "high (8)")[3:]
     assert [cell.split(" ")[0] for cell in skew] == ["0.300", "0.400"]
     assert "low (8)" not in own
-
-
-def test_a_plan_of_another_k_stands_beside_that_of_the_main_k_alone() -> None:
-    values = {"none": 0.9, "high": 0.5, "high~mean": 0.7, "random": 0.8, "random:variance": 0.6}
-    rows = pruning_rows("m", "d", values)
-    rows.append(rows[1] | {"plan": "high@7", "value": 0.4})
-    found = results.Results("m", Path(), {"pruning": pd.DataFrame(rows)}, {})
-    shown = [(row["K"], row["plan (heads off)"], row["d"].split(" ")[0]) for row in model._further_k(found)]
-    assert shown == [("0", "high (8)", "50.0"), ("0", "random (8)", "80.0"), ("7", "high (8)", "40.0")]
-
-
-def test_direct_stands_beside_total(measured: tuple[str, str]) -> None:
-    own = section(measured[0], "### Direct and total effects of plans")
-    assert line(own, "plan (heads off)")[1:] == ["world/subjects", "world/faces race"]
-    assert line(own, "high (8)")[1:] == ["-30.0 / -40.0", "-0.300 / -0.400"]
-    assert line(own, "random (8)")[1:] == ["+0.0 / -10.0", "+0.000 / -0.100"]
-    assert "@7" not in own
 
 
 def test_the_studys_questions_are_answered_by_tests(measured: tuple[str, str]) -> None:

@@ -74,13 +74,6 @@ def test_the_sentence_turns_round_with_the_truth():
     assert "not shown to be a difference" in alike
 
 
-def test_attributes_of_a_model_are_one_vote():
-    rows = ranked("a", "search", GOOD) + ranked("a", "search", BAD, "skin tone")
-    rows += ranked("a", PLANTED, PLANTED_HEADS) + ranked("a", PLANTED, PLANTED_HEADS, "skin tone")
-    cases = scored(pd.DataFrame(rows).astype({"planted": "boolean"}))
-    assert cases.set_index("method")["hits"]["search"] == 0.5
-
-
 def test_splits_of_a_model_are_one_vote_too():
     rows = ranked("a", "search", GOOD) + ranked("a", "search", BAD, seed=1)
     rows += ranked("a", PLANTED, PLANTED_HEADS) + ranked("a", PLANTED, PLANTED_HEADS, seed=1)
@@ -111,11 +104,6 @@ def test_a_planted_head_that_carries_next_to_nothing_is_not_looked_for():
     by_name = {way.method: way for way in ways(cases)}
     assert by_name["search"].found.value == pytest.approx((1 + 0.5) / 2)  # first in two models, second in two
     assert by_name["search"].taken.value == pytest.approx(0.2)
-
-
-def test_where_carrying_was_not_measured_every_planted_head_counts():
-    rows = table(GOOD, BAD).assign(carries=float("nan"))
-    assert {way.method: way for way in ways(scored(rows))}["search"].found.value == 1
 
 
 def test_an_attribute_that_did_not_take_is_left_out():

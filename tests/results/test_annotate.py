@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import math
 from collections import Counter
 from pathlib import Path
@@ -107,22 +106,6 @@ def test_the_sample_is_stratified(collection: Path) -> None:
         assert set(here) == set(there)
         for votes, count in here.items():
             assert abs(count - there[votes] * here.total() / there.total()) <= 1.5
-
-
-def test_the_sample_is_shuffled_and_seeded(collection: Path) -> None:
-    pairs = pairs_in(collection)
-    chosen = annotation.sample(pairs, 60, seed=1)
-    assert annotation.sample(pairs[::-1], 60, seed=1) == chosen
-    assert annotation.sample(pairs, 60, seed=2) != chosen
-    assert sum(a.model != b.model for a, b in itertools.pairwise(chosen)) > 20
-
-
-def test_one_question_is_asked_once() -> None:
-    def pair(model: str, text: str) -> Pair:
-        return Pair(f"{model}{text}", model, Head(6, 0), text, "Colors", (("a", True),))
-
-    chosen = annotation.sample([pair("m", "Red"), pair("n", "red"), pair("n", "blue")], 10)
-    assert sorted(p.text.lower() for p in chosen) == ["blue", "red"]
 
 
 @pytest.mark.parametrize("n", [0, -3])

@@ -61,11 +61,6 @@ def test_the_draws_of_the_released_code_come_out_again() -> None:
     assert " ".join(map(str, low)) == "L8.H5 L11.H0 L11.H8 L9.H9"
 
 
-def test_occupations_and_templates() -> None:
-    assert len(set(paper.occupations())) == len(paper.occupations()) == 104
-    assert [template.format("nurse") for template in paper.templates()][1] == "A photo of nurse"
-
-
 @pytest.mark.shared("paper")
 def test_package_data_equals_its_source() -> None:
     source = json.loads((SHARED / "paper/tables.json").read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pandas as pd
@@ -41,17 +40,6 @@ def test_plans_by_their_names() -> None:
     assert named(queries.of_kinds(every, ["high"])) == ["high"]
     further = queries.further_plans(every)
     assert list(zip(further["kind"], further["plan_k"], strict=True)) == [("high", 7), ("random", 7)]
-
-
-def test_the_main_k_is_the_smallest() -> None:
-    found = results(
-        scores=[{"k": k, "level": level} for k in (7, 5) for level in ("high", "low")],
-        judgments=[{"rank": rank} for rank in range(7)],
-    )
-    assert queries.main_k(found) == 5
-    assert set(queries.main_scores(found)["k"]) == {5}
-    assert len(queries.of_level(queries.scores_at(found, 7), "high")) == 1
-    assert queries.main_judgments(found)["rank"].max() == 4
 
 
 def test_accuracy_is_over_all_classes_unless_asked() -> None:
@@ -130,13 +118,6 @@ def test_plans_that_put_something_else_in_the_heads_place() -> None:
 )
 def test_the_main_figures(row: dict[str, str], main: bool) -> None:
     assert queries.is_main_figure(row) is main
-
-
-def test_empty_cells_are_nan() -> None:
-    found = queries.estimate({"value": 0.5, "low": None, "high": pd.NA})
-    assert found.value == 0.5
-    assert math.isnan(found.low)
-    assert math.isnan(found.high)
 
 
 def test_tables_that_were_not_computed_have_no_rows() -> None:

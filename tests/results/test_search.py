@@ -79,21 +79,6 @@ def test_the_heads_that_carry_the_skew_are_found_and_the_classes_kept():
     assert [len(point.off) for point in found.path] == [0, 1, 2]
 
 
-def test_without_a_bound_the_head_of_the_classes_goes_too():
-    found = search.search(ToyModel(), toy(), Limits(max_loss=1.0, least=0.04))
-    assert "L5.H0" in str(found.off)
-    searched = next(one for one in found.held_out if one.plan == "searched")
-    assert searched.accuracy_change.high < -0.3
-
-
-def test_a_goal_ends_the_search_early():
-    everything = search.search(ToyModel(), toy(), Limits(max_loss=0.03, least=0.04))
-    goal = everything.path[1].max_skew + 0.001
-    found = search.search(ToyModel(), toy(), Limits(max_loss=0.03, goal=goal))
-    assert len(found.off) == 1
-    assert len(found.path) == 2
-
-
 def test_path_figures_are_those_of_the_whole_set_on_the_half_that_was_seen():
     task = toy()
     seen, _ = search.halves(task, 0)
@@ -246,9 +231,3 @@ def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says
 def test_search_refuses(change, says):
     with pytest.raises(InputError, match=says):
         search.search(ToyModel(), Task(**{**toy().__dict__, **change}))
-
-
-@pytest.mark.parametrize("limits", [{"max_loss": -0.1}, {"max_heads": 0}, {"screen": 0}, {"goal": -1}])
-def test_limits_refuse(limits):
-    with pytest.raises(InputError):
-        Limits(**limits)

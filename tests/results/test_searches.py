@@ -67,10 +67,6 @@ def test_searches_of_other_weights_are_left_out_with_a_notice(made: Search, tmp_
     assert searches.beside(tmp_path, made.model, "cd" * 32) == ((fresh,), "")
 
 
-def test_without_a_file_there_is_nothing_and_no_notice(tmp_path: Path) -> None:
-    assert searches.beside(tmp_path, "organism", "ab") == ((), "")
-
-
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"version": 9, "searches": []}', '{"version": 1, "searches": [{"k": 1}]}']
 )

@@ -13,16 +13,6 @@ from ccs.texts import concepts
 TREE = concepts.tree()
 
 
-def test_places_of_concepts() -> None:
-    for concept in ("Colors", "Patterns", "Places"):
-        assert TREE.parents[concept] == "Backgrounds"
-    for concept in ("Professions", "Hair", "Skin tones", "Women", "Men", "Children"):
-        assert TREE.is_under(concept, "People")
-    assert TREE.is_under("Countries", "Backgrounds")
-    assert not TREE.is_under("Backgrounds", "Countries")
-    assert not TREE.is_under("Colors", "People")
-
-
 def test_every_concept_lies_under_itself_its_parent_and_the_root() -> None:
     assert TREE.root == "Everything"
     assert TREE.root not in TREE.concepts
@@ -32,12 +22,6 @@ def test_every_concept_lies_under_itself_its_parent_and_the_root() -> None:
         assert TREE.is_under(concept, TREE.root)
         assert TREE.root not in TREE.path(concept)
         assert TREE.parents[TREE.path(concept)[-1]] == TREE.root
-
-
-def test_unknown_concepts_stand_alone() -> None:
-    assert TREE.path("My own tag") == ("My own tag",)
-    assert TREE.is_under("My own tag", "My own tag")
-    assert not TREE.is_under("My own tag", "Colors")
 
 
 def test_every_published_label_has_its_place() -> None:

@@ -62,12 +62,6 @@ def test_ties_go_to_the_explained_share_then_to_the_first_rank() -> None:
     assert label_of("a nurse", "red") == "Professions"
 
 
-def test_texts_without_a_tag() -> None:
-    assert label_of("no tag", "not in the pool") is None
-    assert label_of("no tag", "an owl") == "Birds"
-    assert label_of("a widget", "no tag") == "Widgets"
-
-
 tags = st.lists(
     st.one_of(st.none(), st.sampled_from(TREE.concepts), st.just("Widgets")), min_size=1, max_size=7
 )
@@ -111,17 +105,6 @@ def test_the_judge_says_yes_as_often_as_the_label_covers(tagged: list[str | None
             assert judgment.cause == ""
     yes = sum(judgment.verdict is True for judgment in answer)
     assert all(yes >= sum(t is not None and TREE.is_under(t, c) for t in tagged) for c in TREE.concepts)
-
-
-def test_the_judge_says_what_it_is() -> None:
-    judge = TagsJudge(POOL)
-    answer = judge.judge(
-        [Question("L6.H1", "animals", ("an owl", "red")), Question("L6.H2", "Women", ("a woman",))]
-    )
-    assert [[j.verdict for j in row] for row in answer] == [[True, False], [True]]
-    assert answer[0][0].reason == "tagged Birds, which is under Animals"
-    assert answer[0][1].reason == "tagged Colors, which is not under Animals"
-    assert {j.judge for row in answer for j in row} == {"tags"}
 
 
 def test_a_label_that_no_tag_knows_is_unscored_not_a_no() -> None:

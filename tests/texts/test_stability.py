@@ -56,13 +56,6 @@ def test_every_variant_is_given_its_part_of_images_and_texts():
     assert len(set(asked)) == len(asked)
 
 
-def test_without_parts_and_with_a_pool_that_is_too_small_some_are_left_out():
-    few = make_pool("few", [("a", "Birds"), ("b", "Food")])
-    found = list(stability.variants(lambda *_: {}, 1, few, 2, 0))
-    assert "images, half" not in {one.kind for one in found}
-    assert sum(one.kind == "pool" for one in found) < stability.POOLS
-
-
 def test_dealt_tags_score_as_random_texts_do():
     pure = {Head(0, h): tuple(Span(f"{tag} {i}", 0.1, 0) for i in range(5)) for h, tag in enumerate(TAGS)}
     found = list(stability.variants(lambda *_: pure, 1, POOL, 5, 0))
