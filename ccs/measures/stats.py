@@ -164,15 +164,6 @@ def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed:
     return effect(float((left - right).mean()), mean_draws(left - right, draws, seed))
 
 
-def over_seeds(values: ArrayLike) -> Estimate:
-    """Mean over random seeds with Student's t interval for that mean; one seed has no interval (NaN)."""
-    array = vector(values, "values of the seeds")
-    mean, count = float(array.mean()), len(array)
-    error = array.std(ddof=1) / np.sqrt(count) if count > 1 else float("nan")
-    half = float(scipy.stats.t.ppf((1 + LEVEL) / 2, count - 1) * error)
-    return Estimate(mean, mean - half, mean + half)
-
-
 def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 1) -> list[Ranked]:
     """The values [tests] of a chosen set of heads against those of random sets [sets, tests].
 

@@ -15,6 +15,7 @@ from ccs.texts import concepts
 from ccs.texts.score import level
 from research.planted.bench import ATTRIBUTES, K, Row
 from research.planted.family import BASE
+from research.seeds import over_seeds
 
 LIES = ("high", "low", "elsewhere")
 """Places of a planted skew: most of it in heads of high CCS, of low CCS, or neither."""
@@ -118,7 +119,7 @@ def when(found: pd.DataFrame) -> When:
         if (found["lies"] == lies).any()
     }
     return When(
-        {lies: (len(values), stats.over_seeds(values)) for lies, values in by_place.items()},
+        {lies: (len(values), over_seeds(values)) for lies, values in by_place.items()},
         stats.correlation(each["in_high"], each["lowered"]),
         stats.paired(each["lowered"], each["random"]),
         stats.paired(each["lowered"], each["low"]),
@@ -187,7 +188,7 @@ def planted_gone(rows: Sequence[Row], attribute: str) -> dict[str, Estimate]:
     """Plan -> the mean gap of models in which the attribute is planted, with its interval between models."""
     shown = pd.DataFrame([row for row in rows if attribute in row["carries"]])
     means = shown.groupby(["plan", "model"])[f"gap {attribute}"].mean()
-    return {str(plan): stats.over_seeds(own) for plan, own in means.groupby("plan")}
+    return {str(plan): over_seeds(own) for plan, own in means.groupby("plan")}
 
 
 def carriers(heads: Sequence[Row]) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from batch.report.document import Block, filled
 from batch.report.sections.questions import CONTROL, ORGANISM
 from batch.report.wording import in_brackets
-from ccs.measures import stats
 from ccs.texts.score import level
+from research.seeds import over_seeds
 from research.world import planted_truth as truth
 
 _SHOWN = ("accuracy", *(f"{what} {attribute}" for what in ("MaxSkew", "gap") for attribute in truth.SCALES))
@@ -50,7 +50,7 @@ def over_trainings(trained: Sequence[Mapping[str, Any]]) -> str:
     parts: dict[str, list[str]] = {"Rises": [], "Falls": [], "Not shown to change": []}
     for name in _SHOWN:
         scale, digits = (100, 1) if name == "accuracy" else (1, 3)
-        found = stats.over_seeds([scale * (one["high"][name] - one["none"][name]) for one in own])
+        found = over_seeds([scale * (one["high"][name] - one["none"][name]) for one in own])
         said = "Rises" if found.low > 0 else "Falls" if found.high < 0 else "Not shown to change"
         around = f"{found.low:+.{digits}f} to {found.high:+.{digits}f}"
         parts[said].append(f"{name} ({found.value:+.{digits}f}, {around})")
@@ -66,7 +66,7 @@ def _spread(own: Sequence[Mapping[str, Any]], model: str, plan: str, figure: str
         for one in own
     }
     shipped, seeds = values.pop(0, None), sorted(values.values())
-    cells = {model: in_brackets(stats.over_seeds(seeds), digits) if seeds else "–", f"{model}, shipped": "–"}
+    cells = {model: in_brackets(over_seeds(seeds), digits) if seeds else "–", f"{model}, shipped": "–"}
     if shipped is not None:
         below = sum(value < shipped for value in seeds)
         cells[f"{model}, shipped"] = f"{shipped:.{digits}f} ({below} of {len(seeds)} below)"

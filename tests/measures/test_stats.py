@@ -64,17 +64,6 @@ def test_paired_equals_the_t_test_where_that_is_right():
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.005)
 
 
-def test_mean_over_seeds_has_students_interval():
-    values = [0.61, 0.64, 0.58, 0.66, 0.60]
-    found = stats.over_seeds(values)
-    low, high = scipy.stats.ttest_1samp(values, 0).confidence_interval()
-    assert (found.value, found.low, found.high) == pytest.approx((np.mean(values), low, high))
-    alone = stats.over_seeds([0.5])
-    assert alone.value == 0.5
-    assert np.isnan(alone.low)
-    assert np.isnan(alone.high)
-
-
 @pytest.mark.parametrize("tests", [1, 2])
 def test_a_set_that_is_one_of_them_is_called_different_in_one_case_of_twenty(tests):
     """Of a family of three tests, and of several families."""
