@@ -231,8 +231,3 @@ def test_a_key_is_replaced_wherever_it_stands(
         assert key not in text
         assert "[key]" in text
         assert text.startswith("before")
-
-
-def test_an_error_is_one_short_line() -> None:
-    assert clean("a\n  b\tc") == "a b c"
-    assert len(clean("x" * 1000)) == 300
