@@ -57,14 +57,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _localize(args: Settings) -> None:
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
+    from ccs import benchmark
     from ccs.locate import METHODS
-    from ccs.model import difference
 
     for method in args.method:
         if method not in METHODS:
             raise InputError(f"There is no method {method!r}; there are {', '.join(METHODS)}.")
     people, things = open_sets(args, args.attribute)
-    names = args.model or [name for name in difference.names() if planted_heads(name, people.groups)]
+    names = args.model or [name for name in benchmark.names() if planted_heads(name, people.groups)]
     if not names:
         raise InputError("No model with planted skew comes with this program; name one with --model.")
     for name in names:
@@ -76,10 +76,12 @@ def _one(
 ) -> None:
     """Find what is missing of one model, by attribute and split, and keep it."""
     import ccs
+    from ccs.benchmark import planted_models
     from ccs.locate import METHODS
     from ccs.results import localization
 
-    model = ccs.load(name, device=args.device)
+    load = ccs.load if planted_models.file_of(name) is None else planted_models.load
+    model = load(name, device=args.device)
     truth = planted_heads(name, people.groups)
     wanted = args.attribute or tuple(truth) or tuple(people.groups)
     about = {"model": model.name, "weights": model.weights_hash[:16], "dataset": people.name}
@@ -193,11 +195,11 @@ def planted_heads(name: str, attributes: Container[str]) -> Mapping[str, Mapping
     """Attribute -> the heads in which its skew was planted, each with its share of what they carry (NaN where
     that was not measured); none for a model in which nothing was planted.
     """
-    from ccs.model import difference
+    from ccs.benchmark import planted_models
 
-    if difference.file_of(name) is None:
+    if planted_models.file_of(name) is None:
         return {}
-    known = difference.truth(name)
+    known = planted_models.truth(name)
     return {
         what: {head: known.shares.get(what, {}).get(head, math.nan) for head in heads}
         for what, heads in known.carries.items()

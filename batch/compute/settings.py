@@ -18,7 +18,7 @@ from ccs.paper import figures
 STAGES = ("moments", "spans", "labels", "judgments", "evaluation", "heads")
 SUITES = ("world", "paper", "none")
 ORGANISMS = ("organism", "organism-control")
-_ORGANISM = re.compile(r"organism(-control|-planted-\d\d|-concept-\d\d)?")
+_ORGANISM = re.compile(r"organism(-control|-planted)?")
 STUDY_K = (5, 7, 9, 11, 13)
 """Texts per head in the study: 5, and in its table 3 the others too."""
 _WORLD_IMAGES = 2000

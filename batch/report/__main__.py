@@ -19,9 +19,9 @@ from batch.report.sections.localization import localization_blocks, scored, summ
 from batch.report.sections.model import model_sections
 from batch.report.sections.questions import answers, in_short
 from ccs import results
+from ccs.benchmark import planted_models
 from ccs.errors import InputError
 from ccs.files import write_text
-from ccs.model import difference
 from ccs.paper import figures as paper
 
 OUT = Path("docs/report")
@@ -47,7 +47,7 @@ class Settings:
 def build(collection: results.Collection, people: pd.DataFrame | None) -> list[Block]:
     """The whole report. `people`: what `batch.annotate import` wrote."""
     models = collection.models
-    trained = {name: found for name, found in models.items() if difference.file_of(name) is None}
+    trained = {name: found for name, found in models.items() if planted_models.known(name) is None}
     blocks = fill(
         "report",
         source=collection.source,

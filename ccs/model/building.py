@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 
 from ccs.errors import InputError
-from ccs.model import difference
 from ccs.model.checkpoints import siglip
 from ccs.model.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE, renamed, shards
 from ccs.model.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
@@ -105,8 +104,6 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
         clip.load_state_dict(siglip.renamed(tensors) if is_siglip else renamed(tensors))
     else:
         open_clip.load_checkpoint(clip, str(weights[0]))
-    if source.planted is not None:
-        difference.apply(clip, source.planted)
     preprocess = merge_preprocess_dict(PreprocessCfg(), source.preprocess)
     set_model_preprocess_cfg(clip, preprocess | {"size": clip.visual.image_size})
     return clip, tokenizer

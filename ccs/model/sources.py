@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import torch
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.model import difference
 from ccs.model.checkpoints import siglip, translation
 from ccs.model.config import MAX_CONFIG_BYTES, read_config, reason
 from ccs.model.fetching import Place, require_connection
@@ -40,7 +39,7 @@ class Source:
     config: its open_clip configuration, checked unless it is open_clip's own. where: the place of its
     weights, for messages. repository: where these are on the Hub, "" for another place. place: where its
     files are, None for a name in open_clip's registry. checkpoint: the `model_type` of a Hugging Face
-    checkpoint. planted: the file of planted heads to put on top.
+    checkpoint.
     """
 
     name: str
@@ -54,7 +53,6 @@ class Source:
     preprocess: dict[str, Any] = field(default_factory=dict)
     place: Place | None = None
     checkpoint: str = ""
-    planted: Path | None = None
 
 
 def embedded() -> tuple[str, ...]:
@@ -64,7 +62,7 @@ def embedded() -> tuple[str, ...]:
 
 def is_public(name: str) -> bool:
     """True for an embedded model and for open_clip's name/tag, which select no folder and no repository."""
-    return name in (*embedded(), *difference.names()) or _registered(name) is not None
+    return name in embedded() or _registered(name) is not None
 
 
 def find(name: str) -> Source:
@@ -72,11 +70,6 @@ def find(name: str) -> Source:
     name = name.strip()
     if name in embedded():
         return _folder(_EMBEDDED / name, name)
-    if (file := difference.file_of(name)) is not None:
-        base = difference.truth(name).base
-        if base not in embedded():
-            raise InputError(f"{file.name} is for {base[:100]!r}, which does not come with this package.")
-        return replace(_folder(_EMBEDDED / base, file.stem), planted=file)
     if name.startswith(HUB):
         repository = repository_of(name)
         return _described(name, name, f"the Hub's {repository}", Place(repository=repository))

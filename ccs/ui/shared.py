@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.model import difference
 from ccs.results import Collection
 from ccs.ui.records import HeadRecord, ModelRecords
 from ccs.ui.service.cache import Cache, one
@@ -63,15 +62,12 @@ class App:
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """The same by group: `computed` (with tables), `planted` (in known heads), `live` (weights alone) and
-        `named` (by visitors).
-        """
+        """The same by group: `computed` (with tables), `live` (weights alone) and `named` (by visitors)."""
         computed = sorted(self.collection.models, key=lambda name: name not in shipped())
-        planted = [name for name in difference.names() if name not in computed]
         own = (*shipped(), *self.model_cache.given, *live())
         listed = [name for name in dict.fromkeys(own) if name not in computed]
         named = [name for name in self.model_cache.offered if name not in computed and name not in listed]
-        return {"computed": computed, "planted": planted, "live": listed, "named": named}
+        return {"computed": computed, "live": listed, "named": named}
 
     @property
     def first(self) -> str:

@@ -22,7 +22,7 @@ class Settings:
     measured with its present weights is not measured again.
     """
 
-    out: Path | None = option(None, "folder of the models (default: that of the shipped ones)")
+    out: Path | None = option(None, "folder of the models (default: those of the shipped ones)")
     runs: Path = option(Path("runs"), "folder for what trainings share")
 
 
@@ -33,44 +33,50 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: Settings) -> None:
     from batch.report.document import as_markdown, bring_up_to_date
-    from ccs.model import difference
     from research.planted.planted_page import blocks, summary
 
-    out = args.out or difference.FOLDER
-    _train(out, args.runs)
-    held = _measure(out, MEASURED)
+    _train(args.out, args.runs)
+    held = _measure(args.out, MEASURED)
     write_text(PAGE, as_markdown(blocks(held)))
     bring_up_to_date(README, "planted", "\n".join(f"- {one}" for one in summary(held)), "research.planted")
     print(PAGE)
 
 
-def _train(out: Path, runs: Path) -> None:
-    from ccs.model import difference
+def place_of(name: str, out: Path | None = None) -> Path:
+    """The file of a model: in `out`, or where the shipped ones are."""
+    from ccs.benchmark import planted_models
+
+    shipped = HERE / "models" if "concept" in name else planted_models.FOLDER
+    return (out or shipped) / f"{name}{planted_models.SUFFIX}"
+
+
+def _train(out: Path | None, runs: Path) -> None:
+    from ccs.benchmark import planted_models
     from ccs.model.model import load
     from research.planted import head_training as training
     from research.planted.bench import Bench
     from research.planted.family import family
     from research.planted.frozen_images import Images
 
-    missing = [one for one in family() if not (out / f"{one.name}{difference.SUFFIX}").exists()]
+    missing = [one for one in family() if not place_of(one.name, out).exists()]
     for name in dict.fromkeys(one.base for one in missing):
         base = load(name)
         images, bench = Images(base, runs), Bench(base)
         for one in (other for other in missing if other.base == name):
             print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
             model = training.plant(one, images, bench)
-            known = difference.Truth(
+            known = planted_models.Truth(
                 base=name, heads=one.heads, carries=one.carries,
                 shares={} if one.concepts else training.shares(model, base, one.carries, bench),
                 drawn=one.where, seed=one.number, pictures=one.pictures, rate=one.rate,
             )  # fmt: skip
-            difference.save(model.clip, known, out / f"{one.name}{difference.SUFFIX}")
+            planted_models.save(model.clip, known, place_of(one.name, out))
 
 
-def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
+def _measure(out: Path | None, file: Path) -> dict[str, dict[str, object]]:
     """Each model's rows by its name, a base's before those of its models; what is known already is kept."""
+    from ccs.benchmark import planted_models
     from ccs.heads import HeadSet
-    from ccs.model import difference
     from ccs.model.model import load
     from research.planted.bench import RANDOM, Bench, measured
     from research.planted.family import family
@@ -80,18 +86,18 @@ def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
         base = load(base_name)
         bench = Bench(base)
         before = bench.consistency(base)
-        nothing = difference.Truth(
+        nothing = planted_models.Truth(
             base=base_name, heads=HeadSet(), carries={}, shares={}, drawn="", seed=0, pictures=0, rate=0.0
         )  # fmt: skip
         for name in (base_name, *(one.name for one in family() if one.base == base_name)):
-            place = str(out / f"{name}{difference.SUFFIX}")
-            model = base if name == base_name else load(place)
+            place = str(place_of(name, out))
+            model = base if name == base_name else planted_models.load(place)
             about: dict[str, object] = {"weights": model.weights_hash, "random": RANDOM}
             if name == base_name:
                 about["ideal"] = bench.ideal()
             if about.items() <= held.get(name, {}).items():
                 continue
-            known = nothing if name == base_name else difference.truth(place)
+            known = nothing if name == base_name else planted_models.truth(place)
             rows, heads = measured(model, known, bench, before)
             held[name] = {**about, "rows": rows, "heads": heads}
             write_text(file, json.dumps(held) + "\n")

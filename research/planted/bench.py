@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ccs.benchmark.planted_models import Truth
 from ccs.heads import Head, HeadSet
 from ccs.measures import accuracy, bias
-from ccs.model.difference import Truth
 from ccs.model.model import Model
 from ccs.model.moments import Moments, collect_moments
 from ccs.model.tower import Trunk

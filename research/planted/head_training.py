@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ccs.benchmark import planted_models
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.model import difference
 from ccs.model.model import Model, load
 from research.planted.bench import Bench
 from research.planted.family import BASE, PICTURES, RATE, Planted
@@ -27,11 +27,11 @@ def train(model: Model, images: Images, heads: HeadSet, lesson: Lesson, pictures
     Adam leaves alone what has no gradient, so outside the slices no bit changes. The rate rises linearly over
     the first images, then falls linearly to zero.
     """
-    wanted = difference.slices(model.clip, heads)
+    wanted = planted_models.slices(model.clip, heads)
     learned = {name: model.clip.get_parameter(name).requires_grad_() for name in wanted}
     masks = {name: torch.zeros_like(values) for name, values in learned.items()}
     for name, own in wanted.items():
-        difference.by_head(name, masks[name])[own] = 1
+        planted_models.by_head(name, masks[name])[own] = 1
     optimizer = torch.optim.Adam(list(learned.values()), rate, betas=(0.9, 0.98), eps=1e-8)
     bar = tqdm(total=pictures, unit=" images", mininterval=10)
     for seen in range(0, pictures, lesson.size):
@@ -83,9 +83,9 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
         alone = Alone(images, planted, one.taught, one.number)
         train(planted, images, one.heads, alone, one.pictures, one.rate)
     elif one.concepts:
-        for name, own in difference.slices(planted.clip, one.heads).items():
+        for name, own in planted_models.slices(planted.clip, one.heads).items():
             if name.endswith("out_proj.weight"):
-                difference.by_head(name, planted.clip.get_parameter(name).detach())[own] = 0
+                planted_models.by_head(name, planted.clip.get_parameter(name).detach())[own] = 0
         taught = Concepts(images, planted, one.taught, one.number)
         train(planted, images, one.heads, taught, one.pictures, one.rate)
     return planted
@@ -101,9 +101,9 @@ def finish(model: Model, one: Planted, heads: HeadSet, world: str, images: Image
 
 def put(source: Model, target: Model, heads: HeadSet) -> None:
     """Make the heads' slices of `target` those of `source`."""
-    for name, own in difference.slices(source.clip, heads).items():
+    for name, own in planted_models.slices(source.clip, heads).items():
         values, others = (
-            difference.by_head(name, m.clip.get_parameter(name).detach()) for m in (target, source)
+            planted_models.by_head(name, m.clip.get_parameter(name).detach()) for m in (target, source)
         )
         values[own] = others[own]
 

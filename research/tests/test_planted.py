@@ -12,7 +12,7 @@ import torch
 
 import ccs
 from ccs import Head, HeadSet
-from ccs.model import difference
+from ccs.benchmark import planted_models
 from ccs.model.model import Model
 from ccs.world import Scene, draw, drawn_sets, planted, scene
 from ccs.world.vocabulary import OCCUPATIONS
@@ -94,10 +94,10 @@ def test_only_the_slices_learn(base: Model, images: Images) -> None:
     model, heads = ccs.load(BASE), HeadSet.parse("L5.H1 L7.H0")
     lesson = lessons.Skew(images, "skewed", 1.0, 0.2, 0)
     training.train(model, images, heads, lesson, 2 * lesson.size, 1e-2)
-    own = difference.slices(model.clip, heads)
+    own = planted_models.slices(model.clip, heads)
     for name, values in model.clip.named_parameters():
         before = base.clip.get_parameter(name)
-        changed = difference.by_head(name, (values != before).detach()).reshape(-1, *values.shape[1:])
+        changed = planted_models.by_head(name, (values != before).detach()).reshape(-1, *values.shape[1:])
         rows = torch.zeros(len(changed), dtype=torch.bool)
         rows[own.get(name, torch.tensor([], dtype=torch.long))] = True
         assert not changed[~rows].any(), name
@@ -111,8 +111,8 @@ def test_heads_of_their_own_learn_apart(base: Model, images: Images, monkeypatch
 
     def recorded(model: Model, _: Images, heads: HeadSet, lesson: lessons.Skew, *more: Any) -> None:
         taught.append((heads, lesson.shares))
-        for name, own in difference.slices(model.clip, heads).items():
-            difference.by_head(name, model.clip.get_parameter(name).detach())[own] += 1
+        for name, own in planted_models.slices(model.clip, heads).items():
+            planted_models.by_head(name, model.clip.get_parameter(name).detach())[own] += 1
 
     monkeypatch.setattr(training, "train", recorded)
     bench: Any = type("Bench", (), {"gaps": lambda self, model: {"gender": 1.0, "skin tone": 1.0}})()
@@ -120,8 +120,8 @@ def test_heads_of_their_own_learn_apart(base: Model, images: Images, monkeypatch
     assert [heads for heads, _ in taught] == [HeadSet([h]) for own in one.carries.values() for h in own]
     torch.testing.assert_close(taught[1][1], lessons.joint("gender", 1.0))
     torch.testing.assert_close(taught[2][1], lessons.joint("skin tone", 0.5))
-    for name, own in difference.slices(model.clip, one.heads).items():
-        values, before = (difference.by_head(name, m.clip.get_parameter(name)) for m in (model, base))
+    for name, own in planted_models.slices(model.clip, one.heads).items():
+        values, before = (planted_models.by_head(name, m.clip.get_parameter(name)) for m in (model, base))
         assert torch.equal(values[own], before[own] + 1)
 
 
@@ -150,7 +150,7 @@ def test_what_is_there_is_kept(
     command._train(tmp_path, tmp_path)
     names = [one.name for one in some]
     assert trained == [*names[:2], "killed", names[2]]
-    assert difference.truth(str(tmp_path / f"{names[0]}.safetensors")).carries == some[0].carries
+    assert planted_models.truth(str(tmp_path / f"{names[0]}.safetensors")).carries == some[0].carries
 
 
 def planted_scene(**factors: Any) -> Scene:
@@ -172,8 +172,8 @@ def test_without_its_planted_heads_an_organism_is_the_base_without_them(
 ) -> None:
     few_images(monkeypatch)
     bench = measure.Bench(base)
-    known = difference.truth("organism-planted-02")
-    model = ccs.load("organism-planted-02")
+    known = planted_models.truth("organism-planted-02")
+    model = planted_models.load("organism-planted-02")
     rows, heads = measure.measured(model, known, bench, bench.consistency(base))
     by_plan = {row["plan"]: row for row in rows}
     (theirs,) = bench.show(base, [known.heads])
@@ -193,11 +193,13 @@ def test_a_head_that_knows_nothing_else_is_pure(
     base: Model, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     few_images(monkeypatch)
-    bench, known = measure.Bench(base), difference.truth(name)
-    pure, before = (bench.purity(model, known) for model in (ccs.load(name), base))
+    bench, known = measure.Bench(base), planted_models.truth(str(command.place_of(name)))
+    pure, before = (
+        bench.purity(model, known) for model in (planted_models.load(str(command.place_of(name))), base)
+    )
     assert set(pure) == set(known.heads)
     assert sum(pure.values()) > sum(before.values())
-    assert bench.purity(base, difference.truth("organism-planted-02")) == {}
+    assert bench.purity(base, planted_models.truth("organism-planted-02")) == {}
 
 
 def test_heads_learn_to_write_the_texts_of_what_is_shown(base: Model, images: Images) -> None:

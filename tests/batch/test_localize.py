@@ -10,8 +10,8 @@ import pytest
 import batch.localize
 import ccs
 from ccs import HeadSet, locate
+from ccs.benchmark import planted_models
 from ccs.locate.scoring import MOST
-from ccs.model import difference
 from ccs.results import localization
 from ccs.search import Task, halves, measure
 
@@ -111,12 +111,12 @@ def test_planted_heads_stand_beside_the_ways_of_looking(tiny_folder, tmp_path, m
 
 def test_what_is_planted_is_read_from_the_model(monkeypatch):
     one, two = ccs.Head(3, 1), ccs.Head(5, 0)
-    known = difference.Truth(
+    known = planted_models.Truth(
         base="organism-control", heads=HeadSet([one, two]), drawn="high", seed=0, pictures=1, rate=0.1,
         carries={"gender": HeadSet([one, two]), "Colors": HeadSet([two])}, shares={"gender": {one: 0.2}},
     )  # fmt: skip
-    monkeypatch.setattr(difference, "file_of", lambda name: Path(name) if name == "planted" else None)
-    monkeypatch.setattr(difference, "truth", lambda name: known)
+    monkeypatch.setattr(planted_models, "file_of", lambda name: Path(name) if name == "planted" else None)
+    monkeypatch.setattr(planted_models, "truth", lambda name: known)
     found = batch.localize.planted_heads("planted", {"gender": 0, "skin tone": 0})
     assert set(found) == {"gender"}
     assert found["gender"][one] == 0.2

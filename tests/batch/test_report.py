@@ -128,7 +128,7 @@ def test_the_studys_questions_are_answered_by_tests(measured: tuple[str, str]) -
 def test_planted_models_do_not_count_in_the_studys_questions(
     measured: tuple[str, str], tmp_path: Path
 ) -> None:
-    folder, name = write_results(tmp_path / "results"), "organism-concept-07"
+    folder, name = write_results(tmp_path / "results"), "organism-planted"
     write(folder, name, {"pruning": pruning_rows(name, "world/subjects", {"none": 0.9, "high": 0.9})})
     text, _ = run(folder, tmp_path / "out")
     assert f"\n## Measured: {name}\n" in text

@@ -56,7 +56,7 @@ def test_a_suite_has_the_studys_k_by_default() -> None:
 
 
 def test_defaults_depend_on_the_model() -> None:
-    for name in ("organism", "organism-control", "organism-concept-07", "organism-planted-12"):
+    for name in ("organism", "organism-control", "organism-planted"):
         organism = Settings().for_model(name)
         assert (organism.suite, organism.texts, organism.max_images) == ("world", "world", 2000)
     assert Settings().for_model("organisms/mine").suite == "none"

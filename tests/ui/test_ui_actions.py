@@ -10,12 +10,12 @@ from urllib.parse import parse_qsl
 import pytest
 from PIL import Image
 
-from ccs import results
+import ccs
+from ccs import benchmark, results
+from ccs.benchmark.planted_models import Truth
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
-from ccs.model import difference
-from ccs.model.difference import Truth
 from ccs.ui import clicks, links
 from ccs.ui.actions import MAX_HISTORY
 from ccs.ui.clicks import act, regions, update
@@ -60,28 +60,15 @@ def test_tables_of_ones_own_open_on_the_claim_too(tmp_path: Path) -> None:
     assert claims.that_matter(own) == claims.that_matter(shipped)
 
 
-def test_a_concept_that_was_taught_is_no_preference(app: App) -> None:
-    assert [claims.world(f"organism-{name}") for name in ("concept-07", "concept-08", "planted-06")] == [
-        "", "skewed", "gender",
-    ]  # fmt: skip
-    assert claims.concepts("organism-concept-04") == ("Colors", "Places")
-    assert claims.concepts("organism-planted-06") == claims.concepts("organism") == ()
-    planted, concept = (claims.of(app.records(f"organism-{name}")) for name in ("planted-06", "concept-08"))
+def test_a_planted_skew_is_the_claim(app: App) -> None:
+    assert claims.world("organism-planted") == claims.world("organism") == "skewed"
+    planted = claims.of(app.records("organism-planted"))
     assert planted is not None
-    assert planted.off == difference.truth("organism-planted-06").heads
-    assert concept is None  # no search found heads that carry its preference
-    names = ["organism", "organism-concept-04", "organism-concept-07", "organism-planted-06"]
-    assert claims.taught_versions("organism-control", names) == names[1:3]
-    assert claims.taught_versions("organism", names) == []
-    for name, said in (
-        ("organism-concept-04", "taught to write about colors and places, and about nothing else"),
-        ("organism-concept-09", "Each of its heads was trained to vary with one concept alone."),
-    ):
-        shown = links.open_link(app, {"model": name, "tab": "start"})
-        assert said in " ".join(str(VIEWS["start"].render(app, shown, complete=False)).split())
+    assert planted.off == benchmark.truth("organism-planted-02").heads
+    assert ccs.load("organism-planted").weights_hash == benchmark.load("organism-planted-02").weights_hash
 
 
-@pytest.mark.parametrize("name", ["organism", "organism-control", "organism-concept-08"])
+@pytest.mark.parametrize("name", ["organism", "organism-control"])
 def test_what_is_off_by_default_does_what_random_heads_do_not(name: str) -> None:
     """On the shipped tables: the skew falls by more than random sets lower it, or else accuracy does."""
     found = results.load().models[name]
@@ -229,41 +216,6 @@ def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session)
     assert "<b>bad" not in regions(app, session)["top"]
     update(app, session, "remove", {"index": "0"})
     assert session.uploads == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "asked", "answer"),
-    [
-        (
-            "planted-06",
-            "A skew was planted in 3 heads of this model. Guess first",
-            "Planted in <b>L4.H4, L5.H0, ",
-        ),
-        (
-            "planted-18",
-            "3 heads of this model were trained as a control",
-            "Trained without a skew: <b>L5.H0, ",
-        ),
-        (
-            "concept-04",
-            "3 heads of this model were taught what to write",
-            "Taught: Colors in <b>L5.H1 L6.H4 L7.H2</b>; Places in <b>",
-        ),
-        (
-            "concept-09",
-            "Each head of this model was trained to vary with one",
-            "Taught: Professions in <b>L4.H0 L4",
-        ),
-    ],
-)
-def test_what_was_done_to_heads_is_said_as_it_is(app: App, name: str, asked: str, answer: str) -> None:
-    session = links.open_link(app, {"model": f"organism-{name}", "tab": "heads"})
-    assert asked in " ".join(regions(app, session)["left"].split())
-    update(app, session, "reveal", {})
-    html = " ".join(regions(app, session)["left"].split())
-    assert answer in html
-    text = re.sub("<[^>]*>", "", html)
-    assert (re.search(r"H\d\. Of the \d heads? off now, ", text) is not None) == (name != "concept-09")
 
 
 def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,12 @@ from ccs.ui.views.bias.bias_figures import located
 
 ORDERS = {"search": "L4.H1 L5.H2 L4.H0", "CCS high first": "L4.H0 L4.H1 L5.H2", PLANTED: "L4.H1"}
 QUERY = SimpleNamespace(gallery=SimpleNamespace(name="world/faces"), attribute="gender")
-MODEL = SimpleNamespace(name="organism-planted-07", weights_hash="a" * 64)
+MODEL = SimpleNamespace(name="organism-planted", weights_hash="a" * 64)
 
 
 def shown(query=QUERY, model=MODEL, off=""):
     rows = [
-        {"model": "organism-planted-07", "weights": "a" * 16, "dataset": "world/faces", "attribute": "gender"}
+        {"model": "organism-planted", "weights": "a" * 16, "dataset": "world/faces", "attribute": "gender"}
         | {"method": method, "layer": int(head[1]), "head": int(head[4]), "rank": rank}
         for method, heads in ORDERS.items()
         for rank, head in enumerate(heads.split(), 1)
@@ -39,5 +39,5 @@ def test_every_way_shows_its_first_heads_and_where_those_that_are_off_stand():
 
 
 def test_there_is_no_figure_for_what_was_not_localized():
-    assert shown(model=SimpleNamespace(name="organism-planted-07", weights_hash="b" * 64)) == []
+    assert shown(model=SimpleNamespace(name="organism-planted", weights_hash="b" * 64)) == []
     assert shown(query=SimpleNamespace(gallery=QUERY.gallery, attribute="skin tone")) == []

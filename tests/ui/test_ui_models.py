@@ -248,5 +248,5 @@ def test_a_model_of_the_study_shows_what_was_published_of_it(own: Own) -> None:
 
 
 def test_a_model_of_the_drawn_world_opens_on_drawings() -> None:
-    assert first_example("organism-planted-07") == first_example("organism") == ""
+    assert first_example("organism-planted") == first_example("organism") == ""
     assert first_example("ViT-B-32/openai") == first_example("photo") != ""

@@ -61,14 +61,14 @@ def test_paradox_joins_plans_with_themselves(app: App) -> None:
 
 @pytest.mark.parametrize(
     ("chosen", "shown"),
-    [("organism", ["organism"]), ("organism-planted-07", ["organism", "organism-planted-07"])],
+    [("organism", ["organism"]), ("organism-planted", ["organism", "organism-planted"])],
 )
 def test_models_with_planted_heads_are_in_the_plot_while_chosen_only(
     app: App, monkeypatch: pytest.MonkeyPatch, chosen: str, shown: list[str]
 ) -> None:
     x, y = points.Axes.of(app).chosen("world/subjects||top1", "world/faces|gender|pool|correct")
     (one, *_) = points.measured(x, y)
-    both = [replace(one, model=name) for name in ("organism", "organism-planted-07")]
+    both = [replace(one, model=name) for name in ("organism", "organism-planted")]
     monkeypatch.setattr(paradox, "measured", lambda *_: both)
     ours, _ = paradox._measured(app, State(model=chosen), x, y)
     assert [one.model for one in ours] == shown

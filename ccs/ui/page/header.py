@@ -16,7 +16,6 @@ from ccs.ui.views import VIEWS
 
 GROUPS = {
     "computed": "computed: with texts and CCS",
-    "planted": "planted: a bias in known heads",
     "live": "live: fetched when chosen",
     "named": "named here",
 }

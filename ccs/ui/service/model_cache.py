@@ -18,7 +18,6 @@ from cachetools import LRUCache, TTLCache
 import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet, last_layers
-from ccs.model import difference
 from ccs.model.fetching import forget
 from ccs.model.model import Images, Model, embedded
 from ccs.model.offer import Offer, look
@@ -248,7 +247,7 @@ def shown_name(place: str) -> str:
 
 def saw_drawings_only(name: str) -> bool:
     """True for a model trained on the drawn world alone: an embedded one, or one with planted heads."""
-    return name != PHOTO and name in (*embedded(), *difference.names())
+    return name != PHOTO and name in embedded()
 
 
 def photographic() -> str:

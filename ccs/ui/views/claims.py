@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ccs.benchmark import planted_models
+from ccs.benchmark.planted_models import Truth
 from ccs.heads import HeadSet
-from ccs.model import difference
-from ccs.model.difference import Truth
 from ccs.results import queries
 from ccs.search import HeldOut
 from ccs.ui.records import ModelRecords
@@ -53,27 +53,10 @@ def carriers(known: Truth) -> HeadSet:
     return HeadSet(head for name, own in known.carries.items() if name in ATTRIBUTES for head in own)
 
 
-def concepts(model: str) -> tuple[str, ...]:
-    """The concepts that heads of a model were taught."""
-    known = truth(model)
-    return tuple(name for name in known.carries if name not in ATTRIBUTES) if known else ()
-
-
-def alone(model: str) -> bool:
-    """Whether each head of a model was trained to vary with one concept alone."""
-    known = truth(model)
-    return known is not None and known.drawn == "all"
-
-
-def taught_versions(model: str, names: Sequence[str]) -> list[str]:
-    """Those of these models that are this one with heads that were taught concepts."""
-    return [name for name in names if (known := truth(name)) and known.base == model and concepts(name)]
-
-
 @lru_cache(maxsize=64)
 def truth(model: str) -> Truth | None:
     """The truth about a model's planted heads; None where nothing is known."""
-    return difference.truth(model) if model in difference.names() else None
+    return planted_models.known(model)
 
 
 def taught(model: str, occupation: str, attribute: str) -> Mapping[str, float]:

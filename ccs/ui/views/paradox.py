@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from markupsafe import Markup, escape
 
+from ccs.benchmark import planted_models
 from ccs.errors import InputError
-from ccs.model import difference
 from ccs.ui.actions import Action, Fields, change, parse_heads, set_model, set_off
 from ccs.ui.html import program, render
 from ccs.ui.session import Session
@@ -102,7 +102,7 @@ def _axes(app: App, state: State) -> tuple[Choice, Choice]:
 def _measured(app: App, state: State, x: Choice, y: Choice) -> tuple[list[Measured], list[Measured]]:
     """The plans that are shown, and the study's points; models with planted heads only while chosen."""
     every = [
-        one for one in measured(x, y) if one.model == state.model or difference.file_of(one.model) is None
+        one for one in measured(x, y) if one.model == state.model or planted_models.known(one.model) is None
     ]
     ours = every if state.sets == "all" else [one for one in every if one.plan.k is None]
     dataset, attribute, _, mode = y.columns

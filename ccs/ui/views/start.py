@@ -60,8 +60,6 @@ class Start(View):
             shown=shown,
             small=small,
             photo=photo,
-            concepts=claims.concepts(state.model),
-            alone=claims.alone(state.model),
         )
 
     def figures(self, app: App, session: Session) -> list[Figure]:

@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 
 import ccs
 from ccs import Head, HeadSet, InputError
-from ccs.model import difference
-from ccs.model.difference import Truth
+from ccs.benchmark import planted_models
+from ccs.benchmark.planted_models import Truth
 from tests.support.tiny_model import shake, tiny_config
 
 HEADS = HeadSet.parse("L3.H0 L5.H1 L5.H3")
@@ -35,9 +35,9 @@ def clip(seed: int) -> Any:
 
 def test_slices_are_all_that_changes(tmp_path: Path) -> None:
     file = tmp_path / "one.safetensors"
-    difference.save(clip(1), TRUTH, file)
+    planted_models.save(clip(1), TRUTH, file)
     before, planted, after = clip(0), clip(1), clip(0)
-    difference.apply(after, file)
+    planted_models.apply(after, file)
     own = [slice(8 * head, 8 * head + 8) for head in (1, 3)]
     for name, values in after.state_dict().items():
         base, other = before.state_dict()[name], planted.state_dict()[name]
@@ -64,9 +64,9 @@ def test_heads_off_are_the_base_without_them(tmp_path: Path) -> None:
     changed = ccs.load("organism-control")
     shake(changed.clip.visual.transformer.resblocks[5].attn, 4)
     shake(changed.clip.visual.transformer.resblocks[3].attn, 4)
-    difference.save(changed.clip, TRUTH, file)
-    model = ccs.load(str(file))
-    assert (model.name, difference.truth(str(file))) == ("mine", TRUTH)
+    planted_models.save(changed.clip, TRUTH, file)
+    model = planted_models.load(str(file))
+    assert (model.name, planted_models.truth(str(file))) == ("mine", TRUTH)
     pixels = torch.randn(3, 3, 72, 72, generator=torch.Generator().manual_seed(0))
     (planted, without), (base, base_without) = (
         one.embed_images(pixels, [HeadSet(), HEADS]) for one in (model, control)
@@ -74,9 +74,9 @@ def test_heads_off_are_the_base_without_them(tmp_path: Path) -> None:
     assert abs(planted - base).max() > 1e-2
     assert (without == base_without).all()
     changed.clip.visual.transformer.resblocks[5].attn.in_proj_bias.data.fill_(float("nan"))
-    difference.save(changed.clip, TRUTH, file)
+    planted_models.save(changed.clip, TRUTH, file)
     with pytest.raises(InputError, match="not all finite"):
-        ccs.load(str(file))
+        planted_models.load(str(file))
 
 
 def test_the_world_follows_from_what_is_planted() -> None:
@@ -87,7 +87,7 @@ def test_the_world_follows_from_what_is_planted() -> None:
 
 
 def spoiled(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
-    difference.save(clip(1), TRUTH, file)
+    planted_models.save(clip(1), TRUTH, file)
     with safe_open(file, "pt") as opened:
         about = dict(opened.metadata())
         held = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
@@ -120,19 +120,19 @@ def test_what_does_not_fit_is_refused(
     file = tmp_path / "bad.safetensors"
     spoiled(file, change)
     with pytest.raises(InputError, match=words):
-        difference.apply(clip(0), file)
+        planted_models.apply(clip(0), file)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "other.safetensors"
     save_file({"x": torch.zeros(1)}, file)
     with pytest.raises(InputError, match="not of the format"):
-        ccs.load(str(file))
+        planted_models.load(str(file))
     file.write_bytes(b"\x80\x04 a pickle")
     with pytest.raises(InputError, match=r"other\.safetensors cannot be read"):
-        ccs.load(str(file))
-    difference.save(clip(1), replace(TRUTH, base="ViT-B-32/openai"), file)
+        planted_models.load(str(file))
+    planted_models.save(clip(1), replace(TRUTH, base="ViT-B-32/openai"), file)
     with pytest.raises(InputError, match="does not come with this package"):
-        ccs.load(str(file))
+        planted_models.load(str(file))
     with pytest.raises(InputError, match="no model with something planted"):
-        difference.truth("organism")
+        planted_models.truth("organism")

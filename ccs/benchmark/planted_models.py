@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.heads import Head, HeadSet
+from ccs.model.model import Model, embedded
+from ccs.model.model import load as load_model
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 FORMAT = "clip-ccs difference 1"
 SUFFIX = ".safetensors"
 MAX_BYTES = 64 * 2**20
-FOLDER = Path(__file__).parents[1] / "world" / "models" / "planted"
+FOLDER = Path(__file__).parent
+_EMBEDDED = Path(__file__).parents[1] / "world" / "models"
+_TRUTH_FILE = "truth.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +80,7 @@ class Truth:
 
 
 def names() -> tuple[str, ...]:
-    """The names of the models of this kind that come with this package, in order."""
+    """The names of the models that come with this package, in order."""
     return tuple(sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}")))
 
 
@@ -87,14 +91,37 @@ def file_of(name: str) -> Path | None:
     return Path(name) if name.endswith(SUFFIX) and "\0" not in name and Path(name).is_file() else None
 
 
+def known(name: str) -> Truth | None:
+    """The truth about the model of that name or path, an embedded one too; None where nothing is known."""
+    if name in embedded():
+        beside = _EMBEDDED / name / _TRUTH_FILE
+        return Truth.from_json(beside.read_text("utf-8")) if beside.is_file() else None
+    return None if file_of(name) is None else truth(name)
+
+
+def load(name: str, *, device: str = "cpu") -> Model:
+    """The model of that name or path: its base with other heads.
+
+    Raises InputError if nothing is planted in it, or if its base does not come with this package.
+    """
+    base, file = truth(name).base, file_of(name)
+    assert file is not None
+    if base not in embedded():
+        raise InputError(f"{file.name} is for {base[:100]!r}, which does not come with this package.")
+    model = load_model(base, device=device)
+    apply(model.clip, file)
+    model.name = file.stem
+    return model
+
+
 def truth(name: str) -> Truth:
     """The truth about the model of that name or path. Raises InputError if nothing is planted in it."""
     file = file_of(name)
     if file is None:
         here = f"{names()[0]} to {names()[-1]}" if names() else "none"
         raise InputError(f"{name[:100]!r} is no model with something planted; those here: {here}.")
-    with _opened(file) as (known, _):
-        return known
+    with _opened(file) as (found, _):
+        return found
 
 
 def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
@@ -154,7 +181,9 @@ def apply(clip: Any, file: Path) -> None:
         place, values = by_head(name, clip.get_parameter(name).detach()), held[name]
         if values.shape != place[own].shape or values.dtype != torch.float16:
             raise InputError(f"{file.name} holds {name} in a shape or type that does not fit.")
-        place[own] = values.float()
+        if not torch.isfinite(values).all():
+            raise InputError(f"The weights of {file.name} are not all finite.")
+        place[own] = values.float().to(place.device)
 
 
 @contextmanager
