@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -165,7 +166,8 @@ def test_it_works_inside_a_running_loop(settings: JudgeSettings) -> None:
         async def notebook() -> list[list[list[Judgment]]]:
             return panel.judge(QUESTIONS[:1])
 
-        assert asyncio.run(notebook())[0][0][0].verdict is True
+        with ThreadPoolExecutor(1) as thread:  # this one may have a browser's loop
+            assert thread.submit(asyncio.run, notebook()).result()[0][0][0].verdict is True
 
 
 SCRIPT = """
