@@ -37,12 +37,13 @@ MARKS = [
 Page = Any
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, str]]:
     """The app on made-up tables, and its address."""
     model = ccs.load("organism")
     folder = tmp_path_factory.mktemp("results")
     ui_sample.write(folder, "organism", model.weights_hash)
+    ui_sample.write(folder, "organism-control", "f" * 64, seed=1)
     yield from served(folder, tmp_path_factory.mktemp("cache"), model)
 
 
@@ -69,7 +70,7 @@ def served(folder: Path, cache: Path, model: Model) -> Iterator[tuple[App, str]]
     assert elsewhere == []
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 

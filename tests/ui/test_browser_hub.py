@@ -26,13 +26,12 @@ from batch import publish
 from ccs import results
 from tests.datasets.test_photographs import parquet
 from tests.support.app_process import ROOT, started
-from tests.support.browser_page import MARKS, browser, done, go, off, settled
+from tests.support.browser_page import MARKS, done, go, off, settled
 from tests.support.datasets_sample import png
 from tests.support.hub_server import Hub
 from tests.support.tiny_model import shake
 from tests.support.ui_page import small_gallery
 
-__all__ = ["browser"]  # fixtures
 pytestmark = [
     *MARKS,
     pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),  # of huggingface_hub's own uploads

@@ -1,0 +1,631 @@
+"""The page in a browser, on one server: every view's main path, keys, images, looks, the API, cancelling."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import base64
+import csv
+import io
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccs.heads import HeadSet
+from ccs.ui import links
+from ccs.ui.service import galleries, top_activating
+from ccs.ui.service.cache import Cache, one
+from ccs.ui.shared import App
+from ccs.ui.views import VIEWS, claims, classify
+from tests.support.browser_page import GALLERY, MARKS, Page, done, go, off, saved
+
+pytestmark = MARKS
+HIGH = "L4.H5 L5.H5 L6.H5 L7.H5"
+FEW = "occupations=judge%0Aartist%0Ateacher"
+TYPED = "textarea[name=occupations]"
+SMALLEST = """Math.min(...[...document.querySelectorAll("main *")]
+    .filter(one => one.checkVisibility())
+    .filter(one => [...one.childNodes].some(text => text.nodeType === 3 && text.data.trim()))
+    .map(one => parseFloat(getComputedStyle(one).fontSize)))"""
+SERIOUS = ("serious", "critical")
+SCREEN = f"off=L6.H1+L7.H2&gallery={GALLERY}"
+USERS, CALLS = 10, 3
+
+
+def test_a_first_visit_shows_a_worked_example(visit: Callable[..., Page], made: tuple[App, str]) -> None:
+    page = visit("tab=heads")
+    assert page.inner_text("h1") == "CLIP heads"
+    assert page.locator(".grid .cell").count() == 24
+    assert page.locator(".grid .cell b").all_inner_texts()[:6] == ["0", "1", "2", "3", "4", "5"]
+    assert page.locator(".body > .texts tbody tr").count() == 5
+    matter = str(claims.that_matter(made[0].records("organism"))[0])
+    assert off(page) == matter
+    assert [line.split()[0] for line in page.locator(".off-now li").all_inner_texts()] == matter.split()
+    assert page.locator("[data-name^=top-activating] img").count() == 12
+    assert page.locator("[data-name^=attention] img").count() == 4
+    done(page, lambda: page.click('[data-head="L5.H3"]'))
+    assert "L5.H3 Professions" in page.inner_text(".card-title h2")
+    assert "unscored" in page.inner_text(".body > .texts")
+    assert "refusal" in page.inner_text(".body > .texts")
+    assert page.locator('[aria-selected="true"] .cell').get_attribute("data-head") == "L5.H3"
+    assert "head=L5.H3" in page.url
+    page.hover('[data-head="L5.H3"]')
+    assert "Professions text 1 of L5.H3".lower() in page.inner_text("#ccs-tip").lower()
+
+
+def test_heads_can_be_found(visit: Callable[..., Page]) -> None:
+    page = visit("head=L7.H5")
+    page.click("text=Find heads")
+    page.fill("input[name=find]", "text 4 of L5.H3")
+    done(page, lambda: page.keyboard.press("Enter"))
+    assert page.locator(".grid .cell:not(.dim)").count() == 1
+    assert page.locator("details[data-keep=find]").get_attribute("open") is not None
+    page.fill("input[name=find]", "")
+    done(page, lambda: page.select_option("select[name=concept]", "Colors"))
+    assert page.locator(".grid .cell:not(.dim)").count() == 4
+
+
+def test_classify_shows_what_the_model_answers(visit: Callable[..., Page], made: tuple[App, str]) -> None:
+    page = visit("tab=classify&off=none")
+    assert "before and after agree" in page.inner_text(".lead")
+    done(page, lambda: page.select_option('select[data-do="preset"]', "high"))
+    assert off(page) == HIGH
+    done(page, lambda: page.click('[data-head="L7.H0"]'))
+    assert "L7.H0" in off(page)
+    page.fill("textarea[name=classes]", "a judge\na cook\na <b>pilot</b>")
+    done(page, lambda: page.click("form[data-do=classify] button[type=submit]"))
+    app = made[0]
+    session = links.open_link(
+        app, {"tab": "classify", "off": off(page), "classes": "a judge\na cook\na <b>pilot</b>"}
+    )
+    _, found, _ = classify.measure(session, app.model_cache.get("organism"))
+    shown = page.locator(".answer").first.locator(".bar.after b").all_inner_texts()
+    assert shown == [f"{100 * share:.1f}%" for share in np.sort(found.after[0])[::-1]]
+    assert page.locator(".answer >> text=a <b>pilot</b>").count() >= 1  # shown as typed
+    assert page.locator(".answer table b >> text=/^pilot$/").count() == 0
+
+
+def test_a_link_and_a_program_take_the_same_screen_along(visit: Callable[..., Page]) -> None:
+    page = visit("tab=classify&off=L6.H1+L7.H2&classes=a+judge%0Aa+cook&example=subjects:2")
+    done(page, lambda: page.click('[data-head="L4.H4"]'))
+    page.click("text=Copy link")
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link == page.url
+    again = visit(link.partition("?")[2])
+    assert again.inner_text("#region-main") == page.inner_text("#region-main")
+    assert off(again) == "L4.H4 L6.H1 L7.H2"
+    page.click("text=Copy as Python")
+    code = page.evaluate("navigator.clipboard.readText()")
+    assert "model = ccs.load('organism')" in code
+    assert "off = ccs.HeadSet.parse('L4.H4 L6.H1 L7.H2')" in code
+
+
+def test_undo_redo_and_the_keyboard(visit: Callable[..., Page]) -> None:
+    page = visit("tab=classify&head=L4.H0&off=none")
+    page.focus('[data-head="L4.H0"]')
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "End"):
+        page.keyboard.press(key)
+    assert page.evaluate("document.activeElement.dataset.head") == "L6.H5"
+    done(page, lambda: page.keyboard.press("Space"))
+    assert off(page) == "L6.H5"
+    assert page.evaluate("document.activeElement.dataset.head") == "L6.H5"  # the focus stays where it was
+    assert page.get_attribute('[data-head="L6.H5"]', "aria-pressed") == "true"
+    done(page, lambda: page.keyboard.press("Control+z"))
+    assert off(page) == ""
+    assert "off=none" in page.url
+    done(page, lambda: page.keyboard.press("Control+Shift+z"))
+    assert off(page) == "L6.H5"
+    done(page, lambda: page.click("text=Reset"))
+    done(page, lambda: page.click("text=Undo"))
+    assert off(page) == "L6.H5"
+    done(page, lambda: page.click("text=opens its card"))
+    page.focus('[data-head="L6.H5"]')
+    done(page, lambda: page.keyboard.press("Enter"))
+    assert page.url.find("tab=") == -1  # the view Heads is the one that needs no name
+    assert "L6.H5" in page.inner_text(".card-title")
+
+
+def test_fast_clicks_are_not_lost(visit: Callable[..., Page]) -> None:
+    page = visit("tab=classify&off=none")
+    heads = [f"L{layer}.H{head}" for layer in (4, 5) for head in range(4)]
+    page.evaluate("heads => heads.forEach(h => document.querySelector(`[data-head='${h}']`).click())", heads)
+    page.wait_for_function("document.querySelector('.result').innerText.includes('8 heads off')")
+    assert off(page) == " ".join(heads)
+    # A head clicked before the answer to a preset is switched on top of the preset, twice is not at all.
+    page.evaluate(
+        """heads => {
+        const preset = document.querySelector('select[data-do="preset"]');
+        preset.value = "high";
+        preset.dispatchEvent(new Event("change", { bubbles: true }));
+        heads.forEach(h => document.querySelector(`[data-head='${h}']`).click());
+    }""",
+        ["L4.H0", "L4.H1", "L4.H2", "L4.H1"],
+    )
+    wanted = " ".join(sorted({"L4.H0", "L4.H2", *HIGH.split()}))
+    page.wait_for_function("wanted => document.querySelector('.grid').dataset.off === wanted", arg=wanted)
+
+
+def test_bias_of_a_typed_occupation(visit: Callable[..., Page]) -> None:
+    page = visit(f"tab=bias&gallery={GALLERY}&off=L6.H1")
+    page.fill("textarea[name=occupations]", "zookeeper, xqzv")
+    page.fill("input[name=k]", "7")
+    done(page, lambda: page.click("text=Measure"))
+    assert "over 2 occupations" in page.inner_text(".lead")
+    assert "MaxSkew@7 by gender" in page.inner_text("#region-main")
+    assert page.locator(".strip.faces figure").count() == 24
+    done(page, lambda: page.click("[data-name=by-occupation] >> text=xqzv"))
+    assert "for “xqzv”" in page.inner_text("[data-name=first-images] h3")
+
+
+def test_a_point_of_the_paradox_switches_its_heads_off(visit: Callable[..., Page]) -> None:
+    page = visit("tab=paradox&off=none")
+    assert page.locator(".ring").count() == 0
+    point = page.locator('[data-plan][aria-label^="organism: high-CCS heads:"]')
+    heads = point.get_attribute("data-heads")
+    point.focus()
+    done(page, lambda: page.keyboard.press("Enter"))
+    assert off(page) == heads == HIGH
+    assert page.locator(".ring").count() == 1
+    go(page, "classify")
+    assert off(page) == heads
+
+
+def test_two_visitors_at_once(visit: Callable[..., Page]) -> None:
+    one, two = visit("tab=classify&off=L7.H1"), visit("tab=classify&off=none")
+    before = two.inner_text(".answers")
+    one.select_option('select[data-do="preset"]', "high")
+    two.select_option('select[data-do="model"]', "organism")
+    done(one, lambda: one.click('[data-head="L4.H0"]'))
+    done(two, lambda: two.click('[data-head="L6.H2"]'))
+    assert off(one) == f"L4.H0 {HIGH}"
+    assert off(two) == "L6.H2"
+    done(two, lambda: two.click("text=Undo"))
+    assert two.inner_text(".answers") == before
+
+
+def test_controls_show_what_is_in_force(visit: Callable[..., Page]) -> None:
+    page = visit(f"tab=bias&gallery={GALLERY}&off=none")
+    page.fill(TYPED, "judge, cook, xqzv")
+    done(page, lambda: page.click("text=Measure"))
+    assert page.locator(".warn").count() == 0
+    done(page, lambda: page.click("text=All 104"))
+    assert page.input_value(TYPED).count(",") == 103
+    assert "organism cannot tell" in page.inner_text(".warn")
+    # What was typed and not sent stays when something else is answered, and when it is refused.
+    page.fill(TYPED, "judge")
+    done(page, lambda: page.select_option('select[data-do="preset"]', "high"))
+    assert page.input_value(TYPED) == "judge"
+    page.fill(TYPED, "x" * 300)
+    done(page, lambda: page.click("text=Measure"))
+    assert "has 300 characters" in page.inner_text(".notice.bad")
+    assert page.input_value(TYPED) == "x" * 300
+    done(page, lambda: page.click("text=Reset"))
+    assert page.input_value('select[data-do="preset"]') == "none"
+    done(page, lambda: page.select_option('select[data-do="preset"]', "high"))
+    assert off(page)
+    # A link's one text with commas is one text when it is sent again.
+    page.fill(TYPED, '"a judge, at court"')
+    page.fill("input[name=k]", "5")
+    for _ in range(2):
+        done(page, lambda: page.click("text=Measure"))
+        assert "for “a judge, at court”" in page.inner_text(".lead")
+    go(page, "classify")
+    page.fill("textarea[name=classes]", "a cat\na dog")
+    done(page, lambda: page.click("form[data-do=classify] button[type=submit]"))
+    done(page, lambda: page.click("text=The set’s own classes"))
+    assert "a cat" not in page.input_value("textarea[name=classes]")
+    go(page, "heads")
+    assert page.locator(".segments input:checked").get_attribute("value") == "inspect"
+    done(page, lambda: page.click('[data-head="L4.H1"]'))
+    assert page.locator('[aria-selected="true"] .cell').get_attribute("data-head") == "L4.H1"
+
+
+def test_steps_focus_and_what_is_announced(visit: Callable[..., Page]) -> None:
+    page = visit(f"tab=classify&off=none&gallery={GALLERY}&k=999999")
+    assert "K must be 1 to 40, not 999999" in page.inner_text(".notice.bad")
+    page.keyboard.press("Tab")
+    assert page.inner_text(":focus") == "Skip to the view"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "view"
+    done(page, lambda: page.click('[data-head="L7.H1"]'))
+    assert "With 1 head off" in page.inner_text(".lead")
+    page.focus("text=Undo")
+    done(page, lambda: page.keyboard.press("Enter"))
+    assert page.inner_text(":focus") == "Undo"
+    assert page.get_attribute(":focus", "aria-disabled") == "true"
+    # Back and Forward go from screen to screen of this page.
+    done(page, lambda: page.go_back())
+    assert off(page) == "L7.H1"
+    done(page, lambda: page.go_back())
+    assert off(page) == ""
+    done(page, lambda: page.go_forward())
+    assert off(page) == "L7.H1"
+    go(page, "paradox")
+    assert "a set of your own" in page.inner_text(".lead")
+    done(page, lambda: page.select_option('select[data-do="preset"]', "low"))
+    assert "Without low-CCS heads" in page.inner_text(".lead")
+    assert page.locator(".point.printed").count() == 0  # the study's sets lie on other axes
+    page.emulate_media(forced_colors="active")
+    go(page, "classify")
+    fill = "getComputedStyle(document.querySelector('.answer .bar.after > span')).backgroundColor"
+    track = "getComputedStyle(document.querySelector('.answer .bar.after')).backgroundColor"
+    assert page.evaluate(fill) != page.evaluate(track)
+    chosen = "getComputedStyle(document.querySelector('.segments input{} + span')).backgroundColor"
+    assert page.evaluate(chosen.format(":checked")) != page.evaluate(chosen.format(":not(:checked)"))
+    edges = [
+        page.locator(one).first.evaluate("one => getComputedStyle(one).borderBottomColor")
+        for one in ("nav [aria-current]", "nav button:not([aria-current])")
+    ]
+    assert edges[0] != edges[1]
+    steps = [
+        page.locator(f".swatch.step-{step}").evaluate("one => getComputedStyle(one).borderBottomWidth")
+        for step in range(6)
+    ]
+    assert len(set(steps)) == 6
+    go(page, "bias")
+    marks = [
+        page.locator(f".strips .{of}").first.evaluate("one => getComputedStyle(one).fill")
+        for of in ("before", "after", "chance")
+    ]
+    assert len({*marks, page.evaluate("getComputedStyle(document.body).backgroundColor")}) == 4
+    keys = [
+        page.locator(f".keys-line .key.{of}").evaluate("one => getComputedStyle(one).backgroundColor")
+        for of in ("before", "after")
+    ]
+    assert keys == marks[:2]
+
+
+def test_the_page_opens_on_a_claim(visit: Callable[..., Page], made: tuple[App, str]) -> None:
+    page = visit()
+    claim = claims.of(made[0].records("organism"))
+    assert claim is not None
+    assert f"{claim.occupation}s are mostly {claim.words}" in page.inner_text(".hero h2")
+    shown = [page.inner_text(".big")]
+    faces = page.locator(".hero .strip img")
+    first = faces.evaluate_all("all => all.map(one => one.src)")
+    assert len(first) == 12
+    done(page, lambda: page.click(".act .primary"))
+    assert off(page) == str(claim.off)
+    shown.append(page.inner_text(".big"))
+    assert shown[0] != shown[1]
+    assert faces.evaluate_all("all => all.map(one => one.src)") != first
+    # What it cost, and what faces give that the search did not see, are those of the search's file.
+    told = page.inner_text(".hero")
+    assert f"{claim.found.max_skew_change.value:+.2f}".replace("-", "−") in told
+    assert f"{100 * claim.found.accuracy_change.value:+.1f} points".replace("-", "−") in told
+    strip = page.inner_text("#region-strip")
+    assert f"{len(claim.off)} heads off" in strip
+    assert "MaxSkew by" in strip
+    go(page, "bias")
+    assert page.inner_text("#region-strip") == strip  # it stays in every view
+    done(page, lambda: page.click("#region-strip >> text=Undo"))
+    assert "All 24 heads are on" in page.inner_text("#region-strip")
+
+
+def test_a_fairer_set_is_searched_for(visit: Callable[..., Page], made: tuple[App, str]) -> None:
+    page = visit(f"tab=bias&off=none&gallery=small/faces&attribute=gender&{FEW}")
+    page.select_option(".fairer select", "10")
+    page.click(".fairer .primary")
+    page.wait_for_selector(".status progress")
+    page.click(".status [data-cancel]")
+    page.wait_for_function("!document.body.dataset.busy")
+    assert "Canceled" in page.inner_text(".notice.bad")
+    assert off(page) == ""
+    page.set_viewport_size({"width": 390, "height": 844})
+    done(page, lambda: page.click(".fairer .primary"))
+    top = "document.querySelector('[data-name=fairer]').getBoundingClientRect().top"
+    page.wait_for_function(f"{top} >= 0 && {top} < 400", timeout=10_000)  # the answer comes into view
+    page.set_viewport_size({"width": 1300, "height": 900})
+    told = page.inner_text("[data-name=fairer]")
+    assert "did not see" in told or "Nothing was switched off" in told
+    if off(page):
+        assert off(page).replace(" ", "+") in page.url
+    done(page, lambda: page.fill("textarea[name=occupations]", "judge") or page.click("text=Measure"))
+    assert page.locator("[data-name=fairer]").count() == 0  # it answered another question
+    done(page, lambda: page.click(".fairer .primary"))
+    assert "two occupations or more" in page.inner_text(".notice.bad")
+
+
+def png(color: str = "red") -> str:
+    data = io.BytesIO()
+    Image.new("RGB", (70, 50), color).save(data, "PNG")
+    return base64.b64encode(data.getvalue()).decode()
+
+
+def left_over(app: App) -> list[Path]:
+    return [path for path in app.uploads.rglob("*") if path.is_file()]
+
+
+def test_uploads_good_and_bad(visit: Callable[..., Page], made: tuple[App, str], tmp_path: Path) -> None:
+    Image.new("RGB", (60, 30), "red").save(tmp_path / "good.jpg")
+    (tmp_path / "text.png").write_text("no image")
+    page = visit("tab=classify&off=L7.H2")
+    names = ("good.jpg", "text.png")
+    done(page, lambda: page.set_input_files("input[data-files]", [str(tmp_path / name) for name in names]))
+    assert "text.png is not an image" in page.inner_text(".notice.bad")
+    assert page.locator(".answer").count() == 1
+    assert left_over(made[0]) == []
+    done(page, lambda: page.click('[aria-label="Remove good.jpg"]'))
+    assert page.locator(".answer").count() == 4
+
+
+def test_an_image_from_the_clipboard_itself(visit: Callable[..., Page]) -> None:
+    page = visit("tab=classify&off=L7.H2")
+    page.evaluate(
+        """async data => {
+            const bytes = Uint8Array.from(atob(data), c => c.charCodeAt(0));
+            const blob = new Blob([bytes], { type: "image/png" });
+            await navigator.clipboard.write([new ClipboardItem({ "image/png": blob })]);
+        }""",
+        png(),
+    )
+    page.focus(".tray button")
+    for count in (1, 2):
+        done(page, lambda: page.keyboard.press("Control+v"))
+        assert page.locator(".answer").count() == count
+
+
+def test_an_image_from_the_camera(visit: Callable[..., Page], made: tuple[App, str]) -> None:
+    page = visit("tab=classify&off=L7.H2")
+    page.click("[data-camera]")
+    page.wait_for_function("document.querySelector('dialog video')?.videoWidth > 0")
+    done(page, lambda: page.click("dialog >> text=Take"))
+    assert page.locator("dialog").count() == 0
+    assert "camera.jpg" in page.inner_text(".answer")
+    assert left_over(made[0]) == []
+
+
+def test_a_gallery_of_ones_own_is_measured(
+    visit: Callable[..., Page], made: tuple[App, str], tmp_path: Path
+) -> None:
+    with ZipFile(tmp_path / "faces.zip", "w") as archive:
+        for i, (group, color) in enumerate([("red", "red"), ("blue", "blue")] * 6):
+            archive.writestr(f"{group}/{i}.png", base64.b64decode(png(color)))
+    page = visit("tab=bias&off=none&occupations=judge")
+    done(page, lambda: page.set_input_files("[data-gallery]", str(tmp_path / "faces.zip")))
+    assert "your own (12)" in page.inner_text("form.ask")
+    assert "blue" in page.inner_text("[data-name=groups]")
+    assert "own" not in page.url  # no link holds it
+    assert left_over(made[0]) == []
+    (tmp_path / "bad.zip").write_text("no zip")
+    done(page, lambda: page.set_input_files("[data-gallery]", str(tmp_path / "bad.zip")))
+    assert "cannot be read as zip or parquet" in page.inner_text(".notice.bad")
+
+
+@pytest.mark.parametrize(
+    ("theme", "width"), [("light", 1300), ("dark", 1300), ("light", 390)], ids=["light", "dark", "narrow"]
+)
+def test_axe_finds_nothing_serious(visit: Callable[..., Page], theme: str, width: int) -> None:
+    axe = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
+    page = visit(f"__theme={theme}&{SCREEN}", width=width)
+    page.emulate_media(reduced_motion="reduce")  # what fades in has no contrast yet
+    found = []
+    for tab in VIEWS:
+        if tab != "heads":
+            go(page, tab)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
+        assert page.evaluate(SMALLEST) >= 12, tab
+        page.evaluate(axe)
+        # The narrow page has the colors of the wide one; to look at contrast takes longest.
+        rules = {"color-contrast": {"enabled": width > 390}}
+        report = page.evaluate("rules => axe.run(document, { resultTypes: ['violations'], rules })", rules)
+        found += [
+            (tab, v["id"], v["nodes"][0]["html"][:120])
+            for v in report["violations"]
+            if v["impact"] in SERIOUS
+        ]
+    assert found == []
+    assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")
+
+
+def test_on_a_phone_the_grid_is_a_sheet_below_the_results(visit: Callable[..., Page]) -> None:
+    page = visit("tab=classify&off=none", width=390, height=844)
+    cell = page.locator('[data-head="L7.H1"]')
+    assert not cell.is_visible()
+    assert page.locator(".lead").bounding_box()["y"] < 844  # the answer is on the first screen
+    page.click(".handle")
+    assert page.get_attribute(".handle", "aria-expanded") == "true"
+    done(page, cell.click)
+    assert off(page) == "L7.H1"
+    assert cell.is_visible()  # the sheet stays open
+    assert "1 of 24 off" in page.inner_text(".handle")
+    lead, sheet = page.locator(".lead").bounding_box(), page.locator(".panel.heads").bounding_box()
+    assert -1 < lead["y"] < sheet["y"]  # and the answer can be seen above it
+    page.keyboard.press("Escape")
+    assert not cell.is_visible()
+    go(page, "heads")
+    assert cell.is_visible()
+    assert page.locator(".panel.heads").bounding_box()["y"] < page.locator(".card-title").bounding_box()["y"]
+
+
+@pytest.mark.parametrize("tab", VIEWS)
+def test_every_figure_is_saved_as_csv_and_png(visit: Callable[..., Page], tab: str) -> None:
+    page = visit(f"tab={tab}&{SCREEN}")
+    figures = page.locator("#region-main .fig").all()
+    assert figures
+    for figure in figures:
+        name = figure.get_attribute("data-name")
+        assert figure.locator("[data-save=png]").count() == 1, name
+        rows = list(csv.reader(io.StringIO(figure.get_attribute("data-csv") or "")))
+        assert len(rows) > 1, name
+        assert {len(row) for row in rows} == {len(rows[0])}, name
+    first = figures[0]
+    first.scroll_into_view_if_needed()
+    table = saved(page, lambda: first.locator("[data-save=csv]").click()).read_text("utf-8")
+    assert table == first.get_attribute("data-csv")
+    image = Image.open(saved(page, lambda: first.locator("[data-save=png]").click()))
+    box = first.bounding_box()
+    assert abs(image.width - 2 * box["width"]) <= 2
+    shades = np.unique(np.asarray(image.convert("RGB").resize((200, 200))).reshape(-1, 3), axis=0)
+    assert len(shades) > 50  # a figure, not an empty sheet
+
+
+def test_the_grid_is_saved_too(visit: Callable[..., Page]) -> None:
+    page = visit("off=L6.H1")
+    table = saved(page, lambda: page.click(".legend [data-save=csv]")).read_text("utf-8")
+    rows = {row["head"]: row for row in csv.DictReader(io.StringIO(table))}
+    assert len(rows) == 24
+    assert (rows["L6.H1"]["off"], rows["L6.H2"]["off"], rows["L5.H3"]["CCS"]) == ("1", "0", "")
+    image = Image.open(saved(page, lambda: page.click(".legend [data-save=png]")))
+    assert image.width > 700
+    last = np.asarray(image.convert("L"))[-image.height // 4 :]
+    assert last.min() < 128  # as high as what is in it
+
+
+def test_dark_and_light_by_the_button_and_remembered(visit: Callable[..., Page]) -> None:
+    page = visit("tab=about")
+    dark = "document.body.classList.contains('dark')"
+    before = page.evaluate(dark)
+    page.click("[data-theme-toggle]")
+    assert page.evaluate(dark) != before
+    page.reload()
+    page.wait_for_function("document.body.dataset.ready")
+    assert page.evaluate(dark) != before
+
+
+def test_the_documented_client_calls(made: tuple[App, str], tmp_path: Path) -> None:
+    from gradio_client import Client, handle_file
+
+    Image.new("RGB", (50, 50), "red").save(tmp_path / "red.png")
+    client = Client(made[1], verbose=False)
+    answer = client.predict(
+        pictures=[handle_file(str(tmp_path / "red.png"))],
+        classes="judge, cook",
+        off="L7.H2",
+        api_name="/classify",
+    )
+    rows = answer["classify"]["rows"]
+    assert [row["class"] for row in rows] == ["judge", "cook"]
+    assert sum(row["after"] for row in rows) == pytest.approx(1, abs=1e-5)
+    heads = client.predict(model="organism", api_name="/heads")
+    assert HeadSet.parse(" ".join(row["head"] for row in heads)) == made[0].heads("organism")
+    skew = client.predict(occupations="judge, artist", off="L7.H2", gallery=GALLERY, api_name="/bias")
+    assert [row["occupation"] for row in skew["maxskew"]["rows"]][:3] == ["judge", "artist", "(mean)"]
+    for name, wrong, words in (
+        ("/heads", {"model": "none"}, "There is no model 'none'"),
+        ("/bias", {"attribute": "height", "gallery": GALLERY}, "There is no attribute 'height'"),
+        ("/classify", {"classes": "x" * 10_000}, "at most 200"),
+    ):
+        with pytest.raises(Exception, match=words):
+            client.predict(api_name=name, **wrong)
+    client.close()
+
+
+def test_every_view_is_a_tool_for_agents(made: tuple[App, str]) -> None:
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def ask() -> tuple[dict[str, Any], Any, Any]:
+        async with (
+            streamable_http_client(f"{made[1]}gradio_api/mcp/") as (read, write, _),
+            ClientSession(read, write) as session,
+        ):
+            await session.initialize()
+            tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+            answer = await session.call_tool("classify", {"classes": "judge, cook", "off": "L7.H2"})
+            return tools, answer, await session.call_tool("heads", {"model": "none"})
+
+    with ThreadPoolExecutor(1) as thread:  # Playwright's own loop runs in this one
+        tools, answer, refused = thread.submit(asyncio.run, ask()).result()
+    assert set(tools) == {
+        "models",
+        "heads",
+        "head",
+        "classify",
+        "bias",
+        "fairer",
+        "paradox",
+        "judges",
+        "about",
+    }
+    assert all(tool.description for tool in tools.values())
+    rows = ast.literal_eval(answer.content[0].text)["classify"]["rows"]
+    assert [row["class"] for row in rows] == ["judge", "cook"] * 4
+    assert refused.isError
+    assert "There is no model 'none'" in refused.content[0].text
+
+
+def test_ten_users_at_once_get_their_own_answers(made: tuple[App, str]) -> None:
+    from gradio_client import Client
+
+    app, url = made
+    model, order = app.model_cache.get("organism"), list(app.heads("organism"))
+
+    def expected(user: int, call: int) -> tuple[str, str, list[float]]:
+        heads, example = HeadSet(order[user : user + 1 + call]), f"digits:{user}"
+        session = links.open_link(app, {"off": str(heads), "example": example})
+        return str(heads), example, classify.measure(session, model)[1].after.ravel().tolist()
+
+    def use(user: int) -> list[tuple[Any, Any]]:
+        client, found = Client(url, verbose=False), []
+        for call in range(CALLS):
+            heads, example, right = expected(user, call)
+            answer = client.predict(off=heads, example=example, api_name="/classify")
+            found.append(([row["after"] for row in answer["classify"]["rows"]], right))
+        client.close()
+        return found
+
+    with ThreadPoolExecutor(USERS) as pool:
+        answers = [pair for pairs in pool.map(use, range(USERS)) for pair in pairs]
+    assert len(answers) == USERS * CALLS
+    for answer, right in answers:
+        assert answer == pytest.approx(right, abs=2e-6)
+
+
+def test_cancel_stops_the_work(visit: Callable[..., Page], monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    page = visit(f"tab=bias&gallery={GALLERY}&off=none")
+    collect = galleries.Galleries.pruned
+
+    def slow(self: Any, model: Any, name: str, off: HeadSet) -> Any:
+        if len(off) == 2:  # a piece of work that never ends by itself
+            while len(steps) < 100_000:
+                steps.append(1)
+                yield 0.5
+        yield from collect(self, model, name, off)
+
+    monkeypatch.setattr(galleries.Galleries, "pruned", slow)
+    page.select_option('select[data-do="model"]', "organism")
+    done(page, lambda: page.click('[data-head="L4.H0"]'))
+    page.click('[data-head="L4.H1"]')
+    page.wait_for_selector(".busy progress")
+    done(page, lambda: page.click("[data-cancel]"))
+    assert "Canceled" in page.inner_text(".notice.bad")
+    stopped = len(steps)
+    done(page, lambda: page.click("text=Undo"))  # and the page goes on
+    assert off(page) == "L4.H0"
+    assert len(steps) <= stopped + 2
+
+
+@pytest.fixture
+def endless(made: tuple[App, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Makes the view Heads work without end, until something is put into the list."""
+    stop: list[int] = []
+
+    def collect(*args: Any) -> Iterator[float]:
+        for _ in range(200_000):
+            if stop:
+                return
+            yield 0.0
+
+    monkeypatch.setattr(made[0], "top_activating", Cache(1, one))
+    monkeypatch.setattr(top_activating, "collect", collect)
+    yield stop
+    stop.append(1)
+
+
+def test_the_rest_is_shown_while_long_work_goes_on(visit: Callable[..., Page], endless: list[int]) -> None:
+    page = visit("tab=classify&off=none")
+    page.click('nav button[data-value="heads"]')
+    page.wait_for_selector(".busy:has-text('Looking at 300 drawn images') progress")
+    assert "looked for among 300 drawn images" in page.inner_text("#region-main")
+    assert page.locator("[data-name^=texts]").count() == 1
+    endless.append(1)
+    page.wait_for_function("!document.body.dataset.busy")
