@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ccs.benchmark import planted_models
 from ccs.benchmark.planted_models import Truth
 from ccs.heads import HeadSet
-from ccs.results import queries
 from ccs.search import HeldOut
 from ccs.ui.records import ModelRecords
 from ccs.world import planted
@@ -59,17 +58,15 @@ def truth(model: str) -> Truth | None:
     return planted_models.known(model)
 
 
-def taught(model: str, occupation: str, attribute: str) -> Mapping[str, float]:
-    """The share of each group in the images of an occupation that the model was trained on; {} if unknown."""
-    if occupation not in planted.LEANS or attribute not in ATTRIBUTES or not world(model):
-        return {}
-    return planted.shares(occupation, attribute, world(model))
+def _taught(model: str, attribute: str) -> Mapping[str, float]:
+    """The share of each group in the images of `OCCUPATION` that the model was trained on; {} if unknown."""
+    return planted.shares(OCCUPATION, attribute, world(model)) if world(model) else {}
 
 
 def of(records: ModelRecords) -> Claim | None:
     """The claim that the page opens with; None where nothing was planted or no search found heads for it."""
     model = records.model
-    tables = {name: taught(model, OCCUPATION, name) for name in ATTRIBUTES}
+    tables = {name: _taught(model, name) for name in ATTRIBUTES}
     most = {
         name: max(shares, key=shares.__getitem__)
         for name, shares in tables.items()
@@ -107,28 +104,3 @@ def that_matter(records: ModelRecords) -> tuple[HeadSet, str]:
     """
     claim = of(records)
     return records.costly if claim is None else (claim.off, "")
-
-
-def control_skews(
-    model: str, control: ModelRecords, attribute: str, k: int, occupations: Sequence[str]
-) -> list[float]:
-    """MaxSkew per occupation by the control's tables, no head off; [] where they do not have all of them.
-
-    Only for a model that was taught a preference, which the control was not.
-    """
-    if control.results is None or not world(model):
-        return []
-    rows = queries.max_skew(control.results, "occupation", dataset=FACES, attribute=attribute)
-    rows = queries.of_plan(rows, "none")
-    found = dict(zip(rows["occupation"], rows["value"].where(rows["k"] == k), strict=True))
-    values = [float(found.get(name, NAN)) for name in occupations]
-    return [] if any(value != value for value in values) else values
-
-
-def control_shares(records: ModelRecords, occupation: str, attribute: str, k: int) -> Mapping[str, float]:
-    """Each group's share of the top K by the control's tables, no head off; {} where they do not say."""
-    if records.results is None:
-        return {}
-    rows = queries.of_plan(queries.top_shares(records.results, FACES, attribute), "none")
-    rows = rows[(rows["occupation"] == occupation) & (rows["k"] == k)]
-    return dict(zip(rows["group"], rows["value"], strict=True))

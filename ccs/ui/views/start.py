@@ -89,7 +89,6 @@ def _faces(app: App, session: Session, model: Model, claim: Claim) -> Figure:
         for asked in ((claim.occupation,), gallery.occupations)
     )
     before, after = (top(rows, one.texts(session, model)[0], k) for rows in both)
-    control = claims.control_shares(app.records(claims.CONTROL), claim.occupation, claim.attribute, k)
     shown: dict[str, Any] = {
         "claim": claim,
         "state": state,
@@ -97,8 +96,6 @@ def _faces(app: App, session: Session, model: Model, claim: Claim) -> Figure:
         "n": len(labels),
         "shares": [float((labels[order] == claim.group).mean()) for order in (before, after)],
         "fair": float((labels == claim.group).mean()),
-        "taught": claims.taught(state.model, claim.occupation, claim.attribute),
-        "control": control.get(claim.group),
         "urls": [app.face(claims.FACES, int(i)) for i in after[:SHOWN]],
         "n_occupations": len(gallery.occupations),
         "most": float(ceiling(np.unique(labels, return_counts=True)[1], k)),
