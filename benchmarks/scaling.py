@@ -2,12 +2,10 @@
 
     python -m benchmarks.scaling throughput [--photographs ../shared/data/imagenet-sample]
     python -m benchmarks.scaling memory
-    python -m benchmarks.scaling computed
 
 Every figure is of a whole run of the command line in a process of its own; a stage's seconds, the share of
 time spent waiting for images and the peak memory are recorded by the run itself. Use a quiet machine: the
-load before each run is kept with its figures. `computed` prints a table of GPUs that nobody has measured:
-it follows from counted operations and the assumed rates below.
+load before each run is kept with its figures.
 """
 
 from __future__ import annotations
@@ -21,26 +19,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-import ccs
 from benchmarks.common import MACHINE, PHOTOGRAPHS, keep
-from ccs import HeadSet
 
 VIT = "ViT-B-32/random"
 SET, ASKED = "world/digits", ("--set", "world/digits", "--texts", "world")
 """An evaluation set and a pool of few texts: the text tower is timed by the texts, not by the images."""
-
-FLOAT32, BF16 = 20e12, 200e12
-"""Assumed, not measured: floating-point operations a second that a data-centre GPU keeps up, in float32
-without TF32 (moments) and under bf16 autocast (evaluation)."""
-DECODED = 220
-"""Photographs of 256 pixels that one core here decodes and prepares a second; assumed of a GPU's host too."""
 
 
 def run(arguments: Sequence[str], *, processes: int = 1) -> dict[str, Any]:
@@ -104,27 +93,6 @@ def operations(work: Callable[[], Any]) -> int:
     return int(counter.get_total_flops())
 
 
-def computed() -> None:
-    """Time of the moments of a billion images and of an evaluation on 8 GPUs, by the assumed rates."""
-    columns = ("model", "GFLOP per image", "moments, images/s per GPU", "1e6 images, 8 GPUs")
-    columns += ("1e9 images, 8 GPUs", "cores that decode for 8", "50,000 images under 60 plans, 8 GPUs")
-    print("|", " | ".join(columns), "|")
-    print("|---" * len(columns) + "|")
-    for name in ("ViT-B-32", "ViT-B-16", "ViT-L-14"):
-        model = ccs.load(f"{name}/random")
-        image = torch.zeros(1, 3, model.image_size, model.image_size)
-        plain = operations(partial(ccs.collect_moments, model, [image]))
-        singles = [HeadSet(), *(HeadSet([head]) for head in model.heads)]
-        plans = [*singles, *(HeadSet(list(model.heads)[i::11]) for i in range(11))][:60]
-        rate = FLOAT32 / plain
-        pruned = operations(partial(model.embed_images, image, plans))
-        evaluation = 50_000 * pruned / BF16 / 8
-        print(
-            f"| {name} | {plain / 1e9:.1f} | {rate:,.0f} | {1e6 / rate / 8 / 60:.1f} min "
-            f"| {1e9 / rate / 8 / 86400:.1f} days | {8 * rate / DECODED:,.0f} | {evaluation:.0f} s |"
-        )
-
-
 def about() -> Mapping[str, Any]:
     """The machine and the versions that count."""
     return {
@@ -142,9 +110,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("what", choices=("throughput", "memory", "computed"))
     parser.add_argument("--photographs", type=Path, default=PHOTOGRAPHS)
     args = parser.parse_args(argv)
-    if args.what == "computed":
-        computed()
-        return 0
     rows = memory() if args.what == "memory" else throughput(args.photographs)
     keep(args.what, {"about": about(), "rows": rows})
     return 0

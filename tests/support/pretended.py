@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 aten = torch.ops.aten
+SMALL = 2**18
+"""Bytes of the largest tensor while memory is made short by `set_per_process_memory_fraction`."""
 DEVICE = torch.device("cuda", 0)
 _COPIES = (aten._to_copy.default, aten.copy_.default)
 _INDEXED = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default)
@@ -144,8 +147,13 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "empty_cache": lambda: None,
         "synchronize": lambda *_: None,
         "set_device": lambda *_: None,
-        "max_memory_allocated": lambda *_: 1,
+        "max_memory_allocated": lambda *_: 2,
         "memory_allocated": lambda *_: 1,
+        "memory_reserved": lambda *_: 1,
+        "get_device_properties": lambda *_: SimpleNamespace(total_memory=2**40),
+        "set_per_process_memory_fraction": lambda share, *_: setattr(
+            GPU, "limit", None if share == 1 else SMALL
+        ),
         "reset_peak_memory_stats": lambda *_: None,
         "get_device_name": lambda *_: "a pretended GPU",
         "is_bf16_supported": lambda *_: True,

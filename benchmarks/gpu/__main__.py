@@ -1,0 +1,111 @@
+"""Everything that is to be shown on a GPU, in one command.
+
+    python -m benchmarks.gpu --out DIR            # on the GPU, under ten minutes; on a CPU, what can be
+    python -m benchmarks.gpu --keep DIR/gpu.json  # adds a run on a GPU to docs/scaling.md
+
+It needs no network: weights are random, of full width, and pictures are made. Each line is shown even where
+one before it fails; the exit code is 1 if one failed. The JSON in DIR grows line by line, so that nothing is
+lost where the machine is taken away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.gpu.lines import Bench, Line
+
+PARTS = ("exactness", "speed", "memory", "app", "processes")
+PACKAGES = {
+    **{
+        name: name for name in ("torch", "torchvision", "timm", "ftfy", "numpy", "scipy", "pandas", "pyarrow")
+    },
+    **{name: name for name in ("tqdm", "safetensors", "huggingface_hub", "accelerate", "emoji", "pydantic")},
+    **{name: name for name in ("tenacity", "jsonschema", "cachetools", "jinja2", "markupsafe")},
+    **{"open_clip": "open_clip_torch", "PIL": "pillow", "sklearn": "scikit-learn"},
+}
+"""What is imported, and the name by which it is installed. Gradio is not among it."""
+
+
+def missing() -> str:
+    """One sentence on the packages that are not here, "" if none is missing."""
+    absent = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
+    if not absent:
+        return ""
+    return (
+        f"Not installed here: {', '.join(absent)}; install them, or, where there is no network, bring their "
+        "wheels (see docs/scaling.md)."
+    )
+
+
+def every() -> list[Line]:
+    """All lines, in the order in which they are shown."""
+    from benchmarks.gpu import clicks, exact, memory, processes, speed
+
+    return [line for part in (exact, speed, memory, clicks, processes) for line in part.lines()]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; 0 if all lines that could be shown hold, 1 if not, 2 for a mistake."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for gpu.json")
+    parser.add_argument(
+        "--device", default="auto", help="cpu, cuda or cuda:N (default: cuda where there is one)"
+    )
+    parser.add_argument("--part", action="append", choices=PARTS, help="this part only; repeatable")
+    parser.add_argument("--keep", type=Path, metavar="JSON", help="note what this run saw, and stop")
+    arguments = parser.parse_args(argv)
+    if arguments.out is None and arguments.keep is None:
+        parser.error("one of --out and --keep is needed")
+    if sentence := missing():
+        print(f"error: {sentence}", file=sys.stderr)
+        return 2
+    from benchmarks.gpu import document, lines
+    from ccs.errors import InputError
+
+    if arguments.keep is not None:
+        lines.keep(json.loads(arguments.keep.read_text("utf-8")))
+        document.write(every())
+        return 0
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            bench = lines.Bench.on(arguments.device, Path(folder))
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        return show(bench, arguments.out, arguments.part or PARTS)
+
+
+def show(bench: Bench, out: Path, parts: Sequence[str]) -> int:
+    """Run the lines of these parts, print and keep each; then those that nobody has seen on a GPU."""
+    from benchmarks.gpu import lines
+
+    found, chosen = [], [line for line in every() if line.part in parts]
+    day = datetime.now(UTC).date().isoformat()
+    for line in chosen:
+        found.append(line.look(bench))
+        print(lines.row(found[-1]), flush=True)
+        text = json.dumps(lines.record(bench, found, day), indent=1)
+        (out / "gpu.json").write_text(text + "\n", "utf-8")
+    known = lines.seen()
+    here = {one.title for one in found if bench.gpu and one.verdict != lines.NEEDS_A_GPU}
+    never = [line.title for line in every() if line.title not in known and line.title not in here]
+    print(f"\nNever seen on a GPU: {len(never)} of {len(every())} lines", *never, sep="\n  ")
+    failed = sum(one.verdict == "fails" for one in found)
+    print(f"\n{failed} of {len(found)} failed; {out / 'gpu.json'}")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The app: clicks on Classify and Bias with heads off, without a browser, on pictures made here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from unittest import mock
+
+import ccs
+from benchmarks.gpu import sample
+from benchmarks.gpu.lines import Bench, Found, Line
+from ccs import HeadSet
+from ccs.model.model import Model
+
+PART = "app"
+PATIENCE = 600.0
+"""Seconds in which the model is loaded."""
+
+
+def lines() -> Iterator[Line]:
+    """A click each, and what becomes of the weights."""
+    yield Line(
+        PART, "Classify, a click", "seconds", 1.0, lambda bench: clicked(bench, "classify"), anywhere=False
+    )
+    yield Line(PART, "Bias, a click", "seconds", 5.0, lambda bench: clicked(bench, "bias"), anywhere=False)
+    yield Line(PART, "the model is moved once", "times", 1, moved)
+
+
+def _clicks(bench: Bench) -> dict[str, float]:
+    """Seconds of each click, the number of times the model was loaded, and of its weights elsewhere."""
+    from ccs import results
+    from ccs.ui.app import App
+    from ccs.ui.page.opening import open_link
+    from ccs.ui.page.page import act
+    from ccs.ui.service.galleries import Galleries
+
+    name, found = f"{bench.app}/random", dict[str, float]()
+    here = sample.model(bench, bench.app, "cpu")
+    loaded: list[Model] = []
+    known = ccs.load
+
+    def load(place: str, **more: object) -> Model:
+        loaded.append(known(place, **more))  # type: ignore[arg-type]
+        return loaded[-1]
+
+    people, tables = sample.gallery(bench, bench.faces), bench.folder / "no-tables"
+    tables.mkdir()
+    app = App(results.load(tables), bench.folder, Galleries([people]), [name], name)
+    device = {"CCS_DEVICE": str(bench.device)}
+    with mock.patch.object(ccs, "load", load), mock.patch.dict("os.environ", device):
+        for _ in app.model_cache.loading(name, PATIENCE):
+            pass
+        model = app.model_cache.get(name)
+        first = {one: values.data_ptr() for one, values in model.clip.state_dict().items()}
+        for tab in ("classify", "bias"):
+            off = HeadSet(list(here.heads)[1:3])
+            link = {"tab": tab, "model": name, "off": str(off)}
+            if tab == "bias":
+                link |= {"gallery": people.name, "attribute": "gender"}
+            session = open_link(app, link)
+            # The first click sees the gallery; the one that is timed switches another head off.
+            for do in ({"do": "tab", "value": tab}, {"do": "toggle", "head": str(list(here.heads)[5])}):
+                bench.done()
+                began = time.perf_counter()
+                for _, regions in act(app, session, do):
+                    _require_answer(regions)
+                bench.done()
+                found[tab] = time.perf_counter() - began
+    weights = model.clip.state_dict()
+    found["loaded"] = len(loaded)
+    found["elsewhere"] = sum(
+        values.device.type != bench.device.type or values.data_ptr() != first[one]
+        for one, values in weights.items()
+    )
+    return found
+
+
+def _require_answer(regions: dict[str, str]) -> None:
+    for words in ("Nothing to show", "cannot be shown", "did not work", "went wrong"):
+        if any(words in html for html in regions.values()):
+            raise RuntimeError(f"The page says {words!r}.")
+
+
+def clicked(bench: Bench, tab: str) -> Found:
+    found: dict[str, float] = bench.once("clicks", lambda: _clicks(bench))
+    return found[tab], f"{bench.app}, {bench.faces} pictures"
+
+
+def moved(bench: Bench) -> Found:
+    """Times that it was loaded, and more where weights are not where they were put."""
+    found: dict[str, float] = bench.once("clicks", lambda: _clicks(bench))
+    return found["loaded"] + found["elsewhere"], f"clicks on Classify and Bias, {bench.faces} pictures"

@@ -1,0 +1,117 @@
+"""What docs/scaling.md says of GPUs: figures computed from the program's own counts, and what was ever seen.
+
+    python -m benchmarks.gpu.document
+
+Operations are those of PyTorch's own counter. Bytes are those that each operation reads and writes, as if
+none were fused with the next. The program is run on `meta`, where tensors have shapes and no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from benchmarks.common import ROOT
+from benchmarks.gpu import lines, sample
+from benchmarks.gpu.lines import Bench, Line
+from ccs.model.tower import ImageTower
+
+DOCUMENT = ROOT / "docs" / "scaling.md"
+BEGIN, END = "<!-- made by python -m benchmarks.gpu.document -->\n", "<!-- end -->\n"
+IMAGES, MANY = 64, 40
+GPUS = {
+    "T4": (8.1e12, 65e12, 0.32e12),
+    "L4": (30.3e12, 121e12, 0.3e12),
+    "A100": (19.5e12, 312e12, 2.04e12),
+    "H100": (67e12, 989e12, 3.35e12),
+}
+"""The vendor's peaks: operations a second in float32 without TF32 and in half precision, bytes a second."""
+
+Cost = list[tuple[float, float]]
+"""Operations and bytes of each operation."""
+
+
+class Counting(TorchDispatchMode):
+    """Notes the cost of every operation that reads or writes memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cost: Cost = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        views = any(one.alias_info and not one.alias_info.is_write for one in func._schema.returns)
+        if not views:
+            count = flop_registry.get(func._overloadpacket)
+            flops = 0.0 if count is None else float(count(*args, **(kwargs or {}), out_val=out))
+            moved = [one for one in tree_leaves((args, kwargs, out)) if isinstance(one, torch.Tensor)]
+            self.cost.append((flops, float(sum(one.nbytes for one in moved))))
+        return out
+
+
+def cost(work: Callable[[], object]) -> Cost:
+    with torch.no_grad(), Counting() as counting:
+        work()
+    return counting.cost
+
+
+def total(found: Cost) -> float:
+    """Operations in all."""
+    return sum(flops for flops, _ in found)
+
+
+def least(found: Cost, peak: float, bandwidth: float) -> float:
+    """Seconds at least: each operation is bound by the arithmetic or by the memory."""
+    return sum(max(flops / peak, moved / bandwidth) for flops, moved in found)
+
+
+def expected() -> str:
+    """The computed table as Markdown."""
+    heading = ["model", "GFLOP, plain", "contributions", "one more plan"]
+    heading += [f"moments, {gpu}" for gpu in GPUS] + [f"{MANY} plans, {gpu}" for gpu in GPUS]
+    rows = ["| " + " | ".join(heading) + " |", "|---|" + "---:|" * (len(heading) - 1)]
+    rows += [f"| {name} | {' | '.join(_row(name))} |" for name in Bench.models]
+    return "\n".join(rows) + "\n"
+
+
+def _row(name: str) -> list[str]:
+    clip = sample.untrained(name, "meta")
+    tower = ImageTower(clip.visual)
+    x, offs = torch.empty(IMAGES, 3, *tower.image_size, device="meta"), sample.plans(tower.heads, MANY)
+    plain = cost(lambda: clip.encode_image(x))
+    read = cost(lambda: tower.contributions(tower.embed_and_read(x)[1]))
+    one, two = (cost(lambda n=n: tower.embed(x, offs[1 : 1 + n])) for n in (1, 2))
+    moments = cost(lambda: tower.embed_and_read(x, heads=tower.heads))
+    many = cost(lambda: tower.embed(x, offs))
+    found = [f"{total(plain) / IMAGES / 1e9:.1f}", f"{total(read) / total(plain):.2f}"]
+    found += [f"{(total(two) - total(one)) / total(plain):.3f}"]
+    found += [f"{IMAGES / least(moments, single, moved):,.0f}" for single, _, moved in GPUS.values()]
+    # Under autocast what is read and written has half the bytes.
+    halves = [(flops, moved / 2) for flops, moved in many]
+    return found + [f"{IMAGES / least(halves, half, moved):,.0f}" for _, half, moved in GPUS.values()]
+
+
+def seen(every: Sequence[Line]) -> str:
+    return lines.table(every, lines.seen())
+
+
+def write(every: Sequence[Line]) -> None:
+    """Put both tables in their place in the document."""
+    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
+    made = f"{expected()}\n{BETWEEN}\n{seen(every)}"
+    DOCUMENT.write_text(before + BEGIN + made + END + rest.partition(END)[2], "utf-8")
+
+
+BETWEEN = """What was seen on a GPU, line by line of `python -m benchmarks.gpu`:
+"""
+
+
+if __name__ == "__main__":
+    from benchmarks.gpu.__main__ import every
+
+    write(every())

@@ -1,0 +1,140 @@
+"""Exactness: what the device computes, against open_clip's own pass and the plain computation on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+import ccs
+from benchmarks.gpu import sample
+from benchmarks.gpu.lines import Bench, Found, Line
+from ccs import HeadSet
+from ccs.measures.bias import measure
+from ccs.model.export import zeroed
+from ccs.model.model import Contributions, Model
+
+PART = "exactness"
+PLANS, TEXTS, K = 4, 400, 5
+ALLOWED = {torch.bfloat16: 5e-3, torch.float16: 1e-3}
+"""Largest error of a coordinate of the unit embedding, by a few times what the type's digits leave."""
+
+
+def lines(models: tuple[str, ...] = Bench.models) -> Iterator[Line]:
+    """The lines of every architecture."""
+    for name in models:
+        at = partial(Line, PART, model=name)
+        yield at(f"{name}, embeddings and plans", "of a coordinate", 1e-5, partial(plans, name=name))
+        yield at(f"{name}, contributions", "of a coordinate", 1e-5, partial(contributions, name=name))
+        yield at(f"{name}, moments", "of a head's largest", 1e-4, partial(moments, name=name))
+        yield at(
+            f"{name}, TEXTSPAN's picks", "picks that differ", 0, partial(picks, name=name), anywhere=False
+        )
+        for kind, most in ALLOWED.items():
+            words = f"{name}, {str(kind).removeprefix('torch.')} against float32"
+            yield at(words, "of a coordinate", most, partial(halves, name=name, kind=kind))
+    # One face among the first 60 is ln(31/30).
+    yield Line(PART, "MaxSkew", "from the CPU's", 0.04, skew, anywhere=False, model=models[0])
+
+
+def offs(model: Model) -> list[HeadSet]:
+    return sample.plans(model.heads, PLANS)
+
+
+def plans(bench: Bench, name: str) -> Found:
+    model = sample.model(bench, name)
+    found = model.embed_images(sample.pixels(model, bench.compared), offs(model))
+    expected = _reference(bench, name)
+    changed = np.abs(expected[1:] - expected[0]).max()
+    if changed < 1e-4:
+        raise RuntimeError("The plans change nothing, so nothing is compared.")
+    return float(np.abs(found - expected).max()), f"plans change up to {changed:.1e}"
+
+
+def _reference(bench: Bench, name: str) -> np.ndarray:
+    """open_clip's own pass on the CPU under each plan, by weights at zero: [plans, n, D]."""
+
+    def make() -> np.ndarray:
+        here = sample.model(bench, name, "cpu")
+        x, own, rows = sample.pixels(here, bench.compared), here.clip.state_dict(), []
+        for off in offs(here):
+            with torch.no_grad():
+                embedded = torch.func.functional_call(
+                    here.clip.visual, _visual(zeroed(here, off) if off else own), (x,)
+                )
+            rows.append(torch.nn.functional.normalize(embedded, dim=-1).numpy())
+        return np.stack(rows)
+
+    found: np.ndarray = bench.once(("reference", name), make)
+    return found
+
+
+def _visual(weights: dict[str, Any]) -> dict[str, Any]:
+    """The weights of the image tower, by their names in it."""
+    prefix = "visual."
+    return {key.removeprefix(prefix): one for key, one in weights.items() if key.startswith(prefix)}
+
+
+def _contributions(bench: Bench, name: str) -> Contributions:
+    """Those of the CPU."""
+    here = sample.model(bench, name, "cpu")
+    x = sample.pixels(here, bench.compared)
+    found: Contributions = bench.once(("contributions", name), lambda: here.contributions(x))
+    return found
+
+
+def contributions(bench: Bench, name: str) -> Found:
+    """The error of their sum, and of each where the device is not the CPU; the larger one."""
+    model = sample.model(bench, name)
+    found = model.contributions(sample.pixels(model, bench.compared))
+    total = found.direct.sum((1, 2)) + found.remainder
+    error = float(np.abs(total - _reference(bench, name)[0]).max())
+    if bench.gpu:
+        error = max(error, float(np.abs(found.direct - _contributions(bench, name).direct).max()))
+    return error
+
+
+def moments(bench: Bench, name: str) -> Found:
+    """Against the full matrix of contributions on the CPU."""
+    model = sample.model(bench, name)
+    found = ccs.collect_moments(model, [sample.pixels(model, bench.compared)])
+    direct, worst = _contributions(bench, name).direct.astype(np.float64), 0.0
+    for row, head in enumerate(found.heads):
+        plain = direct[:, head.layer, head.head]
+        second = plain.T @ plain / len(plain)
+        ours = found.basis[row].T @ found.second(row) @ found.basis[row]
+        worst = max(worst, float(np.abs(ours - second).max() / np.abs(second).max()))
+    return worst
+
+
+def picks(bench: Bench, name: str) -> Found:
+    model, here = sample.model(bench, name), sample.model(bench, name, "cpu")
+    texts, embedded = [f"text {i}" for i in range(TEXTS)], sample.unit(TEXTS, model.dim)
+    x = sample.pixels(model, bench.compared)
+    ours, theirs = (ccs.textspan(ccs.collect_moments(one, [x]), texts, embedded, K) for one in (model, here))
+    pairs = [(a.index, b.index) for head in theirs for a, b in zip(ours[head], theirs[head], strict=True)]
+    return float(sum(a != b for a, b in pairs)), f"of {len(pairs)}"
+
+
+def halves(bench: Bench, name: str, kind: torch.dtype) -> Found:
+    model, half = sample.model(bench, name), sample.model(bench, name, kind=kind)
+    x = sample.pixels(model, bench.compared)
+    found, expected = (one.embed_images(x, offs(one)) for one in (half, model))
+    return float(np.abs(found - expected).max()), f"cosine at least {(found * expected).sum(-1).min():.5f}"
+
+
+def skew(bench: Bench) -> Found:
+    """The largest difference over occupations and plans."""
+    name = bench.models[0]
+    people = sample.gallery(bench, bench.ranked)
+    both = []
+    for device in (bench.device, "cpu"):
+        model = sample.model(bench, name, device)
+        texts = model.embed_texts([f"a photo of a {one}" for one in people.occupations])
+        rows = model.embed_images(people.images, offs(model)[:2])
+        ranked = [measure(one, texts, people.groups["gender"], people.k["gender"], draws=40) for one in rows]
+        both.append(np.array([one.max_skew.values for one in ranked]))
+    return float(np.abs(both[0] - both[1]).max()), f"{bench.ranked} images, {name}"

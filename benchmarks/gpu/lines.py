@@ -1,0 +1,167 @@
+"""A line of the table: what is shown, its goal, and how it came out; and which lines were ever seen."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.common import RESULTS
+from ccs.model.sources import usable_device
+
+SEEN = RESULTS / "gpu.json"
+NEEDS_A_GPU = "needs a GPU"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What is run on, and how much of it: on a CPU few images and small models must do.
+
+    folder: for files. models: architectures that are compared; timed: those that are timed; app: the one
+    that the app serves. compared, images: images at a time, of exactness and of speed; plans: of an
+    evaluation; files: JPEG files; ranked, faces: pictures that are ranked, for MaxSkew and in the app.
+    """
+
+    device: torch.device
+    folder: Path
+    models: tuple[str, ...] = ("ViT-B-32", "ViT-B-16", "ViT-L-14", "ViT-B-16-SigLIP", "RN50")
+    timed: tuple[str, ...] = ("ViT-B-32", "ViT-B-16", "ViT-L-14")
+    app: str = "ViT-L-14"
+    compared: int = 32
+    images: int = 256
+    plans: int = 40
+    files: int = 4000
+    ranked: int = 600
+    faces: int = 600
+    repeats: int = 5
+
+    @classmethod
+    def on(cls, name: str, folder: Path) -> Bench:
+        """The whole on a GPU, less on a CPU."""
+        device = usable_device(name)
+        if device.type != "cpu":
+            return cls(device, folder)
+        few = ("ViT-B-32", "ViT-B-16-SigLIP", "RN50")
+        return cls(device, folder, few, few[:1], few[0], 2, 4, 8, 24, 24, 24, 1)
+
+    @property
+    def gpu(self) -> bool:
+        return self.device.type != "cpu"
+
+    @cached_property
+    def known(self) -> dict[Any, Any]:
+        """What several lines share, by who made it."""
+        return {}
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Something that several lines share, made by the first that asks for it."""
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
+
+    def done(self) -> None:
+        """Wait for the device."""
+        if self.gpu:
+            torch.cuda.synchronize(self.device)
+
+
+Found = float | tuple[float, str]
+"""What a line came to, and words on it."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is to be shown: `work` comes to at most `most`. anywhere: it tells something on a CPU too."""
+
+    part: str
+    name: str
+    unit: str
+    most: float
+    work: Callable[[Bench], Found]
+    anywhere: bool = True
+    model: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.part}: {self.name}"
+
+    def look(self, bench: Bench) -> Outcome:
+        """Run the line. Whatever it raises is its outcome."""
+        began, value, words = time.perf_counter(), math.nan, ""
+        if not bench.gpu and not (self.anywhere and (not self.model or self.model in bench.models)):
+            return Outcome(self.part, self.name, self.unit, self.most, None, NEEDS_A_GPU)
+        try:
+            found = self.work(bench)
+            value, words = found if isinstance(found, tuple) else (found, "")
+        except Exception as error:  # the others are shown all the same
+            words = f"{type(error).__name__}: {error}".strip()[:300]
+        verdict = "holds" if value <= self.most else "fails"
+        seconds = round(time.perf_counter() - began, 2)
+        shown = None if math.isnan(value) else float(f"{value:.4g}")
+        return Outcome(self.part, self.name, self.unit, self.most, shown, verdict, words, seconds)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A line as it came out: value in `unit`, at most `most` where it holds; None where there is none."""
+
+    part: str
+    name: str
+    unit: str
+    most: float
+    value: float | None
+    verdict: str
+    words: str = ""
+    seconds: float = 0.0
+
+    @property
+    def title(self) -> str:
+        return f"{self.part}: {self.name}"
+
+
+def row(outcome: Outcome) -> str:
+    """One line of the printed table."""
+    value = "" if outcome.value is None else f"{outcome.value:.3g}"
+    said = f"{outcome.title:58s} {value:>9s}  at most {outcome.most:<7g} {outcome.unit:28s} {outcome.verdict}"
+    return f"{said}  {outcome.words}".rstrip()
+
+
+def seen() -> dict[str, dict[str, Any]]:
+    """What the lines came to when they were last run on a GPU: value, verdict, device and day, by title."""
+    found: dict[str, dict[str, Any]] = json.loads(SEEN.read_text("utf-8"))
+    return found
+
+
+def keep(run: Mapping[str, Any]) -> None:
+    """Add a run's JSON to what was seen; a line that needs a GPU and had none was not."""
+    about = {"device": run["device"], "day": run["day"]}
+    known = seen()
+    for one in run["lines"] if run["gpu"] else ():
+        if one["verdict"] != NEEDS_A_GPU:
+            title = f"{one['part']}: {one['name']}"
+            known[title] = {"value": one["value"], "verdict": one["verdict"], **about}
+    SEEN.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
+
+
+def table(lines: Sequence[Line], known: Mapping[str, Mapping[str, Any]]) -> str:
+    """Markdown: every line with its goal, and what it came to on a GPU, or that nobody has seen it there."""
+    rows = ["| line | goal | on a GPU |", "|---|---|---|"]
+    for line in lines:
+        one = known.get(line.title)
+        told = f"{one['value']}, {one['verdict']} ({one['device']}, {one['day']})" if one else "never seen"
+        rows.append(f"| {line.title} | at most {line.most:g} {line.unit} | {told} |")
+    return "\n".join(rows) + "\n"
+
+
+def record(bench: Bench, outcomes: Sequence[Outcome], day: str) -> dict[str, Any]:
+    """The JSON of a run."""
+    name = torch.cuda.get_device_name(bench.device) if bench.gpu else "CPU"
+    about = {"device": name, "gpu": bench.gpu, "day": day, "torch": torch.__version__}
+    return about | {"lines": [asdict(outcome) for outcome in outcomes]}

@@ -1,0 +1,65 @@
+"""Two processes on one device, started by torchrun and joined by accelerate, against one process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.common import ROOT
+from benchmarks.gpu import sample
+from benchmarks.gpu.lines import Bench, Found, Line
+
+PART = "processes"
+MODEL = {True: "ViT-B-32/random", False: "organism"}
+TEXTS = 60
+
+
+def lines() -> Iterator[Line]:
+    yield Line(PART, "two on one device", "between two tables' figures", 1e-5, two)
+
+
+def _run(bench: Bench, processes: int) -> Path:
+    """The folder of a run's tables."""
+    out, texts = bench.folder / f"processes-{processes}", bench.folder / "texts.txt"
+    texts.write_text("".join(f"a photo of number {i}\n" for i in range(TEXTS)), "utf-8")
+    launcher = [sys.executable, "-m"]
+    if processes > 1:
+        launcher += ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), "-m"]
+    command = [*launcher, "batch.compute", "--model", MODEL[bench.gpu], "--out", str(out)]
+    command += ["--images", str(sample.files(bench, bench.files)), "--texts", str(texts)]
+    command += ["--suite", "none", "--max-images", str(min(bench.files, 500)), "--shard", "8"]
+    command += ["--stages", "spans", "--device", bench.device.type]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{processes} processes: {done.stderr.strip()[-250:]}")
+    return next(path.parent for path in out.glob("*/manifest.json"))
+
+
+def two(bench: Bench) -> Found:
+    """The largest difference of a figure; tables that differ in more than figures fail."""
+    from ccs import results
+
+    ours, theirs = (results.read(_run(bench, processes)) for processes in (2, 1))
+    told, worst = ours.manifest["measured"], 0.0
+    if told["processes"] != 2 or not told["device"].startswith(bench.device.type):
+        raise RuntimeError(f"It ran in {told['processes']} processes on {told['device']}.")
+    if set(ours.tables) != set(theirs.tables):
+        raise RuntimeError("They wrote different tables.")
+    for name, table in ours.tables.items():
+        other = theirs.tables[name]
+        figures = list(table.select_dtypes("float").columns)
+        if not table.drop(columns=figures).equals(other.drop(columns=figures)):
+            raise RuntimeError(f"The tables {name} differ in more than figures.")
+        for one in figures:
+            a, b = table[one].to_numpy(float, na_value=np.nan), other[one].to_numpy(float, na_value=np.nan)
+            worst = max(worst, float(np.nanmax(np.abs(a - b), initial=0.0)))
+    return worst, f"{len(ours.tables)} tables"
