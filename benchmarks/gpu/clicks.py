@@ -28,10 +28,11 @@ def lines() -> Iterator[Line]:
 
 def _clicks(bench: Bench) -> dict[str, float]:
     """Seconds of each click, the number of times the model was loaded, and of its weights elsewhere."""
-    from ccs import results
     from ccs.ui.app import App
     from ccs.ui.page.opening import open_link
     from ccs.ui.page.page import act
+
+    from ccs import results
     from ccs.ui.service.galleries import Galleries
 
     name, found = f"{bench.app}/random", dict[str, float]()
