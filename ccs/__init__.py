@@ -16,6 +16,7 @@ from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
     from ccs.model.model import Model, load
+    from ccs.model.switching import heads_off
 
 __all__ = [
     "Head",
@@ -25,6 +26,7 @@ __all__ = [
     "Moments",
     "Span",
     "collect_moments",
+    "heads_off",
     "load",
     "max_skew",
     "open_gallery",
@@ -39,4 +41,8 @@ def __getattr__(name: str) -> object:
         from ccs.model import model as models
 
         return getattr(models, name)
+    if name == "heads_off":
+        from ccs.model.switching import heads_off
+
+        return heads_off
     raise AttributeError(f"module 'ccs' has no attribute {name!r}")

@@ -1,0 +1,113 @@
+"""Heads switched off in a model of the user's own, for the length of a `with` block.
+
+What a head adds to the residual stream passes through its columns of the attention's output projection. With
+these at zero the head adds nothing, later layers see that, and the projection's bias stays: the total effect,
+as of `embed_images(images, off)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+
+_WRAPPERS = ("_orig_mod", "module")
+"""Where torch.compile and the parallel wrappers keep the model."""
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """The heads of one layer: how many, and the weight [W, H d] that reads their outputs side by side."""
+
+    count: int
+    weight: Tensor
+
+    def columns(self, heads: tuple[int, ...]) -> Tensor:
+        width = self.weight.shape[1] // self.count
+        starts = torch.tensor(heads, device=self.weight.device)[:, None] * width
+        return (starts + torch.arange(width, device=self.weight.device)).flatten()
+
+
+@contextmanager
+def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
+    """Switch off heads of the image tower of `model`; afterwards its weights are as before, to the bit.
+
+        with ccs.heads_off(model, "L10.H3 L11.H6"):
+            features = model.encode_image(pixels)
+
+    model: open_clip's CLIP, CoCa or image tower; transformers' CLIPModel, CLIPVisionModel (with or without
+    projection), SiglipModel or SiglipVisionModel; or what `ccs.load` returns. heads: names or a HeadSet, of
+    any layer; layers and heads count from 0, and a pool is the layer after the last block. Nested blocks add
+    up. The weights are changed in place, so nothing else should use or save the model meanwhile.
+
+    Raises InputError for a head that the model does not have, or a model without heads that can be told
+    apart.
+    """
+    off = HeadSet.parse(heads) if isinstance(heads, str) else HeadSet(heads)
+    layers = _layers(model)
+    for head in off:
+        if head.layer >= len(layers) or head.head >= layers[head.layer].count:
+            counts = ", ".join(f"L{number}: {one.count}" for number, one in enumerate(layers))
+            raise InputError(f"{head} is outside this model; the number of heads in each layer is {counts}.")
+    changed: list[tuple[Tensor, Tensor, Tensor]] = []
+    try:
+        with torch.no_grad():
+            for number in sorted({head.layer for head in off}):
+                weight, columns = layers[number].weight, layers[number].columns(off.in_layer(number))
+                changed.append((weight, columns, weight[:, columns].clone()))
+                weight[:, columns] = 0
+        yield off
+    finally:
+        with torch.no_grad():
+            for weight, columns, before in changed:
+                weight[:, columns] = before
+
+
+def _layers(model: Any) -> list[_Heads]:
+    """Every layer of heads of the model's image tower, from the first."""
+    for name in _WRAPPERS:
+        model = getattr(model, name, model)
+    model = getattr(model, "clip", model)  # what ccs.load returns
+    tower = getattr(model, "vision_model", getattr(model, "visual", model))
+    if hasattr(tower, "encoder") and hasattr(tower, "embeddings"):
+        found = _of_transformers(tower)
+    else:
+        found = _of_open_clip(tower)
+    for layer in found:
+        if not layer.weight.is_floating_point() or layer.weight.is_meta:
+            raise InputError(
+                "The model's weights are quantized or not loaded, so no head can be switched off."
+            )
+    return found
+
+
+def _of_transformers(tower: Any) -> list[_Heads]:
+    try:
+        found = [
+            _Heads(int(layer.self_attn.num_heads), layer.self_attn.out_proj.weight)
+            for layer in tower.encoder.layers
+        ]
+        pool = getattr(tower, "head", None)  # SigLIP's
+        if pool is not None:
+            found.append(_Heads(int(pool.attention.num_heads), pool.attention.out_proj.weight))
+    except AttributeError as error:
+        raise InputError(
+            f"{type(tower).__name__} has no heads that could be switched off here: {error}."
+        ) from None
+    return found
+
+
+def _of_open_clip(tower: Any) -> list[_Heads]:
+    from ccs.model.towers.families import take_apart
+
+    parts = take_apart(tower)
+    pool = parts.readout.pool
+    layers = [*parts.blocks] if pool is None else [*parts.blocks, pool]
+    return [_Heads(layer.n_heads, layer.projection.weight) for layer in layers]
