@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,3 +92,29 @@ def test_short_memory_lowers_the_batch_and_loses_nothing() -> None:
 
     with pytest.raises(RuntimeError, match="shapes"):
         Backoff(4).run(broken, pixels)
+
+
+def test_processes_that_share_a_gpu_exchange_what_they_found() -> None:
+    """NCCL refuses two on one GPU. It is pretended here, so that what joins them believes in it."""
+    script = """
+import torch
+torch.cuda.is_available, torch.cuda.device_count, torch.cuda.set_device = (lambda: True), (lambda: 1), print
+torch.cuda.get_device_name = lambda *_: "a pretended GPU"
+from ccs.model import sources
+sources.usable_device = torch.device
+from batch.processes import start, stop
+here = start("cuda")
+print(here.device, here.gather(here.rank), torch.distributed.get_backend(), flush=True)
+stop()
+"""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(script)
+        file.flush()
+        root = str(Path(__file__).parents[2])
+        done = subprocess.run(
+            [*command, file.name], cwd=root, env={**os.environ, "PYTHONPATH": root}, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("cuda:0 [0, 1] gloo") == 2
