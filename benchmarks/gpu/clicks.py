@@ -9,8 +9,12 @@ from unittest import mock
 import ccs
 from benchmarks.gpu import sample
 from benchmarks.gpu.lines import Bench, Found, Line
-from ccs import HeadSet
+from ccs import HeadSet, results
 from ccs.model.model import Model
+from ccs.ui.clicks import act
+from ccs.ui.links import open_link
+from ccs.ui.service.galleries import Galleries
+from ccs.ui.shared import App
 
 PART = "app"
 PATIENCE = 600.0
@@ -28,13 +32,6 @@ def lines() -> Iterator[Line]:
 
 def _clicks(bench: Bench) -> dict[str, float]:
     """Seconds of each click, the number of times the model was loaded, and of its weights elsewhere."""
-    from ccs.ui.app import App
-    from ccs.ui.page.opening import open_link
-    from ccs.ui.page.page import act
-
-    from ccs import results
-    from ccs.ui.service.galleries import Galleries
-
     name, found = f"{bench.app}/random", dict[str, float]()
     here = sample.model(bench, bench.app, "cpu")
     loaded: list[Model] = []

@@ -15,7 +15,7 @@ import torch
 
 import ccs
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import document, exact, lines, memory, sample, speed
+from benchmarks.gpu import clicks, document, exact, lines, memory, sample, speed
 from benchmarks.gpu.lines import Bench, Line
 from ccs.model import sources
 from ccs.model.model import Model
@@ -110,6 +110,7 @@ def test_what_is_missing_is_named_in_a_sentence(
 
 
 def test_the_document_holds_every_line_and_the_counts() -> None:
+    assert {line.part for line in command.every()} == {*command.PARTS} > {clicks.PART}
     assert lines.table(command.every(), lines.seen()) in document.DOCUMENT.read_text("utf-8")
 
 
