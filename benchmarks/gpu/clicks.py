@@ -11,10 +11,6 @@ from benchmarks.gpu import sample
 from benchmarks.gpu.lines import Bench, Found, Line
 from ccs import HeadSet, results
 from ccs.model.model import Model
-from ccs.ui.clicks import act
-from ccs.ui.links import open_link
-from ccs.ui.service.galleries import Galleries
-from ccs.ui.shared import App
 
 PART = "app"
 PATIENCE = 600.0
@@ -32,6 +28,12 @@ def lines() -> Iterator[Line]:
 
 def _clicks(bench: Bench) -> dict[str, float]:
     """Seconds of each click, the number of times the model was loaded, and of its weights elsewhere."""
+    # Here, so that a package that only the app needs ends no other line.
+    from ccs.ui.clicks import act
+    from ccs.ui.links import open_link
+    from ccs.ui.service.galleries import Galleries
+    from ccs.ui.shared import App
+
     name, found = f"{bench.app}/random", dict[str, float]()
     here = sample.model(bench, bench.app, "cpu")
     loaded: list[Model] = []
