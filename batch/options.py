@@ -23,7 +23,8 @@ def option(default: Any, help: str = "", **more: Any) -> Any:
     """A dataclass field that is a command-line option; its default is added to the help.
 
     more: `flag`, where the option is not called as the field is; `also`, its other names; `least`, the lowest
-    value allowed; `read`, which turns the given text (or texts) into the field's value; the rest goes to
+    value allowed; `implies`, from the field's value to the defaults of other fields where it is given;
+    `read`, which turns the given text (or texts) into the field's value; the rest goes to
     `add_argument`.
     """
     return field(default=default, metadata={"help": help, **more})
@@ -46,10 +47,14 @@ def parse(settings: type[T], argv: Sequence[str] | None) -> T:
     hints = get_type_hints(settings)
     readers: dict[str, Callable[[Any], Any]] = {}
     least: dict[str, float] = {}
+    presets: dict[str, Callable[[Any], dict[str, Any]]] = {}
     for one in fields(settings):
         about: dict[str, Any] = dict(one.metadata)
         flag = about.pop("flag", "--" + one.name.replace("_", "-"))
         least[flag] = about.pop("least", -math.inf)
+        implied = about.pop("implies", None)
+        if implied is not None:
+            presets[one.name] = implied
         said = about["help"].endswith(")") or isinstance(one.default, bool) or one.default in (None, (), "")
         if not said:
             about["help"] = f"{about['help']} (default {_plain(one.default)})".strip()
@@ -65,7 +70,11 @@ def parse(settings: type[T], argv: Sequence[str] | None) -> T:
             about["type"] = kind
         parser.add_argument(flag, *about.pop("also", ()), dest=one.name, **about)
     given = vars(parser.parse_args(argv))
-    found = settings(**{name: readers.get(name, lambda value: value)(value) for name, value in given.items()})
+    values = {name: readers.get(name, lambda value: value)(value) for name, value in given.items()}
+    for name, implied in presets.items():
+        if name in values:
+            values = implied(values[name]) | values
+    found = settings(**values)
     for one, (flag, lowest) in zip(fields(settings), least.items(), strict=True):
         value = getattr(found, one.name)
         if value is not None and lowest > -math.inf and value < lowest:

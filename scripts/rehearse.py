@@ -3,9 +3,9 @@
     python scripts/rehearse.py [--small] [--folder DIR]
 
 A local server stands in for the Hub: it has every data set in its real schema with a few rows (videos too)
-and the six models under their names with random weights. Three more stand in for the judges. `--model paper
---suite paper` runs, then the report, publishing, and the app on what was published. `--small` uses one
-model of eight numbers per head. At the end: time, disk, memory, and every hole that was found; the exit
+and the six models under their names with random weights. Three more stand in for the judges. README's
+`--study --out results` runs, then the report, publishing, and the app on what was published. `--small` uses
+one model of eight numbers per head. At the end: time, disk, memory, and every hole that was found; the exit
 status is 1 if there is one.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 REPOSITORY = "user/rehearsal"
-SMALL = ("ViT-B-32/openai",)
+SMALL = ("ViT-B-32-OpenAI",)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,18 +66,13 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
     from ccs.paper import figures
 
     small, steps, out = args.small, _Steps(), folder / "results"
-    models = SMALL if small else tuple(model.name for model in figures.models())
+    models = tuple(one.name for one in figures.models() if not small or one.paper_name in SMALL)
     with steps("serve"):
         study.serve_sets(hub, folder / "sets", folder / "data")
         study.serve_models(hub, folder / "models", models, narrow=small)
-    asked = [word for model in models for word in ("--model", model)] if small else ["--model", "paper"]
-    compute = [*asked, "--suite", "paper", "--images", "imagenet-val", "--as-published", "--out", str(out)]
-    compute += ["--texts", str(study.pool(folder / "pool.csv", 40 if small else 200))]
-    compute += ["--labeler", "openai", "--judges", "default", "--budget", "20", "--random-sets", "2"]
-    compute += ["--workers", "0"] if small else []
-    study.less(40, small=small)
+    study.less(40, folder / "data", small=small)
     with steps("compute"):
-        steps.run("batch.compute.__main__", compute)
+        steps.run("batch.compute.__main__", ["--study", *(SMALL if small else ()), "--out", str(out)])
     with steps("report"):
         report = folder / "docs" / "report"
         steps.run("batch.report.__main__", ["--results", str(out), "--out", str(report), "--no-static"])

@@ -23,7 +23,8 @@ from ccs.judges.prices import CostEstimate
 from ccs.judges.question import Question
 from ccs.model import sources
 from ccs.model.sources import HUB, UNTRAINED
-from ccs.texts.pools import Pool, load_pool
+from ccs.texts import reference
+from ccs.texts.pools import Pool, load_pool, make_pool
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,11 @@ def asked(settings: Settings, heads: int) -> list[CostEstimate]:
 
     With the pool's longest texts: no head's question costs more.
     """
-    pool = load_pool(settings.texts or "photographs")
+    name = settings.texts or "photographs"
+    if name == reference.NAME and reference.find() is None:  # texts as long as its longest
+        pool = make_pool(name, [(f"{i:0{reference.LONGEST}d}", None) for i in range(settings.all_ks[-1])])
+    else:
+        pool = load_pool(name)
     panel, labeler = judges_of(settings, pool)
     texts = _longest(pool, settings.all_ks[-1])
     each = [*panel.estimate([Question("L0.H0", "Backgrounds", texts)])]

@@ -7,6 +7,7 @@ from typing import Any
 
 from batch.compute.settings import Settings
 from batch.compute.stages import Store, digest
+from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges.labeler import Labeler
 from ccs.judges.panel import Panel
@@ -27,6 +28,12 @@ Spans = Mapping[Head, Sequence[Span]]
 
 def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
     """The panel and, if labels are by a language model, the labeler: with one budget. Raises InputError."""
+    asked = {settings.labeler, *settings.judges.split(",")}
+    if TAGS in asked and not any(pool.concepts) and not set(settings.stages) <= {"moments", "spans"}:
+        raise InputError(
+            f"The pool {pool.name} has no concepts, by which `{TAGS}` labels and judges: give a CSV with a "
+            "column `concept` as --texts, or language models as --labeler and --judges."
+        )
     limits = JudgeSettings(
         cache=settings.out / STAGES / "judges.sqlite",
         budget=settings.budget,

@@ -47,12 +47,16 @@ class Run:
             precision=settings.precision,
             layers=settings.layers,
         )
-        self.pool = load_pool(settings.texts or "photographs")
+        self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))
         most = settings.all_ks[-1]
         if len(self.pool.texts) < most:
             raise InputError(
                 f"The pool {self.pool.name} has {len(self.pool.texts)} texts, fewer than --k {most}."
             )
+        self.folder = settings.out / results.folder_name(self.model.name)
+        self.store = Store(settings.out / results.STAGES / self.folder.name, processes)
+        # Before images are fetched: a mistake in a judge's name, a missing key, a pool without concepts.
+        self.judging = Judging(settings, self.store, self.pool)
         self.images = inputs.open_moment_images(settings)
         for name in self.images.skipped:
             tell(f"Left out: {name}")
@@ -60,13 +64,9 @@ class Run:
         if shown:
             self.model.prepare([self.images.images[i] for i in shown])
         self.sets, self.absent = inputs.open_sets(settings, tell)
-        self.folder = settings.out / results.folder_name(self.model.name)
-        self.store = Store(settings.out / results.STAGES / self.folder.name, processes)
         self.embedder = Embedder(
             self.model, self.store, settings, in_place=f"{len(shown)} of {self.images.fingerprint}"
         )
-        # Opened before anything is computed: a mistake in a judge's name is told at once.
-        self.judging = Judging(settings, self.store, self.pool)
         self.tables: dict[str, list[Row]] = {}
         self.errors: dict[str, float] = {}
         self.chance: list[float] = []

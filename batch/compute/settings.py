@@ -14,6 +14,7 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.heads import ABLATIONS
 from ccs.paper import figures
+from ccs.texts import reference
 
 STAGES = ("moments", "spans", "labels", "judgments", "evaluation", "heads")
 SUITES = ("world", "paper", "none")
@@ -28,11 +29,21 @@ _DESCRIBED = ("images", "texts", "suite", "sets", "k", "further_k", "max_images"
     "labeler", "random_sets", "as_published", "precision", "layers", "ablations", "stages")  # fmt: skip
 
 
-def _models(asked: Sequence[str]) -> tuple[str, ...]:
-    names: list[str] = []
+def _studied(asked: Sequence[str]) -> tuple[str, ...]:
+    known = {name: one.name for one in figures.models() for name in (one.paper_name, one.name)}
     for name in asked:
-        names += [model.name for model in figures.models()] if name == "paper" else [name]
-    return tuple(dict.fromkeys(names))
+        if name not in known:
+            printed = ", ".join(one.paper_name for one in figures.models())
+            raise InputError(f"The study has no model {name!r}; its models are {printed}.")
+    return tuple(dict.fromkeys(known[name] for name in asked or known))
+
+
+def _study(models: tuple[str, ...]) -> dict[str, Any]:
+    """The settings of the study, for these of its models."""
+    return {
+        "models": models, "images": "imagenet", "texts": reference.NAME, "suite": "paper",
+        "labeler": "openai", "judges": "default", "as_published": True, "precision": "bf16",
+    }  # fmt: skip
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -71,15 +82,21 @@ class Settings:
     # None is chosen by the program (`for_model`). ks rise; the first is the main K, which labels, levels and
     # plans without a K in their name belong to.
 
+    study: tuple[str, ...] | None = option(
+        None,
+        "the whole study: its six models, or those named (ViT-B-32-OpenAI); the other options have the "
+        "study's values (ImageNet, --texts reference, --suite paper, --labeler openai, --judges default, "
+        "--as-published, --precision bf16) unless given",
+        metavar="MODEL", nargs="*", read=_studied, implies=_study,
+    )  # fmt: skip
     models: tuple[str, ...] = option(
         ORGANISMS,
-        "organism, an open_clip NAME/TAG or a folder; repeatable; `paper`: the six models of the study "
-        "(default: both organisms)",
-        flag="--model", metavar="M", action="append", read=_models,
+        "organism, an open_clip NAME/TAG or a folder; repeatable (default: both organisms)",
+        flag="--model", metavar="M", action="append", read=lambda names: tuple(dict.fromkeys(names)),
     )  # fmt: skip
     images: str = option("world", "images for the moments: world, a folder, a parquet file or a Hub id")
     texts: str | None = option(
-        None, "pool of texts: world, photographs or a text file with one text per line"
+        None, "pool of texts: world, photographs, reference (the study's), or a file with one text per line"
     )
     suite: str | None = option(
         None, "sets to evaluate on (default: world for the organisms, else none)", choices=SUITES

@@ -94,7 +94,7 @@ class Caller:
         if self.price is None and settings.budget is not None:
             raise InputError(
                 f"No price is known for {spec.name}, so a budget cannot be held; give one in a price table "
-                f"of your own (the known ones are {', '.join(sorted(prices.models))})."
+                f"of your own (--prices FILE; the known ones are {', '.join(sorted(prices.models))})."
             )
         self.provider = _PROVIDERS[spec.provider](spec, settings)
         self.settings = settings

@@ -1,8 +1,8 @@
 """Pools of texts, each text with its concept where that is known.
 
 Two pools ship with the package: `world` (everything the drawn world can show, worded as in its captions) and
-`photographs` (general descriptions). A user's pool is a CSV with a column `text` and optionally `concept`, or
-any text file with one text per line.
+`photographs` (general descriptions). `reference` is the study's own, without concepts, and is fetched. A
+user's pool is a CSV with a column `text` and optionally `concept`, or any text file with one text per line.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ccs.errors import InputError
 from ccs.files import read_text
+from ccs.texts import reference
 
 POOLS = ("world", "photographs")
 
@@ -73,26 +74,27 @@ def make_pool(name: str, rows: Iterable[tuple[str, str | None]]) -> Pool:
 
 
 def load_pool(name_or_path: str | Path) -> Pool:
-    """The pool of that name (`world`, `photographs`) or in that file (.csv, or one text per line).
+    """The pool of that name (`world`, `photographs`, `reference`) or file (.csv, or one text per line).
 
-    Raises InputError if there is no such pool or file, or if it cannot be read as texts.
+    Raises InputError for a pool that there is not, that cannot be fetched, or cannot be read as texts.
     """
     name = str(name_or_path)
     if name in POOLS:
         source = files("ccs.texts").joinpath(f"{name}.csv").read_text(encoding="utf-8")
         return make_pool(name, _read_csv(source, name))
-    path = Path(name_or_path)
+    path = reference.fetch() if name == reference.NAME else Path(name_or_path)
     if not path.is_file():
         raise InputError(
-            f"There is no pool of texts {name!r}: give one of {', '.join(POOLS)}, a file with one text per "
-            "line, or a CSV with a column `text`."
+            f"There is no pool of texts {name!r}: give one of {', '.join(POOLS)}, {reference.NAME}, a file "
+            "with one text per line, or a CSV with a column `text`."
         )
     source = read_text(path)
+    stem = name if name == reference.NAME else path.stem
     if "\0" in source:
         raise InputError(f"{name} is not a text file: it holds NUL characters.")
     if path.suffix.lower() == ".csv":
-        return make_pool(path.stem, _read_csv(source, name))
-    return make_pool(path.stem, ((line, None) for line in source.splitlines()))
+        return make_pool(stem, _read_csv(source, name))
+    return make_pool(stem, ((line, None) for line in source.splitlines()))
 
 
 def _read_csv(source: str, name: str) -> list[tuple[str, str | None]]:

@@ -199,6 +199,8 @@ def test_a_second_run_does_nothing_again_and_mends_tables(
         (["--set", "world/smells"], "world/smells"),
         (["--device", "cuda:7"], "cuda"),
         (["--judges", "gpt"], "is not a judge"),
+        (["--texts", "NOTICE"], "The pool NOTICE has no concepts, by which `tags` labels and judges"),
+        (["--texts", "NOTICE", "--labeler", "compatible:a@http://localhost:9/v1"], "has no concepts"),
     ],
 )
 def test_mistakes_are_sentences(

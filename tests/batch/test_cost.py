@@ -10,8 +10,6 @@ import pytest
 from batch.compute import __main__ as compute
 from ccs.paper import figures
 
-STUDY = ["--model", "paper", "--suite", "paper", "--images", "imagenet"]
-
 
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -31,8 +29,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_the_whole_study(told) -> None:
-    judged = ("--labeler", "openai", "--judges", "default", "--dry-run")
-    said = told(*STUDY, *judged)
+    said = told("--study", "--dry-run")
     assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", said) for model in figures.models())
     assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*licence: ImageNet's terms", said)
     assert re.search(r"cifar10-jpeg .* a local copy is needed", said)
@@ -40,7 +37,7 @@ def test_the_whole_study(told) -> None:
     assert re.search(r"all +1,280 requests, \d+\.\d\d dollars, at most \d+\.\d\d", said)
     # sets of one repository are downloaded once
     assert "5.8 GB of weights, 81.6 GB of data sets, 38.5 GB of them once more when unpacked" in said
-    assert told(*STUDY, *judged[:-1], "--plan-cost") == said
+    assert told("--study", "--plan-cost") == said
 
 
 def test_heads_judges_and_prices_are_those_asked_for(told, tiny_folder: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from batch import options
 from batch.compute.settings import Settings, parse
 from ccs.errors import InputError
+from ccs.paper import figures
 
 
 @pytest.mark.parametrize(
@@ -65,9 +66,23 @@ def test_defaults_depend_on_the_model() -> None:
 
 
 def test_options_become_settings() -> None:
-    given = ["--model", "organism", "--model", "paper", "--set", "a", "--set", "b", "--keep", "5", "--force"]
+    given = [
+        "--model",
+        "organism",
+        "--model",
+        "a",
+        "--model",
+        "organism",
+        "--set",
+        "a",
+        "--set",
+        "b",
+        "--keep",
+        "5",
+        "--force",
+    ]
     found = parse([*given, "--stages", "moments, spans"])
-    assert (found.models[0], len(found.models)) == ("organism", 7)
+    assert found.models == ("organism", "a")
     assert (found.sets, found.keep, found.force) == (("a", "b"), 5.0, True)
     assert found.stages == ("moments", "spans")
     assert parse([]) == Settings()
@@ -76,3 +91,21 @@ def test_options_become_settings() -> None:
     for wrong in ("last", "3-", "1.5", ""):
         with pytest.raises(InputError, match="--layers is"):
             parse(["--layers", wrong])
+
+
+def test_the_study_is_one_word_and_what_is_given_beside_it_counts() -> None:
+    study = parse(["--study"])
+    assert study.models == tuple(model.name for model in figures.models())
+    assert (study.images, study.texts, study.suite) == ("imagenet", "reference", "paper")
+    assert (study.labeler, study.judges, study.as_published, study.precision) == (
+        "openai",
+        "default",
+        True,
+        "bf16",
+    )
+    assert study.for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
+    found = parse(["--labeler", "tags", "--study", "ViT-L-14-LAION", "ViT-B-32/openai", "--texts", "world"])
+    assert found.models == ("ViT-L-14/laion2b_s32b_b82k", "ViT-B-32/openai")
+    assert (found.labeler, found.texts, found.judges) == ("tags", "world", "default")
+    with pytest.raises(InputError, match="The study has no model 'RN50'; its models are ViT-B-32-OpenAI, "):
+        parse(["--study", "RN50"])

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ccs.files import sha256
 from tests.support.hub_server import Hub, Repository
 from tests.support.llm_server import verdicts
 
@@ -35,15 +36,19 @@ def answer(user: str, schema: Mapping[str, Any]) -> str:
     return verdicts({name: place < accepted for place, name in enumerate(names)})
 
 
-def less(draws: int, *, small: bool) -> None:
-    """Resample less often, and ask about three occupations: of a handful of images there is nothing to learn.
+def less(draws: int, data: Path, *, small: bool) -> None:
+    """Resample less often, draw fewer random sets, and ask about three occupations: of a handful of images
+    there is nothing to learn. Some texts in the folder `data` stand for the reference pool.
 
     small: single heads are switched off on two sets alone.
     """
-    from batch.compute import run_plans, set_figures
+    from batch.compute import run_plans, set_figures, settings
     from ccs.measures import bias, retrieval
     from ccs.paper import figures
+    from ccs.texts import reference
 
+    reference.SHA256 = sha256(_pool(data / reference.FILE, 40 if small else 200))
+    settings._FEW_RANDOM_SETS = 2
     set_figures.DRAWS = draws
     bias.measure_plans = functools.partial(bias.measure_plans, draws=draws)
     retrieval.measure = functools.partial(retrieval.measure, draws=draws)
@@ -156,12 +161,11 @@ def _smaller(config: Mapping[str, Any], narrow: bool) -> dict[str, Any]:
     return {**config, "embed_dim": 32, "vision_cfg": vision, "text_cfg": text}
 
 
-def pool(path: Path, most: int) -> Path:
-    """A pool of texts with concepts: some of the photographs', evenly spaced."""
+def _pool(path: Path, most: int) -> Path:
+    """Some of the photographs' texts, evenly spaced, one per line and without concepts."""
     from ccs.texts.pools import load_pool
 
-    found = load_pool("photographs")
-    rows = list(zip(found.texts, found.concepts, strict=True))
-    rows = rows[:: max(1, len(rows) // most)]
-    path.write_text("text,concept\n" + "".join(f'"{text}",{concept}\n' for text, concept in rows))
+    texts = load_pool("photographs").texts
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{text}\n" for text in texts[:: len(texts) // most]))
     return path
