@@ -116,9 +116,9 @@ class Embedder:
 
         return self._over_images("moments", images, {**about, "count": len(images.images)}, work, arrays)
 
-    def read_moments(self, stage: Stage, of: Sequence[int] | None = None) -> Moments:
-        """The moments of these shards (default: all), added up in their order."""
-        shards = (stage.read_arrays(shard) for shard in (range(stage.shards) if of is None else of))
+    def read_moments(self, stage: Stage) -> Moments:
+        """The moments of all shards, added up in their order."""
+        shards = (stage.read_arrays(shard) for shard in range(stage.shards))
         return functools.reduce(Moments.plus_sums, shards, Moments.empty(self.model))
 
     def plans(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet) -> Stage:

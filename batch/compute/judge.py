@@ -51,7 +51,7 @@ def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
 class Judging:
     """Labels and judgments of one model's heads.
 
-    labeler, judges: their descriptions for the manifest. tree_digest: of the tree of concepts. unlabeled: how
+    labeler, judges: their descriptions for the manifest. unlabeled: how
     many heads the labeler gave no answer for.
     """
 
@@ -64,8 +64,8 @@ class Judging:
             self.labeler = self.by_model.describe()
         self.judges: list[dict[str, Any]] = list(self.panel.describe()["judges"])
         parents = concepts.tree().parents
-        self.tree_digest = digest([list(parents), list(parents.values())])
-        self._tags = {"concepts": self.tree_digest, "tags": pool.fingerprint}
+        tree = digest([list(parents), list(parents.values())])
+        self._tags = {"concepts": tree, "tags": pool.fingerprint}
 
     @property
     def by_tags(self) -> bool:

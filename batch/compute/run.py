@@ -20,7 +20,6 @@ from ccs.heads import Head, HeadSet
 from ccs.model.offer import size_sentence
 from ccs.plans import Plan
 from ccs.results import schema
-from ccs.texts import stability
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 
@@ -102,8 +101,6 @@ class Run:
         self.chance = self.judging.chance(self.settings.k)
         scores, rows = score_heads(spans, labeled, judged, variance, self.settings.all_ks)
         self.tables["scores"] = rows
-        if self.judging.by_tags:
-            self.tables["stability"] = self._stability(moments)
         if wanted & {"evaluation", "heads"}:
             plans = make_plans(model, self.settings, scores, variance, self.notices.append)
             direct = [row for data in self.sets for row in self._measure(data, plans)]
@@ -136,31 +133,6 @@ class Run:
             for rank, span in enumerate(chosen)
         ]
         return spans, {head: variance for head, variance, _ in read}
-
-    def _stability(self, moments_stage: Stage) -> list[Row]:
-        """Labels and CCS by tags on some of the shards of images, of the texts, and under other tags."""
-        texts_stage, k = self.embedder.texts(self.pool), self.settings.k
-        about: Row = {"moments": moments_stage.key, "texts": texts_stage.key, "tags": self.pool.fingerprint}
-        about |= {"k": k, "seed": self.settings.seed, "tree": self.judging.tree_digest}
-        shards = moments_stage.shards if len(self.images.images) >= 2 * moments_stage.shards else 1
-
-        def vary() -> list[Any]:
-            embedded = texts_stage.read_rows("texts")
-
-            def choose(parts: Sequence[int], texts: Sequence[int]) -> stability.Spans:
-                moments = self.embedder.read_moments(moments_stage, parts)
-                return ccs.textspan(moments, [self.pool.texts[i] for i in texts], embedded[list(texts)], k)
-
-            found = stability.variants(choose, shards, self.pool, k, self.settings.seed)
-            return [
-                {"layer": head.layer, "head": head.head, "kind": one.kind, "variant": one.name}
-                | {"label": score.label, "ccs": score.ccs}
-                for one in found
-                for head, score in one.scores.items()
-            ]
-
-        rows: list[Row] = self.store.json("stability", about, vary)
-        return rows
 
     def _measure(self, data: EvaluationSet, all_plans: Plans) -> list[Row]:
         """Add a set's figures to the tables; returned are those with contributions subtracted."""
@@ -203,20 +175,14 @@ class Run:
         )  # fmt: skip
         direct: list[Row] = []
         if kept:
-            # Of the many random sets the total effect alone; what is subtracted puts nothing in its place.
-            some = [plan for plan in plans if plan.kind != "random" and plan.ablation == "zero"]
+            some = [plan for plan in plans if plan.kind in ("none", "single")]
             subtracted = head_effects.direct_embeddings(embedded, kept, some, where[0])
             _, direct = set_figures.rows(texts, data, some, subtracted, seed, few=True)
         return {"table": table, "rows": rows, "direct": direct, "alike": set_figures.alike(texts, data)}
 
     def _heads(self, direct: Sequence[Row]) -> None:
-        """Direct beside total effects, of plans and of single heads."""
+        """Direct beside total effects of single heads."""
         total = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
         kinds = {"direct effect": direct, "total effect": total}
-        rows = [row for kind, own in kinds.items() for row in head_effects.head_effects(own, kind)]
-        made = {
-            "effects": head_effects.plan_effects(direct, total),
-            "correlations": head_effects.correlations(rows, self.settings.seed),
-            "heads": rows,
-        }
-        self.tables |= {name: found for name, found in made.items() if found}
+        if rows := [row for kind, own in kinds.items() for row in head_effects.head_effects(own, kind)]:
+            self.tables["heads"] = rows

@@ -33,11 +33,11 @@ def write(run: Run) -> None:
     folder, settings = run.folder, run.settings
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        ours = {f"{name}.parquet" for name in schema.TABLES} | {results.MANIFEST_FILE}
+        ours = {f"{name}.parquet" for name in (*schema.TABLES, *schema.GONE)}
         for path in sorted(folder.iterdir()):
             if path.name.endswith(".tmp") and path.is_file():
                 path.unlink()
-            elif path.name in ours - {results.MANIFEST_FILE} and path.stem not in run.tables:
+            elif path.name in ours and path.stem not in run.tables:
                 path.unlink()  # of an earlier run that had more stages
         about = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
         entries = {

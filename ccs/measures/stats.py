@@ -266,21 +266,10 @@ def _adjusted(p_values: ArrayLike, adjust: Callable[[Floats], Floats]) -> Floats
     return array
 
 
-def correlation(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    method: Literal["spearman", "pearson"] = "spearman",
-    given: ArrayLike | None = None,
-    blocks: ArrayLike | None = None,
-    seed: int = 0,
-) -> Effect:
-    """Correlation of x [n] with y [n], n >= 4: percentile bootstrap over the pairs, p by permuting x.
+def correlation(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> Effect:
+    """Spearman's correlation of x [n] with y [n], n >= 4: bootstrap over the pairs, p by permuting x.
 
-    Spearman's is Pearson's of the ranks (ties share their mean rank). NaN where x or y does not vary. given:
-    [n, c], for a partial correlation: what a linear fit of (the ranks of) these explains is removed from both
-    sides. blocks: [n]; x is permuted only among pairs of the same block, so that nothing that is constant
-    within blocks can be the cause.
+    NaN where x or y does not vary.
     """
     left, right = vector(x, "x values", least=4), vector(y, "y values", least=4)
     if len(left) != len(right):
@@ -288,30 +277,16 @@ def correlation(
     if np.ptp(left) == 0 or np.ptp(right) == 0:
         return Effect(*[float("nan")] * 4)
     rng, n = np.random.default_rng(seed), len(left)
-    others = np.zeros((n, 0)) if given is None else np.asarray(given, dtype=np.float64).reshape(n, -1)
 
-    def measured(a: Floats, b: Floats, c: Floats) -> Floats:
-        """Correlation of each row of a with the same row of b given c: [rows]; 0 where a row is constant."""
-        if method == "spearman":
-            a, b = scipy.stats.rankdata(a, axis=-1), scipy.stats.rankdata(b, axis=-1)
-            c = scipy.stats.rankdata(c, axis=-2) if c.size else c
-        a, b = (v - v.mean(axis=-1, keepdims=True) for v in (a, b))
-        if c.shape[-1]:
-            c = c - c.mean(axis=-2, keepdims=True)
-            fit = c @ np.linalg.pinv(c)
-            a, b = (v - (fit @ v[..., None])[..., 0] for v in (a, b))
-            a, b = (v - v.mean(axis=-1, keepdims=True) for v in (a, b))
+    def measured(a: Floats, b: Floats) -> Floats:
+        """Correlation of each row of a with the same row of b: [rows]; 0 where a row is constant."""
+        a, b = (scipy.stats.rankdata(side, axis=-1) - (n + 1) / 2 for side in (a, b))
         product, scale = (a * b).sum(axis=-1), np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
         return np.asarray(np.divide(product, scale, out=np.zeros_like(product), where=scale > 0))
 
-    value = float(measured(left[None], right[None], others[None])[0])
+    value = float(measured(left[None], right[None])[0])
     picked = rng.integers(0, n, size=(CORRELATED, n))
-    drawn = measured(left[picked], right[picked], others[picked])
-    around = interval(value, drawn)
-    permuted = np.tile(left, (CORRELATED, 1))
-    block = np.zeros(n) if blocks is None else np.asarray(blocks)
-    for one in np.unique(block):
-        permuted[:, block == one] = rng.permuted(permuted[:, block == one], axis=1)
-    null = measured(permuted, np.broadcast_to(right, permuted.shape), others[None])
-    reached = int((np.abs(null) >= abs(value) - 1e-12).sum())
+    around = interval(value, measured(left[picked], right[picked]))
+    permuted = rng.permuted(np.tile(left, (CORRELATED, 1)), axis=1)
+    reached = int((np.abs(measured(permuted, right[None])) >= abs(value) - 1e-12).sum())
     return Effect(value, around.low, around.high, (1 + reached) / (1 + CORRELATED))

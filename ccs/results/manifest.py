@@ -67,7 +67,7 @@ class Manifest(_Part):
     largest_error: dict[str, Any]
     measured: _Measured
     absent: Records
-    tables: dict[Literal[tuple(schema.TABLES)], _Table]  # type: ignore[valid-type]
+    tables: dict[Literal[(*schema.TABLES, *schema.GONE)], _Table]  # type: ignore[valid-type]
 
 
 def parse(text: bytes, name: str) -> dict[str, Any]:
@@ -94,4 +94,5 @@ def parse(text: bytes, name: str) -> dict[str, Any]:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise InputError(f"{name} is no manifest of results: {where[:80]!r}: {first['msg']}.") from None
+    found["tables"] = {name: entry for name, entry in found["tables"].items() if name not in schema.GONE}
     return found

@@ -59,11 +59,6 @@ def variances(results: Results) -> dict[Head, float]:
     return dict(zip(heads, rows["variance"].astype(float).tolist(), strict=True))
 
 
-def stability(results: Results) -> pd.DataFrame:
-    """The scores of every head under each change of images, texts or tree."""
-    return results.table("stability")
-
-
 def of_level(scores: pd.DataFrame, level: str) -> pd.DataFrame:
     """The scores of one level: `high`, `moderate`, `low`, `unknown`, or "" between the levels."""
     return _where(scores, level=level)
@@ -172,11 +167,6 @@ def head_effects(
     return _once(rows[rows["measure"].isin(("total effect", "direct effect"))])  # others in older tables
 
 
-def correlations(results: Results, method: str = "spearman") -> pd.DataFrame:
-    """Correlations between direct and total effects of single heads."""
-    return _where(results.table("correlations"), method=method)
-
-
 def of_head(rows: pd.DataFrame, head: Head) -> pd.DataFrame:
     """The rows of one head in any table with the columns layer and head."""
     return _where(rows, layer=head.layer, head=head.head)
@@ -263,7 +253,7 @@ def chance(row: Any) -> Estimate:
 
 
 def effect(row: Any) -> Effect:
-    """The value of a row of heads or correlations as an effect; NaN for empty cells."""
+    """The value of a row of heads as an effect; NaN for empty cells."""
     return Effect(*(_number(row[name]) for name in ("value", "low", "high", "p_value")))
 
 

@@ -18,11 +18,12 @@ import pyarrow as pa
 VERSION = 3
 """Incremented whenever a table or column is added, removed or changes its meaning.
 
-2: the tables `effects` and `correlations`; several `k` in `scores`, and texts of the largest in `spans` and
-`judgments`.
+2: several `k` in `scores`, and texts of the largest in `spans` and `judgments`.
 3: `ceiling` in `bias`, with metrics of whole rankings, of several K and of a plain person; random plans of
-three kinds; the table `stability`.
+three kinds.
 """
+GONE = ("correlations", "effects", "stability")
+"""Tables that older results hold and that are no longer read."""
 READABLE = (1, 2, VERSION)
 """Versions that can be read; columns added later are empty."""
 PLAN_KEY = ("model", "weights", "plan", "seed")

@@ -57,21 +57,16 @@ def cover(paths: Sequence[Sequence[str]], shares: Sequence[float]) -> str | None
     return max(covered, key=merit, default=None)
 
 
-def _path(tag: str | None, levels: int | None = None) -> tuple[str, ...]:
-    """The tag and at most `levels` concepts above it; none without a tag."""
-    return () if tag is None else concepts.tree().path(tag)[: None if levels is None else levels + 1]
+def _path(tag: str | None) -> tuple[str, ...]:
+    """The tag and the concepts above it; none without a tag."""
+    return () if tag is None else concepts.tree().path(tag)
 
 
-def score_by_tags(
-    spans: Mapping[Head, Sequence[Span]], pool: Pool, levels: int | None = None
-) -> dict[Head, HeadScore]:
-    """Label and CCS of every head with `tags` as labeler and judge: the number of texts under the label.
-
-    levels: a text counts for its tag and at most this many concepts above it, by default for all.
-    """
+def score_by_tags(spans: Mapping[Head, Sequence[Span]], pool: Pool) -> dict[Head, HeadScore]:
+    """Label and CCS of every head with `tags` as labeler and judge: the number of texts under the label."""
     found = {}
     for head, chosen in spans.items():
-        paths = [_path(pool.concept_of(span.text), levels) for span in chosen]
+        paths = [_path(pool.concept_of(span.text)) for span in chosen]
         label = cover(paths, [span.share for span in chosen])
         under = sum(label in path for path in paths)
         found[head] = HeadScore(None if label is None else under, label)

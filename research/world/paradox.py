@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 
 from batch.report.document import Block, filled
-from batch.report.sections.correlations import Correlated
 from batch.report.sections.found_sets import found_for, outcome
 from batch.report.sections.questions import (
     CONTROL,
@@ -105,23 +104,9 @@ def _carried(results: Results, attribute: str) -> Iterator[tuple[object, ...]]:
 
 
 def _selective(found: Mapping[str, Results], shares: pd.DataFrame) -> list[str]:
-    """For each model: does CCS correlate with selectivity, and still given layer and variance?"""
+    """For each model: does CCS correlate with selectivity?"""
     parts = []
     for name, results in found.items():
-        both = with_selectivity(results, shares)
-        answers = [together(*pair) for pair in zip(both[::2], both[1::2], strict=True)]
-        if answers:
-            parts.append(f"{name}: {', '.join(answers)}")
+        if answers := [f"{one.name}: {one}" for one in with_selectivity(results, shares)]:
+            parts.append(f"{name}: {'; '.join(answers)}")
     return parts
-
-
-def together(plain: Correlated, alone: Correlated) -> str:
-    """A correlation and its partial one as one answer, which is what both say, else "not shown"."""
-    what = plain.name.partition(" for ")[2]
-    figures = f"{plain.figures}; given layer and variance {alone.figures}; {plain.n} heads"
-    return f"{_both(plain, alone)} for {what} ({figures})"
-
-
-def _both(plain: Correlated, alone: Correlated) -> str:
-    said = {one.answer for one in (plain, alone)}
-    return said.pop() if len(said) == 1 else "not shown"

@@ -100,8 +100,9 @@ def factors_of(concept: str | None) -> tuple[str, ...]:
 
 
 def with_selectivity(results: Results, shares: pd.DataFrame) -> list[Correlated]:
-    """CCS with the selectivity for what the label names, and with the largest of all factors; each also given
-    layer and variance. shares: rows of FILE, of which those of the results' weights count.
+    """CCS with the selectivity for what the label names, and with the largest of all factors.
+
+    shares: rows of FILE, of which those of the results' weights count.
     """
     scores = queries.head_scores(results)
     weights = str(results.manifest["model"]["weights_hash"])[:16]
@@ -114,8 +115,4 @@ def with_selectivity(results: Results, shares: pd.DataFrame) -> list[Correlated]
         is_own = head in scores and row["factor"] in factors_of(scores[head].label)
         for name in (OWN, BEST) if is_own else (BEST,):
             largest[name][head] = max(share, largest[name].get(head, share))
-    return [
-        with_ccs(f"CCS with selectivity for {name}", results, found, alone=alone)
-        for name, found in largest.items()
-        for alone in (False, True)
-    ]
+    return [with_ccs(name, results, found) for name, found in largest.items()]

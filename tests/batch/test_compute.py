@@ -57,7 +57,7 @@ def test_the_app_finds_the_models_weights_wherever_it_is_started(
 
 def test_tables_are_valid_and_the_manifest_says_how(small_run: Path) -> None:
     read = results.read(small_run / "tiny")
-    tables = {"spans", "labels", "judgments", "scores", "stability", "pruning", "retrieval"}
+    tables = {"spans", "labels", "judgments", "scores", "pruning", "retrieval"}
     assert set(read.tables) == tables
     manifest = read.manifest
     assert manifest["images"]["count"] == 60
@@ -145,8 +145,7 @@ def test_figures_do_not_depend_on_how_the_work_is_cut(
     small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
     assert run(arguments(tiny_folder, texts, tmp_path, *more)) == 0
-    # Stability is measured on parts of the images, and those are the shards.
-    same_tables(small_run / "tiny", tmp_path / "tiny", ["stability"] if "--shard" in more else [])
+    same_tables(small_run / "tiny", tmp_path / "tiny")
 
 
 def test_further_k_add_plans_and_change_no_figure_of_the_main_k(
@@ -242,7 +241,7 @@ def test_a_folder_of_pictures_with_bad_files(
     read = results.read(tmp_path / "out" / "tiny")
     assert read.manifest["images"]["count"] == 8
     assert any("broken.jpg" in name for name in read.manifest["images"]["skipped"])
-    assert set(read.tables) == {"spans", "labels", "judgments", "scores", "stability"}
+    assert set(read.tables) == {"spans", "labels", "judgments", "scores"}
 
 
 def _interruptible(args: list[str]) -> int:

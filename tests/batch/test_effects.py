@@ -1,4 +1,4 @@
-"""Direct effects of every plan in the tables, against contributions subtracted image by image."""
+"""Direct effects of single heads in the tables, against contributions subtracted image by image."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import spearmanr
 
 import ccs
 from ccs import results
@@ -71,47 +70,9 @@ def by_place(rows: pd.DataFrame, column: str) -> dict[tuple[str, str, str], floa
     return {(r["dataset"], r["metric"], r["factor"]): r[column] for _, r in rows.iterrows()}
 
 
-@pytest.mark.parametrize("plan", ["high", "high@3"])
-def test_a_plans_direct_effect_is_its_contributions_subtracted(tables, tiny_model, plan):
-    rows = tables.table("effects").query(f"plan == '{plan}'")
-    (heads,) = set(rows["heads"])
-    assert by_place(rows, "direct") == pytest.approx(changes(tiny_model, ccs.HeadSet.parse(heads)), abs=1e-5)
-
-
-def test_a_single_heads_too(tables, tiny_model):
+def test_a_heads_direct_effect_is_its_contribution_subtracted(tables, tiny_model):
     for head in (ccs.Head(2, 1), ccs.Head(5, 3)):
         rows = tables.table("heads").query(
             f"layer == {head.layer} and head == {head.head} and measure == 'direct effect'"
         )
         assert by_place(rows, "value") == pytest.approx(changes(tiny_model, [head]), abs=1e-5)
-
-
-def test_the_total_effect_beside_it_is_that_of_the_other_tables(tables):
-    found = tables.table("effects")
-    plans = set(found["plan"])
-    assert {"high", "high@3"} <= plans
-    assert not [name for name in plans if name == "none" or name.startswith(("single:", "random"))]
-    accuracy = tables.table("pruning").query("metric == 'top1' and subset == ''").assign(factor="")
-    skew = tables.table("bias").query("metric == 'MaxSkew mean'").assign(factor=lambda t: t["attribute"])
-    total = pd.concat([accuracy, skew])
-    keys = ["plan", "seed", "dataset", "metric", "factor"]
-    total["seed"], found = total["seed"].fillna(-1), found.assign(seed=found["seed"].fillna(-1))
-    both = found.merge(total, on=keys, suffixes=("", "_y"))
-    assert len(both) == len(found)
-    ours = both[["total", "total_low", "total_high", "total_p_value", "n_heads"]]
-    theirs = both[["difference", "difference_low", "difference_high", "p_value", "n_heads_y"]]
-    assert np.allclose(ours.astype(float), theirs.astype(float), atol=1e-12, equal_nan=True)
-    every = set(total.loc[~total["plan"].str.startswith(("single:", "random")), "plan"]) - {"none"}
-    assert every == plans
-
-
-def test_correlations_over_single_heads(tables):
-    found, heads = tables.table("correlations"), tables.table("heads")
-    assert len(found) == 2 * 3  # two methods; accuracy and two attributes
-    wide = heads.query("dataset == 'world/colors'").pivot(
-        index=["layer", "head"], columns="measure", values="value"
-    )
-    row = found.query("dataset == 'world/colors' and method == 'spearman'").iloc[0]
-    expected = spearmanr(wide["direct effect"], wide["total effect"]).statistic
-    assert row["value"] == pytest.approx(expected)
-    assert (row["n"], row["between"]) == (16, "direct and total effect")

@@ -131,5 +131,5 @@ def test_tables_that_were_not_computed_have_no_rows() -> None:
     ]
     skew = queries.max_skew(none)
     asked += [skew, queries.group_plans(skew), queries.of_plan(skew, "high"), queries.further_plans(skew)]
-    asked += [queries.top_shares(none, "d", "a"), queries.correlations(none)]
+    asked += [queries.top_shares(none, "d", "a")]
     assert all(frame.empty and len(frame.columns) for frame in asked)

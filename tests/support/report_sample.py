@@ -56,20 +56,6 @@ def head_rows(model: str) -> list[dict[str, Any]]:
     return rows
 
 
-def effect_rows(model: str) -> list[dict[str, Any]]:
-    """High heads, high heads of another K, a random set and the random sets' mean."""
-    empty = {f"{kind}_{end}": None for kind in ("direct", "total") for end in ("low", "high", "p_value")}
-    plans = (("high", None, -0.3), ("high@7", None, -0.2), ("random", 0, -0.1), ("random", None, 0))
-    measures = (("world/subjects", "top1", ""), ("world/faces", "MaxSkew mean", "race"))
-    return [
-        {"model": model, **WEIGHTS, "plan": plan, "seed": seed, "heads": "L6.H1", "n_heads": 8, **empty}
-        | {"dataset": dataset, "metric": metric, "factor": factor}
-        | {"direct": direct, "total": direct - 0.1}
-        for plan, seed, direct in plans
-        for dataset, metric, factor in measures
-    ]
-
-
 def score_rows(model: str) -> list[dict[str, Any]]:
     return [
         {"model": model, **WEIGHTS, "layer": 4 + index // 6, "head": index % 6, "label": "Colors", "k": 5}
@@ -100,13 +86,6 @@ def write_results(folder: Path) -> Path:
             "bias": bias_rows("organism", "world/faces", skew),
             "heads": head_rows("organism"),
             "scores": score_rows("organism"),
-            "effects": effect_rows("organism"),
-            "correlations": [
-                {"model": "organism", **WEIGHTS, "between": "direct and total effect", "method": method}
-                | {"dataset": "world/faces", "metric": "MaxSkew mean", "factor": "gender", "value": value}
-                | {"low": 0.9, "high": 1.0, "p_value": 0.0002, "n": 12}
-                for method, value in (("spearman", 0.98), ("pearson", 0.99))
-            ],
         },
     )
     study = pruning_rows(MODEL, "cifar100", {"none": 0.6423, "published-high": 0.2, **random})

@@ -38,22 +38,12 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
             {**score, "label": "Colors", "ccs": 2, "level": "high", "majority": 2},
             {**score, "head": 2, "label": None, "ccs": None, "level": "unknown", "majority": None},
         ],
-        "stability": [{**head, "kind": "tree", "variant": "flat", "label": "Colors", "ccs": 1}],
         "pruning": [{**plan, "subset": "", "metric": "top1", **interval, **against}],
         "retrieval": [{**plan, "direction": "text-to-clip", "metric": "R@1", **interval, **against}],
         "bias": [
             {**plan, "attribute": "gender", "occupation": occupation, "metric": "MaxSkew", "target": "pool"}
             | {"mode": "correct", "k": 60, "ceiling": 0.7, **interval, **chance, **against}
             for occupation in ("judge", "pilot")
-        ],
-        "effects": [
-            {**plan, "metric": "top1", "factor": "", "direct": -0.1, "direct_low": -0.2, "direct_high": None}
-            | {"direct_p_value": 0.1, "total": -0.25, "total_low": -0.5, "total_high": 0.0}
-            | {"total_p_value": None}
-        ],
-        "correlations": [
-            {**first, "between": "direct and total effect", "dataset": "world/faces", "metric": "top1"}
-            | {"factor": "", "method": "spearman", **interval, "p_value": None, "n": 24}
         ],
         "heads": [
             {**head, "measure": "total effect", "dataset": "world/faces", "metric": "MaxSkew mean"}

@@ -78,10 +78,6 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
                 }
                 where = {"attribute": attribute, "occupation": "", "metric": metric}
                 add("bias", {**at, **where}, **skew, baseline=scale * 0.5, p_value=0.2)
-        if plan in ("high", "low"):
-            add("effects", at, dataset="world/subjects")
-    for method in ("spearman", "pearson"):
-        add("correlations", {"dataset": "world/subjects", "method": method}, value=0.9)
     return out
 
 

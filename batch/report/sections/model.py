@@ -10,7 +10,7 @@ import pandas as pd
 
 from batch.report.document import Block, Chart, fill, slug
 from batch.report.plots import dots, plane
-from batch.report.sections.correlations import correlated, stability_blocks
+from batch.report.sections.correlations import with_carried
 from batch.report.sections.questions import tests_of
 from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.heads import Head, HeadSet
@@ -53,11 +53,9 @@ def model_sections(results: Results) -> Iterator[Block]:
         chance_levels=_chance_levels(skew),
         skew_chart=_skew_chart(results, skew) if len(skew) else None,
         plane=_plane(results),
-        effects=_by_plan(queries.group_plans(results.table("effects")), ["dataset", "factor"], _both_effects),
         carriers=_carriers(results),
-        correlations=[one.row for one in correlated(results)],
+        carried=[f"{one.name}: {one}" for one in with_carried(results)],
     )
-    yield from stability_blocks(results)
 
 
 def _layers(model: Mapping[str, Any]) -> str:
@@ -116,11 +114,6 @@ def _changed(scale: float, digits: int) -> Callable[[pd.Series], str]:
         return f"{text} ({signed(change.value, digits, scale)}{around})"
 
     return cell
-
-
-def _both_effects(row: pd.Series) -> str:
-    scale, digits = (100.0, 1) if row["metric"] == "top1" else (1.0, 3)
-    return " / ".join(signed(row[name], digits, scale) for name in ("direct", "total"))
 
 
 def _further_k(results: Results) -> Rows:
