@@ -35,7 +35,7 @@ class Head:
         return f"L{self.layer}.H{self.head}"
 
 
-ABLATIONS = ("zero", "mean", "resample")
+ABLATIONS = ("zero", "mean")
 """Replacements for a head's output when it is off: zero, its mean, or its output for another image."""
 
 

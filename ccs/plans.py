@@ -6,8 +6,8 @@ The names (`PlanName`) are: `none`; `high`, `moderate`, `low` (heads of that CCS
 `concept:Colors` (the high heads with that label); `single:L7.H2`; `published-high`,
 `published-concept:Colors` and so on (the heads that the study lists); `located:ltc-gender` and so on (heads
 that other studies list); `high@7` and so on (levels from 7 texts per head, where 7 is not the main K);
-`high~mean`, `high~resample` and so on (heads replaced not by zero but by their mean, or by their output for
-another image). The same seed gives the same plans on every machine.
+`high~mean` and so on (heads replaced not by zero but by their mean). The same seed gives
+the same plans on every machine.
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ ALIKE: tuple[Alike, ...] = get_args(Alike)
 _ALIKE_WORDS = {"number": "number", "layers": "number and layers", "variance": "number, layers and variance"}
 _FEW_SETS = 20_000
 """Up to this many possible sets are enumerated; if there are more, sets are drawn at random."""
-_GRAMMAR = re.compile(
-    r"(?P<kind>[^:@~]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d*))?(~(?P<ablation>mean|resample))?"
-)
-_IN_THEIR_PLACE = {"mean": "their mean in their place", "resample": "another image's value in their place"}
+_GRAMMAR = re.compile(r"(?P<kind>[^:@~]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d*))?(~(?P<ablation>mean))?")
+_IN_THEIR_PLACE = {"mean": "their mean in their place"}
 _PUBLISHED = "published-"
 
 

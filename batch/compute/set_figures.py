@@ -142,7 +142,7 @@ class _Figures:
 
     def of_classes(self, data: ClassificationSet) -> Iterator[tuple[HeadSet, Row]]:
         subsets: dict[str, Sequence[int] | None] = {"": None, **({} if self.few else data.subsets)}
-        metrics: tuple[zeroshot.MetricName, ...] = ("top1",) if self.few else ("top1", "top5", "balanced")
+        metrics: tuple[zeroshot.MetricName, ...] = ("top1",) if self.few else ("top1", "top5")
         seed, baselines = self.seed, dict[str, zeroshot.Accuracy]()
         for off in self.offs:
             images = self.images(off)

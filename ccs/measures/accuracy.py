@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.measures import ranking, stats
-from ccs.measures.stats import Effect, Estimate, Floats
+from ccs.measures.stats import Effect, Estimate
 
-MetricName = Literal["top1", "top5", "balanced"]
+MetricName = Literal["top1", "top5"]
 BATCH = 4096  # images scored at a time, which bounds memory
 
 
@@ -31,14 +31,12 @@ class TextModel(Protocol):
 class Accuracy:
     """Shares of 1 with 95% intervals from resampled images.
 
-    `top5` is None with fewer than six classes, where it says nothing. `balanced`: mean of the top-1
-    accuracies of the classes that have images. `labels`, `positions`: int64 [n], each scored image's class
-    and its position in the ranking (0 is right).
+    `top5` is None with fewer than six classes, where it says nothing. `labels`, `positions`: int64 [n],
+    each scored image's class and its position in the ranking (0 is right).
     """
 
     top1: Estimate
     top5: Estimate | None
-    balanced: Estimate
     n: int
     labels: NDArray[np.int64]
     positions: NDArray[np.int64]
@@ -113,11 +111,9 @@ def accuracy(
         for i in range(0, len(images), BATCH)
     ]
     positions = np.concatenate(found)
-    right = positions == 0
     return Accuracy(
-        top1=stats.bootstrap(right, draws=draws, seed=seed),
+        top1=stats.bootstrap(positions == 0, draws=draws, seed=seed),
         top5=stats.bootstrap(positions < 5, draws=draws, seed=seed) if len(weights) > 5 else None,
-        balanced=stats.interval(_balanced(right, truth), _balanced_draws([right], truth, draws, seed)[0]),
         n=len(images),
         labels=truth,
         positions=positions,
@@ -138,41 +134,5 @@ def compare(
     """The metric less the baseline's on the same images, by paired bootstrap."""
     if not np.array_equal(ours.labels, baseline.labels):
         raise InputError("Two accuracies can be compared only on the same images in the same order.")
-    if metric == "balanced":
-        right = [ours.positions == 0, baseline.positions == 0]
-        value = _balanced(right[0], ours.labels) - _balanced(right[1], ours.labels)
-        first, second = _balanced_draws(right, ours.labels, draws, seed)
-        return stats.effect(value, first - second)
     depth = 1 if metric == "top1" else 5
     return stats.paired(ours.positions < depth, baseline.positions < depth, draws=draws, seed=seed)
-
-
-def _balanced(right: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
-    """The share of images that are right, averaged over the classes that have images."""
-    images = np.bincount(labels)
-    shares = np.bincount(labels, weights=right)[images > 0] / images[images > 0]
-    return float(shares.mean())
-
-
-def _balanced_draws(
-    columns: Sequence[NDArray[np.bool_]], labels: NDArray[np.int64], draws: int, seed: int
-) -> list[Floats]:
-    """Bootstrap draws [draws] of each column's balanced accuracy, all columns on the same resampled images.
-
-    An image's class and its results fall into one of a few cells, and drawing images means drawing cells. A
-    class without images in a draw is left out of that draw.
-    """
-    outcomes = 2 ** len(columns)
-    results = sum(column.astype(np.int64) << bit for bit, column in enumerate(columns))
-    classes, compact = np.unique(labels, return_inverse=True)
-    cells = np.bincount(compact * outcomes + results, minlength=len(classes) * outcomes)
-    drawn = stats.resampled_cells(cells, draws, np.random.default_rng(seed))
-    by_class = drawn.reshape(draws, len(classes), outcomes)
-    images = by_class.sum(axis=2)
-    present = images > 0
-    found = []
-    for bit in range(len(columns)):
-        hits = by_class[:, :, [o for o in range(outcomes) if o >> bit & 1]].sum(axis=2)
-        shares = np.divide(hits, images, out=np.zeros(hits.shape), where=present)
-        found.append(shares.sum(axis=1) / present.sum(axis=1))
-    return found

@@ -115,8 +115,8 @@ def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
     """The model's weights with these heads' columns of the output projections at zero.
 
     Where heads are replaced by their mean, the columns' product with it is added to the projection's bias.
-    Raises InputError for a replacement that weights cannot express: another image's output, or a mean where
-    there is no bias.
+    Raises InputError for a replacement that weights cannot express: a mean where there is no
+    bias.
     """
     weights = {name: values.detach().cpu() for name, values in model.clip.state_dict().items()}
     names = {id(values): name for name, values in model.clip.named_parameters()}
@@ -126,8 +126,8 @@ def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
         columns = torch.cat([torch.arange(head * d, head * d + d) for head in off.in_layer(number)])
         if off.ablation != "zero":
             bias = names.get(id(layer.projection.bias))
-            means = {} if model.tower.stand_ins is None else model.tower.stand_ins.mean
-            if off.ablation != "mean" or bias is None or number not in means:
+            means = model.tower.means or {}
+            if bias is None or number not in means:
                 raise InputError(f"Weights cannot hold the replacement of heads by {off.ablation}.")
             mean = means[number].cpu()
             added = weights[name].float()[:, columns] @ mean[columns]

@@ -254,7 +254,7 @@ class Model:
         return Trunk.joined(parts) if parts else Trunk(empty, self.tower.first_prunable_layer)
 
     def prepare(self, images: Images) -> None:
-        """Record heads' outputs for images, for `off.ablated("mean")` and `.ablated("resample")`."""
+        """Record the means of heads' outputs over images, for `off.ablated("mean")`."""
         self.tower.prepare(part for _, part in self.batches(images) if isinstance(part, Tensor))
 
     def ready(self, plans: Sequence[HeadSet]) -> None:
@@ -262,7 +262,7 @@ class Model:
         if self.stand_ins_from is None or all(plan.ablation == "zero" for plan in plans):
             return
         with self._preparing:
-            if self.tower.stand_ins is None:
+            if self.tower.means is None:
                 self.prepare(self.stand_ins_from())
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from ccs.heads import Head, HeadSet
 from ccs.model.towers.decomposition import Decomposition, Readout
 from ccs.model.towers.families import take_apart
 from ccs.model.towers.precision import autocast, without_tf32
-from ccs.model.towers.standins import STAND_INS, StandIns, Trunk, marks
+from ccs.model.towers.trunk import Trunk
 
 __all__ = ["ImageTower", "Trunk"]
 
@@ -70,7 +70,7 @@ class ImageTower(Decomposition):
             raise InputError(f"The layers are {asked}, but must be some of 0 to {self.n_layers - 1}, or all.")
         self._chosen = frozenset(chosen)
         self.first_prunable_layer = min(self._chosen)
-        self.stand_ins: StandIns | None = None
+        self.means: Mapping[int, Tensor] | None = None
 
     @property
     def heads(self) -> HeadSet:
@@ -109,7 +109,7 @@ class ImageTower(Decomposition):
         """The activations as they enter `layer` (default: the first of the chosen layers)."""
         layer = self.first_prunable_layer if layer is None else layer
         with self._precision():
-            return Trunk(self._tokens(images, layer), layer, marks(images))
+            return Trunk(self._tokens(images, layer), layer)
 
     @torch.no_grad()
     def attention(self, images: Tensor | Trunk, layer: int, off: HeadSet = NOTHING_OFF) -> Tensor:
@@ -137,12 +137,10 @@ class ImageTower(Decomposition):
 
     @torch.no_grad()
     def prepare(self, batches: Iterable[Tensor]) -> None:
-        """Record heads' outputs for images [n, 3, s, s], so that they can replace those of other images.
-
-        For the chosen layers the mean over all images is kept, and the outputs of the first STAND_INS images.
+        """Record the mean [H d] of the heads' outputs in each chosen layer, over images [n, 3, s, s] and
+        tokens, so that it can replace them.
         """
         sums: dict[int, Tensor] = {}
-        kept: dict[int, list[Tensor]] = defaultdict(list)
         seen = 0
         for pixels in batches:
             x = self._tokens(pixels, self.first_prunable_layer)
@@ -151,12 +149,10 @@ class ImageTower(Decomposition):
                 x = self.layers[layer].finish(x, values)
                 if layer in self._chosen:
                     sums[layer] = sums.get(layer, 0) + values.double().mean(1).sum(0)
-                    kept[layer].append(values[: max(0, STAND_INS - seen)].clone())
             seen += len(pixels)
         if not seen:
             raise InputError("At least one image is needed to record the heads' outputs.")
-        mean = {layer: (total / seen).float() for layer, total in sums.items()}
-        self.stand_ins = StandIns(mean, {layer: torch.cat(parts) for layer, parts in kept.items()})
+        self.means = {layer: (total / seen).float() for layer, total in sums.items()}
 
     def _embed(
         self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: _Record | None = None
@@ -171,7 +167,7 @@ class ImageTower(Decomposition):
         out = torch.empty(len(plans), len(images), self.dim, device=self.device)
         if plans and len(images):
             x = self._tokens(images, layer, record=record)
-            self._descend(x, layer, list(enumerate(plans)), out, record, self._others(images, plans))
+            self._descend(x, layer, list(enumerate(plans)), out, record)
         return F.normalize(out, dim=-1), out.norm(dim=-1)
 
     def _descend(
@@ -181,7 +177,6 @@ class ImageTower(Decomposition):
         plans: list[tuple[int, HeadSet]],
         out: Tensor,
         record: _Record | None,
-        others: Tensor | None,
     ) -> None:
         """Write the embeddings of `plans`, which agree below `layer`, to their rows of `out`."""
         while layer < self.n_layers:
@@ -192,11 +187,11 @@ class ImageTower(Decomposition):
                 branches[plan.of_layer(layer)].append((index, plan))
             if len(branches) > 1:
                 for off, members in branches.items():
-                    after = self.layers[layer].finish(x, self._without(values, off, layer, others))
-                    self._descend(after, layer + 1, members, out, None if off else record, others)
+                    after = self.layers[layer].finish(x, self._without(values, off, layer))
+                    self._descend(after, layer + 1, members, out, None if off else record)
                 return
             off, plans = next(iter(branches.items()))
-            x = self.layers[layer].finish(x, self._without(values, off, layer, others))
+            x = self.layers[layer].finish(x, self._without(values, off, layer))
             record = None if off else record
             layer += 1
         if record is not None and self._readout.pool is None:
@@ -216,10 +211,9 @@ class ImageTower(Decomposition):
         else:
             with without_tf32():
                 x, first = self._stem(images.to(self.device, torch.float32)).float(), 0
-        others = self._others(images, [off])
         for below in range(first, layer):
             values = self._values(x, below, record)
-            x = self.layers[below].finish(x, self._without(values, off.of_layer(below), below, others))
+            x = self.layers[below].finish(x, self._without(values, off.of_layer(below), below))
         return x
 
     def _values(self, x: Tensor, layer: int, record: _Record | None = None) -> Tensor:
@@ -235,7 +229,7 @@ class ImageTower(Decomposition):
                 record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
         return values
 
-    def _without(self, values: Tensor, off: HeadSet, layer: int, others: Tensor | None) -> Tensor:
+    def _without(self, values: Tensor, off: HeadSet, layer: int) -> Tensor:
         if not off:
             return values
         keep = torch.ones(self.layers[layer].n_heads, dtype=values.dtype, device=values.device)
@@ -243,14 +237,9 @@ class ImageTower(Decomposition):
         keep = keep.repeat_interleave(self.layers[layer].head_dim)
         if off.ablation == "zero":
             return values * keep
-        if self.stand_ins is None:
-            raise InputError(f"No outputs that could replace those of {off} are recorded; see Model.prepare.")
-        return values * keep + self.stand_ins.of(layer, off.ablation, others, values) * (1 - keep)
-
-    def _others(self, images: Tensor | Trunk, plans: Sequence[HeadSet]) -> Tensor | None:
-        """The recorded image that stands in for each image [n], if a plan asks for that."""
-        asked = any(plan.ablation == "resample" for plan in plans)
-        return self.stand_ins.pick(images) if asked and self.stand_ins else None
+        if self.means is None or layer not in self.means:
+            raise InputError(f"No means to replace the outputs of {off} are recorded; see Model.prepare.")
+        return values * keep + self.means[layer].to(values.device, values.dtype) * (1 - keep)
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         return autocast(self.device.type, self._autocast)

@@ -21,7 +21,7 @@ SETS = ("", "all")
 ONE_POOL = "one-pool"
 POOLS = ("", ONE_POOL)
 IN_PLACE = ("", *ABLATIONS[1:])
-OUTPUTS = {"": "zero", "mean": "their mean over drawn images", "resample": "those for a drawn image"}
+OUTPUTS = {"": "zero", "mean": "their mean over drawn images"}
 """The outputs of heads that are off, in words, by what takes their place."""
 _CHOICES = {
     "ablation": IN_PLACE,

@@ -69,7 +69,6 @@ def test_every_method_gives_what_it_gives_on_the_cpu(
             "images": model.embed_images(images),
             "plans": model.embed_images(x, OFF),
             "of a trunk": model.embed_images(start[np.array([3, 0])], OFF),
-            "another image's": model.embed_images(x, HeadSet.parse("L4.H1").ablated("resample")),
             "texts": model.embed_texts(texts),
             "contributions": np.concatenate([one.reshape(5, -1) for one in model.contributions(x)], axis=1),
             "of some heads": model.embed_with_contributions(start, OFF, model.heads)[1].direct,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import threading
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,17 +78,17 @@ def test_heads_are_those_of_the_last_four_layers_or_of_layers_that_are_chosen(
             ccs.load(str(tiny_folder), layers=layers)
 
 
-def test_means_and_other_images_take_a_heads_place(model: Model) -> None:
-    """The mean against a changed bias of the projection, another image against values put in by hand."""
+def test_means_take_a_heads_place(model: Model) -> None:
+    """The mean against a changed bias of the projection."""
     seen, x = pixels(model, 6, seed=1), pixels(model, 3)
     off = HeadSet.parse("L2.H1 L4.H0 L5.H3")
-    with pytest.raises(InputError, match="No outputs that could replace those of"):
+    with pytest.raises(InputError, match="No means to replace the outputs of"):
         model.embed_images(x, off.ablated("mean"))
     model.prepare(seen)
     passed: dict[int, Tensor] = {}
     model.tower.with_values(model.trunk(seen), lambda layer, v: passed.setdefault(layer, v.detach()))
     try:
-        zero, mean, other = model.embed_images(x, [off, off.ablated("mean"), off.ablated("resample")])
+        zero, mean = model.embed_images(x, [off, off.ablated("mean")])
         copied, d = zeroed(model.clip.visual, off), model.head_dim
         for head in off:
             out = model.clip.visual.transformer.resblocks[head.layer].attn.out_proj
@@ -97,23 +96,9 @@ def test_means_and_other_images_take_a_heads_place(model: Model) -> None:
             added = out.weight[:, part] @ passed[head.layer].mean((0, 1))[part]
             copied.transformer.resblocks[head.layer].attn.out_proj.bias.data += added
         np.testing.assert_allclose(mean, plain(copied, x), atol=TOLERANCE)
-        drawn = [zlib.crc32(image.numpy().tobytes()) % 6 for image in x]
-
-        def put_in(layer: int, values: Tensor) -> Tensor:
-            values = values.clone()
-            for head in off.in_layer(layer):
-                part = slice(head * d, (head + 1) * d)
-                values[..., part] = passed[layer][drawn][..., part]
-            return values
-
-        by_hand = model.tower.with_values(model.trunk(x), put_in).detach()
-        np.testing.assert_allclose(other, by_hand, atol=TOLERANCE)
-        np.testing.assert_allclose(
-            model.embed_images(model.trunk(x), off.ablated("resample")), other, atol=1e-6
-        )
-        assert min(np.abs(zero - mean).max(), np.abs(zero - other).max()) > 1e-4
+        assert np.abs(zero - mean).max() > 1e-4
     finally:
-        model.tower.stand_ins = None
+        model.tower.means = None
 
 
 def test_work_that_plans_share_is_done_once(tiny_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,7 +213,7 @@ def test_plans_of_the_study_and_of_other_studies():
     assert pruning.of_studies("organism") == []
 
 
-@pytest.mark.parametrize("name", ["high~mean", "high@7~resample", "concept:Colors, all~mean", "random~mean"])
+@pytest.mark.parametrize("name", ["high~mean", "high@7~mean", "concept:Colors, all~mean", "random~mean"])
 def test_what_takes_the_heads_place_is_part_of_the_name(name: str) -> None:
     parsed = PlanName.parse(name)
     assert str(parsed) == name

@@ -68,7 +68,7 @@ def _effect(rows: pd.DataFrame) -> tuple[str, float] | None:
     if not len(rows):
         return None
     row: Any = next(rows.itertuples())
-    share = row.metric in ("top1", "top5", "balanced") or "R@" in row.metric
+    share = row.metric in ("top1", "top5") or "R@" in row.metric
     scale, digits = (100, 1) if share else (1, 3)
     value, low, high = (scale * nan(x) for x in (row.value, row.low, row.high))
     words = signed(value, digits) if low != low else interval(value, low, high, digits)
