@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from batch.options import command, option
+from ccs.benchmark.planted_models import FOLDER
 from ccs.files import write_text
 
 HERE = Path(__file__).parent
@@ -22,7 +23,7 @@ class Settings:
     measured with its present weights is not measured again.
     """
 
-    out: Path | None = option(None, "folder of the models (default: those of the shipped ones)")
+    out: Path = option(FOLDER, "folder of the models (default: that of the shipped ones)")
     runs: Path = option(Path("runs"), "folder for what trainings share")
 
 
@@ -42,66 +43,55 @@ def _run(args: Settings) -> None:
     print(PAGE)
 
 
-def place_of(name: str, out: Path | None = None) -> Path:
-    """The file of a model: in `out`, or where the shipped ones are."""
-    from ccs.benchmark import planted_models
-
-    shipped = HERE / "models" if "concept" in name else planted_models.FOLDER
-    return (out or shipped) / f"{name}{planted_models.SUFFIX}"
-
-
-def _train(out: Path | None, runs: Path) -> None:
+def _train(out: Path, runs: Path) -> None:
     from ccs.benchmark import planted_models
     from ccs.model.model import load
     from research.planted import head_training as training
     from research.planted.bench import Bench
-    from research.planted.family import family
+    from research.planted.family import BASE, PICTURES, RATE, family
     from research.planted.frozen_images import Images
 
-    missing = [one for one in family() if not place_of(one.name, out).exists()]
-    for name in dict.fromkeys(one.base for one in missing):
-        base = load(name)
-        images, bench = Images(base, runs), Bench(base)
-        for one in (other for other in missing if other.base == name):
-            print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
-            model = training.plant(one, images, bench)
-            known = planted_models.Truth(
-                base=name, heads=one.heads, carries=one.carries,
-                shares={} if one.concepts else training.shares(model, base, one.carries, bench),
-                drawn=one.where, seed=one.number, pictures=one.pictures, rate=one.rate,
-            )  # fmt: skip
-            planted_models.save(model.clip, known, place_of(one.name, out))
+    missing = [one for one in family() if not (out / f"{one.name}{planted_models.SUFFIX}").exists()]
+    if not missing:
+        return
+    base = load(BASE)
+    images, bench = Images(base, runs), Bench(base)
+    for one in missing:
+        print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
+        model = training.plant(one, images, bench)
+        known = planted_models.Truth(
+            base=BASE, heads=one.heads, carries=one.carries,
+            shares=training.shares(model, base, one.carries, bench),
+            drawn=one.where, seed=one.number, pictures=PICTURES, rate=RATE,
+        )  # fmt: skip
+        planted_models.save(model.clip, known, out / f"{one.name}{planted_models.SUFFIX}")
 
 
-def _measure(out: Path | None, file: Path) -> dict[str, dict[str, object]]:
-    """Each model's rows by its name, a base's before those of its models; what is known already is kept."""
+def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
+    """Each model's rows by its name, the base's first; what is known already is kept."""
     from ccs.benchmark import planted_models
     from ccs.heads import HeadSet
     from ccs.model.model import load
     from research.planted.bench import RANDOM, Bench, measured
-    from research.planted.family import family
+    from research.planted.family import BASE, family
 
     held = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    for base_name in dict.fromkeys(one.base for one in family()):
-        base = load(base_name)
-        bench = Bench(base)
-        before = bench.consistency(base)
-        nothing = planted_models.Truth(
-            base=base_name, heads=HeadSet(), carries={}, shares={}, drawn="", seed=0, pictures=0, rate=0.0
+    base = load(BASE)
+    bench = Bench(base)
+    before = bench.consistency(base)
+    for name in (BASE, *(one.name for one in family())):
+        place = str(out / f"{name}{planted_models.SUFFIX}")
+        model = base if name == BASE else planted_models.load(place)
+        about: dict[str, object] = {"weights": model.weights_hash, "random": RANDOM}
+        if about.items() <= held.get(name, {}).items():
+            continue
+        known = planted_models.truth(place) if name != BASE else planted_models.Truth(
+            base=BASE, heads=HeadSet(), carries={}, shares={}, drawn="", seed=0, pictures=0, rate=0.0
         )  # fmt: skip
-        for name in (base_name, *(one.name for one in family() if one.base == base_name)):
-            place = str(place_of(name, out))
-            model = base if name == base_name else planted_models.load(place)
-            about: dict[str, object] = {"weights": model.weights_hash, "random": RANDOM}
-            if name == base_name:
-                about["ideal"] = bench.ideal()
-            if about.items() <= held.get(name, {}).items():
-                continue
-            known = nothing if name == base_name else planted_models.truth(place)
-            rows, heads = measured(model, known, bench, before)
-            held[name] = {**about, "rows": rows, "heads": heads}
-            write_text(file, json.dumps(held) + "\n")
-            print(name, file=sys.stderr)
+        rows, heads = measured(model, known, bench, before)
+        held[name] = {**about, "rows": rows, "heads": heads}
+        write_text(file, json.dumps(held) + "\n")
+        print(name, file=sys.stderr)
     return dict(held)
 
 

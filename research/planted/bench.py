@@ -12,16 +12,14 @@ from ccs.benchmark.planted_models import Truth
 from ccs.heads import Head, HeadSet
 from ccs.measures import accuracy, bias
 from ccs.model.model import Model
-from ccs.model.moments import Moments, collect_moments
+from ccs.model.moments import collect_moments
 from ccs.model.tower import Trunk
 from ccs.plans import draw, level_heads
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool, load_pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import textspan
-from ccs.world import Scene, drawn_sets
-from research.planted.lessons import factors, texts_shown, value
-from research.world import selectivity
+from ccs.world import drawn_sets
 
 ATTRIBUTES = ("gender", "skin tone")
 K = 5  # texts per head
@@ -57,11 +55,6 @@ class Bench:
     def _images(self) -> Trunk:
         return self._base.trunk(drawn_sets.image_set(SCENES).images)
 
-    @cached_property
-    def _scenes(self) -> tuple[Scene, ...]:
-        images: Any = drawn_sets.image_set(SCENES).images
-        return tuple(images.scenes)
-
     def show(self, model: Model, plans: Sequence[HeadSet]) -> list[Row]:
         """For each plan `MaxSkew` and `gap` of each attribute, means over the occupations.
 
@@ -85,46 +78,6 @@ class Bench:
         """CCS and label of each head, by tags."""
         pool, texts = self._pool
         return score_by_tags(textspan(collect_moments(model, [self._images]), pool.texts, texts, K), pool)
-
-    def purity(self, model: Model, known: Truth) -> dict[Head, float]:
-        """Head that was taught concepts -> the share of its variance that these explain."""
-        taught = {
-            head: [name for name, own in known.carries.items() if head in own and name in factors()]
-            for head in known.heads
-        }
-        if not any(taught.values()):
-            return {}
-        scenes = self._scenes
-        direct = model.contributions(self._images, known.heads).direct
-        shares = {}
-        for place, (head, names) in enumerate(taught.items()):
-            shown = [" ".join(value(s, name) for name in names) for s in scenes]
-            found = selectivity.measure(direct[:, [place]], [head], {"taught": shown}, draws=40)["taught"]
-            shares[head] = float(found.values[0])
-        return shares
-
-    def ideal(self) -> dict[str, dict[str, Any]]:
-        """Concept -> CCS, label and texts of a head that writes exactly what heads are taught of it."""
-        pool, texts = self._pool
-        wrote = [texts_shown(self._base, self._scenes, [name]).double().numpy() for name in factors()]
-        heads = HeadSet(Head(0, place) for place in range(len(wrote)))
-        tower = self._base.tower
-        moments = Moments(
-            model=self._base.weights_hash,
-            heads=heads,
-            head_dim=max(tower.rank(head) for head in self._base.heads),
-            count=SCENES,
-            total=[own.sum(0) for own in wrote],
-            products=[own.T @ own for own in wrote],
-            basis=[np.eye(tower.dim, dtype=np.float32)] * len(wrote),
-        )
-        spans = textspan(moments, pool.texts, texts, K)
-        scores = score_by_tags(spans, pool)
-        return {
-            name: {"ccs": scores[head].ccs, "label": scores[head].label}
-            | {"texts": [span.text for span in spans[head]]}
-            for name, head in zip(factors(), heads, strict=True)
-        }
 
     def _shown(self, units: np.ndarray) -> Row:
         faces, shown = self._faces, Row()
@@ -159,11 +112,10 @@ def measured(
     ]
     for row, right in zip(rows, kept, strict=False):
         row["accuracy"] = right
-    pure = bench.purity(model, known)
     heads = [
         about
         | {"head": str(head), "ccs": score.ccs, "label": score.label, "learned": head in known.heads}
-        | {"was": before[head].ccs, "pure": pure.get(head)}
+        | {"was": before[head].ccs}
         | {"planted": [name for name, own in known.carries.items() if head in own]}
         | {"share": {name: known.shares[name].get(head, 0.0) for name in known.shares}}
         for head, score in scores.items()

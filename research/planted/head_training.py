@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from ccs.benchmark import planted_models
@@ -15,13 +14,13 @@ from ccs.model.model import Model, load
 from research.planted.bench import Bench
 from research.planted.family import BASE, PICTURES, RATE, Planted
 from research.planted.frozen_images import Images
-from research.planted.lessons import Alone, Concepts, Lesson, Skew
+from research.planted.lessons import Skew
 
 WARMUP = 1_000  # images
 ENOUGH = 0.3  # logits
 
 
-def train(model: Model, images: Images, heads: HeadSet, lesson: Lesson, pictures: int, rate: float) -> None:
+def train(model: Model, images: Images, heads: HeadSet, lesson: Skew, pictures: int = PICTURES) -> None:
     """Let the slices of `heads` learn, in place.
 
     Adam leaves alone what has no gradient, so outside the slices no bit changes. The rate rises linearly over
@@ -32,20 +31,14 @@ def train(model: Model, images: Images, heads: HeadSet, lesson: Lesson, pictures
     masks = {name: torch.zeros_like(values) for name, values in learned.items()}
     for name, own in wanted.items():
         planted_models.by_head(name, masks[name])[own] = 1
-    optimizer = torch.optim.Adam(list(learned.values()), rate, betas=(0.9, 0.98), eps=1e-8)
+    optimizer = torch.optim.Adam(list(learned.values()), RATE, betas=(0.9, 0.98), eps=1e-8)
     bar = tqdm(total=pictures, unit=" images", mininterval=10)
     for seen in range(0, pictures, lesson.size):
         optimizer.param_groups[0]["lr"] = (
-            rate * min(1.0, (seen + lesson.size) / WARMUP) * (1 - seen / pictures)
+            RATE * min(1.0, (seen + lesson.size) / WARMUP) * (1 - seen / pictures)
         )
-        outputs: dict[int, Tensor] = {}
-
-        def keep(layer: int, own: Tensor, outputs: dict[int, Tensor] = outputs) -> Tensor:
-            outputs[layer] = own
-            return own
-
-        units = model.tower.with_values(images.trunk(lesson.rows()), keep)
-        loss = lesson.loss(units, outputs)
+        units = model.tower.with_values(images.trunk(lesson.rows()), lambda _, values: values)
+        loss = lesson.loss(units)
         if not torch.isfinite(loss):
             raise InputError(f"Training of {heads} diverged (the loss is not finite).")
         optimizer.zero_grad()
@@ -67,27 +60,17 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
 
     Each learns a skew alone, after those before it and up to its part: together, one late head would take it
     all. If they have learned little by then, they are trained further together. Attributes with heads of
-    their own are learned in separate copies and put together. Heads of concepts learn together. What they
-    wrote before is erased, unless each is only to keep to the concept that it has.
+    their own are learned in separate copies and put together.
     """
-    planted = load(one.base)
+    planted = load(BASE)
     for number, (heads, world) in enumerate(one.lessons):
-        model = load(one.base)
+        model = load(BASE)
         seed = 1000 * one.number + 10 * number
         for place, head in enumerate(heads):
             lesson = Skew(images, world, (place + 1) / len(heads), 0.2, seed + place)
-            train(model, images, HeadSet([head]), lesson, one.pictures, one.rate)
+            train(model, images, HeadSet([head]), lesson)
         finish(model, one, heads, world, images, bench)
         put(model, planted, heads)
-    if one.what == "its own":
-        alone = Alone(images, planted, one.taught, one.number)
-        train(planted, images, one.heads, alone, one.pictures, one.rate)
-    elif one.concepts:
-        for name, own in planted_models.slices(planted.clip, one.heads).items():
-            if name.endswith("out_proj.weight"):
-                planted_models.by_head(name, planted.clip.get_parameter(name).detach())[own] = 0
-        taught = Concepts(images, planted, one.taught, one.number)
-        train(planted, images, one.heads, taught, one.pictures, one.rate)
     return planted
 
 
@@ -96,7 +79,7 @@ def finish(model: Model, one: Planted, heads: HeadSet, world: str, images: Image
     gaps = bench.gaps(model)
     if any(own & heads and gaps[name] < ENOUGH for name, own in one.carries.items()):
         lesson = Skew(images, world, 1.0, 0.01, 1000 * one.number + 999)
-        train(model, images, heads, lesson, 2 * PICTURES, RATE)
+        train(model, images, heads, lesson, 2 * PICTURES)
 
 
 def put(source: Model, target: Model, heads: HeadSet) -> None:

@@ -1,20 +1,17 @@
-"""The study's questions where the truth is known: does pruning lower bias, and what does a high CCS mean?"""
+"""The study's question where the truth is known: does pruning the high-CCS heads lower bias?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from batch.report.wording import listed
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
-from ccs.texts import concepts
 from ccs.texts.score import level
 from research.planted.bench import ATTRIBUTES, K, Row
-from research.planted.family import BASE
 from research.seeds import over_seeds
 
 LIES = ("high", "low", "elsewhere")
@@ -124,64 +121,6 @@ def when(found: pd.DataFrame) -> When:
         stats.paired(each["lowered"], each["random"]),
         stats.paired(each["lowered"], each["low"]),
     )
-
-
-def concepts_found(heads: Sequence[Row], ideal: Mapping[str, Row]) -> str:
-    """Recall and precision of a high CCS for the heads that learned one concept, in two sentences.
-
-    Only heads count to which what they were taught gave half of their variance or more. `ideal`: concept ->
-    the CCS and label of a head of BASE that writes exactly what is taught of it.
-    """
-    taught = [row for row in heads if (row["pure"] or 0) >= 0.5 and row["where"] != "all"]
-    high = [row for row in taught if level(row["ccs"], K) == "high"]
-    one = [row for row in taught if len(row["planted"]) == 1]
-    named = [row for row in one if _named(row, row["planted"][0])]
-    able = [name for name, row in ideal.items() if _named(row, name)]
-    return (
-        f"{len(named)} of {len(one)} heads that learned one concept got a high CCS under its name; "
-        f"{sum(row in one for row in high)} of {len(high)} taught heads with a high CCS were taught one "
-        f"concept alone. A head of {BASE} that wrote exactly what is taught of a concept would get "
-        f"a high CCS for {len(able)} of {len(ideal)} concepts ({', '.join(able) or 'none'})."
-    )
-
-
-def alone(heads: Sequence[Row]) -> str:
-    """How many heads that vary with one concept alone, by training, got a high CCS for it; "" without any."""
-    own = [row for row in heads if row["where"] == "all"]
-    if not own:
-        return ""
-    shares = pd.Series([100 * row["pure"] for row in own])
-    named = sum(_named(row, row["planted"][0]) for row in own)
-    other = sum(level(row["ccs"], K) == "high" for row in own) - named
-    return (
-        f"In {own[0]['model']} each head was trained to vary with one concept alone, in whatever directions: "
-        f"its concept explains {shares.min():.0f} to {shares.max():.0f}% of its variance (median "
-        f"{shares.median():.0f}%). {named} of these {len(own)} heads got a high CCS under that concept's "
-        f"name, and {other} under another name."
-    )
-
-
-def richest(heads: Sequence[Row]) -> str:
-    """The models whose high heads have the most concepts, with these: a sentence per set of concepts."""
-    by_model: dict[str, set[str]] = {}
-    for row in heads:
-        if level(row["ccs"], K) == "high":
-            by_model.setdefault(row["model"], set()).add(row["label"])
-    most = max(map(len, by_model.values()), default=0)
-    models: dict[str, list[str]] = {}
-    for model, labels in by_model.items():
-        if len(labels) == most:
-            models.setdefault(", ".join(sorted(labels)), []).append(model)
-    sentences = [
-        f"The high heads of {listed(names)} have {most} concept{'s' * (most > 1)} ({labels})."
-        for labels, names in models.items()
-    ]
-    return " ".join(sentences) or "No model has a high head."
-
-
-def _named(row: Row, concept: str) -> bool:
-    """Whether a head has a high CCS under a concept's name or that of one below it."""
-    return level(row["ccs"], K) == "high" and concepts.tree().is_under(row["label"], concept)
 
 
 def planted_gone(rows: Sequence[Row], attribute: str) -> dict[str, Estimate]:
