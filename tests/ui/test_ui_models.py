@@ -56,7 +56,7 @@ def put(hub: Hub, name: str, folder: Path) -> None:
 def test_the_list_has_what_is_computed_and_what_is_live(own: Own) -> None:
     found = own()
     assert found.groups["computed"] == ["organism", "organism-control"]
-    assert found.groups["live"] == ["photo", *live()]
+    assert found.groups["live"] == ["organism-planted", "photo", *live()]
     shown = regions(found, open_link(found, {"model": "ViT-L-14/openai"}), complete=False)
     assert shown["top"].count("<optgroup") == 3  # and those with planted heads
     assert "ViT-L-14/openai · 1.7 GB" in shown["top"]
