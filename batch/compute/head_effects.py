@@ -50,7 +50,7 @@ def head_effects(rows: Iterable[Row], kind: str) -> list[Row]:
         family = row["dataset"], row["metric"], row.get("attribute", "")
         families.setdefault(family, []).append(
             {"layer": head.layer, "head": head.head, "measure": kind, "dataset": family[0]}
-            | {"metric": family[1], "factor": family[2], "value": row["difference"], "chance": 0.0}
+            | {"metric": family[1], "factor": family[2], "value": row["difference"]}
             | {"low": row["difference_low"], "high": row["difference_high"], "p_value": row["p_value"]}
         )
     for found in families.values():

@@ -24,6 +24,8 @@ three kinds.
 """
 GONE = ("correlations", "effects", "stability")
 """Tables that older results hold and that are no longer read."""
+GONE_COLUMNS = {"heads": ("chance",)}
+"""The same of columns, by table."""
 READABLE = (1, 2, VERSION)
 """Versions that can be read; columns added later are empty."""
 PLAN_KEY = ("model", "weights", "plan", "seed")

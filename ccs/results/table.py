@@ -118,9 +118,10 @@ def _checked_kind(shown: str, about: pq.FileMetaData, found: pa.Schema) -> str:
         raise InputError(f"{shown} is not a table of results that this project wrote.")
     version = metadata[b"ccs_schema"].decode(errors="replace")
     check_version(version, shown)
+    fields = [field for field in found if field.name not in schema.GONE_COLUMNS.get(name, ())]
     later = {column.name for column in schema.TABLES[name].columns if column.since > int(version)}
-    _check_columns(name, [*found.names, *later])
-    if [f.type for f in found] != [f.type for f in schema.TABLES[name].schema if f.name not in later]:
+    _check_columns(name, [*(field.name for field in fields), *later])
+    if [f.type for f in fields] != [f.type for f in schema.TABLES[name].schema if f.name not in later]:
         raise InputError(f"{shown} has columns of other types than table {name} has.")
     groups = min(about.num_row_groups, MAX_ROWS)
     size = sum(about.row_group(i).total_byte_size for i in range(groups))
@@ -136,6 +137,8 @@ def _read_texts_bounded(path: Path, shown: str, name: str) -> pa.Table:
     """
     texts = [column.name for column in schema.TABLES[name].columns if column.kind == "text"]
     arrow = pq.read_table(path, partitioning=None, read_dictionary=texts)
+    gone = schema.GONE_COLUMNS.get(name, ())
+    arrow = arrow.select([column for column in arrow.column_names if column not in gone])
     for text in texts:
         column = arrow[text]
         lengths = (pc.binary_length(part.dictionary).take(part.indices) for part in column.chunks)

@@ -61,7 +61,7 @@ def single_rows(model: str, attribute: str) -> tuple[list[dict[str, Any]], list[
         heads.append(
             {"model": model, **WEIGHTS, "layer": head.layer, "head": head.head, "measure": "total effect"}
             | {"dataset": "world/faces", "metric": "MaxSkew mean", "factor": attribute, "value": mean}
-            | {"low": mean - 0.01, "high": mean + 0.01, "chance": 0.0}
+            | {"low": mean - 0.01, "high": mean + 0.01}
             | {"p_value": 0.001 if carries else 0.7, "q_value": 0.01 if carries else 0.8}
         )
     return bias, heads

@@ -51,7 +51,7 @@ def head_rows(model: str) -> list[dict[str, Any]]:
         rows.append(
             {**head, "measure": "total effect", "dataset": "world/faces", "metric": "MaxSkew mean"}
             | {"factor": "gender", "value": value, "low": value - 0.01, "high": value + 0.01}
-            | {"chance": 0.0, "p_value": 0.01, "q_value": 0.03 if index == 11 else 0.5}
+            | {"p_value": 0.01, "q_value": 0.03 if index == 11 else 0.5}
         )
     return rows
 

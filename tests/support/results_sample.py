@@ -47,8 +47,7 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
         ],
         "heads": [
             {**head, "measure": "total effect", "dataset": "world/faces", "metric": "MaxSkew mean"}
-            | {"factor": "gender"}
-            | {**interval, "chance": None, "p_value": 0.1, "q_value": 0.2}
+            | {"factor": "gender", **interval, "p_value": 0.1, "q_value": 0.2}
         ],
         "localization": [
             {**head, "dataset": "world/faces", "attribute": "gender", "method": "search", "rank": 1}

@@ -16,7 +16,7 @@ from ccs.ui.state import OUTPUTS, State
 from ccs.ui.views import classify
 from ccs.ui.views.base import Figure
 
-COLUMNS = ("measure", "metric", "dataset", "factor", "value", "low", "high", "chance", "p_value", "q_value")
+COLUMNS = ("measure", "metric", "dataset", "factor", "value", "low", "high", "p_value", "q_value")
 
 
 def one(state: State, head: Head) -> HeadSet:
