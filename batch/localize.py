@@ -31,7 +31,9 @@ class Settings:
     """
 
     model: tuple[str, ...] = option(
-        (), "organism, an open_clip NAME/TAG or a folder; repeatable (default: the planted organisms)"
+        (),
+        "organism, an open_clip NAME/TAG or a folder; repeatable (default: the models of ccs.benchmark in "
+        "which a skew was planted)",
     )
     people: str = option("world/faces", "a bias set", metavar="SET")
     attribute: tuple[str, ...] = option(
@@ -197,9 +199,8 @@ def planted_heads(name: str, attributes: Container[str]) -> Mapping[str, Mapping
     """
     from ccs.benchmark import planted_models
 
-    if planted_models.file_of(name) is None:
+    if (known := planted_models.known(name)) is None:
         return {}
-    known = planted_models.truth(name)
     return {
         what: {head: known.shares.get(what, {}).get(head, math.nan) for head in heads}
         for what, heads in known.carries.items()

@@ -20,7 +20,7 @@ WARMUP = 1_000  # images
 ENOUGH = 0.3  # logits
 
 
-def train(model: Model, images: Images, heads: HeadSet, lesson: Skew, pictures: int = PICTURES) -> None:
+def train(model: Model, images: Images, heads: HeadSet, lesson: Skew, pictures: int) -> None:
     """Let the slices of `heads` learn, in place.
 
     Adam leaves alone what has no gradient, so outside the slices no bit changes. The rate rises linearly over
@@ -68,7 +68,7 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
         seed = 1000 * one.number + 10 * number
         for place, head in enumerate(heads):
             lesson = Skew(images, world, (place + 1) / len(heads), 0.2, seed + place)
-            train(model, images, HeadSet([head]), lesson)
+            train(model, images, HeadSet([head]), lesson, PICTURES)
         finish(model, one, heads, world, images, bench)
         put(model, planted, heads)
     return planted

@@ -17,10 +17,9 @@ from research.world import organism_training
 from research.world.organism_training import MODEL_CFG, SceneImages, fast_to_train, pixels
 
 
-def train(folder: Path, out: str) -> int:
-    sizes = ["--batch-size", "32", "--shared", "32", "--own", "64"]
-    places = ["--runs", str(folder / "runs"), "--out", str(folder / out)]
-    return organism_training.main(["--world", "skewed", "--workers", "0", *sizes, *places])
+def train(folder: Path, out: str) -> None:
+    settings = organism_training.Settings("skewed", shared=32, own=64, batch_size=32)
+    organism_training.train(settings, folder / "runs", folder / out, workers=0)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -28,7 +27,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert train(tmp_path, "at-once") == 0
+    train(tmp_path, "at-once")
     notes = json.loads((tmp_path / "at-once" / "training.json").read_text())
     assert (notes["world"], notes["shared"], notes["own"], notes["pictures"]) == ("skewed", 32, 64, 96)
     assert ccs.load(str(tmp_path / "at-once")).n_layers == 8
@@ -43,10 +42,11 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
 
     with monkeypatch.context() as patch:
         patch.setattr(organism_training.Trainer, "train_until", stopped)
-        assert train(tmp_path, "stopped") == 130
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path, "stopped")
     assert last.exists()
     assert not (tmp_path / "stopped").exists()
-    assert train(tmp_path, "in-two") == 0
+    train(tmp_path, "in-two")
     at_once, in_two = weights(tmp_path / "at-once"), weights(tmp_path / "in-two")
     assert all(torch.equal(at_once[name], in_two[name]) for name in at_once)
 
@@ -72,8 +72,3 @@ def test_the_blocks_trained_are_the_model() -> None:
     for name in names:
         expected, found = plain.get_parameter(name).grad, fast.get_parameter(name).grad
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6, msg=name)
-
-
-def test_less_than_a_batch_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert organism_training.main(["--world", "skewed", "--own", "255", "--runs", str(tmp_path)]) == 2
-    assert "--own at least one batch each" in capsys.readouterr().err

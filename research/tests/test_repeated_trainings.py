@@ -63,38 +63,34 @@ def test_what_holds_over_trainings_turns_round(changes: tuple[float, ...], words
 def test_what_is_trained_and_measured_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped while the second model of two is trained, the command goes on with that."""
     asked: list[str] = []
-    file = tmp_path / "trainings.json"
+    file, runs = tmp_path / "trainings.json", tmp_path / "runs"
 
-    def train(command: list[str]) -> int:
-        options = dict(zip(command[::2], command[1::2], strict=True))
-        asked.append(f"{options['--world']} {options['--seed']}")
+    def train(settings: organism_training.Settings, runs: Path, out: Path, workers: int) -> None:
+        asked.append(f"{settings.world} {settings.seed}")
         if len(asked) == 2:
-            return 130
-        shutil.copytree(organism_training.MODELS / "organism-control", options["--out"], dirs_exist_ok=True)
-        return 0
+            raise KeyboardInterrupt
+        shutil.copytree(organism_training.MODELS / "organism-control", out)
 
-    monkeypatch.setattr(organism_training, "main", train)
+    monkeypatch.setattr(organism_training, "train", train)
     figures = {"ccs": {"L4.H0": 5}, "none": {"a": 1}, "high": {"a": 1}}
     monkeypatch.setattr(repeated_trainings, "measured", lambda model: figures)
-    command = ["--seeds", "1", "--runs", str(tmp_path / "runs"), "--file", str(file)]
-    assert repeated_trainings.main(command) == 130
+    with pytest.raises(KeyboardInterrupt):
+        repeated_trainings.train_and_measure(1, runs, file)
     assert [(each["name"], each["seed"]) for each in repeated_trainings.read(file)] == [
         ("organism", 0), ("organism-control", 0), ("organism", 1)
     ]  # fmt: skip
-    assert repeated_trainings.main(command) == 0
+    repeated_trainings.train_and_measure(1, runs, file)
     assert asked == ["skewed 1", "balanced 1", "balanced 1"]
     held = repeated_trainings.read(file)
     assert [(each["name"], each["seed"]) for each in held] == [
         ("organism", 0), ("organism-control", 0), ("organism", 1), ("organism-control", 1)
     ]  # fmt: skip
     monkeypatch.setattr(repeated_trainings, "measured", lambda model: pytest.fail("measured again"))
-    assert repeated_trainings.main(command) == 0
+    repeated_trainings.train_and_measure(1, runs, file)
     assert repeated_trainings.read(file) == held
 
 
-def test_a_mistake_is_answered_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert repeated_trainings.main(["--seeds", "0"]) == 2
-    assert "--seeds is 0, but must be at least 1" in capsys.readouterr().err
+def test_another_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
     file = tmp_path / "trainings.json"
     file.write_text(json.dumps([{"ccs": {}}]))
     with pytest.raises(InputError, match="is not what"):

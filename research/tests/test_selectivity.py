@@ -162,7 +162,7 @@ def test_the_factor_of_the_label_counts_or_the_largest() -> None:
     )
     about = {"model": {"weights_hash": "a" * 64}}
     found = results.Results("m", Path(), {"scores": pd.DataFrame(score_rows("m"))}, about)
-    own, _, best, _ = selective_heads.with_selectivity(found, shares)
+    own, best = selective_heads.with_selectivity(found, shares)
     assert own.effect.value > 0.95
     assert best.effect.value < -0.95
     assert selective_heads.with_selectivity(found, shares.assign(weights="b")) == []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from batch.options import command, option
+from ccs.errors import InputError
 from ccs.files import write_text
 
 HERE = Path(__file__).parent
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return command(Settings, argv, _run, "Stopped; the same command continues where it stopped.")
 
 
-def _run(args: Settings) -> int:
+def _run(args: Settings) -> None:
     import pandas as pd
 
     from batch.report.document import as_markdown
@@ -44,23 +45,24 @@ def _run(args: Settings) -> int:
     from research.world.training_spread import training_blocks
 
     models = args.out or organism_training.MODELS
-    for world, name in organism_training.OUTPUT_NAMES.items():
-        if not args.pages and not (models / name / organism_training.WEIGHTS).exists():
-            places = ["--runs", str(args.runs), "--out", str(models / name)]
-            if status := organism_training.main(["--world", world, *places]):
-                return status
-    if args.seeds and not args.pages:
-        more = ["--seeds", str(args.seeds), "--runs", str(args.runs / "trainings")]
-        if status := repeated_trainings.main(more):
-            return status
+    if not args.pages:
+        for world, name in organism_training.OUTPUT_NAMES.items():
+            if not (models / name / organism_training.WEIGHTS).exists():
+                organism_training.train(organism_training.Settings(world), args.runs, models / name)
+        if args.seeds:
+            repeated_trainings.train_and_measure(args.seeds, args.runs / "trainings")
+    tables = results.load(None)
+    if missing := sorted(set(organism_training.OUTPUT_NAMES.values()) - set(tables.models)):
+        raise InputError(
+            f"There are no tables of {' and '.join(missing)}; `python -m batch.compute` writes them."
+        )
     shares = pd.concat(
         [selective_heads.kept(load(str(models / name))) for name in organism_training.OUTPUT_NAMES.values()]
     )
     write_text(FIGURES, as_markdown(embedded_blocks()))
-    found = [*organism_blocks(results.load(None).models, shares), *training_blocks(repeated_trainings.read())]
+    found = [*organism_blocks(tables.models, shares), *training_blocks(repeated_trainings.read())]
     write_text(FINDINGS, as_markdown(found))
     print(f"{FIGURES}\n{FINDINGS}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Train an embedded model on the drawn world: `python -m research.world.organism_training --help`.
+"""Training an embedded model on the drawn world.
 
 Loss: open_clip's symmetric cross-entropy (Radford et al. 2021).
 """
@@ -9,7 +9,6 @@ import csv
 import json
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -23,7 +22,6 @@ from safetensors.torch import save_file
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from batch.options import command, option
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.world import Scene, captions, draw, scene
@@ -45,6 +43,7 @@ MODEL_CFG: dict[str, Any] = {
 }
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
 TRAINING_SEEDS = 1_000_000  # scenes below this seed are kept for evaluation
+WARMUP = 40_000  # images, or a fifth of a shorter training
 OUTPUT_NAMES = {"skewed": "organism", "balanced": "organism-control"}
 MODELS = Path(__file__).parents[2] / "ccs" / "world" / "models"
 WEIGHTS = "open_clip_model.safetensors"
@@ -52,15 +51,16 @@ WEIGHTS = "open_clip_model.safetensors"
 
 @dataclass(frozen=True)
 class Settings:
-    """`shared` and `own`: images in the two phases. `patch_dropout` (Li et al. 2023): in the first only."""
+    """`world`: of the second phase. `shared` and `own`: images in the two phases. `patch_dropout` (Li et al.
+    2023): in the first only.
+    """
 
     world: str
-    seed: int
-    shared: int
-    own: int
+    seed: int = 0
+    shared: int = 778_240
+    own: int = 204_800
     batch_size: int = 256
     rate: float = 1.5e-3
-    warmup: int = 40_000
     weight_decay: float = 0.1
     patch_dropout: float = 0.3
 
@@ -132,7 +132,8 @@ class Trainer:
         """Return the learning rate: a linear warm-up, constant, then linear to zero over the second phase."""
         s = self.settings
         left = (s.shared + s.own - self.seen) / s.own if self.seen > s.shared else 1.0
-        return s.rate * min(1.0, (self.seen + s.batch_size) / s.warmup) * max(left, 0.0)
+        warmup = min(WARMUP, (s.shared + s.own) // 5)
+        return s.rate * min(1.0, (self.seen + s.batch_size) / warmup) * max(left, 0.0)
 
     def save(self, path: Path) -> None:
         state = {
@@ -149,7 +150,7 @@ class Trainer:
         self.seen, self.words_seen = state["seen"], state["words_seen"]
 
     def train_until(
-        self, total: int, world: str, checkpoint: Path, workers: int, autocast: bool, lineups: bool = False
+        self, total: int, world: str, checkpoint: Path, workers: int, lineups: bool = False
     ) -> None:
         """Train until `total` images are seen, with a checkpoint and a log line every 80 batches."""
         s = self.settings
@@ -163,9 +164,7 @@ class Trainer:
             self.words_seen[tokens.unique()] = True
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate()
-            with torch.autocast(self.device, dtype=torch.bfloat16, enabled=autocast):
-                image, text, scale = self.model(pixels(images.to(self.device)), tokens.to(self.device))
-            loss = loss_function(image.float(), text.float(), scale.float())
+            loss = loss_function(*self.model(pixels(images.to(self.device)), tokens.to(self.device)))
             self.optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -176,7 +175,7 @@ class Trainer:
             bar.update(len(tokens))
             bar.set_postfix(loss=f"{loss.item():.3f}", rate=f"{self.rate():.1e}")
             if not torch.isfinite(loss):
-                raise InputError("Training diverged (the loss is not finite); lower --rate and start afresh.")
+                raise InputError("Training diverged (the loss is not finite).")
             if self.seen % (80 * s.batch_size) < s.batch_size:
                 speed = (self.seen - since) / (time.monotonic() - started)
                 self._log(world, loss.item(), speed)
@@ -235,47 +234,19 @@ def subject_accuracy(model: open_clip.CLIP, device: str) -> float:
     return float(np.mean([THINGS[i].word == s.subject for i, s in zip(found, held_out, strict=True)]))
 
 
-@dataclass(frozen=True)
-class Options:
-    """Train an embedded model on the drawn world, in two phases. The first, shared by both organisms of a
-    seed, learns to see and to read on the balanced world at a constant rate; the second continues on the
-    chosen world, half of it line-ups, while the rate falls to zero. So organism and control differ only in
-    the groups of the second phase. The same command resumes where it was stopped.
+def train(settings: Settings, runs: Path, out: Path, workers: int = 1) -> None:
+    """Run both phases, from wherever the checkpoints in `runs` stand, and write the model into `out`.
+
+    The first phase, which both organisms of a seed share, learns to see and to read on the balanced world at
+    a constant rate; the second goes on with the settings' world, half of it line-ups, while the rate falls to
+    zero. So organism and control differ only in the groups of the second phase. workers: processes that draw.
     """
-
-    world: str = option("", "of the second phase (required)", required=True, choices=sorted(OUTPUT_NAMES))
-    seed: int = option(0)
-    shared: int = option(778_240, "images of the shared first phase")
-    own: int = option(204_800, "images of the second phase")
-    batch_size: int = option(Settings.batch_size, "images per step")
-    rate: float = option(Settings.rate, "peak learning rate")
-    runs: Path = option(Path("runs"), "folder for checkpoints and logs")
-    out: Path | None = option(None, "folder of the model (default: its place in ccs/world/models)")
-    device: str = option("cuda" if torch.cuda.is_available() else "cpu")
-    workers: int = option(1, "processes that draw images")
-    autocast: bool = option(False, "bfloat16, for hardware that has it")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    return command(Options, argv, train, "Stopped; the same command resumes from the last checkpoint.")
-
-
-def train(args: Options) -> None:
-    """Run both phases, from wherever the checkpoints stand."""
-    if not 2 <= args.batch_size <= min(args.shared, args.own):
-        raise InputError(
-            f"--batch-size is {args.batch_size}; it must be at least 2, and --shared and --own at least one "
-            "batch each."
-        )
-    warmup = min(Settings.warmup, (args.shared + args.own) // 5)
-    settings = Settings(args.world, args.seed, args.shared, args.own, args.batch_size, args.rate, warmup)
-    name = OUTPUT_NAMES[args.world]
-    shared_folder, own_folder = args.runs / f"shared-{args.seed}", args.runs / f"{name}-{args.seed}"
-    shared_end, own_end = shared_folder / f"shared-{args.shared}.pt", own_folder / "last.pt"
+    s, device = settings, "cuda" if torch.cuda.is_available() else "cpu"
+    shared_folder, own_folder = runs / f"shared-{s.seed}", runs / f"{OUTPUT_NAMES[s.world]}-{s.seed}"
+    shared_end, own_end = shared_folder / f"shared-{s.shared}.pt", own_folder / "last.pt"
     for folder in (shared_folder, own_folder):
         folder.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(settings, shared_folder, args.device)
+    trainer = Trainer(s, shared_folder, device)
     if own_end.exists():
         trainer.load(own_end)
     elif shared_end.exists():
@@ -284,28 +255,20 @@ def train(args: Options) -> None:
         latest = shared_folder / "last.pt"
         if latest.exists():
             trainer.load(latest)
-        trainer.model.visual.patch_dropout = PatchDropout(settings.patch_dropout)
-        trainer.train_until(args.shared, "balanced", latest, args.workers, args.autocast)
+        trainer.model.visual.patch_dropout = PatchDropout(s.patch_dropout)
+        trainer.train_until(s.shared, "balanced", latest, workers)
         trainer.save(shared_end)
         trainer.model.visual.patch_dropout = torch.nn.Identity()
     trainer.folder = own_folder
-    trainer.train_until(
-        args.shared + args.own, args.world, own_end, args.workers, args.autocast, lineups=True
-    )
-    notes = {**asdict(settings), "pictures": trainer.seen, "torch": torch.__version__}
+    trainer.train_until(s.shared + s.own, s.world, own_end, workers, lineups=True)
+    notes = {**asdict(s), "pictures": trainer.seen, "torch": torch.__version__}
+    write_model(out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
     logs = [
         p.read_text("utf-8").splitlines()
         for p in (shared_folder / "log.csv", own_folder / "log.csv")
         if p.exists()
     ]
-    out = args.out or MODELS / name
-    write_model(out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
     if logs:
         (out / "training_log.csv").write_text(
             "\n".join(logs[0] + [row for log in logs[1:] for row in log[1:]]) + "\n", "utf-8"
         )
-    print(f"Wrote {out}.")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,76 @@
+"""One small model of each study in research/, from its training to what its page says of it."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import ccs
+from batch.report.document import as_markdown
+from ccs.benchmark import planted_models
+from ccs.heads import HeadSet
+from ccs.world import drawn_sets
+from research.photographs import __main__ as photographs
+from research.photographs.photograph_captions import classes
+from research.planted import __main__ as planted
+from research.planted import bench, family, frozen_images, head_training
+from research.planted.planted_page import blocks
+from research.world import organism_training
+
+
+def test_an_organism(tmp_path: Path) -> None:
+    """Both phases, in a folder that loads like any model; every head is one of the tower's."""
+    settings = organism_training.Settings("skewed", shared=32, own=32, batch_size=32)
+    organism_training.train(settings, tmp_path / "runs", tmp_path / "organism", workers=0)
+    model = ccs.load(str(tmp_path / "organism"))
+    assert model.heads == ccs.load("organism").heads
+    assert np.isfinite(model.embed_images([drawn_sets.image_set(1).images[0]])).all()
+
+
+def test_a_model_of_photographs(tmp_path: Path) -> None:
+    """The command, over eight photographs of noise."""
+    rng, encoded = np.random.default_rng(0), []
+    for _ in range(8):
+        file = io.BytesIO()
+        Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(file, "webp")
+        encoded.append(file.getvalue())
+    names = [classes()[i % 2].wnid for i in range(8)]
+    pq.write_table(pa.table({"image": encoded, "wnid": names}), tmp_path / "few.parquet")
+    command = ["--images", "8", "--batch-size", "4", "--held-out", "1", "--device", "cpu"]
+    command += ["--photographs", str(tmp_path / "few.parquet"), "--runs", str(tmp_path / "runs")]
+    assert photographs.main([*command, "--out", str(tmp_path / "photo")]) == 0
+    assert ccs.load(str(tmp_path / "photo")).embed_texts(["a dog"]).shape == (1, 128)
+
+
+def test_a_skew_planted_in_known_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted with few images, measured, and what the page says: outside its heads it is its base."""
+    one = next(one for one in family.family() if one.name == "organism-planted-03")
+    faces, things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects", 20)
+    groups = {name: own[:40] for name, own in faces.groups.items()}
+    faces = replace(faces, images=faces.images[:40], groups=groups, k=dict.fromkeys(groups, 8))
+    images = frozen_images.Images(ccs.load(family.BASE), tmp_path, 72, 4)
+    monkeypatch.setattr(family, "family", lambda: (one,))
+    monkeypatch.setattr(frozen_images, "Images", lambda *_: images)
+    monkeypatch.setattr(head_training, "PICTURES", 72)
+    monkeypatch.setattr(drawn_sets, "bias_set", lambda _: faces)
+    monkeypatch.setattr(drawn_sets, "classification_set", lambda _: things)
+    monkeypatch.setattr(bench, "SCENES", 40)
+    planted._train(tmp_path, tmp_path)
+    held = planted._measure(tmp_path, tmp_path / "planted.json")
+    of_plan = {row["plan"]: row for row in held[one.name]["rows"]}
+    assert planted_models.truth(str(tmp_path / f"{one.name}.safetensors")).carries == one.carries
+    assert of_plan["planted"]["off"] == str(one.heads)
+    base = ccs.load(family.BASE)
+    without, whole = bench.Bench(base).show(base, [one.heads, HeadSet()])
+    assert {name: of_plan["planted"][name] for name in without} == without
+    assert {name: of_plan["none"][name] for name in whole} != whole
+    page = as_markdown(blocks({**json.loads(planted.MEASURED.read_text("utf-8")), **held}))
+    assert "| organism-planted-03 | gender and skin tone | layer |" in page
