@@ -219,26 +219,6 @@ def single_plans(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[_plans(rows, lambda plan: plan.kind == "single")]
 
 
-def further_plans(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of plans at K other than the main one, without single sets, with `with_plan`'s columns."""
-    rows = with_plan(without_seeds(rows))
-    return rows[rows["plan_k"].notna()]
-
-
-def in_place(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of plans with several ablations, under the plan's plain name, with a column `ablation`."""
-    plans = [PlanName.parse(name) for name in rows["plan"]]
-    rows = rows.assign(plan=[str(p.ablated("zero")) for p in plans], ablation=[p.ablation for p in plans])
-    return rows[rows["plan"].isin(rows["plan"][rows["ablation"] != "zero"])]
-
-
-def with_plan(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the parts of their plans' names as columns `kind` and `plan_k` (empty at the main K)."""
-    plans = [PlanName.parse(name) for name in rows["plan"]]
-    ks = pd.array([plan.k for plan in plans], dtype="Int64")
-    return rows.assign(kind=[plan.kind for plan in plans], plan_k=ks)
-
-
 # Figures of a row ---------------------------------------------------------------------------------------
 
 

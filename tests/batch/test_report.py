@@ -100,17 +100,7 @@ def test_an_organism_has_its_own_section(measured: tuple[str, str]) -> None:
     listed = [row.split(" | ")[2] for row in carriers.splitlines() if row.startswith("| world/faces")]
     assert listed == ["L5.H5", "L5.H4", "L5.H3", "L5.H2", "L5.H1"]
     assert carriers.count("✓") == 2  # one head, and the sentence that explains the mark
-    assert page.count("<figure") == 4 + 3 + 3  # figures, organism, study's model
-
-
-def test_zero_stands_beside_the_mean_in_the_heads_place(measured: tuple[str, str]) -> None:
-    own = section(measured[0], "### What takes the heads' place")
-    assert line(own, "dataset", "plan (heads off)")[2:] == ["zero", "mean"]
-    accuracy = ["50.0 (-40.0: -41.0 to -39.0)", "70.0 (-20.0: -21.0 to -19.0)"]
-    assert line(own, "world/subjects", "high (8)")[2:] == accuracy
-    skew = line(own, "world/faces", "race", "high (8)")[3:]
-    assert [cell.split(" ")[0] for cell in skew] == ["0.300", "0.400"]
-    assert "low (8)" not in own
+    assert page.count("<figure") == 4 + 2 + 2  # figures, organism, study's model
 
 
 def test_the_studys_questions_are_answered_by_tests(measured: tuple[str, str]) -> None:

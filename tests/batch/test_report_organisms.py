@@ -1,4 +1,4 @@
-"""The report on models that were trained together: further K, searches, people beside judges."""
+"""The report on models that were trained together: searches, people beside judges."""
 
 from __future__ import annotations
 
@@ -36,14 +36,6 @@ def test_the_search_stands_beside_high_and_random_heads(report: str) -> None:
     assert "The 2 high heads: MaxSkew -0.100" in own
     assert line(own, "none")[2] == "0.600 [0.500, 0.700] ⌈2"
     assert "found this very set 1 times of 2. How often each head was found: L5.H5 2, L5.H4 1." in own
-
-
-def test_further_k_have_a_table_of_their_own(report: str) -> None:
-    own = report.split("## Measured: organism\n")[1].split("\n## ")[0]
-    further = section(own, "### Accuracy when the high heads are those of another K")
-    assert line(further, "7", "high (8)")[2].startswith("70.0 (-20.0")
-    assert line(further, "5", "high (8)")[2].startswith("50.0 (-40.0")
-    assert "@7" not in section(own, "### Accuracy by plan")
 
 
 def test_every_model_is_asked_every_question(folder: Path) -> None:

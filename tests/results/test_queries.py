@@ -38,8 +38,6 @@ def test_plans_by_their_names() -> None:
     assert named(queries.group_plans(every)) == ["none", "high", "random", "equal-high 0"]
     assert named(queries.single_plans(every)) == ["single:L7.H2"]
     assert named(queries.of_kinds(every, ["high"])) == ["high"]
-    further = queries.further_plans(every)
-    assert list(zip(further["kind"], further["plan_k"], strict=True)) == [("high", 7), ("random", 7)]
 
 
 def test_accuracy_is_over_all_classes_unless_asked() -> None:
@@ -97,11 +95,8 @@ def test_rows_of_the_same_heads_under_any_name() -> None:
     assert list(queries.of_heads(frame, HeadSet())["plan"]) == ["none"]
 
 
-def test_plans_that_put_something_else_in_the_heads_place() -> None:
+def test_kinds_are_of_plans_with_zero_in_the_heads_place() -> None:
     frame = pd.DataFrame({"plan": ["none", "high", "low", "high~mean"]})
-    found = queries.in_place(frame)
-    assert list(found["plan"]) == ["high"] * 2
-    assert list(found["ablation"]) == ["zero", "mean"]
     assert list(queries.of_kinds(frame, ["high", "none"])["plan"]) == ["none", "high"]
 
 
@@ -130,6 +125,6 @@ def test_tables_that_were_not_computed_have_no_rows() -> None:
         queries.recall(none),
     ]
     skew = queries.max_skew(none)
-    asked += [skew, queries.group_plans(skew), queries.of_plan(skew, "high"), queries.further_plans(skew)]
+    asked += [skew, queries.group_plans(skew), queries.of_plan(skew, "high")]
     asked += [queries.top_shares(none, "d", "a")]
     assert all(frame.empty and len(frame.columns) for frame in asked)

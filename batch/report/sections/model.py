@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from batch.report.document import Block, Chart, fill, slug
-from batch.report.plots import dots, plane
+from batch.report.plots import dots
 from batch.report.sections.correlations import with_carried
 from batch.report.sections.questions import tests_of
 from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.heads import Head, HeadSet
-from ccs.plans import PlanName
 from ccs.results import Results, queries
 
 DRAWN = ("none", "high", "low", "random")
@@ -45,14 +44,10 @@ def model_sections(results: Results) -> Iterator[Block]:
         chance=[f"{share:.1%} of CCS {value}" for value, share in enumerate(manifest["chance_ccs"])],
         accuracy=_by_plan(accuracy, ["dataset", "subset"], _changed(100, 1)),
         accuracy_chart=_accuracy_chart(results) if len(accuracy) else None,
-        further=_further_k(results),
-        in_place_accuracy=_in_place(queries.top1(results), ["dataset"], 100, 1),
-        in_place_skew=_in_place(queries.max_skew(results), ["dataset", "attribute"], 1, 3),
         retrieval=_by_plan(recall, ["dataset", "direction", "metric"], _changed(100, 1)),
         skew=_by_plan(skew, ["dataset", "attribute"], _changed(1, 3)),
         chance_levels=_chance_levels(skew),
         skew_chart=_skew_chart(results, skew) if len(skew) else None,
-        plane=_plane(results),
         carriers=_carriers(results),
         carried=[f"{one.name}: {one}" for one in with_carried(results)],
     )
@@ -86,19 +81,13 @@ def _counts(scores: pd.DataFrame) -> list[str]:
     return [*known, *([f"{unknown} unknown"] if unknown else [])]
 
 
-def _by_plan(
-    frame: pd.DataFrame,
-    columns: list[str],
-    cell: Callable[[pd.Series], str],
-    first: Sequence[str] = (),
-) -> Rows:
-    """One row per plan (and value of the columns `first`), one column per value of `columns`."""
-    rows: dict[tuple[str, ...], dict[str, str]] = {}
+def _by_plan(frame: pd.DataFrame, columns: list[str], cell: Callable[[pd.Series], str]) -> Rows:
+    """One row per plan, one column per value of `columns`."""
+    rows: dict[str, dict[str, str]] = {}
     for _, row in frame.iterrows():
-        begins = {name: str(row[name]) for name in first}
-        begins["plan (heads off)"] = f"{row['plan']} ({row['n_heads']})"
+        plan = f"{row['plan']} ({row['n_heads']})"
         column = " ".join(row[name] for name in columns if row[name])
-        rows.setdefault(tuple(begins.values()), begins)[column] = cell(row)
+        rows.setdefault(plan, {"plan (heads off)": plan})[column] = cell(row)
     return list(rows.values())
 
 
@@ -114,21 +103,6 @@ def _changed(scale: float, digits: int) -> Callable[[pd.Series], str]:
         return f"{text} ({signed(change.value, digits, scale)}{around})"
 
     return cell
-
-
-def _further_k(results: Results) -> Rows:
-    top1 = queries.top1(results)
-    further = queries.further_plans(top1)
-    main = queries.with_plan(pd.concat([queries.of_plan(top1, plan) for plan in ("high", "low", "random")]))
-    every = pd.concat([main[main["dataset"].isin(further["dataset"])], further])
-    every = every.assign(plan=every["kind"], K=every["plan_k"].fillna(queries.main_k(results) or 0))
-    return _by_plan(every.sort_values("K", kind="stable"), ["dataset"], _changed(100, 1), ["K"])
-
-
-def _in_place(rows: pd.DataFrame, first: Sequence[str], scale: float, digits: int) -> Rows:
-    """The changes by plans with zero, and with something else, in the heads' place."""
-    found = queries.in_place(queries.group_plans(rows))
-    return _by_plan(found, ["ablation"], _changed(scale, digits), first)
 
 
 def _points(rows: pd.DataFrame, where: pd.Series, scale: float = 1.0) -> pd.DataFrame:
@@ -164,24 +138,6 @@ def _skew_chart(results: Results, skew: pd.DataFrame) -> Chart:
         dots(pd.concat([chance.assign(series="chance", **level), points]), "MaxSkew, mean over occupations"),
         f"{results.model}: MaxSkew with no head, the high, the low and as many random heads off, beside "
         "chance.",
-    )
-
-
-def _plane(results: Results) -> Chart | None:
-    means = [
-        frame.groupby(["plan", "seed"], dropna=False)["value"].mean()
-        for frame in (queries.top1(results), queries.max_skew(results))
-    ]
-    both = pd.concat(means, axis=1, keys=["x", "y"], join="inner").reset_index()
-    if not len(both):
-        return None
-    kinds = [PlanName.parse(plan).kind for plan in both["plan"]]
-    seeds = ["" if pd.isna(seed) else f" seed {int(seed)}" for seed in both["seed"]]
-    both = both.assign(x=100 * both["x"], name=both["plan"] + seeds, series=kinds)
-    return Chart(
-        f"{slug(results.model)}-plane",
-        plane(both, "mean top-1 over sets (%)", "mean MaxSkew over attributes and sets"),
-        f"{results.model}: every plan, its mean accuracy and its mean MaxSkew. Better is right and low.",
     )
 
 
