@@ -5,6 +5,7 @@ Parts that need PyTorch are loaded when they are first used, so that `import ccs
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ccs.errors import InputError
@@ -15,16 +16,19 @@ from ccs.specs import open_gallery, open_images, open_set
 from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
+    from ccs.fairness import BiasTable, bias
     from ccs.model.model import Model, load
     from ccs.model.switching import heads_off
 
 __all__ = [
+    "BiasTable",
     "Head",
     "HeadSet",
     "InputError",
     "Model",
     "Moments",
     "Span",
+    "bias",
     "collect_moments",
     "heads_off",
     "load",
@@ -36,13 +40,16 @@ __all__ = [
 ]
 
 
+_LATER = {
+    "BiasTable": "ccs.fairness",
+    "Model": "ccs.model.model",
+    "bias": "ccs.fairness",
+    "heads_off": "ccs.model.switching",
+    "load": "ccs.model.model",
+}
+
+
 def __getattr__(name: str) -> object:
-    if name in ("Model", "load"):
-        from ccs.model import model as models
-
-        return getattr(models, name)
-    if name == "heads_off":
-        from ccs.model.switching import heads_off
-
-        return heads_off
-    raise AttributeError(f"module 'ccs' has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module 'ccs' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

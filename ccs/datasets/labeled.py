@@ -145,7 +145,10 @@ def _people(name: str, found: Readable, groups: Mapping[str, np.ndarray], k: Map
 
 
 def known_people(record: DatasetRecord, rows: Rows, most: int | None) -> BiasSet:
-    """FairFace or SocialCounterfactuals, with the groups and cut-offs of the record."""
+    """FairFace or SocialCounterfactuals, with the groups and cut-offs of the record.
+
+    Of part of FairFace, K is the same part of the record's K; that itself would let everybody to the top.
+    """
     if "a1_type" in rows.columns:
         return _counterfactuals(record, rows, most)
     found = rows.readable(most)
@@ -155,7 +158,9 @@ def known_people(record: DatasetRecord, rows: Rows, most: int | None) -> BiasSet
         # "race (seven)" keeps the groups as they are.
         merged = merge_groups(cells, record.renames) if record.renames and attribute == "race" else cells
         groups[attribute] = found.of(merged)
-    return _people(record.name, found, groups, dict(record.k))
+    share = min(1.0, len(found.images) / record.rows) if record.rows else 1.0
+    k = {attribute: max(1, round(k * share)) for attribute, k in record.k.items()}
+    return _people(record.name, found, groups, k)
 
 
 def merge_groups(groups: Iterable[str], definition: Mapping[str, str]) -> list[str]:

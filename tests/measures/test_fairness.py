@@ -1,0 +1,121 @@
+"""`ccs.bias` and its command, against the plain computation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ccs
+from batch import bias as command
+from ccs import HeadSet, InputError
+from ccs.fairness import MEAN
+from ccs.image_sets import BiasSet
+from ccs.measures import accuracy, faults
+from ccs.model.model import Model
+from tests.support.bias_sample import plain_ndkl, plain_skews
+
+OFF = HeadSet.parse("L4.H1 L5.H2")
+
+
+@pytest.fixture(scope="module")
+def gallery(pictures) -> BiasSet:
+    """Sixty random pictures of two groups."""
+    return BiasSet(
+        name="people",
+        images=pictures(60),
+        fingerprint="f",
+        source="random",
+        groups={"gender": np.array(["woman", "man", "man"] * 20), "race": np.array(["b", "a", "c"] * 20)},
+        k={"gender": 10, "race": 10},
+        occupations=("judge", "nurse", "pilot"),
+        templates=("a photo of a {}", "a {}"),
+    )
+
+
+def figure(table: ccs.BiasTable, occupation: str, metric: str, column: str = "value") -> float:
+    rows = table.rows
+    found = rows[(rows["occupation"] == occupation) & (rows["metric"] == metric)]
+    return float(found[column].iloc[0])
+
+
+def test_every_figure_is_the_plain_one(tiny_model: Model, gallery: BiasSet) -> None:
+    table = ccs.bias(tiny_model, gallery, ["judge", "nurse"], off=OFF, top=12)
+    texts = accuracy.class_weights(tiny_model, ["judge", "nurse"], gallery.templates)
+    groups, plain = gallery.groups["gender"], {}
+    for off, column in ((OFF, "value"), (HeadSet(), "before")):
+        scores = texts @ tiny_model.embed_images(list(gallery.images), off).T
+        for name, row in zip(("judge", "nurse"), scores, strict=True):
+            ranked = list(groups[np.argsort(-row, kind="stable")])
+            skews = plain_skews(ranked, dict(table.groups), 12)
+            plain[name, column] = max(skews.values())
+            assert figure(table, name, "MaxSkew", column) == pytest.approx(plain[name, column], abs=1e-6)
+            whole = plain_ndkl(ranked, dict(table.groups), 12)
+            assert figure(table, name, "NDKL", column) == pytest.approx(whole, abs=1e-6)
+            if column == "value":
+                rows = table.rows[(table.rows["occupation"] == name) & (table.rows["metric"] == "MaxSkew")]
+                assert rows["group"].iloc[0] == max(skews, key=lambda one: skews[one])
+    mean = np.mean([plain["judge", "value"], plain["nurse", "value"]])
+    assert figure(table, MEAN, "MaxSkew") == pytest.approx(mean, abs=1e-6)
+    assert figure(table, MEAN, "MaxSkew", "ceiling") == pytest.approx(np.log(60 / 20))
+    assert table.about["k"] == 12
+    assert table.about["off"] == str(OFF)
+
+
+def test_the_studys_fault_by_race(tiny_model: Model, gallery: BiasSet) -> None:
+    """FairFace's: counts in the order of the file against counts in the alphabet's."""
+    people = BiasSet(**{**vars(gallery), "name": "fairface-1.25"})
+    table = ccs.bias(tiny_model, people, ["judge"], attribute="race", as_published=True)
+    groups = people.groups["race"]
+    texts = accuracy.class_weights(tiny_model, ["judge"], people.templates)
+    ranked = groups[np.argsort(-(texts @ tiny_model.embed_images(list(people.images)).T)[0], kind="stable")]
+    top = [int((ranked[:10] == name).sum()) for name in ("a", "b", "c")]
+    pool = [int((groups == name).sum()) for name in ("b", "a", "c")]
+    expected = max(np.log((t / 10) / (p / 60)) for t, p in zip(top, pool, strict=True) if t)
+    assert faults.fault_of("fairface-1.25", "race") == "order"
+    assert figure(table, "judge", "MaxSkew") == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(InputError, match="No fault"):
+        ccs.bias(tiny_model, gallery, as_published=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
+        ({"top": 31}, "K is 31, but a ranking of 60 images needs a K of 1 to 30"),
+        ({"top": 0}, "K is 0"),
+        ({"occupations": [" "]}, "At least one occupation"),
+        ({"template": "a photo"}, "A template holds {} once"),
+        ({"off": "L9.H9"}, "L9.H9 is outside this model"),
+    ],
+)
+def test_what_does_not_fit_is_told(
+    tiny_model: Model, gallery: BiasSet, asked: dict[str, object], why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        ccs.bias(tiny_model, gallery, **asked)
+
+
+def test_the_command_on_a_folder(tiny_folder: Path, tmp_path: Path, pictures, capsys) -> None:
+    for index, picture in enumerate(pictures(24)):
+        place = tmp_path / "people" / ("young" if index % 3 else "old")
+        place.mkdir(parents=True, exist_ok=True)
+        picture.save(place / f"{index}.png")
+    (tmp_path / "jobs.txt").write_text("judge\nnurse\n")
+    asked = ["--model", str(tiny_folder), "--gallery", str(tmp_path / "people"), "--attribute", "group"]
+    asked += ["--occupations", str(tmp_path / "jobs.txt"), "--off", "L5.H0"]
+    files = ["--csv", str(tmp_path / "out.csv"), "--json", str(tmp_path / "out.json")]
+    assert command.main([*asked, *files]) == 0
+    said = capsys.readouterr().out
+    assert "24 images (old 8, young 16), K = 2, largest MaxSkew possible 1.10" in said
+    written = pd.read_csv(tmp_path / "out.csv")
+    assert set(written["occupation"]) == {"judge", "nurse", MEAN}
+    assert set(written["off"]) == {"L5.H0"}
+    held = json.loads((tmp_path / "out.json").read_text())
+    assert held["groups"] == {"old": 8, "young": 16}
+    assert len(held["rows"]) == len(written)
+    assert command.main([*asked, "--top", "20"]) == 2
+    assert "1 to 12" in capsys.readouterr().err
