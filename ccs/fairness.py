@@ -88,9 +88,9 @@ def bias(
     """
     found = open_gallery(gallery, max_images=max_images) if isinstance(gallery, str) else gallery
     if isinstance(model, str):
-        import ccs
+        from ccs.model.model import load  # which imports PyTorch
 
-        model = ccs.load(model)
+        model = load(model)
     found, groups = _asked(found, occupations, attribute, template)
     heads = HeadSet.parse(off) if isinstance(off, str) else HeadSet(off or ())
     model.tower.require(heads)
