@@ -43,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="PLACE",
         action="append",
         help="open on this model: a name, a folder or hf-hub:USER/NAME; repeatable: the first is opened, all "
-        "are offered (default: CCS_MODEL, else ViT-B-32/openai if the Hub answers, else the organism). "
-        "CCS_MODELS, separated by commas, offers more",
+        "are offered (default: CCS_MODEL, separated by commas, else ViT-B-32/openai if the Hub answers, else "
+        "the organism)",
     )
     parser.add_argument(
         "--device",
@@ -57,10 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     escape_output()
     try:
         require_device(args.device)
-        chosen = args.model or [*filter(None, [os.environ.get("CCS_MODEL", "").strip()])]
-        offered = [*filter(None, map(str.strip, os.environ.get("CCS_MODELS", "").split(",")))]
+        chosen = args.model or _listed("CCS_MODEL")
         results = args.results or os.environ.get("CCS_RESULTS") or None
-        serve(results, args.host, args.port, [*chosen, *offered], chosen[0] if chosen else "")
+        serve(results, args.host, args.port, chosen)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -77,11 +76,14 @@ def require_device(name: str | None) -> None:
         usable_device("auto")
 
 
-def serve(
-    results: str | None, host: str, port: int | None, given: Sequence[str] = (), first: str = ""
-) -> None:
-    """Serve the page until interrupted. given: models to offer; first: the one of them to open on."""
-    deciding = ThreadPoolExecutor(1).submit(opening_model, first)
+def _listed(variable: str) -> list[str]:
+    """The names in a variable of the environment, between commas."""
+    return [*filter(None, map(str.strip, os.environ.get(variable, "").split(",")))]
+
+
+def serve(results: str | None, host: str, port: int | None, given: Sequence[str] = ()) -> None:
+    """Serve the page until interrupted. given: models to offer, the first of which it opens on."""
+    deciding = ThreadPoolExecutor(1).submit(opening_model, *given[:1])
     from ccs import results as tables
     from ccs.ui.server import LazyApp, page
 
@@ -133,22 +135,20 @@ def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
     from ccs.ui.shared import App
 
     others, specs = [], {}
-    for spec in filter(None, map(str.strip, os.environ.get("CCS_GALLERIES", "").split(","))):
+    for spec in _listed("CCS_GALLERIES"):
         try:
             others.append(open_gallery(spec))
             specs[others[-1].name] = spec
         except InputError as error:
             found = replace(found, notices=(*found.notices, f"The gallery {spec} was left out: {error}"))
-    own = filter(None, map(str.strip, os.environ.get("CCS_PHOTOGRAPHS", "").split(",")))
-    kept = os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "apart"
+    kept = Path(constants.HF_HOME) / "clip-ccs" / "apart"
     return App(
         found,
         Path(get_upload_folder()),
         Galleries(others, specs),
         given,
         first,
-        {Path(spec).name: str(Path(spec).expanduser().resolve()) for spec in own},
-        Path(kept),
+        kept,
     )
 
 

@@ -40,7 +40,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 def started() -> dict[str, float]:
     """Seconds from `python app.py` to the page being served, and to a first visitor's whole page."""
     start = time.perf_counter()
-    with served(PORT, CCS_MODELS=RANDOM):  # a link can only name what is offered
+    with served(PORT, CCS_MODEL=f"organism,{RANDOM}"):  # a link can only name what is offered
         found = {"served": time.perf_counter() - start}
         return found | in_browser(f"http://127.0.0.1:{PORT}/") if CHROMIUM else found
 

@@ -8,15 +8,14 @@ from typing import Any
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.plans import PlanName
-from ccs.ui.presets import LEVELS, presets, random_heads
 from ccs.ui.service.examples import first_example, parse_example
 from ccs.ui.service.uploads import MAX_IMAGES, take
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import IN_PLACE, line, one_of, parse_int
+from ccs.ui.state import line, parse_int
 
 MAX_HISTORY = 100  # steps that can be undone
+CUSTOM = "custom"  # in the list of presets: the visitor's own selection
 ANOTHER = "another"  # in the list of models: one that the visitor names
 
 Fields = Mapping[str, Any]  # what an action brings along
@@ -52,7 +51,7 @@ def set_model(app: App, session: Session, fields: Fields) -> None:
     known, state = app.heads(name), session.state
     head = state.head if state.head in known else app.best_head(name)
     set_off(session, HeadSet(state.off & known))
-    change(session, model=name, head=head, text=0, concept="", level="", apart="")
+    change(session, model=name, head=head, text=0, find="", apart="")
     if (shown := first_example(name)) != first_example(state.model):  # another world
         change(session, example=shown)
 
@@ -75,26 +74,12 @@ def _toggle(app: App, session: Session, fields: Fields) -> None:
 
 
 def _preset(app: App, session: Session, fields: Fields) -> None:
-    name, model = str(fields.get("value")), session.state.model
-    if name == "custom":
+    name, found = str(fields.get("value")), app.shown(session.state).presets
+    if name == CUSTOM:
         return
-    records = app.shown(session.state)
-    found = presets(records, app.heads(model))
-    if records.published and name in LEVELS:
-        name = str(PlanName(name).published())
     if name not in found:
-        raise InputError(f"{model} has no heads for the preset {name!r}.")
+        raise InputError(f"{session.state.model} has no heads for the preset {name!r}.")
     set_off(session, found[name])
-
-
-def _random(app: App, session: Session, fields: Fields) -> None:
-    n, seed = parse_int(fields.get("n"), "number of heads"), parse_int(fields.get("seed"), "seed")
-    model = session.state.model
-    set_off(session, random_heads(app.heads(model), n, seed, app.shown(session.state).level("high")))
-
-
-def _ablation(app: App, session: Session, fields: Fields) -> None:
-    change(session, ablation=one_of(fields.get("value"), IN_PLACE, "ablation"))
 
 
 def _undo(app: App, session: Session, fields: Fields) -> None:
@@ -116,7 +101,7 @@ def _click(app: App, session: Session, fields: Fields) -> None:
 
 
 def _filter(app: App, session: Session, fields: Fields) -> None:
-    change(session, **{name: line(str(fields.get(name, ""))) for name in ("concept", "level", "find")})
+    change(session, find=line(str(fields.get("find", ""))))
 
 
 def _example(app: App, session: Session, fields: Fields) -> None:
@@ -172,8 +157,6 @@ ACTIONS: Mapping[str, Action] = {
     "off": _off,
     "toggle": _toggle,
     "preset": _preset,
-    "random": _random,
-    "ablation": _ablation,
     "undo": _undo,
     "redo": _redo,
     "click": _click,

@@ -1,4 +1,4 @@
-"""Each view as a function with typed inputs: on Gradio's API page, in gradio_client, and as MCP tools.
+"""What the page answers, as functions: on Gradio's API page, in gradio_client, and as MCP tools.
 
 Functions take what they need and keep nothing between calls; an answer is figures by name, each with its
 title, unit and rows. A mistake comes back as a sentence. What needs PyTorch is imported when a function runs:
@@ -19,7 +19,7 @@ from gradio.events import api as endpoint
 
 from ccs.errors import InputError
 from ccs.ui.guard import AT_ONCE, Turns
-from ccs.ui.state import POOLS, one_of, parse_int, texts
+from ccs.ui.state import one_of, parse_int, texts
 
 if TYPE_CHECKING:
     from ccs.ui.session import Session
@@ -50,14 +50,6 @@ class Endpoints:
         app, state = self._source(), self._session(model).state
         rows: list[Json] = grid_column.table(app.records(model), app.heads(model), state.off).json()["rows"]
         return rows
-
-    def head(self, head: str, model: str = "organism") -> Json:
-        """One head: texts with share and every judge's verdict, and effects.
-
-        head: such as L7.H2. model: one of `models`.
-        """
-        session = self._session(model, inspect={"head": head})
-        return self._figures(session, "heads")
 
     def classify(
         self,
@@ -91,22 +83,17 @@ class Endpoints:
         gallery: str = "world/faces",
         attribute: str = "gender",
         k: int = 0,
-        target: str = "pool",
-        pool: str = "",
     ) -> Json:
         """MaxSkew, AUC and NDKL of rankings of people for occupations, before, after and by chance.
 
         occupations: one per line or separated by commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for
-        the gallery's own. target: pool or uniform. pool: one-pool, and every occupation ranks all images
-        though the gallery has images of each; else empty. Intervals are 95%.
+        the gallery's own. Intervals are 95%.
         """
         return self._figures(
             self._session(model, off),
             "bias",
             **self._asked(occupations, gallery, attribute),
             k=parse_int(k, "cut-off K"),
-            target=one_of(target, ("pool", "uniform"), "target"),
-            pool=one_of(pool, POOLS, "pool"),
         )
 
     def fairer(
@@ -135,28 +122,6 @@ class Endpoints:
         if session.found is None:
             raise InputError(session.notices[-1])
         return {"off": str(session.found.result.off), **fairer.figure(session.found).json()}
-
-    def paradox(self, quality: str = "", fairness: str = "") -> Json:
-        """Every measured set of heads: change of accuracy and of mean MaxSkew, with 95% intervals.
-
-        quality, fairness: the measures, as the page's address holds them; empty means the first of each.
-        """
-        session = self._session(self.models()[0])
-        return self._figures(session, "paradox", quality=quality, fairness=fairness, sets="all")
-
-    def judges(self, model: str = "organism") -> Json:
-        """The judges of a model's run: share of yes, share unscored, kappa of each two.
-
-        model: one of `models`.
-        """
-        return self._figures(self._session(model), "judges")
-
-    def about(self, model: str = "organism") -> Json:
-        """The manifest of a model's run: texts, images, seeds, versions, largest error.
-
-        model: one of `models`.
-        """
-        return self._figures(self._session(model), "about")
 
     def _session(self, model: str, off: str = "", **actions: dict[str, str]) -> Session:
         """A session of one call, after some actions; InputError for a model or a head that is not there."""
@@ -215,7 +180,7 @@ def expose(source: Callable[[], App], turns: Turns) -> None:
     """Add the functions to the page that is being built. They queue for the model like everyone else."""
     ends = Endpoints(source)
     shared: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": AT_ONCE}
-    for name in ("models", "heads", "head", "bias", "fairer", "paradox", "judges", "about"):
+    for name in ("models", "heads", "bias", "fairer"):
         endpoint(_told(getattr(ends, name), turns), api_name=name, **shared)
     with gr.Row(visible=False):
         inputs = [

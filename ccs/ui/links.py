@@ -10,7 +10,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.ui.service import top_activating
 from ccs.ui.service.cache import Memory
-from ccs.ui.service.examples import first_example, first_telling, parse_example
+from ccs.ui.service.examples import first_example, parse_example
 from ccs.ui.service.model_cache import saw_drawings_only
 from ccs.ui.session import Session
 from ccs.ui.shared import App
@@ -82,7 +82,6 @@ def warm(app: App) -> None:
         model = app.model_cache.get(first)
         if claim := claims.of(app.records(first)):
             app.galleries.embeddings(model, claims.FACES, claim.off)
-        open_link(app, {"tab": "heads"})  # its example
         VIEWS[Bias.name].render(app, _prepare(app, Bias.name))
         if saw_drawings_only(first):
             for _ in top_activating.collect(app.top_activating, model):
@@ -106,18 +105,9 @@ def _example(app: App, session: Session, whole: bool) -> None:
     """
     state = session.state
     records, known = app.shown(state), app.heads(state.model)
-    found, name = claims.that_matter(records)
-    off = HeadSet(found & known)
+    off = HeadSet(claims.that_matter(records) & known)
     model = app.model_cache.get(state.model) if state.model in app.model_cache.loaded() else None
-    if not state.example and not state.classes and model is not None and off:
-        key = ("example", model.weights_hash, off)
-        # Where every head stays on nothing shows the heads' part in it, so nobody waits for the best one.
-        shown = (
-            app.derived.find(key) if whole else app.derived.get(key, lambda: first_telling(model, off, name))
-        )
-        state = replace(state, example=shown or "")
     if not off:
-        session.state = state
         head = state.head if model is None else classify.telling(app, session, model)
         off = HeadSet(filter(None, [head]))
     if (claim := claims.of(records)) and not state.attribute and not state.gallery:

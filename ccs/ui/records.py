@@ -18,6 +18,7 @@ from ccs.results.searches import Search
 
 PRINTED = {"high": "5", "moderate": "3", "low": "≤1"}
 """CCS of a level as the study prints it."""
+NONE = "none"  # the preset with no head off
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,8 @@ class Text:
 class HeadRecord:
     """All that the tables know of one head. `ccs` None is unknown; `k` 0 means that it was never scored.
 
-    `texts` are the k that the score counts. A run may count more: `further` are the texts after these, and
-    `others` holds (k, CCS at that k), known ones only. `published`: label and level are those that the study
-    printed, and nothing was computed.
+    `texts` are the k that the score counts. `published`: label and level are those that the study printed,
+    and nothing was computed.
     """
 
     head: Head
@@ -63,8 +63,6 @@ class HeadRecord:
     share: float | None = None
     variance: float | None = None
     texts: tuple[Text, ...] = ()
-    further: tuple[Text, ...] = ()
-    others: tuple[tuple[int, int], ...] = ()
     published: bool = False
 
     @property
@@ -85,14 +83,10 @@ class HeadRecord:
             self.level, self.level
         )
 
-    def matches(self, concept: str, level: str, find: str) -> bool:
-        """True if a filter keeps the head; an empty part of the filter keeps all."""
-        if concept and self.label != concept:
-            return False
-        if level and (self.level or "between") != level:
-            return False
-        wanted = find.casefold()
-        return not wanted or any(wanted in text.text.casefold() for text in self.texts)
+    def has(self, words: str) -> bool:
+        """True if the words stand in the head's concept, its level or one of its texts."""
+        known = (self.label, self.level_name, *(text.text for text in self.texts))
+        return any(words.casefold() in one.casefold() for one in known)
 
 
 @dataclass(frozen=True)
@@ -118,9 +112,15 @@ class ModelRecords:
         return self.heads.get(head, HeadRecord(head))
 
     @cached_property
-    def concepts(self) -> tuple[str, ...]:
-        """The concepts that label a head, sorted."""
-        return tuple(sorted({record.label for record in self.heads.values() if record.label}))
+    def presets(self) -> dict[str, HeadSet]:
+        """Sets of heads that can be switched off at once, by name: none, those of a level, of a concept."""
+        concepts = sorted({record.label for record in self.heads.values() if record.label})
+        found = {level: self.level(level) for level in PRINTED}
+        found |= {
+            concept: HeadSet(head for head, record in self.heads.items() if record.label == concept)
+            for concept in concepts
+        }
+        return {NONE: HeadSet(), **{name: off for name, off in found.items() if off}}
 
     @cached_property
     def k(self) -> int:
@@ -128,29 +128,24 @@ class ModelRecords:
         return max((record.k for record in self.heads.values()), default=0)
 
     @cached_property
-    def costly(self) -> tuple[HeadSet, str]:
-        """The high-CCS heads, where 97.5% of random sets cost less accuracy, else the head that costs most,
-        and the drawn images on which they do. Without tables the heads that the study printed as high.
+    def costly(self) -> HeadSet:
+        """The high-CCS heads, where 97.5% of random sets cost less accuracy, else the head that costs most.
+        Without tables the heads that the study printed as high.
         """
         if self.results is None:
-            return self.level("high"), ""
+            return self.level("high")
         rows = queries.top1(self.results).dropna(subset="difference")
         high, alone = queries.of_plan(rows, "high"), queries.single_plans(rows)
         low = queries.random_sets(rows).groupby("dataset")["difference"].quantile(0.025)
         beyond = (high.set_index("dataset")["difference"] - low).dropna()
         found = high[high["dataset"] == beyond.idxmin()] if len(beyond) and beyond.min() < 0 else alone
         if not len(found):
-            return HeadSet(), ""
-        row = found.sort_values("difference").iloc[0]
-        return HeadSet.parse(row["heads"]), str(row["dataset"]).removeprefix("world/")
+            return HeadSet()
+        return HeadSet.parse(found.sort_values("difference")["heads"].iloc[0])
 
     def level(self, level: str) -> HeadSet:
         """The heads of a CCS level."""
         return HeadSet(head for head, record in self.heads.items() if record.level == level)
-
-    def concept(self, concept: str) -> HeadSet:
-        """The heads that a concept labels."""
-        return HeadSet(head for head, record in self.heads.items() if record.label == concept)
 
     def judgments(self) -> pd.DataFrame:
         """The judgments of the texts that count at the main K; without results, none."""
@@ -201,12 +196,7 @@ def _heads(results: Results) -> dict[Head, HeadRecord]:
     labels = dict(_rows(results.table("labels")))
     # With several K the smallest is the main one: labels and levels are its, and so are the texts shown.
     main = queries.main_k(results)
-    best, others = {}, defaultdict(list)
-    for head, row in _rows(results.table("scores").sort_values("k")):
-        if row.k == main:
-            best[head] = row
-        elif not pd.isna(row.ccs):
-            others[head].append((int(row.k), int(row.ccs)))
+    best = {head: row for head, row in _rows(results.table("scores")) if row.k == main}
     records = {}
     for head in sorted({*texts, *labels, *best}):
         label, score = labels.get(head), best.get(head)
@@ -221,8 +211,6 @@ def _heads(results: Results) -> dict[Head, HeadRecord]:
             share=float(score.share) if score else None,
             variance=float(score.variance) if score else None,
             texts=tuple(texts[head][: k or None]),
-            further=tuple(texts[head][k:]) if score else (),
-            others=tuple(others[head]),
         )
     return records
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
@@ -13,7 +12,7 @@ from ccs.ui.records import HeadRecord, ModelRecords
 from ccs.ui.service.cache import Cache, one
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.model_cache import KEPT, ModelCache, live, shipped, shown_name
-from ccs.ui.service.taking_apart import PHOTOGRAPHS, Kept
+from ccs.ui.service.taking_apart import Kept
 from ccs.ui.service.uploads import data_url
 from ccs.ui.state import State
 
@@ -25,8 +24,8 @@ class App:
     """Results, models and galleries: shared by all visitors, never changed by one for another.
 
     given: folders and repositories that the machine's owner offers as models beside the tables'. first: the
-    name of the model that the page opens on, the first one that ships where it is "". photographs: sets of
-    the owner's own that models can be taken apart on, by name. kept: the folder of tables made so.
+    name of the model that the page opens on, the first one that ships where it is "". kept: the folder of
+    tables made by taking models apart.
     """
 
     def __init__(
@@ -36,7 +35,6 @@ class App:
         galleries: Galleries | None = None,
         given: Sequence[str] = (),
         first: str = "",
-        photographs: Mapping[str, str] = MappingProxyType({}),
         kept: Path | None = None,
     ) -> None:
         self.collection = collection
@@ -47,7 +45,6 @@ class App:
         )
         self.galleries = galleries or Galleries()
         self.uploads = uploads
-        self.photographs = {**PHOTOGRAPHS, **photographs}
         self.kept = Kept(kept or uploads / "apart")
         self.memory = Cache(MEMORY_BYTES)
         self.top_activating = Cache(KEPT, one)

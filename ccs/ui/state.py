@@ -10,24 +10,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ccs.errors import InputError
-from ccs.heads import ABLATIONS, Head, HeadSet
+from ccs.heads import Head, HeadSet
 from ccs.ui.html import written
-from ccs.ui.service.classes import set_names
 
 NONE_OFF = HeadSet()
 OWN = "own:"  # begins the name of a visitor's own gallery
 NOTHING = "none"  # what a link says where no head is off
-SETS = ("", "all")
-ONE_POOL = "one-pool"
-POOLS = ("", ONE_POOL)
-IN_PLACE = ("", *ABLATIONS[1:])
-OUTPUTS = {"": "zero", "mean": "their mean over drawn images"}
-"""The outputs of heads that are off, in words, by what takes their place."""
-_CHOICES = {
-    "ablation": IN_PLACE,
-    "pool": POOLS,
-    "sets": SETS,
-}
 MAX_TEXTS = 200
 MAX_TEXT_LENGTH = 200
 MAX_HEADS = 1024
@@ -40,44 +28,28 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufef
 class State:
     """One screen, all of it but the images a visitor uploads; those never leave the session.
 
-    tab: the view. off: the heads that are switched off, with what takes their place (ablation, "" for zero).
-    classes, occupations: texts. template: with `{}` where the class goes. bias_template: the
-    same, or "study" for the study's four. k: 0 for the gallery's own cut-off. example: the drawn images
-    shown. row: the occupation whose images are shown. pool: "" where each occupation ranks its own images, if
-    the gallery has such pools, and "one-pool" where each ranks all. sets: "" shows the plans of the main K,
-    "all" those of every K. apart: the key of tables that were made here (`service.taking_apart`), shown
-    instead of the model's own. class_set: whose classes are asked about where none are typed
-    (`service.classes`).
+    tab: the view. off: the heads that are switched off. text: the number of the head's text that images are
+    ranked by. find: words that the heads sought have. example: the drawn images shown. classes, occupations:
+    texts. template: with `{}` where the class goes. k: 0 for the gallery's own cut-off. row: the occupation
+    whose images are shown. apart: the key of tables that were made here (`service.taking_apart`), shown
+    instead of the model's own.
     """
 
     tab: str = "heads"
     model: str = ""
     off: HeadSet = NONE_OFF
-    ablation: str = ""
     head: Head | None = None
     text: int = 0
-    concept: str = ""
-    level: str = ""
     find: str = ""
     example: str = ""
     classes: tuple[str, ...] = ()
     template: str = ""
     occupations: tuple[str, ...] = ()
-    bias_template: str = ""
     gallery: str = ""
     attribute: str = ""
     k: int = 0
-    target: str = "pool"
-    pool: str = ""
     row: int = 0
-    quality: str = ""
-    fairness: str = ""
-    sets: str = ""
     apart: str = ""
-    class_set: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "off", self.off.ablated(self.ablation or ABLATIONS[0]))
 
     def query(self) -> str:
         """The URL's query, without the fields at their default; that no head is off is always said."""
@@ -135,10 +107,6 @@ def _read(name: str, text: str) -> Any:
         return texts(text)
     if name in ("k", "text", "row"):
         return parse_int(text, name)
-    if name == "class_set":
-        return one_of(text, set_names(), "set of classes")
-    if allowed := _CHOICES.get(name):
-        return one_of(text, allowed, name)
     return line(text)
 
 

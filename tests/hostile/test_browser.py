@@ -85,7 +85,7 @@ def test_no_script_of_a_stranger_runs(hostile: tuple[App, str], browser: Any, ta
     )
     page.on("request", lambda r: 0 if r.url.startswith((url, "data:", "blob:")) else elsewhere.append(r.url))
     attack = quote(ATTACKS[1])
-    parts = f"classes={attack}&find={attack}&occupations={attack}&template={attack}&concept={attack}"
+    parts = f"classes={attack}&find={attack}&occupations={attack}&template={attack}"
     page.goto(f"{url}?tab={tab}&{parts}&model=organism&gallery={attack}&example={attack}")
     settled(page)
     page.hover("main, body")

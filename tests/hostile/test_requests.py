@@ -74,8 +74,8 @@ CALLS = {
         "bias",
         '{"data": ["judge", "", "organism", "", "gender", "²", "pool", ""]}'.encode(),
     ),
-    "a path as model": ("about", b'{"data": ["/etc"]}'),
-    "another's scheme": ("about", b'{"data": ["local-dir:/etc"]}'),
+    "a path as model": ("heads", b'{"data": ["/etc"]}'),
+    "another's scheme": ("heads", b'{"data": ["local-dir:/etc"]}'),
     "a file outside": ("classify", classify(file(path="/etc/passwd"))),
     "a file above": ("classify", classify(file(path="../../../../etc/passwd"))),
     "a file as text": ("classify", classify("/etc/passwd")),
@@ -227,10 +227,10 @@ def test_answers_that_nobody_reads_are_not_made(
     monkeypatch.setattr(guard, "UNREAD", 3)
     body = b'{"data": ["organism"]}'
     other = "127.0.0.2"
-    found = [ask(address, "POST", "/gradio_api/call/about", body, other) for _ in range(4)]
+    found = [ask(address, "POST", "/gradio_api/call/heads", body, other) for _ in range(4)]
     assert [status for status, _ in found] == [200, 200, 200, 429]
-    ask(address, "GET", f"/gradio_api/call/about/{json.loads(found[0][1])['event_id']}", source=other)
-    assert ask(address, "POST", "/gradio_api/call/about", body, other)[0] == 200
+    ask(address, "GET", f"/gradio_api/call/heads/{json.loads(found[0][1])['event_id']}", source=other)
+    assert ask(address, "POST", "/gradio_api/call/heads", body, other)[0] == 200
 
 
 def test_an_upload_says_how_much_it_is(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:

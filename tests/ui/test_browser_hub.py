@@ -131,7 +131,7 @@ def test_a_cold_space(space: str, browser: Any, hub_server: Hub, tmp_path: Path)
     done(page, lambda: page.click('[data-head="L11.H5"]'))
     assert off(page) == "L11.H5"
     assert "With 1 head off" in page.inner_text(".lead")
-    done(page, lambda: page.select_option('select[data-do="preset"]', "published-high"))
+    done(page, lambda: page.select_option('select[data-do="preset"]', "high"))
     assert len(off(page).split()) == 8
     look()
     # An upload.

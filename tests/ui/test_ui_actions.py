@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-from pathlib import Path
 from urllib.parse import parse_qsl
 
 import pytest
@@ -15,13 +13,10 @@ from ccs import benchmark, results
 from ccs.benchmark.planted_models import Truth
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.measures.accuracy import class_weights
 from ccs.ui import clicks, links
 from ccs.ui.actions import MAX_HISTORY
 from ccs.ui.clicks import act, regions, update
-from ccs.ui.presets import preset_words, presets, random_heads
 from ccs.ui.records import ModelRecords
-from ccs.ui.service.examples import load_example
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.views import VIEWS, claims
@@ -38,26 +33,10 @@ def test_the_first_visit_shows_an_effect(app: App) -> None:
     claim = claims.of(app.records("organism"))
     assert claim is not None
     assert session.state.off == claim.off
-    # Four images that the whole model gets right, and not all of them without the heads.
-    example, model = load_example(session.state.example), app.model_cache.get("organism")
-    weights = class_weights(model, example.classes, example.templates)
-    both = model.embed_images([p.pixels for p in example.images], [HeadSet(), session.state.off])
-    before, after = (tuple(example.classes[i] for i in one) for one in (both @ weights.T).argmax(axis=2))
-    assert before == example.answers
-    assert after != before
     assert not links.open_link(app, {"off": "none"}).state.off
     assert links.open_link(app, {"example": "digits:2"}).state.example == "digits:2"
     again = links.open_link(app, dict(parse_qsl(session.state.query())))
     assert again.state == session.state
-
-
-def test_tables_of_ones_own_open_on_the_claim_too(tmp_path: Path) -> None:
-    """A search belongs to the weights; no table is needed for it, nor the folder that it was kept in."""
-    shipped = ModelRecords.read("organism", results.load().models["organism"])
-    shutil.copytree(results.PRECOMPUTED / "organism", tmp_path / "organism")
-    own = ModelRecords.read("organism", results.load(str(tmp_path)).models["organism"])
-    assert claims.of(own) == claims.of(shipped) is not None
-    assert claims.that_matter(own) == claims.that_matter(shipped)
 
 
 def test_a_planted_skew_is_the_claim(app: App) -> None:
@@ -70,10 +49,10 @@ def test_a_planted_skew_is_the_claim(app: App) -> None:
 
 @pytest.mark.parametrize("name", ["organism", "organism-control"])
 def test_what_is_off_by_default_does_what_random_heads_do_not(name: str) -> None:
-    """On the shipped tables: the skew falls by more than random sets lower it, or else accuracy does."""
+    """On the shipped tables: random sets lower the skew less, or else accuracy on a set."""
     found = results.load().models[name]
     records = ModelRecords.read(name, found)
-    off, example = claims.that_matter(records)
+    off = claims.that_matter(records)
     if (claim := claims.of(records)) is not None:
         table = found.table("bias")
         table = table[(table["metric"] == "MaxSkew mean") & (table["attribute"] == claim.attribute)]
@@ -85,9 +64,13 @@ def test_what_is_off_by_default_does_what_random_heads_do_not(name: str) -> None
         random = table["difference"] / table["baseline"]
     else:
         table = found.table("pruning")
-        table = table[(table["dataset"] == f"world/{example}") & (table["metric"] == "top1")]
-        change = table[table["heads"] == str(off)]["difference"].iloc[0]
-        random = table[table["plan"] == "random"]["difference"]
+        own = (
+            table[(table["heads"] == str(off)) & (table["metric"] == "top1")]
+            .sort_values("difference")
+            .iloc[0]
+        )
+        change, random = own["difference"], table[table["plan"] == "random"]
+        random = random[random["dataset"] == own["dataset"]]["difference"]
     random = random[table["seed"].notna()]
     assert len(random) >= 20
     assert change < random.quantile(0.025)
@@ -110,8 +93,10 @@ def test_heads_go_off_and_on(app: App, session: Session) -> None:
     assert session.state.off == start | HeadSet([Head(4, 0)])
     update(app, session, "preset", {"value": "high"})
     assert session.state.off == app.records("organism").level("high")
-    update(app, session, "undo", {})
-    update(app, session, "undo", {})
+    update(app, session, "preset", {"value": "Colors"})
+    assert {app.records("organism").head(head).label for head in session.state.off} == {"Colors"}
+    for _ in range(3):
+        update(app, session, "undo", {})
     assert session.state.off == start
     update(app, session, "undo", {})
     assert session.state.off == start  # there is nothing before it
@@ -130,27 +115,6 @@ def test_heads_go_off_and_on(app: App, session: Session) -> None:
     assert len(session.past) == MAX_HISTORY
 
 
-def test_presets_are_the_plans_of_the_tables_and_of_the_study(app: App) -> None:
-    shipped = results.load(None).models["organism"]
-    found = presets(ModelRecords.read("organism", shipped), app.heads("organism"))
-    in_tables = shipped.table("pruning").drop_duplicates("plan").set_index("plan")["heads"]
-    for name in ("high", "equal-high", "equal-low"):
-        assert str(found[name]) == in_tables[name]
-    assert preset_words("published-equal-low", HeadSet()) == "low-CCS heads, equal number, as published"
-
-
-def test_random_heads_are_seeded_and_outside_the_high_ones(app: App, session: Session) -> None:
-    update(app, session, "random", {"n": "5", "seed": "3"})
-    first = session.state.off
-    assert len(first) == 5
-    assert not first & app.records("organism").level("high")
-    update(app, session, "random", {"n": "5", "seed": "4"})
-    assert session.state.off != first
-    update(app, session, "random", {"n": "5", "seed": "3"})
-    assert session.state.off == first
-    assert len(random_heads(app.heads("organism"), 24, 0, app.records("organism").level("high"))) == 24
-
-
 @pytest.mark.parametrize(
     ("do", "fields", "words"),
     [
@@ -161,17 +125,16 @@ def test_random_heads_are_seeded_and_outside_the_high_ones(app: App, session: Se
         ("off", {"off": "<b>"}, "<b>"),
         ("toggle", {"head": "L0.H0"}, "L0.H0 is not in organism"),
         ("preset", {"value": "all"}, "no heads for the preset 'all'"),
-        ("random", {"n": "0", "seed": "0"}, "0 random heads cannot be drawn"),
-        ("random", {"n": "1e3", "seed": "0"}, "must be a whole number"),
-        ("random", {"n": "٣", "seed": "0"}, "must be a whole number"),
+        ("row", {"value": "1e3"}, "must be a whole number"),
+        ("row", {"value": "٣"}, "must be a whole number"),
         ("example", {"value": "occupations:999"}, "There is no example 'occupations:999'"),
         ("upload", {"files": []}, "No image was sent"),
         ("classify", {"classes": "a, b", "template": "no place"}, "must hold {} once"),
         ("classify", {"classes": "word " * 2_000}, "9999 characters; at most 200"),
         ("classify", {"classes": "\n".join(map(str, range(500)))}, "500 texts; at most 200"),
-        ("classify", {"own": "a {} " * 2_000}, "characters; at most 200"),
+        ("classify", {"template": "a {} " * 2_000}, "characters; at most 200"),
         ("filter", {"find": "x" * 10_000}, "10000 characters"),
-        ("points", {"quality": "x" * 10_000}, "10000 characters"),
+        ("points", {"value": "height"}, "There is no attribute 'height'"),
         ("bias", {"gallery": "none", "k": "5"}, "There is no gallery 'none'"),
         ("bias", {"gallery": SMALL, "k": "4000", "attribute": "gender"}, "K must be 1 to 40, not 4000"),
         ("bias", {"gallery": SMALL, "k": "5", "occupations": "\n".join(map(str, range(500)))}, "500 texts"),
@@ -243,15 +206,6 @@ def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPat
     claim = claims.of(app.records("organism"))
     assert claim is not None
     assert (claim.off, claim.attribute, claim.found) == (heads, "skin tone", None)
-
-
-def test_the_filter_dims_the_others(app: App, session: Session) -> None:
-    update(app, session, "filter", {"concept": "Colors", "level": "", "find": ""})
-    html = regions(app, session)["left"]
-    assert "4 of 24 heads fit" in html
-    assert html.count(' dim"') == 20
-    update(app, session, "filter", {"concept": "", "level": "unknown", "find": "TEXT 4 of L5.H3"})
-    assert "1 of 24 heads fit" in regions(app, session)["left"]
 
 
 def test_a_click_on_a_point_loads_its_heads(app: App) -> None:

@@ -24,15 +24,6 @@ from ccs.ui.service.cache import Cache, Memory, one, size_of
 from ccs.ui.service.model_cache import RETRY, ModelCache
 
 
-def test_a_cache_is_bounded_and_a_failure_leaves_nothing() -> None:
-    cache = Cache(2, one)
-    assert [cache.get(key, lambda key=key: key) for key in (1, 2, 1, 3)] == [1, 2, 1, 3]
-    assert (1 in cache, 2 in cache, 3 in cache) == (True, False, True)
-    with pytest.raises(ZeroDivisionError):
-        cache.get(9, lambda: 1 // 0)
-    assert 9 not in cache
-
-
 def test_all_visitors_share_the_bytes() -> None:
     cache = Cache(1000)
     first, second = Memory(cache), Memory(cache)

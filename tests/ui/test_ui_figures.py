@@ -18,17 +18,15 @@ from ccs.measures.skew import max_skew
 from ccs.model.model import Model
 from ccs.specs import open_gallery
 from ccs.ui import links
-from ccs.ui.actions import ACTIONS
 from ccs.ui.clicks import regions
 from ccs.ui.html import _ENVIRONMENT
 from ccs.ui.page import strip
 from ccs.ui.service import top_activating, uploads
 from ccs.ui.service.examples import load_example
 from ccs.ui.service.galleries import Galleries
-from ccs.ui.service.model_cache import stand_ins
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.views import VIEWS, classify, head_effects, points
+from ccs.ui.views import VIEWS, classify, points
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.bias_query import BiasQuery
 from tests.support.ui_page import SMALL, app, check, model, one_thread, printed, session, small_gallery
@@ -47,44 +45,6 @@ def test_classify_is_the_softmax_of_scaled_cosines(app: App, session: Session, m
     assert classes == example.classes
     assert np.abs(found.before - found.after).max() > 1e-4
     assert np.all(moved < 1)
-
-
-def test_the_mean_can_take_the_heads_place(app: App, session: Session, model: Model) -> None:
-    model.stand_ins_from = stand_ins
-    zero = classify.measure(session, model)[1]
-    ACTIONS["ablation"](app, session, {"value": "mean"})
-    _, mean, _ = classify.measure(session, model)
-    assert session.state.off == HeadSet.parse("L6.H1 L7.H2").ablated("mean")
-    assert "ablation=mean" in session.state.query()
-    images = [image.pixels for image in load_example("").images]
-    weights = class_weights(model, *classify.asked(session.state))
-    expected = model.probabilities(model.embed_images(images, session.state.off) @ weights.T)
-    np.testing.assert_allclose(mean.after, expected, atol=1e-5)
-    assert np.abs(mean.after - zero.after).max() > 1e-4
-
-
-def test_what_takes_the_heads_place_is_said(app: App, model: Model) -> None:
-    model.stand_ins_from = stand_ins
-    high = app.records("organism").level("high")
-    query = {
-        "off": str(high),
-        "ablation": "mean",
-        "head": "L6.H1",
-        "classes": "judge, cook",
-        "gallery": SMALL,
-    }
-    session = links.open_link(app, query)
-    shown = head_effects.alone(session, model, Head(6, 1))
-    assert shown.rows == classify.moves(session, model, HeadSet([Head(6, 1)], "mean"))
-    assert "their mean over drawn images" in str(regions(app, session)["main"])
-    for tab in ("classify", "bias"):
-        page = regions(app, links.open_link(app, {**query, "tab": tab}))["main"]
-        assert "their mean over drawn images in the forward pass" in page
-        assert "zero in the forward pass" not in page
-    # The tables measured these heads at zero: with their mean in their place they are another set.
-    for ablation, words in (("", "Without high-CCS heads"), ("mean", "a set of your own")):
-        page = regions(app, links.open_link(app, {**query, "ablation": ablation, "tab": "paradox"}))["main"]
-        assert words in page
 
 
 def test_a_skew_that_cannot_be_larger_is_marked_in_the_strip(
@@ -106,19 +66,13 @@ def test_a_skew_that_cannot_be_larger_is_marked_in_the_strip(
     )
 
 
-def test_classes_that_are_one_text_to_the_model_are_named(app: App) -> None:
-    query = {"tab": "classify", "off": "none", "classes": "judge, poet, baker"}
+def test_texts_that_are_one_to_the_model_are_named(app: App) -> None:
+    query = {"tab": "bias", "off": "none", "occupations": "judge, poet, baker", "gallery": SMALL}
     page = " ".join(regions(app, links.open_link(app, query))["main"].split())
     assert "organism cannot tell 2 of these 3 texts apart</b>: to it poet and baker are one text." in page
     words = [f"zyx{i}" for i in range(8)]
     shown = str(_ENVIRONMENT.globals["alike"]("organism", [tuple(words), ("a", "b")], 10))
     assert "zyx0, zyx1, zyx2, zyx3, zyx4 and 3 more are one text; so are a and b." in shown
-
-
-def test_ranks_and_margins() -> None:
-    shares = np.array([[0.2, 0.5, 0.3], [0.4, 0.4, 0.2]])
-    assert classify.ranks(shares).tolist() == [[3, 1, 2], [1, 2, 3]]
-    np.testing.assert_allclose(classify.margin(shares), [0.2, 0.0])
 
 
 def test_extremes_are_the_ends_of_the_ranking() -> None:
@@ -185,9 +139,6 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app: App
     page = regions(own, links.open_link(own, {**asked, "occupations": "pilot"}))["main"]
     assert "no image of pilot" in page
     check(page)
-    everyone = BiasQuery.of(own, links.open_link(own, {**asked, "pool": "one-pool"}).state)
-    assert everyone.pools is None
-    assert everyone.most_k == 40
 
 
 def test_the_snippet_gives_the_same_figures(app: App, session: Session, model: Model) -> None:
@@ -232,14 +183,13 @@ def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:
     assert rows[:5] == [f"{i} {t.text} {t.share:.1%}" for i, t in enumerate(card.texts, 1)]
     assert sum(row.startswith("after") for row in rows) == 4
     session = links.open_link(app, {"tab": "paradox"})
-    found = points.measured(*points.Axes.of(app).chosen("", ""))
     ours = {
         (str(p.plan), -1 if p.seed is None else p.seed, round(p.x.value, 5))
-        for p in found
+        for p in points.Axes.of(app).points
         if p.model == "organism"
     }
     rows = printed(snippet(app, session))[1:]
-    assert {(r.split()[0], int(float(r.split()[1])), round(float(r.split()[2]), 5)) for r in rows} == ours
+    assert {(r.split()[0], int(float(r.split()[1])), round(float(r.split()[2]), 5)) for r in rows} >= ours
     rows = printed(snippet(app, links.open_link(app, {"tab": "judges"})))
     panel = VIEWS["judges"].figures(app, links.open_link(app, {"tab": "judges"}))[0].rows
     wanted = [
@@ -256,7 +206,7 @@ def test_the_program_of_bias_prints_what_is_shown(app: App, model: Model, tmp_pa
     gallery = open_gallery(str(tmp_path))
     own = App(app.collection, app.uploads, Galleries([gallery], {gallery.name: str(tmp_path)}))
     own.model_cache = app.model_cache
-    query = {"tab": "bias", "off": "L6.H1", "occupations": "judge\npoet", "k": "9", "target": "uniform"}
+    query = {"tab": "bias", "off": "L6.H1", "occupations": "judge\npoet", "k": "9"}
     session = links.open_link(own, {**query, "gallery": gallery.name})
     what, name = BiasQuery.of(own, session.state), gallery.name
     before, after = own.galleries.base(model, name), own.galleries.embeddings(model, name, session.state.off)

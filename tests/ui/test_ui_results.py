@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,7 @@ def test_photo_says_how_often_it_is_right_with_tables_and_without(tmp_path: Path
     for found, tables in ((results.load(), True), (results.load(tmp_path), False)):
         shown = App(found, tmp_path)
         top = regions(shown, links.open_link(shown, {"model": "photo", "tab": "about"}))["top"]
-        assert re.search(r"It names \d\d\.\d% of the held-out ones correctly", top)
+        assert "its answers are often wrong" in top
         assert ("There are no tables for photo" in top) != tables
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.ui.state import SETS, State, from_query, line, texts
+from ccs.ui.state import State, from_query, line, texts
 
 HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))
 WORDS = st.text("abc é{}<&=+%#'\"", min_size=1, max_size=20).map(line).filter(bool)
@@ -24,9 +24,7 @@ STATES = st.builds(
     classes=st.lists(WORDS, max_size=4, unique=True).map(tuple).map(texts),
     occupations=st.lists(WORDS, max_size=4, unique=True).map(tuple).map(texts),
     k=st.integers(0, 9999),
-    target=st.sampled_from(["pool", "uniform"]),
     row=st.integers(0, 200),
-    sets=st.sampled_from(SETS),
 )
 
 
@@ -50,7 +48,6 @@ def test_a_link_says_that_no_head_is_off() -> None:
     ("part", "value"),
     [
         ("off", "L1.H"),
-        ("sets", "1"),
         ("row", "x"),
         ("head", "x"),
         ("k", "-1"),

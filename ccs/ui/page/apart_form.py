@@ -16,7 +16,7 @@ from ccs.texts.pools import POOLS
 from ccs.ui.actions import Fields
 from ccs.ui.html import render as render_template
 from ccs.ui.service.model_cache import saw_drawings_only
-from ccs.ui.service.taking_apart import FEWEST, MOST, UPLOADS, Request
+from ccs.ui.service.taking_apart import FEWEST, MOST, PHOTOGRAPHS, UPLOADS, Request
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import line, one_of, parse_int
@@ -30,7 +30,7 @@ def render(app: App, session: Session) -> Markup:
     state = session.state
     shown = bool(state.apart) and app.shown(state) is not app.records(state.model)
     drawn = saw_drawings_only(state.model)
-    sets = sorted(app.photographs, key=lambda name: (app.photographs[name] == "world") != drawn)
+    sets = sorted(PHOTOGRAPHS, key=lambda name: (PHOTOGRAPHS[name] == "world") != drawn)
     own = [(UPLOADS, f"your {len(session.uploads)} images")] if len(session.uploads) >= FEWEST else []
     return render_template(
         "apart.html",
@@ -53,7 +53,7 @@ def read(app: App, session: Session, fields: Fields) -> Request:
     if own:
         spec = str(Address.parse(own))
     elif chosen != UPLOADS:
-        spec = app.photographs[one_of(chosen, tuple(app.photographs), "set of photographs")]
+        spec = PHOTOGRAPHS[one_of(chosen, tuple(PHOTOGRAPHS), "set of photographs")]
     elif len(session.uploads) < FEWEST:
         raise InputError(f"At least {FEWEST} images of your own are needed.")
     name = session.state.model

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.ui.actions import CUSTOM
 from ccs.ui.html import render as render_template
 from ccs.ui.page import apart_form
-from ccs.ui.presets import preset_words, presets
-from ccs.ui.records import HeadRecord, ModelRecords
+from ccs.ui.records import NONE, PRINTED, HeadRecord, ModelRecords
 from ccs.ui.service.examples import example_names, example_pages, parse_example, shown_images
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import OUTPUTS, State
-from ccs.ui.views import claims, classify
+from ccs.ui.state import State
+from ccs.ui.views import claims
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.fairer import LOSSES
 
@@ -47,12 +46,11 @@ def render(app: App, session: Session) -> Markup:
     """The column as HTML."""
     state = session.state
     records, heads = app.shown(state), app.heads(state.model)
-    kept = HeadSet(h for h in heads if records.head(h).matches(state.concept, state.level, state.find))
-    found = presets(records, heads)
-    current = next((name for name, off in found.items() if off == HeadSet(state.off)), "custom")
-    listed = [(name, preset_words(name, off)) for name, off in found.items()]
-    if current == "custom":
-        listed = [("custom", f"your own selection ({len(state.off)})"), *listed]
+    found = records.presets
+    current = next((name for name, off in found.items() if off == state.off), CUSTOM)
+    listed = [(name, _preset_words(name, off)) for name, off in found.items()]
+    if current == CUSTOM:
+        listed = [(CUSTOM, f"your own selection ({len(state.off)})"), *listed]
     name, page = parse_example(state.example)
     return render_template(
         "left.html",
@@ -60,7 +58,7 @@ def render(app: App, session: Session) -> Markup:
         session=session,
         records=records,
         heads=heads,
-        kept=kept,
+        kept=HeadSet(head for head in heads if records.head(head).has(state.find)),
         table=table(records, heads, state.off),
         cells=_cells(records, heads, state),
         focus=state.head if state.head in heads else next(iter(heads), None),
@@ -68,12 +66,8 @@ def render(app: App, session: Session) -> Markup:
         step=_step,
         steps=_steps,
         presets=listed,
-        in_place=OUTPUTS.items(),
         current=current,
-        n_random=min(len(state.off) or max(1, len(records.level("high"))), len(heads)),
-        concepts=[("", "any concept"), *records.concepts],
         images=shown_images(session),
-        effects=_effects(app, session),
         examples=[(f"{n}:0", n) for n in example_names()],
         truth=claims.truth(state.model),
         losses=LOSSES,
@@ -81,9 +75,16 @@ def render(app: App, session: Session) -> Markup:
         page=page,
         pages=example_pages(name),
         apart=apart_form.render(app, session),
-        matter=claims.that_matter(records)[0],
+        matter=claims.that_matter(records),
         off_now=[(records.head(head), HeadSet(state.off - {head})) for head in state.off][:LISTED],
     )
+
+
+def _preset_words(name: str, off: HeadSet) -> str:
+    """A preset as it is listed."""
+    if name == NONE:
+        return "none: all heads on"
+    return f"{name} CCS ({len(off)})" if name in PRINTED else f"{name} ({len(off)})"
 
 
 def _steps(ccs: int, k: int) -> int:
@@ -96,16 +97,6 @@ def _step(record: HeadRecord) -> int | str:
     if record.published:
         return {"high": 5, "moderate": 3}.get(record.level, 1)
     return "none" if record.ccs is None else _steps(record.ccs, record.k)
-
-
-def _effects(app: App, session: Session) -> list[classify.Move]:
-    """The effect of the heads that are off on the images at hand; none if the model is not in memory."""
-    if session.state.model not in app.model_cache.loaded():
-        return []
-    try:
-        return classify.moves(session, app.model_cache.get(session.state.model))
-    except InputError:  # the view says it
-        return []
 
 
 def _cells(records: ModelRecords, heads: HeadSet, state: State) -> list[tuple[int, list[HeadRecord | None]]]:

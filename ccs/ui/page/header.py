@@ -6,14 +6,14 @@ from markupsafe import Markup
 
 from ccs.errors import InputError
 from ccs.ui.actions import ANOTHER
-from ccs.ui.html import percent
 from ccs.ui.html import render as render_template
-from ccs.ui.service.model_cache import held_out, live, photographic, saw_drawings_only
+from ccs.ui.service.model_cache import PHOTO, live, photographic, saw_drawings_only
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
 from ccs.ui.views import VIEWS
 
+PHOTO_WORDS = "photo was taught 200 kinds of things from small photographs; its answers are often wrong."
 GROUPS = {
     "computed": "computed: with texts and CCS",
     "live": "live: fetched when chosen",
@@ -56,12 +56,7 @@ def _listed(name: str) -> str:
 def _standing(app: App, state: State) -> list[str]:
     """Notices that hold as long as this model is shown."""
     name, records = state.model, app.shown(state)
-    results, right, told = records.results, held_out(name), []
-    if right is not None:
-        told += [
-            f"{name} was taught 200 kinds of things from small photographs. It names {percent(right)} of the "
-            "held-out ones correctly (guessing: 0.5%), so its answers are often wrong."
-        ]
+    results, told = records.results, [PHOTO_WORDS] if name == PHOTO else []
     if results is None:
         printed = records.published
         what = "texts. The grid shows what the study printed of them." if printed else "texts and no scores."

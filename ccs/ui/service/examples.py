@@ -13,7 +13,6 @@ from PIL import Image
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.ui.service import attention
@@ -98,29 +97,6 @@ def load_example(example: str, model: str = "") -> Example:
     return Example(shown, whole.classes, whole.templates, answers)
 
 
-def first_telling(model: Model, off: HeadSet, first: str = "") -> str:
-    """The first drawn example that the whole model gets right and gets partly wrong without the heads.
-
-    It is of the set `first` if that has one. Without any, the first that the whole model gets right; else "".
-    """
-    right = ""
-    drawn = [name for name in example_names() if name != PHOTOGRAPHS]
-    for name in sorted(drawn, key=lambda name: name != first):
-        start = load_example(f"{name}:0")
-        weights = class_weights(model, start.classes, start.templates)
-        for page in range(PAGES):
-            example = load_example(f"{name}:{page}")
-            rows = model.embed_images([p.pixels for p in example.images], [HeadSet(), off])
-            before, after = (
-                tuple(example.classes[i] for i in one) for one in (rows @ weights.T).argmax(axis=2)
-            )
-            if before == example.answers:
-                right = right or f"{name}:{page}"
-                if after != before:
-                    return f"{name}:{page}"
-    return right
-
-
 def shown_images(session: Session) -> tuple[InputImage, ...]:
     """The visitor's own images, or the example where there are none."""
     return session.uploads or load_example(session.state.example).images
@@ -149,7 +125,7 @@ def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarra
 
 def looks(session: Session, model: Model, layer: int, off: HeadSet) -> np.ndarray:
     """Attention [images, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
-    below = HeadSet((head for head in off if head.layer < layer), off.ablation)
+    below = HeadSet(head for head in off if head.layer < layer)
     model.ready([below])
     start = trunk(session, model)
 

@@ -19,16 +19,14 @@ import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet, last_layers
 from ccs.model.fetching import forget
-from ccs.model.model import Images, Model, embedded
+from ccs.model.model import Model, embedded
 from ccs.model.offer import Offer, look
 from ccs.model.sources import AUTO, FOLDER, HUB, find, is_public, require_known_tower
-from ccs.world import drawn_sets
 
 log = logging.getLogger(__name__)
 
 PHOTO = "photo"  # the embedded model that has seen photographs
 KEPT = 2
-STAND_INS = 32  # drawn images
 RETRY = 60.0  # seconds after which a model that could not be loaded is tried again
 PATIENCE = 20.0  # seconds that who asks for a model waits, before being told that it is on its way
 WAITING = 4  # models that may be on their way at once; they are loaded one after the other
@@ -52,15 +50,6 @@ def live() -> Mapping[str, Live]:
     """The models listed in live.json by name, the study's first."""
     listed = json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
     return {one["name"]: Live(**one) for one in listed}
-
-
-@cache
-def held_out(name: str) -> float | None:
-    """The share of held-out photographs that `photo` names correctly, by its training's notes; else None."""
-    if name != PHOTO:
-        return None
-    noted = json.loads(files("ccs.world").joinpath("models", name, "training.json").read_text("utf-8"))
-    return float(noted["top1"])
 
 
 @dataclass
@@ -210,7 +199,6 @@ class ModelCache:
         if why := load.offer.refusal():
             raise InputError(why)
         model = ccs.load(place, device=AUTO, layers=self._layers(name) or None)
-        model.stand_ins_from = stand_ins
         _ = model.weights_hash  # half a second for whoever asks first
         return model
 
@@ -232,11 +220,6 @@ class ModelCache:
             f"The weights of {name} are not loaded here: a folder or a repository on the Hub is named by "
             "the machine’s owner (python app.py --model FOLDER)."
         )
-
-
-def stand_ins() -> Images:
-    """Drawn images: what heads put out for them takes the place of heads that are off, if that is asked."""
-    return drawn_sets.image_set(STAND_INS).images
 
 
 def shown_name(place: str) -> str:

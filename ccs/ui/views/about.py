@@ -46,26 +46,21 @@ class About(View):
         manifest = records.manifest
         if not manifest:
             raise InputError(f"There are no tables for {records.model}.")
-        run = Figure(
-            "manifest",
-            f"The run behind {records.model}",
-            "as named",
-            ["entry", "value"],
-            flat(manifest),
-            {
-                "source": app.collection.source,
-                "manifest": manifest,
-                "worst": max(_numbers(manifest.get("largest_error")), default=None),
-                "seconds": sum(_numbers(manifest.get("measured", {}).get("seconds"))),
-            },
-        )
-        rows = [
-            [*map(one.get, ("name", "kind", "count", "source")), _plain(one.get("templates") or [])]
-            for one in manifest.get("sets", ())
+        return [
+            Figure(
+                "manifest",
+                f"The run behind {records.model}",
+                "as named",
+                ["entry", "value"],
+                flat(manifest),
+                {
+                    "source": app.collection.source,
+                    "manifest": manifest,
+                    "worst": max(_numbers(manifest.get("largest_error")), default=None),
+                    "seconds": sum(_numbers(manifest.get("measured", {}).get("seconds"))),
+                },
+            )
         ]
-        columns = ["set", "kind", "count", "source", "templates"]
-        sets = Figure("sets", "Data sets measured", "images or clips", columns, rows)
-        return [run, sets] if rows else [run]
 
     def snippet(self, app: App, session: Session) -> str:
         return run_program(app, session.state)

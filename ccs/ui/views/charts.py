@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from ccs.measures.stats import Estimate
 from ccs.ui.html import render
-from ccs.ui.views.points import PUBLISHED, Measured
+from ccs.ui.views.points import Measured
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def strip(lines: Sequence[Line], label: str) -> Markup:
 class Point:
     """A plan in a scatter plot.
 
-    `look` is "solid", "hollow" or "printed" (the study's); `chosen` rings it. With heads it can be clicked,
-    and reached by Tab.
+    `look` is "solid", for the first model, or "hollow"; `chosen` rings it. With heads it can be clicked, and
+    reached by Tab.
     """
 
     plan: Measured
@@ -100,7 +100,6 @@ SHAPES = {
     "equal-low": "M0 6.5L6-5H-6Z",
     "single": "M0-2.6A2.6 2.6 0 1 1 0 2.6A2.6 2.6 0 1 1 0-2.6Z",
 }
-PRINTED = "M0-7L1.8-2.4L6.7-2.2L2.8 .9L4.1 5.7L0 3L-4.1 5.7L-2.8 .9L-6.7-2.2L-1.8-2.4Z"  # a star
 LEAST = 0.02  # the shortest margin of an axis
 
 
@@ -114,7 +113,6 @@ def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
             p.chosen,
             p.plan.plan.kind != "single",
             p.plan.plan.kind != "random",
-            p.look != "printed",
         ),
     )
     return render(
@@ -127,21 +125,14 @@ def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
         across=across,
         up=up,
         shapes=SHAPES,
-        printed=PRINTED,
         named=_named(points),
     )
 
 
 def _named(points: Sequence[Point]) -> list[tuple[Measured, str]]:
-    """Names beside marks: the first model's sets, and the models of the study's high sets."""
-    first = next((p.plan.model for p in points if p.look == "solid"), "")
-    kinds = ("high", "moderate", "low", "random")
-    ours = [p.plan for p in points if p.look == "solid" and p.plan.model == first and p.plan.seed is None]
-    theirs = [p.plan for p in points if p.look == "printed" and p.plan.plan.kind == "high"]
-    return [
-        *((one, one.plan.kind) for one in ours if one.plan.kind in kinds and one.plan.k is None),
-        *((one, one.model.removesuffix(PUBLISHED)) for one in theirs),
-    ]
+    """Names beside marks: the first model's sets of many heads."""
+    ours = [p.plan for p in points if p.look == "solid" and p.plan.seed is None]
+    return [(one, one.plan.kind) for one in ours if one.plan.kind in ("high", "moderate", "low", "random")]
 
 
 def _scale(effects: Sequence[Estimate]) -> Scale:

@@ -97,10 +97,7 @@ def of(records: ModelRecords) -> Claim | None:
     return Claim(OCCUPATION, *about, found, len(search.prompts))
 
 
-def that_matter(records: ModelRecords) -> tuple[HeadSet, str]:
-    """Heads whose absence does more than that of random ones, and the drawn images on which it shows.
-
-    Those of the claim, else those that accuracy depends on (`ModelRecords.costly`).
-    """
+def that_matter(records: ModelRecords) -> HeadSet:
+    """Heads whose absence does more than that of random ones: the claim's, else `ModelRecords.costly`."""
     claim = of(records)
-    return records.costly if claim is None else (claim.off, "")
+    return records.costly if claim is None else claim.off

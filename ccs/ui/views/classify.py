@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -10,23 +10,19 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.heads import Head, HeadSet
-from ccs.measures import ranking
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, set_off
 from ccs.ui.html import program, render
-from ccs.ui.service.classes import named, set_names
 from ccs.ui.service.examples import SHOWN, embed, load_example, parse_example, shown_images
 from ccs.ui.service.uploads import InputImage
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import OUTPUTS, State, one_of, template, texts
+from ccs.ui.state import State, template, texts
 from ccs.ui.views import claims
 from ccs.ui.views.base import Figure, View, of_model
 
-MANY = 100  # classes whose names take a while to be read
 LISTED = 5  # classes per image, before and after
-TEMPLATES = ("a photo of a {}", "a picture of a {}", "{}")
 
 
 class Comparison(NamedTuple):
@@ -36,23 +32,10 @@ class Comparison(NamedTuple):
     after: np.ndarray
 
 
-def ranks(shares: np.ndarray) -> np.ndarray:
-    """Rank from 1 of every class for every image; equal probabilities in the classes' order."""
-    order = np.argsort(-shares, axis=1, kind="stable")
-    return np.argsort(order, axis=1, kind="stable") + 1
-
-
-def margin(shares: np.ndarray) -> np.ndarray:
-    """First probability less the second [images]; 1 with a single class."""
-    both = np.sort(shares, axis=1)[:, ::-1]
-    return np.asarray(both[:, 0] - both[:, 1]) if both.shape[1] > 1 else both[:, 0]
-
-
 def asked(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(classes, templates) in force: what was typed, else those of the example's set."""
     example = load_example(state.example, state.model)
-    classes, templates = named(state.class_set) if state.class_set else (example.classes, example.templates)
-    return state.classes or classes, (state.template,) if state.template else templates
+    return state.classes or example.classes, (state.template,) if state.template else example.templates
 
 
 def class_matrix(session: Session, model: Model) -> tuple[tuple[str, ...], np.ndarray]:
@@ -117,16 +100,11 @@ def _telling(app: App, session: Session, fields: Fields) -> None:
 
 def _classify(app: App, session: Session, fields: Fields) -> None:
     classes = texts(str(fields.get("classes", "")))
-    chosen = template(str(fields.get("own") or fields.get("template") or ""))
+    chosen = template(str(fields.get("template") or ""))
     # The set's own classes, untouched, stay its own: another example then brings its own.
-    if not session.state.class_set and classes == asked(replace(session.state, classes=()))[0]:
+    if classes == asked(replace(session.state, classes=()))[0]:
         classes = ()
     change(session, classes=classes, template=chosen)
-
-
-def _class_set(app: App, session: Session, fields: Fields) -> None:
-    name = one_of(fields.get("value"), ("", *set_names()), "set of classes")
-    change(session, class_set=name, classes=(), template="")
 
 
 def _own_classes(app: App, session: Session, fields: Fields) -> None:
@@ -142,26 +120,17 @@ class Classify(View):
     actions: ClassVar[Mapping[str, Action]] = {
         "classify": _classify,
         "own-classes": _own_classes,
-        "class-set": _class_set,
         "telling": _telling,
     }
 
-    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
-        if len(names := asked(session.state)[0]) > MANY:
-            yield 0.0, f"Reading {len(names)} names of classes"
-            class_matrix(session, app.model_cache.get(session.state.model))
-
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         state = session.state
-        templates = [("", "the set’s own"), *dict.fromkeys(filter(None, (*TEMPLATES, state.template)))]
         return render(
             "views/classify.html",
             state=state,
-            classes=state.classes if state.class_set else asked(state)[0],
-            class_sets=[("", "of the examples"), *set_names()],
-            templates=templates,
+            classes=asked(state)[0],
             answer=of_model(app, state.model, complete, lambda model: _answers(session, model)),
-            matter=claims.that_matter(app.shown(state))[0],
+            matter=claims.that_matter(app.shown(state)),
         )
 
     def figures(self, app: App, session: Session) -> list[Figure]:
@@ -173,14 +142,11 @@ class Classify(View):
 
 @dataclass(frozen=True)
 class Answer:
-    """One image on the page: its first answers and margins before and after, and (class, shares, ranks) of
-    the classes listed.
-    """
+    """One image on the page: its first answers before and after, and those listed."""
 
     image: InputImage
     first: tuple[str, str]
-    margins: tuple[float, float]
-    listed: Sequence[tuple[str, float, float, int, int]]
+    listed: Sequence[tuple[str, float, float]]
 
     @property
     def turned(self) -> bool:
@@ -190,38 +156,26 @@ class Answer:
 
 def _answers(session: Session, model: Model) -> Figure:
     classes, found, similarity = measure(session, model)
-    shown = shown_images(session)
-    places = ranks(found.before), ranks(found.after)
     rows, answers = [], []
-    for i, image in enumerate(shown):
-        each = (one[i].tolist() for one in (found.before, found.after, *places))
-        table = list(zip(classes, *each, strict=True))
-        rows += [
-            [image.name, name, round(b, 6), round(a, 6), *places, session.state.off]
-            for name, b, a, *places in table
-        ]
-        first = classes[int(found.before[i].argmax())], classes[int(found.after[i].argmax())]
-        listed = sorted((one for one in table if min(one[3:]) <= LISTED), key=lambda one: (one[4], one[3]))
-        margins = float(margin(found.before)[i]), float(margin(found.after)[i])
-        answers.append(Answer(image, first, margins, listed))
+    for image, before, after in zip(shown_images(session), *found, strict=True):
+        table = list(zip(classes, before.tolist(), after.tolist(), strict=True))
+        rows += [[image.name, name, round(b, 6), round(a, 6)] for name, b, a in table]
+        best = {int(i) for shares in (before, after) for i in np.argsort(-shares, kind="stable")[:LISTED]}
+        listed = sorted((table[i] for i in best), key=lambda one: (-one[2], -one[1]))
+        answers.append(Answer(image, (classes[before.argmax()], classes[after.argmax()]), listed))
     return Figure(
         "classify",
         "Before and after",
         "probability, %",
-        ["image", "class", "before", "after", "rank before", "rank after", "heads off"],
+        ["image", "class", "before", "after"],
         rows,
         {
             "answers": answers,
             "n": len(classes),
-            "outputs": OUTPUTS[session.state.ablation],
             "templates": asked(session.state)[1],
             "scale": model.logit_scale,
             "bias": model.logit_bias,
             "similarity": float(similarity.mean()),
-            "same": session.memory.get(
-                ("alike", model.weights_hash, *asked(session.state)),
-                lambda: ranking.alike(*class_matrix(session, model)),
-            ),
         },
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.heads import Head
+from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, parse_heads
 from ccs.ui.html import percent, program, render
@@ -22,7 +22,7 @@ from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import parse_int
-from ccs.ui.views import classify, head_effects
+from ccs.ui.views import classify
 from ccs.ui.views.base import Empty, Figure, View, of_model, run_lines
 
 Part = Figure | Empty | None
@@ -63,13 +63,11 @@ class Heads(View):
         state, head = session.state, session.state.head
         if head is None:
             return render("views/heads.html", record=None)
-        records = app.shown(state)
-        record = records.head(head)
+        record = app.shown(state).head(head)
 
         def live(model: Model) -> list[Part]:
-            alone = head_effects.alone(session, model, head)
             moved = _top_activating(app, model, record, complete, state.text)
-            return [_attention(session, model, head), moved, alone]
+            return [_attention(session, model, head), moved, _alone(session, model, head)]
 
         found = of_model(app, state.model, complete, live)
         return render(
@@ -77,24 +75,22 @@ class Heads(View):
             record=record,
             state=state,
             parts=[_texts(record, state.text), *([found] if isinstance(found, Empty) else found)],
-            over_sets=head_effects.over_sets(records, head),
         )
 
     def figures(self, app: App, session: Session) -> list[Figure]:
-        """The figures of the head's tables: they need no model."""
+        """The head's texts: they need no model."""
         state = session.state
         if state.head is None:
             raise InputError(f"{state.model} has no head to show.")
-        records = app.shown(state)
-        found = [_texts(records.head(state.head), 0), head_effects.over_sets(records, state.head)]
-        return [figure for figure in found if isinstance(figure, Figure)]
+        found = _texts(app.shown(state).head(state.head), 0)
+        return [found] if isinstance(found, Figure) else []
 
     def snippet(self, app: App, session: Session) -> str:
         head, state = session.state.head, session.state
         if head is None:
             return classify.lines(session, state.off)
         tables = run_lines(app, state) + program("texts", head=head)
-        return tables + classify.lines(session, head_effects.one(state, head))
+        return tables + classify.lines(session, HeadSet([head]))
 
 
 def _described(app: App, session: Session) -> Model | None:
@@ -118,7 +114,7 @@ def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:
     rows = [
         [record.head, i, t.text, t.concept, round(t.share, 6),
          *(cell for v in t.verdicts for cell in (verdict_word(v), v.why))]
-        for i, t in enumerate((*record.texts, *record.further), 1)
+        for i, t in enumerate(record.texts, 1)
     ]  # fmt: skip
     said = [f"{judge} {part}" for judge in judges for part in ("verdict", "reason")]
     return Figure(
@@ -135,6 +131,18 @@ def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:
 def verdict_word(said: JudgeVerdict) -> str:
     """A verdict as a word: yes, no or unscored."""
     return "unscored" if said.verdict is None else "yes" if said.verdict else "no"
+
+
+def _alone(session: Session, model: Model, head: Head) -> Figure:
+    """The answers to the visitor's images without this head alone."""
+    return Figure(
+        "alone",
+        f"{head} alone switched off, on these images",
+        "probability, %",
+        ["image", "answer", "before", "after", "answer after", "similarity"],
+        classify.moves(session, model, HeadSet([head])),
+        of=str(head),
+    )
 
 
 def _attention(session: Session, model: Model, head: Head) -> Figure:

@@ -1,16 +1,13 @@
-"""The view Judges: who decided, how far they agree, and what it cost."""
+"""The view Judges: who decided and how far they agree."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 from markupsafe import Markup, escape
 
 from ccs.errors import InputError
-from ccs.heads import Head
 from ccs.measures import agreement
 from ccs.ui.html import program
 from ccs.ui.records import ModelRecords
@@ -50,7 +47,6 @@ class Judges(View):
             _panel(records, table, said),
             _agreement(said),
             _scores(records),
-            _disputed(table),
         ]
         return [figure for figure in every if figure is not None]
 
@@ -77,11 +73,10 @@ def _panel(records: ModelRecords, table: pd.DataFrame, panel: Verdicts) -> Figur
         yes = sum(scored) / len(scored) if scored else float("nan")
         failed = table[(table["judge"] == name) & (table["cause"] != "")]["cause"]
         causes = ", ".join(f"{cause} {n}" for cause, n in Counter(map(str, failed)).most_common())
-        judge = about.get(name, {})
-        kind = "stand-in, no language model" if judge.get("stand_in") else "language model"
-        cost = _cost(judge, records.manifest)
-        rows.append([name, kind, len(said), yes, 1 - len(scored) / len(said), causes or "–", cost])
-    columns = ["judge", "kind", "texts", "yes", "unscored", "causes", "cost"]
+        stand_in = about.get(name, {}).get("stand_in")
+        kind = "stand-in, no language model" if stand_in else "language model"
+        rows.append([name, kind, len(said), yes, 1 - len(scored) / len(said), causes or "–"])
+    columns = ["judge", "kind", "texts", "yes", "unscored", "causes"]
     return Figure("judges", "The judges of this run", "share of texts, %", columns, rows)
 
 
@@ -99,19 +94,6 @@ def _agreement(panel: Verdicts) -> Figure | None:
     )
 
 
-def _cost(judge: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
-    """Everything that the manifest tells of a judge's cost, by whatever name."""
-    if judge.get("stand_in"):
-        return "nothing"
-    own = manifest["measured"].get("judges", {}).get(judge.get("name"), {})
-    told = [
-        f"{key.replace('_', ' ')} {value:g}"
-        for key, value in {**judge, **(own if isinstance(own, Mapping) else {})}.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
-    return ", ".join(told) or "not recorded"
-
-
 def _scores(records: ModelRecords) -> Figure | None:
     """Heads by score, beside what heads with random texts would score."""
     scored = [head.ccs for head in records.heads.values() if head.ccs is not None and head.k == records.k]
@@ -124,18 +106,3 @@ def _scores(records: ModelRecords) -> Figure | None:
     ]
     columns = ["CCS", "heads", "share", "by chance"]
     return Figure("ccs", "Heads by CCS", "share of the heads, %", columns, rows, {"k": records.k})
-
-
-def _disputed(table: pd.DataFrame) -> Figure | None:
-    """Texts on which judges differ."""
-    rows = []
-    words = {True: "yes", False: "no", None: "unscored"}
-    for _, part in table.groupby(TEXT):
-        each = part.to_dict("records")
-        said = {r["judge"]: None if pd.isna(r["verdict"]) else bool(r["verdict"]) for r in each}
-        if len(set(said.values()) - {None}) > 1:
-            told = "; ".join(f"{judge}: {words[verdict]}" for judge, verdict in said.items())
-            head = Head(int(each[0]["layer"]), int(each[0]["head"]))
-            rows.append([str(head), each[0]["text"], each[0]["label"], told])
-    columns = ["head", "text", "concept", "verdicts"]
-    return Figure("disputed", "Where they differ", "texts", columns, rows) if rows else None

@@ -16,7 +16,7 @@ from ccs.ui.service.examples import load_example, shown_images
 from ccs.ui.service.model_cache import PHOTO
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import OUTPUTS, State
+from ccs.ui.state import State
 from ccs.ui.views import claims, classify
 from ccs.ui.views.base import Empty, Figure, View, of_model
 from ccs.ui.views.bias.bias_query import BiasQuery, top
@@ -115,7 +115,7 @@ def _picture(app: App, session: Session, model: Model) -> Figure:
     """The first picture, its classes, and the head that matters most to it."""
     head = classify.telling(app, session, model)
     image, state = shown_images(session)[0], session.state
-    own = state.classes or state.class_set
+    known = not session.uploads and not state.classes
     classes, found, _ = classify.measure(session, model)
     before, after = found.before[0], found.after[0]
     order = np.argsort(-np.maximum(before, after), kind="stable")[:LISTED]
@@ -131,8 +131,7 @@ def _picture(app: App, session: Session, model: Model) -> Figure:
             "image": image,
             "answers": [classes[int(one.argmax())] for one in (before, after)],
             "state": state,
-            "right": "" if session.uploads or own else load_example(state.example, state.model).answers[0],
+            "right": load_example(state.example, state.model).answers[0] if known else "",
             "switched": head in state.off,
-            "outputs": OUTPUTS[state.ablation],
         },
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,20 +13,16 @@ from ccs.measures import bias, ranking
 from ccs.measures.bias import BiasResult
 from ccs.measures.skew import MetricName, ceiling
 from ccs.measures.stats import Estimate
-from ccs.model.model import Model
-from ccs.results import localization
 from ccs.ui.shared import App
 from ccs.ui.views import claims
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.bias_query import SHOWN_METRICS, BiasQuery, top
 from ccs.ui.views.charts import Line, strip
-from ccs.ui.views.points import NONE
 
 FACES = 12
 LINES = 30
-FIRST_HEADS = 6
 COLUMNS = (
-    *("occupation", "attribute", "metric", "k", "target", "mode"),
+    *("occupation", "attribute", "metric", "k"),
     *("before", "before low", "before high", "after", "after low", "after high"),
     *("chance", "chance low", "chance high"),
 )
@@ -34,11 +30,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Measurement:
-    """The answer to a query: results and embeddings before and after, and the occupations' embeddings.
-
-    person: MaxSkew of the ranking for "a person", which names no occupation, before and after; None where
-    occupations rank images of their own.
-    """
+    """The answer to a query: results and embeddings before and after, and the occupations' embeddings."""
 
     query: BiasQuery
     first: BiasResult
@@ -46,7 +38,6 @@ class Measurement:
     before: np.ndarray
     after: np.ndarray
     texts: np.ndarray
-    person: tuple[float, float] | None = None
 
     @property
     def change(self) -> Estimate:
@@ -56,7 +47,7 @@ class Measurement:
     @property
     def most(self) -> float:
         """The largest MaxSkew that there can be over the whole gallery."""
-        return float(ceiling(self.first.pool, self.first.k, self.first.target))
+        return float(ceiling(self.first.pool, self.first.k))
 
     @property
     def same(self) -> Sequence[Sequence[str]]:
@@ -78,9 +69,6 @@ def _lines(found: Measurement, name: MetricName) -> list[Line]:
         lines.append(Line(occupation, before, after, one.chance, most))
     most = sum(ceilings) / len(ceilings)
     lines.append(Line("(mean)", one.mean, two.mean, one.chance_mean, most))
-    if name == "MaxSkew" and found.person is not None:
-        before, after = (Estimate(value, NONE, NONE) for value in found.person)
-        lines.append(Line("(a person)", before, after, one.chance, max(ceilings)))
     return lines
 
 
@@ -172,39 +160,13 @@ def table(found: Measurement) -> Figure:
     )
 
 
-def located(app: App, query: BiasQuery, model: Model, off: HeadSet) -> Iterator[Figure]:
-    """By every method that looks for the bias: its first heads, and the places of heads that are off.
-
-    None where the table `localization` has nothing of what is shown.
-    """
-    weights, dataset = model.weights_hash[:16], query.gallery.name
-    asked = {"model": model.name, "weights": weights, "dataset": dataset, "attribute": query.attribute}
-    orders = localization.orders(app.collection.localization, **asked)
-    planted = HeadSet(orders.pop(localization.PLANTED, ()))
-    if not orders:
-        return
-    rows = []
-    for method, heads in orders.items():
-        places = {head: place for place, head in enumerate(heads, 1)}
-        first = " ".join(f"{head}{'*' if head in planted else ''}" for head in heads[:FIRST_HEADS])
-        rows.append([method, first, ", ".join(f"{head}: {places.get(head, '–')}" for head in off)])
-    yield Figure(
-        "located",
-        f"Who says which heads carry the bias by {query.attribute}",
-        "place in a ranking",
-        ["method", f"first {FIRST_HEADS} heads", "places of the heads that are off"],
-        rows,
-        {"planted": planted, "n": max(map(len, orders.values()))},
-    )
-
-
 def _rows(found: Measurement) -> list[list[Any]]:
     """All metrics: a row per occupation, and one for their mean."""
     rows: list[list[Any]] = []
     for name in found.first.metrics:
-        query, mode = found.query, found.first.mode
+        query = found.query
         for line in _lines(found, name):
             estimates = (line.before, line.after, line.chance)
             cells = [float(cell) for e in estimates for cell in (e.value, e.low, e.high)]
-            rows.append([line.name, query.attribute, name, query.k, query.target, mode, *cells])
+            rows.append([line.name, query.attribute, name, query.k, *cells])
     return rows

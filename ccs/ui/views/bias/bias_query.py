@@ -14,7 +14,7 @@ from ccs.image_sets import BiasSet
 from ccs.measures import bias, ranking
 from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult
-from ccs.measures.skew import MetricName, Target, ceiling
+from ccs.measures.skew import MetricName, ceiling
 from ccs.model.model import Model
 from ccs.paper import figures as paper
 from ccs.specs import open_upload
@@ -23,10 +23,10 @@ from ccs.ui.html import count
 from ccs.ui.service.uploads import taken
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import ONE_POOL, OWN, POOLS, State, line, one_of, parse_int, template, texts
+from ccs.ui.state import OWN, State, parse_int, texts
 
 OPENING = ("judge", "artist", "teacher")
-STUDY = "study"  # the study's four templates
+STUDY = "study"  # its occupations
 DRAWS = 400
 SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL")
 
@@ -35,17 +35,13 @@ SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL")
 class BiasQuery:
     """Every choice that the figures depend on. `row`: the occupation shown in images.
 
-    `templates` and `occupations` are texts. `one_pool`: every occupation ranks all images, also where the
-    gallery has pools per occupation. `most_k`: the images that an occupation ranks, the fewest.
+    `most_k`: the images that an occupation ranks, the fewest.
     """
 
     gallery: BiasSet
     attribute: str
     occupations: tuple[str, ...]
-    templates: tuple[str, ...]
     k: int
-    target: Target
-    one_pool: bool
     most_k: int
     row: int = 0
 
@@ -60,9 +56,7 @@ class BiasQuery:
         attribute = state.attribute if state.attribute in gallery.groups else next(iter(gallery.groups))
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
         occupations = state.occupations or opening
-        own = {"": gallery.templates, STUDY: paper.templates()}
-        one_pool = gallery.pools is None or state.pool == ONE_POOL
-        sizes = Counter() if one_pool else Counter(gallery.pools)
+        sizes = Counter[str]() if gallery.pools is None else Counter(gallery.pools)
         most_k = min((sizes[name] for name in occupations if sizes[name]), default=len(gallery.images))
         if state.k > most_k:
             raise InputError(f"K must be 1 to {most_k}, not {state.k}.")
@@ -71,10 +65,7 @@ class BiasQuery:
             gallery=gallery,
             attribute=attribute,
             occupations=occupations,
-            templates=own.get(state.bias_template, (state.bias_template,)),
             k=state.k or min(k, most_k),
-            target="uniform" if state.target == "uniform" else "pool",
-            one_pool=one_pool,
             most_k=most_k,
             row=min(state.row, len(occupations) - 1),
         )
@@ -82,13 +73,12 @@ class BiasQuery:
     @property
     def asked(self) -> tuple[object, ...]:
         """All of it but the row: equal for queries with the same answer."""
-        names = self.attribute, self.occupations, self.templates, self.k, self.target, self.one_pool
-        return self.gallery.name, *names
+        return self.gallery.name, self.attribute, self.occupations, self.k
 
     @property
     def pools(self) -> np.ndarray | None:
         """The images that each occupation ranks, bool [occupations, images]; None for all."""
-        return None if self.one_pool else self.gallery.own_pools(self.occupations)
+        return None if self.gallery.pools is None else self.gallery.own_pools(self.occupations)
 
     @property
     def most_skew(self) -> float:
@@ -96,22 +86,18 @@ class BiasQuery:
         labels = self.gallery.groups[self.attribute]
         pools = np.ones((1, len(labels)), bool) if self.pools is None else self.pools
         counts = np.stack([pools[:, labels == group].sum(axis=1) for group in np.unique(labels)], axis=1)
-        return float(ceiling(counts, self.k, self.target).mean())
+        return float(ceiling(counts, self.k).mean())
 
     def texts(self, session: Session, model: Model) -> np.ndarray:
         """Unit text embeddings [occupations, d], templates averaged; kept for the next click."""
-        key = ("occupations", model.weights_hash, self.occupations, self.templates)
-        return session.memory.get(key, lambda: class_weights(model, self.occupations, self.templates))
-
-    def person(self, session: Session, model: Model) -> np.ndarray:
-        """The unit embedding [1, d] of a text that names no occupation, in the same templates."""
-        key = ("person", model.weights_hash, self.templates)
-        return session.memory.get(key, lambda: class_weights(model, [bias.PERSON], self.templates))
+        templates = self.gallery.templates
+        key = ("occupations", model.weights_hash, self.occupations, templates)
+        return session.memory.get(key, lambda: class_weights(model, self.occupations, templates))
 
     def mean_skew(self, images: np.ndarray, texts: np.ndarray) -> float:
         """The mean MaxSkew over texts, from unit embeddings of the gallery's images and of the texts."""
         groups = self.gallery.groups[self.attribute]
-        return bias.means(images, texts, groups, self.k, target=self.target, pools=self.pools)["MaxSkew"]
+        return bias.means(images, texts, groups, self.k, pools=self.pools)["MaxSkew"]
 
     def measure(
         self, before: np.ndarray, after: np.ndarray, occupations: np.ndarray
@@ -123,7 +109,6 @@ class BiasQuery:
                 occupations,
                 self.gallery.groups[self.attribute],
                 self.k,
-                target=self.target,
                 metrics=SHOWN_METRICS,
                 pools=self.pools,
                 units=self.gallery.units,
@@ -149,16 +134,12 @@ def ask(app: App, session: Session, fields: Fields) -> None:
     attribute = attribute if attribute in gallery.groups else next(iter(gallery.groups))
     changed = gallery.name != BiasQuery.of(app, session.state).gallery.name
     k = parse_int(fields.get("k"), "cut-off K")
-    chosen = line(str(fields.get("template", "")))
     change(
         session,
         gallery=gallery.name,
         attribute=attribute,
-        bias_template=chosen if chosen == STUDY else template(chosen),
         k=0 if changed or k == gallery.k.get(attribute) else k,
         occupations=texts(str(fields.get("occupations", ""))),
-        pool=one_of(fields.get("pool", ""), POOLS, "pool"),
-        target="uniform" if fields.get("target") == "uniform" else "pool",
         row=0,
     )
     BiasQuery.of(app, session.state)  # K may be more than every occupation has images
@@ -171,7 +152,7 @@ def take_gallery(app: App, session: Session, fields: Fields) -> None:
     gallery = taken(path, app.uploads, lambda file: open_upload(file.read_bytes(), name))
     app.galleries.add(gallery, session)
     attribute = next(iter(gallery.groups))
-    change(session, tab="bias", gallery=name, attribute=attribute, k=0, row=0, pool="")
+    change(session, tab="bias", gallery=name, attribute=attribute, k=0, row=0)
     if gallery.skipped:
         session.tell(f"{count(len(gallery.skipped), 'image')} left out: {gallery.skipped[0]} …")
 

@@ -14,7 +14,7 @@ from ccs.ui.html import count, program, render
 from ccs.ui.service.galleries import DRAWN
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import OUTPUTS, OWN
+from ccs.ui.state import OWN
 from ccs.ui.views import claims
 from ccs.ui.views.base import Empty, Figure, View, of_model
 from ccs.ui.views.bias import bias_figures, fairer
@@ -77,14 +77,13 @@ class Bias(View):
             query=query,
             state=state,
             attributes=query.gallery.groups,
-            matter=claims.that_matter(app.shown(state))[0],
+            matter=claims.that_matter(app.shown(state)),
             numbered=list(enumerate(query.occupations)),
             listed=sorted({*query.gallery.occupations, *paper.occupations()}),
             galleries=[
                 (n, f"{_gallery_words(n)} ({len(app.galleries.get(n).images)})")
                 for n in dict.fromkeys((*app.galleries.names, query.gallery.name))
             ],
-            outputs=OUTPUTS[state.ablation],
             n_study=len(paper.occupations()),
             n_own=len(query.gallery.occupations) if own else 0,
             found=found,
@@ -116,19 +115,13 @@ def measure(app: App, session: Session, model: Model, complete: bool = True) -> 
         return Empty("The measurement is under way", "Its figures follow.")
     before, after = galleries.base(model, name), galleries.embeddings(model, name, off)
     texts = query.texts(session, model)
-    person = None
-    if query.pools is None:
-        plain = query.person(session, model)
-        person = query.mean_skew(before, plain), query.mean_skew(after, plain)
-    return Measurement(query, *query.measure(before, after, texts), before, after, texts, person)
+    return Measurement(query, *query.measure(before, after, texts), before, after, texts)
 
 
 def _figures(app: App, session: Session, found: Measurement) -> list[Figure]:
-    state = session.state
     return [
         bias_figures.skews(found),
         bias_figures.faces(app, found),
-        bias_figures.groups(found, state.off),
+        bias_figures.groups(found, session.state.off),
         bias_figures.table(found),
-        *bias_figures.located(app, found.query, app.model_cache.get(state.model), state.off),
     ]

@@ -109,7 +109,6 @@ def run(app: App, session: Session, model: Model) -> Iterator[tuple[float, str]]
         things=n + chosen,
         labels=pictures.labels[chosen],
         class_weights=class_weights(model, pictures.classes, pictures.templates),
-        target=query.target,
         pools=query.pools,
         units=query.gallery.units,
     )
