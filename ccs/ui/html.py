@@ -54,11 +54,6 @@ def count(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def metric(name: str) -> str:
-    """A metric of the tables as it is called on the page."""
-    return {"top1": "accuracy", "top5": "accuracy, one of five answers"}.get(name, name)
-
-
 def written(found: Sequence[str], between: str = "\n") -> str:
     """Texts as `state.texts` reads them: between `between` where none holds a comma or a quotation mark, else
     one per line; a single text that holds one is quoted.
@@ -79,7 +74,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
-    found.filters |= {f.__name__: f for f in (repr, count, metric, written)}
+    found.filters |= {f.__name__: f for f in (repr, count, written)}
     found.globals |= {"paper": PAPER, "textspan": TEXTSPAN, "code_at": code_address()}
     parts = found.get_template("parts.html").module
     found.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}

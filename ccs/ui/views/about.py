@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
 
 from markupsafe import Markup
 
@@ -52,46 +51,10 @@ class About(View):
                 f"The run behind {records.model}",
                 "as named",
                 ["entry", "value"],
-                flat(manifest),
-                {
-                    "source": app.collection.source,
-                    "manifest": manifest,
-                    "worst": max(_numbers(manifest.get("largest_error")), default=None),
-                    "seconds": sum(_numbers(manifest.get("measured", {}).get("seconds"))),
-                },
+                [[entry, json.dumps(value)] for entry, value in manifest.items()],
+                {"source": app.collection.source, "manifest": manifest},
             )
         ]
 
     def snippet(self, app: App, session: Session) -> str:
         return run_program(app, session.state)
-
-
-def _numbers(values: Any) -> list[float]:
-    found = values.values() if isinstance(values, Mapping) else ()
-    return [value for value in found if isinstance(value, int | float)]
-
-
-def flat(value: Any, name: str = "") -> list[tuple[str, str]]:
-    """A manifest as (entry, value) rows; lists of names on one line, records one row a field."""
-    if isinstance(value, Mapping):
-        entries = [(str(key), inner) for key, inner in value.items()]
-    elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
-        entries = [
-            (str(inner.get("name", number) if isinstance(inner, Mapping) else number), inner)
-            for number, inner in enumerate(value, 1)
-        ]
-    else:
-        return [(name, _plain(value))]
-    return [row for key, inner in entries for row in flat(inner, f"{name}.{key}" if name else key)]
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(_plain(one) for one in value) or "none"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_plain(one)}" for key, one in value.items())
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "–" if value is None or value == "" else str(value)

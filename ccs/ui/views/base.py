@@ -124,9 +124,9 @@ class View(ABC):
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         """The screen as HTML. complete: False for what can be shown at once, without long work."""
 
-    @abstractmethod
     def figures(self, app: App, session: Session) -> list[Figure]:
-        """The figures that the API answers with; InputError where there is nothing to show."""
+        """The figures, where the API answers with them; InputError where there is nothing to show."""
+        return []
 
     @abstractmethod
     def snippet(self, app: App, session: Session) -> str:

@@ -1,7 +1,7 @@
-"""Charts that fill the width they are given: positions in percent, text at its own size on every screen.
+"""A chart that fills the width it is given: positions in percent, text at its own size on every screen.
 
 No script; colors come from the page's own variables, shapes differ too, and titles say what is shown. What is
-measured here is where things lie; strip.html and scatter.html draw them.
+measured here is where things lie; scatter.html draws them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,6 @@ from markupsafe import Markup
 from ccs.measures.stats import Estimate
 from ccs.ui.html import render
 from ccs.ui.views.points import Measured
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of a strip chart: its name, its values before and after, what chance gives, and the largest
-    value that there can be.
-    """
-
-    name: str
-    before: Estimate
-    after: Estimate
-    chance: Estimate
-    most: float
-
-    def at_most(self, one: Estimate) -> bool:
-        """True for a value that could not be larger."""
-        return one.value >= self.most - 1e-9
 
 
 @dataclass(frozen=True)
@@ -53,10 +36,6 @@ class Scale:
         """From above."""
         return f"{100 * (1 - self.share(value)):.2f}%"
 
-    def width(self, left: float, right: float) -> str:
-        """From one value to the other, never too narrow to be seen."""
-        return f"{100 * max(self.share(right) - self.share(left), 0.002):.2f}%"
-
 
 def ticks(low: float, high: float, n: int = 5) -> list[float]:
     """About `n` round numbers from low to high."""
@@ -68,13 +47,6 @@ def ticks(low: float, high: float, n: int = 5) -> list[float]:
             break
     first = math.ceil(low / step - 1e-9)
     return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def strip(lines: Sequence[Line], label: str) -> Markup:
-    """A chart of lines: on each a chance band, then a mark with whiskers each for before and after."""
-    ends = _known([e for line in lines for e in (line.before, line.after)])
-    high, low = max(*ends, *(line.chance.high for line in lines), 0.1), min(0.0, *ends)
-    return render("strip.html", lines=lines, label=label, scale=Scale(low, high), ticks=ticks(low, high))
 
 
 @dataclass(frozen=True)

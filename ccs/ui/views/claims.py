@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,9 +13,8 @@ from ccs.ui.records import ModelRecords
 from ccs.world import planted
 from ccs.world.vocabulary import SKIN_TONES
 
-NAN = float("nan")
 FACES = "world/faces"
-SKEWED, CONTROL = "organism", "organism-control"
+SKEWED = "organism"
 ATTRIBUTES = ("gender", "skin tone")
 OCCUPATION = "judge"
 WORDS = {"woman": "women", "man": "men", **{tone: f"{tone}-skinned" for tone in SKIN_TONES}}
@@ -40,13 +38,6 @@ class Claim:
     prompts: int = 0
 
 
-def world(model: str) -> str:
-    """The world whose shares a model, or the one that it was made from, was taught; "" for no preference."""
-    if known := truth(model):
-        return known.world if carriers(known) else world(known.base)
-    return "skewed" if model == SKEWED else ""
-
-
 def carriers(known: Truth) -> HeadSet:
     """The heads that a preference for people was planted in."""
     return HeadSet(head for name, own in known.carries.items() if name in ATTRIBUTES for head in own)
@@ -58,42 +49,40 @@ def truth(model: str) -> Truth | None:
     return planted_models.known(model)
 
 
-def _taught(model: str, attribute: str) -> Mapping[str, float]:
-    """The share of each group in the images of `OCCUPATION` that the model was trained on; {} if unknown."""
-    return planted.shares(OCCUPATION, attribute, world(model)) if world(model) else {}
+def skewed(model: str) -> bool:
+    """True for a model that was taught the skewed world's preferences, everywhere or in a few heads."""
+    known = truth(model)
+    return model == SKEWED or (known is not None and bool(carriers(known)))
+
+
+def _most(attribute: str) -> str:
+    """The group that stands most often in images of `OCCUPATION` in the skewed world."""
+    shares = planted.shares(OCCUPATION, attribute)
+    return max(shares, key=shares.__getitem__)
 
 
 def of(records: ModelRecords) -> Claim | None:
     """The claim that the page opens with; None where nothing was planted or no search found heads for it."""
-    model = records.model
-    tables = {name: _taught(model, name) for name in ATTRIBUTES}
-    most = {
-        name: max(shares, key=shares.__getitem__)
-        for name, shares in tables.items()
-        if len(set(shares.values())) > 1  # equal shares are no preference
-    }
-    if not most:
+    if not skewed(records.model):
         return None
-    people = WORDS[most["gender"]] if "gender" in most else "people"
-    words = f"{WORDS[most['skin tone']]} {people}" if "skin tone" in most else people
-
-    known = truth(model)
+    words = f"{WORDS[_most('skin tone')]} {WORDS[_most('gender')]}"
+    known = truth(records.model)
     if known and (heads := carriers(known)):
-        carried = next(name for name in reversed(ATTRIBUTES) if name in most)
-        return Claim(OCCUPATION, carried, most[carried], words, heads)
+        attribute = next(name for name in reversed(ATTRIBUTES) if name in known.carries)
+        return Claim(OCCUPATION, attribute, _most(attribute), words, heads)
     good = [
         (held, search)
         for search in records.searches
         for held in search.unseen
         if search.people == FACES
-        and search.attribute in most
+        and search.attribute in ATTRIBUTES
         and held.plan == "searched"
         and held.max_skew_change.high < 0
     ]
     if not good:
         return None
     found, search = min(good, key=lambda one: one[0].max_skew_change.value)
-    about = search.attribute, most[search.attribute], words, search.heads
+    about = search.attribute, _most(search.attribute), words, search.heads
     return Claim(OCCUPATION, *about, found, len(search.prompts))
 
 

@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 from markupsafe import Markup
 
-from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, parse_heads
@@ -76,14 +75,6 @@ class Heads(View):
             state=state,
             parts=[_texts(record, state.text), *([found] if isinstance(found, Empty) else found)],
         )
-
-    def figures(self, app: App, session: Session) -> list[Figure]:
-        """The head's texts: they need no model."""
-        state = session.state
-        if state.head is None:
-            raise InputError(f"{state.model} has no head to show.")
-        found = _texts(app.shown(state).head(state.head), 0)
-        return [found] if isinstance(found, Figure) else []
 
     def snippet(self, app: App, session: Session) -> str:
         head, state = session.state.head, session.state

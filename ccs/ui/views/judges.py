@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pandas as pd
 from markupsafe import Markup, escape
@@ -43,12 +44,7 @@ class Judges(View):
         if not len(table):
             raise InputError(f"There are no judgments of {records.model}.")
         said = verdicts(table)
-        every = [
-            _panel(records, table, said),
-            _agreement(said),
-            _scores(records),
-        ]
-        return [figure for figure in every if figure is not None]
+        return [_panel(records, table, said), *_agreement(said)]
 
     def snippet(self, app: App, session: Session) -> str:
         return run_program(app, session.state)
@@ -80,29 +76,14 @@ def _panel(records: ModelRecords, table: pd.DataFrame, panel: Verdicts) -> Figur
     return Figure("judges", "The judges of this run", "share of texts, %", columns, rows)
 
 
-def _agreement(panel: Verdicts) -> Figure | None:
+def _agreement(panel: Verdicts) -> Iterator[Figure]:
     pairs = agreement.judge_pairs(panel)
-    if not pairs:
-        return None
-    return Figure(
-        "agreement",
-        "How far they agree",
-        "share of texts; coefficient",
-        ["left", "right", "texts", "same", "kappa"],
-        [[p.left, p.right, p.n, p.same, p.cohen_kappa] for p in pairs],
-        {"alpha": agreement.krippendorff_alpha(list(panel.values()), draws=DRAWS)},
-    )
-
-
-def _scores(records: ModelRecords) -> Figure | None:
-    """Heads by score, beside what heads with random texts would score."""
-    scored = [head.ccs for head in records.heads.values() if head.ccs is not None and head.k == records.k]
-    if not scored:
-        return None
-    chance = dict(enumerate(records.manifest.get("chance_ccs") or ()))
-    rows = [
-        [score, scored.count(score), scored.count(score) / len(scored), chance.get(score)]
-        for score in range(records.k + 1)
-    ]
-    columns = ["CCS", "heads", "share", "by chance"]
-    return Figure("ccs", "Heads by CCS", "share of the heads, %", columns, rows, {"k": records.k})
+    if pairs:
+        yield Figure(
+            "agreement",
+            "How far they agree",
+            "share of texts; coefficient",
+            ["left", "right", "texts", "same", "kappa"],
+            [[p.left, p.right, p.n, p.same, p.cohen_kappa] for p in pairs],
+            {"alpha": agreement.krippendorff_alpha(list(panel.values()), draws=DRAWS)},
+        )

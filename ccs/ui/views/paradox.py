@@ -20,7 +20,6 @@ from ccs.ui.views.base import Empty, Figure, View, run_lines
 from ccs.ui.views.charts import SHAPES, Point, scatter
 from ccs.ui.views.points import Axes, Measured
 
-SHOWN_ROWS = 24
 COLUMNS = (
     *("model", "plan", "seed", "heads", "n heads"),
     *(f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in ("", " low", " high")),
@@ -62,13 +61,8 @@ class Paradox(View):
             axes=axes,
             state=state,
             now=next((one for one in shown(axes, state) if _is_off(one, state)), None),
-            figures=self.figures(app, session),
+            figure=plot(shown(axes, state), axes, state),
         )
-
-    def figures(self, app: App, session: Session) -> list[Figure]:
-        axes = _axes(app, session.state)
-        found = shown(axes, session.state)
-        return [plot(found, axes, session.state), _table(found, session.state)]
 
     def snippet(self, app: App, session: Session) -> str:
         axes = _axes(app, session.state)
@@ -125,24 +119,5 @@ def plot(found: Sequence[Measured], axes: Axes, state: State) -> Figure:
             "kinds": [(kind, shape) for kind, shape in SHAPES.items() if kind in kinds],
             "models": models,
             "ring": any(point.chosen for point in points),
-        },
-    )
-
-
-def _table(found: Sequence[Measured], state: State) -> Figure:
-    """The same in words; a plan with heads has a button, for those who do not click on dots."""
-    order = sorted(
-        found,
-        key=lambda p: (p.plan.kind == "single", p.plan.kind == "random" and p.seed is not None, p.model),
-    )
-    return Figure(
-        "paradox-table",
-        "The same in numbers",
-        "points; natural log",
-        COLUMNS,
-        _cells(found),
-        {
-            "listed": [(one, _is_off(one, state)) for one in order[:SHOWN_ROWS]],
-            "more": max(0, len(order) - SHOWN_ROWS),
         },
     )

@@ -62,10 +62,6 @@ class Start(View):
             photo=photo,
         )
 
-    def figures(self, app: App, session: Session) -> list[Figure]:
-        found = _shown(app, session, app.model_cache.get(session.state.model), True)
-        return [found] if isinstance(found, Figure) else []
-
     def snippet(self, app: App, session: Session) -> str:
         return classify.lines(session, session.state.off)
 

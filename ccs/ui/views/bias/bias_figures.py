@@ -11,16 +11,14 @@ import numpy as np
 from ccs.heads import HeadSet
 from ccs.measures import bias, ranking
 from ccs.measures.bias import BiasResult
-from ccs.measures.skew import MetricName, ceiling
+from ccs.measures.skew import ceiling
 from ccs.measures.stats import Estimate
 from ccs.ui.shared import App
 from ccs.ui.views import claims
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.bias_query import SHOWN_METRICS, BiasQuery, top
-from ccs.ui.views.charts import Line, strip
 
 FACES = 12
-LINES = 30
 COLUMNS = (
     *("occupation", "attribute", "metric", "k"),
     *("before", "before low", "before high", "after", "after low", "after high"),
@@ -53,47 +51,6 @@ class Measurement:
     def same(self) -> Sequence[Sequence[str]]:
         """Occupations that are one text to the model."""
         return ranking.alike(self.query.occupations, self.texts)
-
-    @property
-    def ceilings(self) -> list[float]:
-        """The largest MaxSkew per occupation."""
-        return list(self.first.ceilings.tolist())
-
-
-def _lines(found: Measurement, name: MetricName) -> list[Line]:
-    """A metric per occupation, their mean, and what MaxSkew is set beside."""
-    one, two, ceilings = found.first.metrics[name], found.second.metrics[name], found.ceilings
-    lines = []
-    for i, (occupation, most) in enumerate(zip(found.query.occupations, ceilings, strict=True)):
-        before, after = (Estimate(m.values[i], m.low[i], m.high[i]) for m in (one, two))
-        lines.append(Line(occupation, before, after, one.chance, most))
-    most = sum(ceilings) / len(ceilings)
-    lines.append(Line("(mean)", one.mean, two.mean, one.chance_mean, most))
-    return lines
-
-
-def skews(found: Measurement) -> Figure:
-    """MaxSkew per occupation and their mean, before and after, over what chance gives."""
-    query, n = found.query, len(found.query.occupations)
-    lines = _lines(found, "MaxSkew")
-    shown, others = lines[:n], lines[n:] if n > 1 else lines[2:]
-    if n > LINES:
-        shown = sorted(shown, key=lambda line: -line.before.value)[:LINES]
-    shown += others
-    return Figure(
-        "maxskew",
-        f"MaxSkew@{query.k} by {query.attribute}",
-        "natural log of a ratio of shares",
-        COLUMNS,
-        _rows(found),
-        {
-            "query": query,
-            "chart": strip(shown, f"MaxSkew at {query.k} by {query.attribute}, before and after"),
-            "left_out": n > LINES,
-            "most": LINES,
-            "at_most": any(line.at_most(e) for line in shown for e in (line.before, line.after)),
-        },
-    )
 
 
 def faces(app: App, found: Measurement) -> Figure:
@@ -142,31 +99,30 @@ def groups(found: Measurement, off: HeadSet) -> Figure:
 
 def table(found: Measurement) -> Figure:
     """All metrics per occupation and over all, beside chance; a click on an occupation shows its images."""
-    first, second = found.first, found.second
-    names = [name for name in SHOWN_METRICS if name in first.metrics]
+    first, second, query = found.first, found.second, found.query
+    rows: list[list[Any]] = []
+    for name in SHOWN_METRICS:
+        one, two = first.metrics[name], second.metrics[name]
+        values = [np.stack([m.values, m.low, m.high], axis=1) for m in (one, two)]
+        cells = [(*before, *after, *_cells(one.chance)) for before, after in zip(*values, strict=True)]
+        cells.append((*_cells(one.mean), *_cells(two.mean), *_cells(one.chance_mean)))
+        for occupation, of in zip((*query.occupations, "(mean)"), cells, strict=True):
+            rows.append([occupation, query.attribute, name, query.k, *map(float, of)])
     return Figure(
         "by-occupation",
-        "By occupation",
+        f"MaxSkew@{query.k} by {query.attribute}, and measures of whole rankings",
         "natural log of a ratio of shares",
         COLUMNS,
-        _rows(found),
+        rows,
         {
-            "names": names,
-            "occupations": found.query.occupations,
-            "both": [result.metrics[name] for name in names for result in (first, second)],
-            "ceilings": found.ceilings,
+            "names": SHOWN_METRICS,
+            "query": query,
+            "both": [result.metrics[name] for name in SHOWN_METRICS for result in (first, second)],
+            "ceilings": first.ceilings.tolist(),
             "ties": int(max(first.ties.max(), second.ties.max())),
         },
     )
 
 
-def _rows(found: Measurement) -> list[list[Any]]:
-    """All metrics: a row per occupation, and one for their mean."""
-    rows: list[list[Any]] = []
-    for name in found.first.metrics:
-        query = found.query
-        for line in _lines(found, name):
-            estimates = (line.before, line.after, line.chance)
-            cells = [float(cell) for e in estimates for cell in (e.value, e.low, e.high)]
-            rows.append([line.name, query.attribute, name, query.k, *cells])
-    return rows
+def _cells(one: Estimate) -> tuple[float, float, float]:
+    return one.value, one.low, one.high

@@ -28,7 +28,7 @@ from ccs.ui.state import OWN, State, parse_int, texts
 OPENING = ("judge", "artist", "teacher")
 STUDY = "study"  # its occupations
 DRAWS = 400
-SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL")
+SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
 
 
 @dataclass(frozen=True)

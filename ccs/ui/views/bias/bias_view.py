@@ -120,7 +120,6 @@ def measure(app: App, session: Session, model: Model, complete: bool = True) -> 
 
 def _figures(app: App, session: Session, found: Measurement) -> list[Figure]:
     return [
-        bias_figures.skews(found),
         bias_figures.faces(app, found),
         bias_figures.groups(found, session.state.off),
         bias_figures.table(found),
