@@ -54,8 +54,6 @@ _STREAM = re.compile(r"/gradio_api/(?:queue/data|heartbeat|upload_progress|start
 _QUEUED = re.compile(r"/gradio_api/(?:queue/join|call/)")
 _NAMED = re.compile(r"/gradio_api/(?:queue/join|run/|api/|cancel|reset)")
 _ADDRESS = re.compile(rb'(?<!\\)"https?://')  # a text of JSON that begins so
-_HEAD = b'<meta charset="utf-8" />'
-_PREVIEW = re.compile(rb'<meta\s+(?:property="og:|name="twitter:)[^>]*>')  # Gradio's own
 _INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 
 
@@ -108,11 +106,11 @@ class Turns:
 class Guard:
     """ASGI middleware: limits on what is sent here, and what the browser may do with what is sent back.
 
-    functions: the numbers of Gradio's listeners. meta: what the page's head says of it.
+    functions: the numbers of Gradio's listeners.
     """
 
-    def __init__(self, app: Any, turns: Turns, functions: Collection[int], meta: str = "") -> None:
-        self.app, self._turns, self._functions, self._meta = app, turns, functions, meta
+    def __init__(self, app: Any, turns: Turns, functions: Collection[int]) -> None:
+        self.app, self._turns, self._functions = app, turns, functions
         self._busy: Counter[tuple[str, bool]] = Counter()
         self._unread: TTLCache[str, Counter[str]] = TTLCache(10_000, 3600)
 
@@ -122,7 +120,7 @@ class Guard:
             return
         path, headers = scope["path"], Headers(scope=scope)
         client = client_of((scope.get("client") or ("",))[0], headers)
-        answer = _Answer(send, path, self._meta)
+        answer = _Answer(send, path)
         if _SHUT.search(path):
             await _refuse(403, "This is not served here.", scope, receive, answer)
             return
@@ -253,8 +251,8 @@ def _again(body: bytes, receive: Receive) -> Receive:
 class _Answer:
     """Sends an answer with the headers that keep strangers' scripts out of it. status: 0 before it begins."""
 
-    def __init__(self, send: Send, path: str, meta: str) -> None:
-        self._send, self._path, self._meta, self.status = send, path, meta.encode(), 0
+    def __init__(self, send: Send, path: str) -> None:
+        self._send, self._path, self.status = send, path, 0
         self._page: MutableMapping[str, Any] | None = None
         self._body = bytearray()
 
@@ -273,13 +271,10 @@ class _Answer:
             if message.get("more_body"):
                 return
             start, self._page = self._page, None
-            body = _PREVIEW.sub(b"", bytes(self._body)).replace(_HEAD, _HEAD + self._meta, 1)
-            headers = MutableHeaders(scope=start)
-            if "content-length" in headers and self._body:
-                headers["content-length"] = str(len(body))
-            headers.append("content-security-policy", content_security_policy(body))
+            policy = content_security_policy(bytes(self._body))
+            MutableHeaders(scope=start).append("content-security-policy", policy)
             await self._send(start)
-            await self._send({"type": "http.response.body", "body": body})
+            await self._send({"type": "http.response.body", "body": bytes(self._body)})
             return
         await self._send(message)
 

@@ -8,16 +8,15 @@ from dataclasses import replace
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.ui.service import top_activating
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.examples import first_example, parse_example
-from ccs.ui.service.model_cache import saw_drawings_only
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State, from_query, one_of, template
 from ccs.ui.views import VIEWS, claims, classify
 from ccs.ui.views.bias.bias_query import BiasQuery
 from ccs.ui.views.bias.bias_view import Bias
+from ccs.ui.views.heads import Heads
 from ccs.ui.views.start import Start
 
 log = logging.getLogger(__name__)
@@ -71,31 +70,17 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
 
 
 def warm(app: App) -> None:
-    """Load what the opening page needs, and then what its first click does, before anyone asks."""
-    first = app.first
+    """Load what the opening page needs, and then what its first clicks do, before anyone asks."""
     try:
-        for _ in app.model_cache.loading(first, seconds=3600):
+        for _ in app.model_cache.loading(app.first, seconds=3600):
             pass
-        _prepare(app, Start.name)
-        if app.records(first).results is None:
-            return
-        model = app.model_cache.get(first)
-        if claim := claims.of(app.records(first)):
-            app.galleries.embeddings(model, claims.FACES, claim.off)
-        VIEWS[Bias.name].render(app, _prepare(app, Bias.name))
-        if saw_drawings_only(first):
-            for _ in top_activating.collect(app.top_activating, model):
+        for tab in (Start.name, Bias.name, Heads.name):
+            session = open_link(app, {} if tab == Start.name else {"tab": tab})
+            for _ in VIEWS[tab].prepare(app, session):
                 pass
+            VIEWS[tab].render(app, session)
     except InputError as error:
         log.warning("the first model cannot be loaded: %s", error)
-
-
-def _prepare(app: App, tab: str) -> Session:
-    """A new visitor's session at a view, its long work done."""
-    session = open_link(app, {} if tab == Start.name else {"tab": tab})
-    for _ in VIEWS[tab].prepare(app, session):
-        pass
-    return session
 
 
 def _example(app: App, session: Session, whole: bool) -> None:

@@ -77,9 +77,8 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
 
     def take_apart(session: Any, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
         with turns.of(request):
-            from ccs.ui import (
-                clicks,
-            )  # its client's turn ends here: a run takes minutes, in a queue of its own
+            from ccs.ui import clicks
+        # Its client's turn has ended: a run takes minutes, in a queue of its own.
         yield from map(_outputs, clicks.take_apart(source(), session, _fields(event)))
 
     def cancel(session: Any) -> list[Any]:
@@ -140,10 +139,9 @@ def _launch_settings(turns: Turns, demo: gr.Blocks) -> dict[str, Any]:
     mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
     # As a style element, for Gradio rewrites the selectors of `css` and breaks those that hold a comma.
     style = _assets("page.css", "figures.css", "narrow.css", "start.css")
-    meta = render("meta.html", title=TITLE, purpose=PURPOSE)
     return {
         "theme": gr.themes.Base(font=fonts, font_mono=mono),
-        "head": f"<style>\n{style}</style>",
+        "head": f'<meta name="description" content="{PURPOSE}"><style>\n{style}</style>',
         "max_file_size": "20mb",
         "state_session_capacity": SESSIONS,
         "ssr_mode": False,
@@ -153,6 +151,6 @@ def _launch_settings(turns: Turns, demo: gr.Blocks) -> dict[str, Any]:
         "mcp_server": importlib.util.find_spec("mcp") is not None,
         "footer_links": ["api"],
         "app_kwargs": {
-            "middleware": [Middleware(Guard, turns=turns, functions=demo.fns.keys(), meta=meta)],
+            "middleware": [Middleware(Guard, turns=turns, functions=demo.fns.keys())],
         },
     }

@@ -40,7 +40,9 @@ def test_the_first_visit_shows_an_effect(app: App) -> None:
 
 
 def test_a_planted_skew_is_the_claim(app: App) -> None:
-    assert claims.world("organism-planted") == claims.world("organism") == "skewed"
+    assert claims.skewed("organism-planted")
+    assert claims.skewed("organism")
+    assert not claims.skewed("organism-control")
     planted = claims.of(app.records("organism-planted"))
     assert planted is not None
     assert planted.off == benchmark.truth("organism-planted-02").heads

@@ -26,7 +26,7 @@ from ccs.ui.service.examples import load_example
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.views import VIEWS, classify, points
+from ccs.ui.views import VIEWS, classify, paradox
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.bias_query import BiasQuery
 from tests.support.ui_page import SMALL, app, check, model, one_thread, printed, session, small_gallery
@@ -185,7 +185,7 @@ def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:
     session = links.open_link(app, {"tab": "paradox"})
     ours = {
         (str(p.plan), -1 if p.seed is None else p.seed, round(p.x.value, 5))
-        for p in points.Axes.of(app).points
+        for p in paradox.Axes.of(app).points
         if p.model == "organism"
     }
     rows = printed(snippet(app, session))[1:]

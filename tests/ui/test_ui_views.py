@@ -18,7 +18,7 @@ from ccs.ui.clicks import regions
 from ccs.ui.service.examples import load_example
 from ccs.ui.shared import App
 from ccs.ui.state import State
-from ccs.ui.views import VIEWS, charts, classify, paradox, points
+from ccs.ui.views import VIEWS, charts, classify, paradox
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
@@ -41,7 +41,7 @@ def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
 
 
 def test_paradox_joins_plans_with_themselves(app: App) -> None:
-    axes = points.Axes.of(app, "gender")
+    axes = paradox.Axes.of(app, "gender")
     assert (axes.gallery, axes.attribute) == ("world/faces", "gender")
     assert len(axes.points) == 2 * (2 + 3 + 6)  # of two models; what was measured at another K is left out
     pruning = app.collection.models["organism"].table("pruning")
@@ -91,7 +91,7 @@ def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) 
     with pytest.raises(InputError, match="At most 16 pictures are taken, not 20"):
         ends.classify([str(file)] * 20)
     skew = ends.bias("judge, poet", off="L6.H1", gallery=SMALL)
-    assert {row["metric"] for row in skew["maxskew"]["rows"]} == {"MaxSkew", "NDKL", "AUC"}
+    assert {row["metric"] for row in skew["by-occupation"]["rows"]} == {"MaxSkew", "NDKL", "AUC", "logit gap"}
     fairer = ends.fairer("judge, artist, teacher", gallery=SMALL, loss=10)
     assert fairer["rows"][0]["set"] == "none"
     assert fairer["off"] in {row["heads"] for row in fairer["rows"]}

@@ -49,8 +49,8 @@ def render(app: App, session: Session) -> Markup:
 
 def _listed(name: str) -> str:
     """A model as it stands in the list, with what its weights weigh where they are fetched."""
-    listed = live().get(name)
-    return f"{name} · {listed.bytes / 1e9:.1f} GB" if listed else name
+    size = live().get(name)
+    return f"{name} · {size / 1e9:.1f} GB" if size else name
 
 
 def _standing(app: App, state: State) -> list[str]:

@@ -17,7 +17,7 @@ from cachetools import LRUCache, TTLCache
 
 import ccs
 from ccs.errors import InputError
-from ccs.heads import HeadSet, last_layers
+from ccs.heads import HeadSet
 from ccs.model.fetching import forget
 from ccs.model.model import Model, embedded
 from ccs.model.offer import Offer, look
@@ -33,23 +33,11 @@ WAITING = 4  # models that may be on their way at once; they are loaded one afte
 OFFERED = 50  # models by name of visitors' own that are remembered
 
 
-@dataclass(frozen=True)
-class Live:
-    """A model that is listed and needs nothing but its weights. bytes: of these, on the Hub. pool: heads of
-    its attention pool."""
-
-    name: str
-    layers: int
-    heads: int
-    bytes: int
-    pool: int = 0
-
-
 @cache
-def live() -> Mapping[str, Live]:
-    """The models listed in live.json by name, the study's first."""
-    listed = json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
-    return {one["name"]: Live(**one) for one in listed}
+def live() -> Mapping[str, int]:
+    """The models that are listed and need nothing but their weights, with the bytes of these on the Hub."""
+    found: dict[str, int] = json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
+    return found
 
 
 @dataclass
@@ -161,10 +149,7 @@ class ModelCache:
             if name in self._heads:
                 return self._heads[name]
         try:
-            if listed := live().get(name):
-                found = last_layers(listed.layers, listed.heads, listed.pool)
-            else:
-                found = require_known_tower(find(self.place(name)))
+            found = require_known_tower(find(self.place(name)))
         except InputError:
             return HeadSet()
         return self._heads.setdefault(name, found)

@@ -12,9 +12,27 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from ccs.measures.stats import Estimate
+from ccs.measures.stats import Effect, Estimate
+from ccs.plans import PlanName
 from ccs.ui.html import render
-from ccs.ui.views.points import Measured
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One plan of one model on both axes: differences from nothing off (intervals NaN if none)."""
+
+    model: str
+    plan: PlanName
+    seed: int | None
+    heads: str
+    n_heads: int
+    x: Effect
+    y: Effect
+
+    @property
+    def words(self) -> str:
+        """The model and the plan in words."""
+        return f"{self.model}: {self.plan.words(self.seed)}"
 
 
 @dataclass(frozen=True)
