@@ -96,10 +96,6 @@ def _redo(app: App, session: Session, fields: Fields) -> None:
         change(session, off=off)
 
 
-def _click(app: App, session: Session, fields: Fields) -> None:
-    session.click = "switch" if fields.get("value") == "switch" else "inspect"
-
-
 def _filter(app: App, session: Session, fields: Fields) -> None:
     change(session, find=line(str(fields.get("find", ""))))
 
@@ -159,7 +155,6 @@ ACTIONS: Mapping[str, Action] = {
     "preset": _preset,
     "undo": _undo,
     "redo": _redo,
-    "click": _click,
     "filter": _filter,
     "example": _example,
     "upload": _upload,

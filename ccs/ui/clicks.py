@@ -16,7 +16,7 @@ from ccs.errors import InputError
 from ccs.ui.actions import ACTIONS, Action, Fields, change, set_off
 from ccs.ui.html import render
 from ccs.ui.links import open_link
-from ccs.ui.page import apart_form, grid_column, header, strip
+from ccs.ui.page import apart_form, grid_column, header
 from ccs.ui.service.model_cache import shipped
 from ccs.ui.session import Session
 from ccs.ui.shared import App
@@ -31,9 +31,7 @@ Update = tuple[Session | None, dict[str, str]]  # the session, and the HTML of w
 
 
 def _tab(app: App, session: Session, fields: Fields) -> None:
-    view = VIEWS[one_of(fields.get("value"), tuple(VIEWS), "view")]
-    change(session, tab=view.name)
-    session.click = view.click
+    change(session, tab=one_of(fields.get("value"), tuple(VIEWS), "view"))
 
 
 def _open(app: App, session: Session, fields: Fields) -> None:
@@ -41,7 +39,7 @@ def _open(app: App, session: Session, fields: Fields) -> None:
     query = dict(parse_qsl(str(fields.get("query", "")).removeprefix("?")))
     found = open_link(app, query)
     set_off(session, found.state.off)
-    session.state, session.click, session.notices = found.state, found.click, found.notices
+    session.state, session.notices = found.state, found.notices
 
 
 _ACTIONS: dict[str, Action] = {**ACTIONS, "tab": _tab, "open": _open}
@@ -210,7 +208,7 @@ def _page(app: App, session: Session, body: Markup) -> dict[str, str]:
     )
     return {
         "top": header.render(app, session),
-        "strip": strip.render(app, session),
+        "strip": header.render_strip(app, session),
         "left": grid_column.render(app, session),
         "main": main,
     }

@@ -94,6 +94,11 @@ class Turns:
             if not self._begun[client]:
                 del self._begun[client]
 
+    def give_all(self, client: str) -> None:
+        """End all actions of a client that reads no answer any more: Gradio drops those that have not run."""
+        with self._lock:
+            self._begun.pop(client, None)
+
     @contextmanager
     def of(self, request: Any) -> Iterator[None]:
         """An action that Gradio runs: its turn ends with it. request: Gradio's."""
@@ -147,6 +152,8 @@ class Guard:
         self._busy[key] -= cost
         if not self._busy[key]:
             del self._busy[key]
+            if key[1]:
+                self._turns.give_all(key[0])
 
     def _reads(self, client: str, path: str, query: bytes) -> None:
         """A client reads answers: those of a page, or of one call."""

@@ -63,7 +63,7 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
         state = replace(state, off=HeadSet(state.off & known))
     if state.head not in known:
         state = replace(state, head=app.best_head(state.model))
-    session = Session(state, Memory(app.memory), click=VIEWS[state.tab].click, notices=notices)
+    session = Session(state, Memory(app.memory), notices=notices)
     if "off" not in query:
         _example(app, session, state.tab == Start.name)
     return session

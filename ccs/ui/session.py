@@ -17,19 +17,18 @@ from ccs.ui.state import State
 class Session:
     """One visitor. Never shared; `state` is the only part that a link holds.
 
-    past: the sets of heads that were off before, the last one last; undone: those that Undo took back. click:
-    what a click on a head does. uploads: images of the visitor's own, shown instead of the example.
-    notices: sentences to show once. wanted: a search for a fairer set that was asked for; found: the last
-    one's answer (`views.bias.fairer.Fairer`). revealed: the heads that something was planted in are shown.
-    naming, offer: a model that the visitor names, and what it would cost. turn: answers sent so far. shown:
-    the HTML that the page has, by region.
+    past: the sets of heads that were off before, the last one last; undone: those that Undo took back.
+    uploads: images of the visitor's own, shown instead of the example. notices: sentences to show once.
+    wanted: a search for a fairer set that was asked for; found: the last one's answer
+    (`views.bias.fairer.Fairer`). revealed: the heads that something was planted in are shown. naming, offer:
+    a model that the visitor names, and what it would cost. turn: answers sent so far. shown: the HTML that the
+    page has, by region.
     """
 
     state: State
     memory: Memory
     undone: tuple[HeadSet, ...] = ()
     past: tuple[HeadSet, ...] = ()
-    click: str = "inspect"
     uploads: tuple[InputImage, ...] = ()
     notices: list[str] = field(default_factory=list)
     wanted: Limits | None = None

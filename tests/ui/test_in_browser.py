@@ -125,7 +125,7 @@ def test_undo_redo_and_the_keyboard(visit: Callable[..., Page]) -> None:
     done(page, lambda: page.click("text=Reset"))
     done(page, lambda: page.click("text=Undo"))
     assert off(page) == "L6.H5"
-    done(page, lambda: page.click("text=opens its card"))
+    go(page, "heads")
     page.focus('[data-head="L6.H5"]')
     done(page, lambda: page.keyboard.press("Enter"))
     assert page.url.find("tab=") == -1  # the view Heads is the one that needs no name
@@ -195,8 +195,10 @@ def test_controls_show_what_is_in_force(visit: Callable[..., Page]) -> None:
     page.fill(TYPED, "judge, cook, xqzv")
     done(page, lambda: page.click("text=Measure"))
     assert page.locator(".warn").count() == 0
-    done(page, lambda: page.click("text=All 104"))
-    assert page.input_value(TYPED).count(",") == 103
+    done(page, lambda: page.click("text=All 20"))
+    assert page.input_value(TYPED).count(",") == 19
+    page.fill(TYPED, "judge, poet, baker")
+    done(page, lambda: page.click("text=Measure"))
     assert "organism cannot tell" in page.inner_text(".warn")
     # What was typed and not sent stays when something else is answered, and when it is refused.
     page.fill(TYPED, "judge")
@@ -222,7 +224,6 @@ def test_controls_show_what_is_in_force(visit: Callable[..., Page]) -> None:
     done(page, lambda: page.click("text=The set’s own classes"))
     assert "a cat" not in page.input_value("textarea[name=classes]")
     go(page, "heads")
-    assert page.locator(".segments input:checked").get_attribute("value") == "inspect"
     done(page, lambda: page.click('[data-head="L4.H1"]'))
     assert page.locator('[aria-selected="true"] .cell').get_attribute("data-head") == "L4.H1"
 
@@ -256,8 +257,6 @@ def test_steps_focus_and_what_is_announced(visit: Callable[..., Page]) -> None:
     fill = "getComputedStyle(document.querySelector('.answer .bar.after > span')).backgroundColor"
     track = "getComputedStyle(document.querySelector('.answer .bar.after')).backgroundColor"
     assert page.evaluate(fill) != page.evaluate(track)
-    chosen = "getComputedStyle(document.querySelector('.segments input{} + span')).backgroundColor"
-    assert page.evaluate(chosen.format(":checked")) != page.evaluate(chosen.format(":not(:checked)"))
     edges = [
         page.locator(one).first.evaluate("one => getComputedStyle(one).borderBottomColor")
         for one in ("nav [aria-current]", "nav button:not([aria-current])")

@@ -155,15 +155,14 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(
 def test_an_action_that_breaks_half_way_changes_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(app: App, session: Session, fields: object) -> None:
         update(app, session, "off", {"off": "L7.H1"})
-        session.click = "switch"
         raise RuntimeError("a fault of ours")
 
     session = links.open_link(app, {"off": "L6.H2"})
-    before = session.state, session.past, session.click
+    before = session.state, session.past
     monkeypatch.setitem(clicks._ACTIONS, "reset", broken)
     with pytest.raises(RuntimeError):
         update(app, session, "reset", {})
-    assert (session.state, session.past, session.click) == before
+    assert (session.state, session.past) == before
 
 
 def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session) -> None:

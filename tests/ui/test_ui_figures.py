@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from ccs.specs import open_gallery
 from ccs.ui import links
 from ccs.ui.clicks import regions
 from ccs.ui.html import _ENVIRONMENT
-from ccs.ui.page import strip
 from ccs.ui.service import top_activating, uploads
 from ccs.ui.service.examples import load_example
 from ccs.ui.service.galleries import Galleries
@@ -45,25 +43,6 @@ def test_classify_is_the_softmax_of_scaled_cosines(app: App, session: Session, m
     assert classes == example.classes
     assert np.abs(found.before - found.after).max() > 1e-4
     assert np.all(moved < 1)
-
-
-def test_a_skew_that_cannot_be_larger_is_marked_in_the_strip(
-    app: App, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = links.open_link(
-        app, {"tab": "bias", "off": "L6.H1", "gallery": SMALL, "attribute": "skin tone"}
-    )
-    query = BiasQuery.of(app, session.state)
-    rows = app.galleries.base(model, SMALL)
-    most = query.measure(rows, rows, query.texts(session, model))[0].ceilings.mean()
-    assert query.most_skew == pytest.approx(most)
-    for before, now, marked in ((most, most, 2), (most, most - 0.01, 1), (0.1, 0.2, 0)):
-        monkeypatch.setattr(strip, "skew", lambda *_, both=(before, now): (*both, query))
-        assert str(strip.render(app, session)).count("the largest that there can be</i>") == marked
-    page = " ".join(regions(app, session)["main"].split())
-    assert re.search(
-        r"of the top 10 are [a-z-]+-skinned</b>, \d+% with all heads on; a fair ranking has", page
-    )
 
 
 def test_texts_that_are_one_to_the_model_are_named(app: App) -> None:

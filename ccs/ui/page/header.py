@@ -1,4 +1,4 @@
-"""The head of the page: which model, which view, what to know first, and how to take the screen along."""
+"""The head of the page: which model, which view, what to know first; and the strip: what is off."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ccs.ui.service.model_cache import PHOTO, live, photographic, saw_drawings_o
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
-from ccs.ui.views import VIEWS
+from ccs.ui.views import VIEWS, classify
+from ccs.ui.views.bias.bias_query import BiasQuery
 
 PHOTO_WORDS = "photo was taught 200 kinds of things from small photographs; its answers are often wrong."
 GROUPS = {
@@ -75,3 +76,39 @@ def _standing(app: App, state: State) -> list[str]:
         f"The tables of {name} were computed from other weights than those loaded here; texts and scores may "
         "not match it. Compute them again with: python -m batch.compute --force",
     ]
+
+
+def render_strip(app: App, session: Session) -> Markup:
+    """The strip as HTML; what is not known at once is left out."""
+    state = session.state
+    known = bool(state.off) and state.model in app.model_cache.loaded()
+    try:
+        answers, change = (_answers(app, session), skew(app, session)) if known else (None, None)
+    except InputError:
+        answers = change = None
+    return render_template(
+        "strip.html",
+        state=state,
+        session=session,
+        heads=app.heads(state.model),
+        answers=answers,
+        skew=change,
+    )
+
+
+def _answers(app: App, session: Session) -> tuple[int, int]:
+    """The number of images whose answer changed, and the number of images."""
+    found = classify.moves(session, app.model_cache.get(session.state.model))
+    return sum(one.answer != one.now for one in found), len(found)
+
+
+def skew(app: App, session: Session) -> tuple[float, float, BiasQuery] | None:
+    """Mean MaxSkew before and after, and what it is of; None where it is not known."""
+    model, query = app.model_cache.get(session.state.model), BiasQuery.of(app, session.state)
+    name, off, galleries = query.gallery.name, session.state.off, app.galleries
+    if not galleries.ready(model, name, off):
+        return None
+    texts = query.texts(session, model)
+    both = galleries.base(model, name), galleries.embeddings(model, name, off)
+    before, now = (query.mean_skew(rows, texts) for rows in both)
+    return before, now, query

@@ -100,12 +100,11 @@ def of_model(app: App, name: str, complete: bool, make: Callable[[Model], Made])
 
 
 class View(ABC):
-    """One screen. `name` is what links, actions and the API call it, `click` what a click on a head does."""
+    """One screen. `name` is what links, actions and the API call it."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     purpose: ClassVar[str]
-    click: ClassVar[str] = "switch"
     actions: ClassVar[Mapping[str, Action]] = {}
 
     def models(self, state: State) -> tuple[str, ...]:

@@ -30,7 +30,6 @@ Part = Figure | Empty | None
 def _inspect(app: App, session: Session, fields: Fields) -> None:
     (head,) = parse_heads(app, session, str(fields.get("head", "")))
     change(session, head=head, text=0, tab=Heads.name)
-    session.click = Heads.click
 
 
 def _text(app: App, session: Session, fields: Fields) -> None:
@@ -43,7 +42,6 @@ class Heads(View):
     name = "heads"
     title = "Heads"
     purpose = "What each attention head writes about, by the texts that describe it."
-    click = "inspect"
     actions: ClassVar[Mapping[str, Action]] = {
         "inspect": _inspect,
         "text": _text,

@@ -61,19 +61,19 @@ class Axes:
         attribute = attribute if attribute in attributes else attributes[0]
         skew = skew[skew["attribute"] == attribute]
         gallery = str(skew["dataset"].iloc[0])
-        up = {_plan(row): row for row in skew[skew["dataset"] == gallery].to_dict("records")}
+        up = {_key(row): row for row in skew[skew["dataset"] == gallery].to_dict("records")}
         found = tuple(
             Measured(
                 row["model"],
                 PlanName.parse(row["plan"]),
-                _plan(row)[2],
+                _key(row)[2],
                 row["heads"],
                 int(row["n_heads"]),
                 queries.difference(row),
-                queries.difference(up[_plan(row)]),
+                queries.difference(up[_key(row)]),
             )
             for row in accuracy[accuracy["dataset"] == quality].to_dict("records")
-            if row["n_heads"] and _plan(row) in up
+            if row["n_heads"] and _key(row) in up
         )
         return cls(quality, gallery, attribute, attributes, found)
 
@@ -88,7 +88,7 @@ def _plans(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()
 
 
-def _plan(row: Mapping[Hashable, Any]) -> tuple[str, str, int | None, str]:
+def _key(row: Mapping[Hashable, Any]) -> tuple[str, str, int | None, str]:
     """The cells that name a plan of a model; a mean over seeds has no seed."""
     return row["model"], row["plan"], None if pd.isna(row["seed"]) else int(row["seed"]), row["heads"]
 

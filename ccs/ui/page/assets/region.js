@@ -54,7 +54,7 @@ async function screenshot(section) {
   const from = [section, ...section.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
   from.forEach((node, i) => {
     const style = getComputedStyle(node);
-    if (style.display === "none" || node.matches(".tools, .what, .handle, .segments, .off-bar, .off-now, .folds, [data-save]")) { to[i].style.display = "none"; return; }
+    if (style.display === "none" || node.matches(".tools, .what, .handle, .off-bar, .off-now, .folds, [data-save]")) { to[i].style.display = "none"; return; }
     let css = "";
     for (const name of style) css += `${name}:${style.getPropertyValue(name)};`;
     to[i].setAttribute("style", css);

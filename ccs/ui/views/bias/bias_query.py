@@ -14,9 +14,8 @@ from ccs.image_sets import BiasSet
 from ccs.measures import bias, ranking
 from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult
-from ccs.measures.skew import MetricName, ceiling
+from ccs.measures.skew import MetricName
 from ccs.model.model import Model
-from ccs.paper import figures as paper
 from ccs.specs import open_upload
 from ccs.ui.actions import Fields, change
 from ccs.ui.html import count
@@ -26,7 +25,6 @@ from ccs.ui.shared import App
 from ccs.ui.state import OWN, State, parse_int, texts
 
 OPENING = ("judge", "artist", "teacher")
-STUDY = "study"  # its occupations
 DRAWS = 400
 SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
 
@@ -79,14 +77,6 @@ class BiasQuery:
     def pools(self) -> np.ndarray | None:
         """The images that each occupation ranks, bool [occupations, images]; None for all."""
         return None if self.gallery.pools is None else self.gallery.own_pools(self.occupations)
-
-    @property
-    def most_skew(self) -> float:
-        """The largest mean MaxSkew over the occupations that there can be."""
-        labels = self.gallery.groups[self.attribute]
-        pools = np.ones((1, len(labels)), bool) if self.pools is None else self.pools
-        counts = np.stack([pools[:, labels == group].sum(axis=1) for group in np.unique(labels)], axis=1)
-        return float(ceiling(counts, self.k).mean())
 
     def texts(self, session: Session, model: Model) -> np.ndarray:
         """Unit text embeddings [occupations, d], templates averaged; kept for the next click."""
@@ -158,9 +148,8 @@ def take_gallery(app: App, session: Session, fields: Fields) -> None:
 
 
 def all_occupations(app: App, session: Session, fields: Fields) -> None:
-    """Ask of all occupations of the study, or of the gallery."""
-    own = BiasQuery.of(app, session.state).gallery.occupations
-    change(session, occupations=paper.occupations() if fields.get("value") == STUDY else own)
+    """Ask of all occupations of the gallery."""
+    change(session, occupations=BiasQuery.of(app, session.state).gallery.occupations)
     BiasQuery.of(app, session.state)  # K may be more than these have images
 
 

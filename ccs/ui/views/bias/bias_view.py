@@ -15,7 +15,6 @@ from ccs.measures.bias import BiasResult
 from ccs.measures.skew import ceiling
 from ccs.measures.stats import Estimate
 from ccs.model.model import Model
-from ccs.paper import figures as paper
 from ccs.ui.actions import Action
 from ccs.ui.html import count, program, render
 from ccs.ui.service.galleries import DRAWN
@@ -112,7 +111,6 @@ class Bias(View):
         figures = [] if isinstance(found, Empty) else _figures(app, session, found)
         if figures and session.found is not None and session.found.fits(app, session):
             figures.insert(0, fairer.figure(session.found))
-        own = set(query.gallery.occupations) != set(paper.occupations())
         return render(
             "views/bias.html",
             query=query,
@@ -120,13 +118,11 @@ class Bias(View):
             attributes=query.gallery.groups,
             matter=claims.that_matter(app.shown(state)),
             numbered=list(enumerate(query.occupations)),
-            listed=sorted({*query.gallery.occupations, *paper.occupations()}),
+            listed=sorted(query.gallery.occupations),
             galleries=[
                 (n, f"{_gallery_words(n)} ({len(app.galleries.get(n).images)})")
                 for n in dict.fromkeys((*app.galleries.names, query.gallery.name))
             ],
-            n_study=len(paper.occupations()),
-            n_own=len(query.gallery.occupations) if own else 0,
             found=found,
             figures=figures,
         )
@@ -228,7 +224,6 @@ def _table(found: Measurement) -> Figure:
             "names": SHOWN_METRICS,
             "query": query,
             "both": [result.metrics[name] for name in SHOWN_METRICS for result in (first, second)],
-            "ceilings": first.ceilings.tolist(),
             "ties": int(max(first.ties.max(), second.ties.max())),
         },
     )
