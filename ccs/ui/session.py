@@ -21,8 +21,8 @@ class Session:
     uploads: images of the visitor's own, shown instead of the example. notices: sentences to show once.
     wanted: a search for a fairer set that was asked for; found: the last one's answer
     (`views.bias.fairer.Fairer`). revealed: the heads that something was planted in are shown. naming, offer:
-    a model that the visitor names, and what it would cost. turn: answers sent so far. shown: the HTML that the
-    page has, by region.
+    a model that the visitor names, and what it would cost. turn: answers sent so far. shown: the HTML that
+    the page has, by region.
     """
 
     state: State
