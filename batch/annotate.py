@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from batch.options import run
+from batch.options import program, run
 from ccs import annotation, results
 from ccs.annotation import Pair
 from ccs.errors import InputError
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m batch.annotate", description=__doc__)
+    parser = argparse.ArgumentParser(prog=program("batch.annotate"), description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     export = commands.add_parser("export", help="write a blind sample as a CSV to fill in")
     add = export.add_argument

@@ -40,7 +40,7 @@ def parse(settings: type[T], argv: Sequence[str] | None) -> T:
     if name == "__main__" and main.__spec__:  # run by `python -m`
         name = main.__spec__.name
     parser = argparse.ArgumentParser(
-        prog=f"python -m {name.removesuffix('.__main__').removesuffix('.settings')}",
+        prog=program(name.removesuffix(".__main__").removesuffix(".settings")),
         description=settings.__doc__,
         argument_default=argparse.SUPPRESS,
     )
@@ -80,6 +80,12 @@ def parse(settings: type[T], argv: Sequence[str] | None) -> T:
         if value is not None and lowest > -math.inf and value < lowest:
             raise InputError(f"{flag} is {value}, but must be at least {lowest}.")
     return found
+
+
+def program(module: str) -> str:
+    """How the command was called, for its help: `clip-ccs NAME` or `python -m MODULE`."""
+    called = Path(sys.argv[0]).name
+    return called if called.startswith("clip-ccs ") else f"python -m {module}"
 
 
 def _plain(value: Any) -> str:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import TypeVar, cast
 
 from ccs.errors import InputError
+from ccs.extras import require
 
 T = TypeVar("T")
 
@@ -74,6 +75,7 @@ def start(device: str | None = None) -> Processes:
     chosen = usable_device(device or AUTO)
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         return Processes(device=str(chosen))
+    require("all", "accelerate")
     from accelerate import PartialState
 
     # What is exchanged are small Python objects, for which Gloo is enough; NCCL takes one process per GPU.

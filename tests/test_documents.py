@@ -83,7 +83,7 @@ def clone(tmp_path: Path) -> Path:
         (folder / ".venv" / name).symlink_to(Path(sys.prefix) / name)
     with (ROOT / "pyproject.toml").open() as file:
         stamp = subprocess.run(["cksum"], stdin=file, stdout=subprocess.PIPE, check=True).stdout
-    (folder / ".venv" / ".installed").write_bytes(stamp)
+    (folder / ".venv" / ".installed[all]").write_bytes(stamp)
     return folder
 
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from batch.options import option
 from batch.options import parse as parse_options
-from ccs import results
 from ccs.errors import InputError
 from ccs.heads import ABLATIONS
 from ccs.paper import figures
@@ -128,7 +127,7 @@ class Settings:
         f"suite world, else {_FEW_RANDOM_SETS})",
         least=1,
     )
-    out: Path = option(results.PRECOMPUTED, "folder of results")
+    out: Path = option(Path("results"), "folder of results")
     force: bool = option(False, "redo finished stages")
     judges: str = option("tags", "`tags` (a stand-in), `default`, or PROVIDER:MODEL,...")
     labeler: str = option("tags", "`tags` (a stand-in) or PROVIDER:MODEL")

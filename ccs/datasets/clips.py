@@ -11,6 +11,7 @@ from typing import Any
 from PIL import Image
 
 from ccs.errors import InputError
+from ccs.extras import require
 from ccs.files import as_text
 from ccs.image_sets import Lazy, RetrievalSet
 
@@ -23,6 +24,7 @@ def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
     If the stream breaks off, its last good frame is repeated. Raises OSError or ValueError if no frame can be
     decoded.
     """
+    require("data", "av")
     import av  # imported here and below because only clips need it and its import is slow
 
     with av.open(str(path)) as container:
@@ -72,6 +74,7 @@ def _seconds(container: Any, stream: Any) -> float:
 
 def _first_frame(path: Path) -> str:
     """The reason why the clip cannot be used, or ""."""
+    require("data", "av")
     import av
 
     try:

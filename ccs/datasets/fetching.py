@@ -17,6 +17,7 @@ from ccs.datasets import clips
 from ccs.datasets.known_sets import DatasetRecord
 from ccs.datasets.rows import Rows, of_dataset
 from ccs.errors import InputError
+from ccs.extras import require
 from ccs.files import endpoint
 
 STREAM_SEED = 0
@@ -112,6 +113,7 @@ def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Row
 
     streamed: fetch so many rows alone. Of the record its name, configuration, split and revision count.
     """
+    require("data", "datasets")
     import datasets
 
     local = Path(hub).is_dir()

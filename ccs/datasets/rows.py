@@ -18,6 +18,7 @@ from PIL import Image
 
 from ccs.datasets.decoding import decode, problem
 from ccs.errors import InputError
+from ccs.extras import require
 from ccs.files import as_text, sha256
 from ccs.image_sets import Lazy
 
@@ -233,6 +234,7 @@ def _csv(data: bytes, name: str) -> list[dict[str, str]]:
 
 def of_dataset(rows: Any, name: str, source: str, image: str = "image") -> Rows:
     """The rows of a `datasets.Dataset`, which stay on disk; `image`: its column of images, if it is there."""
+    require("data", "datasets")
     import datasets
 
     features = dict(rows.features)
@@ -264,6 +266,7 @@ def of_dataset(rows: Any, name: str, source: str, image: str = "image") -> Rows:
 
 def of_parquet(path: Path, name: str, image: str = "image") -> Rows:
     """The rows of a parquet file, or of a folder of them (those of the test split, where so named)."""
+    require("data", "datasets")
     import datasets
 
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]

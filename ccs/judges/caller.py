@@ -11,12 +11,10 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
-from tenacity.wait import wait_exponential_jitter
+from typing import TYPE_CHECKING, Any
 
 from ccs.errors import InputError
+from ccs.extras import require
 from ccs.judges.anthropic import AnthropicProvider
 from ccs.judges.google import GoogleProvider
 from ccs.judges.openai import CompatibleProvider, OpenAIProvider
@@ -24,6 +22,9 @@ from ccs.judges.prices import CostEstimate, Prices, Spending, expected_usage, la
 from ccs.judges.provider import Provider, Request, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply
 from ccs.judges.settings import JudgeSettings, JudgeSpec
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 _PROVIDERS: dict[str, type[Provider]] = {
     kind.kind: kind for kind in (OpenAIProvider, AnthropicProvider, GoogleProvider, CompatibleProvider)
@@ -122,9 +123,12 @@ class Caller:
 
     async def ask(self, cache: Cache, key: str, request: Request, slots: asyncio.Semaphore) -> Answer:
         """Send a request, again where that may help, and store its answer. Raises InputError (key, model)."""
-        retrying = AsyncRetrying(
-            retry=retry_if_exception(_may_pass),
-            stop=stop_after_attempt(self.settings.retries + 1),
+        require("judges", "tenacity", "jsonschema")
+        import tenacity
+
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(_may_pass),
+            stop=tenacity.stop_after_attempt(self.settings.retries + 1),
             wait=self._wait,
             reraise=True,
         )
@@ -141,6 +145,8 @@ class Caller:
 
     def _wait(self, state: RetryCallState) -> float:
         """Seconds until the next attempt: ever more, and no less than the server asks for."""
+        from tenacity.wait import wait_exponential_jitter
+
         delay, error = self.settings.delay, state.outcome and state.outcome.exception()
         backoff = wait_exponential_jitter(delay, max=60 * delay, jitter=delay)(state)
         return max(backoff, error.wait) if isinstance(error, UnansweredError) else backoff

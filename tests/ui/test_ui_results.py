@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import app as entry
 from ccs import results
 from ccs.model.model import Model
+from ccs.ui import launch as entry
 from ccs.ui import links
 from ccs.ui.clicks import regions
 from ccs.ui.service.galleries import Galleries

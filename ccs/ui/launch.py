@@ -1,0 +1,152 @@
+"""Starting the app: its command line, results, models and the page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccs.errors import InputError
+from ccs.files import escape_output
+
+if TYPE_CHECKING:
+    from ccs.results import Collection
+    from ccs.ui.shared import App
+
+PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
+WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
+"""Repository and file of PHOTOGRAPHIC's weights; README.md has them fetched before a Space starts."""
+SECONDS = 2.0
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Load the results and serve the page; returns 2 for a user's mistake."""
+    parser = argparse.ArgumentParser(
+        description="Look at a head of a CLIP model, switch it off, and see what happens."
+    )
+    parser.add_argument(
+        "--results",
+        metavar="PLACE",
+        help="a folder of tables or hf://datasets/USER/NAME (default: CCS_RESULTS, else precomputed/)",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="PLACE",
+        action="append",
+        help="open on this model: a name, a folder or hf-hub:USER/NAME; repeatable: the first is opened, all "
+        "are offered (default: CCS_MODEL, separated by commas, else ViT-B-32/openai if the Hub answers, else "
+        "the organism)",
+    )
+    parser.add_argument(
+        "--device",
+        metavar="D",
+        help="what computes: cpu, cuda or cuda:N (default: CCS_DEVICE, else cuda where there is a GPU)",
+    )
+    parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
+    parser.add_argument("--port", type=int, help="default: the first free port from 7860")
+    args = parser.parse_args(argv)
+    escape_output()
+    try:
+        require_device(args.device)
+        chosen = args.model or _listed("CCS_MODEL")
+        results = args.results or os.environ.get("CCS_RESULTS") or None
+        serve(results, args.host, args.port, chosen)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def require_device(name: str | None) -> None:
+    """Compute on this device from now on, in the runs of this app too; InputError where it is not there."""
+    if name:
+        os.environ["CCS_DEVICE"] = name
+    if os.environ.get("CCS_DEVICE", "auto") not in ("auto", "cpu"):  # these need no look, and no PyTorch yet
+        from ccs.model.sources import usable_device
+
+        usable_device("auto")
+
+
+def _listed(variable: str) -> list[str]:
+    """The names in a variable of the environment, between commas."""
+    return [*filter(None, map(str.strip, os.environ.get(variable, "").split(",")))]
+
+
+def serve(results: str | None, host: str, port: int | None, given: Sequence[str] = ()) -> None:
+    """Serve the page until interrupted. given: models to offer, the first of which it opens on."""
+    deciding = ThreadPoolExecutor(1).submit(opening_model, *given[:1])
+    from ccs import results as tables
+    from ccs.ui.server import LazyApp, page
+
+    found = tables.load(results)
+    first, why = deciding.result()
+    print(f"Results: {found.source}", *found.notices, f"Opens on {first}: {why}.", sep="\n")
+    app = LazyApp(lambda: make(found, given, first))
+    demo, settings = page(app)
+    try:
+        _, url, _ = demo.launch(server_name=host, server_port=port, prevent_thread_lock=True, **settings)
+    except OSError as error:
+        raise InputError(f"The page cannot be served at {host}, port {port or 7860}: {error}") from None
+    print(f"Open {url}", flush=True)
+    # The first visitor should not wait for PyTorch and the model, if there is a moment before they come.
+    threading.Thread(target=lambda: _warm(app()), daemon=True).start()
+    demo.block_thread()
+
+
+def _warm(app: App) -> None:
+    from ccs.ui import links  # which imports PyTorch
+
+    links.warm(app)
+
+
+def opening_model(chosen: str = "") -> tuple[str, str]:
+    """The model to open on, and why, in a few words; decided within two seconds."""
+    if chosen:
+        return chosen, "as chosen"
+    from huggingface_hub import try_to_load_from_cache
+
+    from ccs.datasets.fetching import reachable
+    from ccs.files import endpoint
+
+    other = "choose another with --model or CCS_MODEL"
+    if isinstance(try_to_load_from_cache(*WEIGHTS), str):
+        return PHOTOGRAPHIC, f"its weights are on this machine; {other}"
+    if reachable(SECONDS):
+        return PHOTOGRAPHIC, f"{endpoint()} answers, its weights come from there; {other}"
+    return EMBEDDED, f"{endpoint()} did not answer within {SECONDS:.0f} seconds; {other}"
+
+
+def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
+    """The app that all visitors share; a gallery that cannot be opened is left out and named on the page."""
+    from gradio.utils import get_upload_folder
+    from huggingface_hub import constants
+
+    from ccs.specs import open_gallery
+    from ccs.ui.service.galleries import Galleries
+    from ccs.ui.shared import App
+
+    others, specs = [], {}
+    for spec in _listed("CCS_GALLERIES"):
+        try:
+            others.append(open_gallery(spec))
+            specs[others[-1].name] = spec
+        except InputError as error:
+            found = replace(found, notices=(*found.notices, f"The gallery {spec} was left out: {error}"))
+    kept = Path(constants.HF_HOME) / "clip-ccs" / "apart"
+    return App(
+        found,
+        Path(get_upload_folder()),
+        Galleries(others, specs),
+        given,
+        first,
+        kept,
+    )

@@ -1,0 +1,145 @@
+"""The wheel: what is in it, what works without its extras, and what is said of what does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from batch import command_line
+
+ROOT = Path(__file__).parents[1]
+MODULES = {"google-genai": "google.genai", "markdown-it-py": "markdown_it"}  # where the name is another
+BLOCKED = """
+import sys
+from importlib.machinery import PathFinder
+
+class Blocked(PathFinder):
+    names = {names!r}
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in cls.names else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Blocked
+"""
+"""A sitecustomize.py that hides the packages of the extras from an environment that has them."""
+
+
+def _modules(project: dict, *extras: str) -> set[str]:
+    wanted = {Requirement(line).name for extra in extras for line in project["optional-dependencies"][extra]}
+    return {MODULES.get(name, name.replace("-", "_")) for name in wanted - {"clip-ccs"}}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the files that git knows."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    packed = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    subprocess.run(["tar", "xf", "-"], cwd=source, input=packed, check=True)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
+    subprocess.run(build, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel and its required packages, those of the extras hidden."""
+    folder = tmp_path_factory.mktemp("alone")
+    venv.create(folder, symlinks=True)
+    site = next(folder.glob("lib/python*/site-packages"))
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(site)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = {"all", "app", "data", "judges", "report"}
+    required = {Requirement(line).name for line in project["dependencies"]}
+    names = _modules(project, *extras) - required - {"jinja2", "markupsafe"}  # which torch itself needs
+    (site / "sitecustomize.py").write_text(BLOCKED.format(names=names), "utf-8")
+    (site / "ours.pth").write_text(str(Path(find_spec("torch").origin).parents[1]) + "\n", "utf-8")
+    return folder / "bin" / "python"
+
+
+def _run(python: Path, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(python), "-c", code]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_library_works_without_any_extra(alone: Path, tmp_path: Path) -> None:
+    code = (
+        "import ccs; from PIL import Image; model = ccs.load('organism');"
+        "off = ccs.HeadSet.parse('L7.H1'); image = Image.new('RGB', (64, 64), 'red');"
+        "moments = ccs.collect_moments(model, [[image] * 8]); texts = ['red', 'a dog', 'blue'];"
+        "spans = ccs.textspan(moments, texts, model.embed_texts(texts), k=2);"
+        "print(ccs.__file__, *model.embed_images([image], off).shape, len(spans[ccs.Head(7, 1)]))"
+    )
+    done = _run(alone, code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    where, *rest = done.stdout.split()
+    assert Path(where).is_relative_to(alone.parents[1])
+    assert rest == ["1", "128", "2"]
+
+
+@pytest.mark.parametrize(
+    ("code", "extra"),
+    [
+        ("import ccs.ui.server", "app"),
+        ("import batch.report.__main__", "report"),
+        ("from ccs.world.glyphs import glyph; glyph('dog_face', 8)", "data"),
+        ("from pathlib import Path; from ccs.datasets.clips import frames; frames(Path('a.mp4'), 1)", "data"),
+        ("from ccs.measures.agreement import krippendorff_alpha as a; a([[1, 2], [1, 1]])", "judges"),
+    ],
+)
+def test_what_an_extra_holds_names_it(alone: Path, tmp_path: Path, code: str, extra: str) -> None:
+    said = _run(alone, code, tmp_path).stderr.strip().splitlines()[-1]
+    assert said.startswith("ccs.extras.MissingExtra: ")
+    assert said.endswith(f"run `pip install 'clip-ccs[{extra}]'`.")
+
+
+def test_a_command_without_its_extra_says_so(alone: Path, tmp_path: Path) -> None:
+    code = "import sys; from batch.command_line import main; sys.exit(main(['app']))"
+    done = _run(alone, code, tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: The app needs the package gradio, which is not installed: run ")
+
+
+def test_the_wheel_holds_what_ships(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {
+        "ccs/py.typed",
+        "precomputed/organism/manifest.json",
+        "precomputed/organism/bias.parquet",
+    } <= names
+    missing = [
+        path
+        for path in subprocess.check_output(["git", "ls-files", "ccs", "batch"], cwd=ROOT, text=True).split()
+        if path not in names and (ROOT / path).is_file()
+    ]
+    assert missing == []
+
+
+def test_the_command_line_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert all(find_spec(module) for module, _ in command_line.COMMANDS.values())
+
+
+def test_a_command_calls_itself_by_the_name_it_was_called(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["clip-ccs"])
+    with pytest.raises(SystemExit):
+        command_line.main(["search", "--help"])
+    assert capsys.readouterr().out.startswith("usage: clip-ccs search ")
+    assert command_line.main(["serach"]) == 2
+    assert "There is no command 'serach'; commands are app, compute, " in capsys.readouterr().err
