@@ -11,7 +11,7 @@ from batch.options import run
 from ccs.errors import InputError
 
 COMMANDS = {
-    "app": ("ccs.ui.launch", "look at heads in the browser, switch them off, see what happens"),
+    "app": ("ccs.ui.__main__", "look at heads in the browser, switch them off, see what happens"),
     "compute": ("batch.compute.__main__", "take models apart: texts, concepts and scores of their heads"),
     "bias": ("batch.bias", "measure a model's social bias on a gallery of faces"),
     "localize": ("batch.localize", "find the heads that carry a bias, by thirteen methods"),

@@ -155,7 +155,7 @@ def test_a_missing_package_is_named_with_the_command(
 ) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)  # as Python marks what cannot be imported
     panel = Panel("openai", settings)
-    with pytest.raises(InputError, match="pip install openai"):
+    with pytest.raises(InputError, match=r"pip install .clip-ccs\[judges\]."):
         panel.judge(QUESTIONS)
 
 

@@ -13,8 +13,8 @@ from ccs.files import endpoint
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from ccs.model.sources import find, require_known_tower
+from ccs.ui import __main__ as entry
 from ccs.ui import clicks
-from ccs.ui import launch as entry
 from ccs.ui.clicks import act, cancel, regions
 from ccs.ui.links import open_link
 from ccs.ui.service.examples import shown_images

@@ -150,3 +150,7 @@ def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
         first,
         kept,
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
