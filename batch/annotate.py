@@ -35,7 +35,12 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="write a blind sample as a CSV to fill in")
     add = export.add_argument
     add("--n", type=int, default=100, help="pairs over all models (default 100)")
-    add("--models", nargs="+", metavar="NAME", help="only these models (default: all)")
+    add(
+        "--models",
+        nargs="+",
+        metavar="NAME",
+        help="only these models (default: those of the study's table 4 that are there, else all)",
+    )
     add("--out", type=Path, default=Path("annotation.csv"), help="sheet (default annotation.csv)")
     add("--force", action="store_true", help="overwrite an existing file")
     read = commands.add_parser("import", help="read filled sheets, write and print the agreement")
@@ -71,21 +76,18 @@ def _pairs(folder: Path) -> tuple[list[Pair], list[str]]:
 
 def _export(options: argparse.Namespace) -> None:
     pairs, _ = _pairs(options.results)
-    if options.models:
-        there = sorted({pair.model for pair in pairs})
-        if unknown := [name for name in options.models if name not in there]:
-            raise InputError(
-                f"There are no judgments of {', '.join(unknown)}; there are of {', '.join(there)}."
-            )
-        pairs = [pair for pair in pairs if pair.model in options.models]
+    there = sorted({pair.model for pair in pairs})
+    studied = [figures.model(name).name for name in figures.table("table4").rows]
+    models = options.models or [name for name in studied if name in there] or there
+    if unknown := [name for name in models if name not in there]:
+        raise InputError(f"There are no judgments of {', '.join(unknown)}; there are of {', '.join(there)}.")
     if options.out.exists() and not options.force:
         raise InputError(
             f"{options.out} is there already and may hold answers: name another --out, or --force."
         )
-    chosen = annotation.sample(pairs, options.n, options.seed)
+    chosen = annotation.sample([pair for pair in pairs if pair.model in models], options.n, options.seed)
     write_text(options.out, annotation.sheet(chosen))
-    models = len({pair.model for pair in chosen})
-    print(f"{len(chosen)} pairs over {models} models are in {options.out}.")
+    print(f"{len(chosen)} pairs over {len({pair.model for pair in chosen})} models are in {options.out}.")
     print("For each row: does the text belong to the concept? Write yes or no into the column answer, or")
     print("nothing if you cannot say. Then:")
     print(f"python -m batch.annotate import {options.out} --results {options.results}")

@@ -4,7 +4,8 @@ The names (`PlanName`) are: `none`; `high`, `moderate`, `low` (heads of that CCS
 `equal-low` (the same number of heads from both levels, drawn at random from the larger one); `random`,
 `random:layers` and `random:variance` (sets of heads like `high`, see `matched`, one plan per set);
 `concept:Colors` (the high heads with that label); `single:L7.H2`; `published-high`,
-`published-concept:Colors` and so on (the heads that the study lists); `located:ltc-gender` and so on (heads
+`published-concept:Colors` and so on (the heads that the study lists); `published-random` (its control: five
+sets of heads that are not high); `located:ltc-gender` and so on (heads
 that other studies list); `high@7` and so on (levels from 7 texts per head, where 7 is not the main K);
 `high~mean` and so on (heads replaced not by zero but by their mean). The same seed gives
 the same plans on every machine.
@@ -92,6 +93,11 @@ class PlanName:
         return self.kind.startswith(_PUBLISHED)
 
     @property
+    def is_random(self) -> bool:
+        """True for sets drawn to stand beside the high heads, the study's own included."""
+        return self.base_kind == "random"
+
+    @property
     def base_kind(self) -> str:
         """The kind without `published-`."""
         return self.kind.removeprefix(_PUBLISHED)
@@ -129,12 +135,12 @@ class PlanName:
                 "layers": "random heads of the same layers",
                 "variance": "random heads of the same layers and variance",
             }.get(self.argument, "random heads")
-            + ("" if self.is_published or seed is not None else ", mean over sets"),
+            + ("" if seed is not None else ", mean over sets"),
         }.get(kind, kind)
         words += ", as published" if self.is_published else ""
         words += "" if self.k is None else f" at K = {self.k}"
         words += "" if self.ablation == "zero" else f", {_IN_THEIR_PLACE[self.ablation]}"
-        return words + ("" if seed is None else f", set {seed}" if kind == "random" else f", seed {seed}")
+        return words + ("" if seed is None else f", set {seed}" if self.is_random else f", seed {seed}")
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,11 @@ class Plan:
     def kind(self) -> str:
         """The kind of plan (see `PlanName`)."""
         return PlanName.parse(self.name).kind
+
+    @property
+    def is_random(self) -> bool:
+        """True for one of several random sets (see `PlanName.is_random`)."""
+        return PlanName.parse(self.name).is_random
 
     @property
     def ablation(self) -> str:
@@ -182,7 +193,6 @@ def plans(
     n_random: int,
     *,
     kinds: Collection[str] = KINDS,
-    random_from: HeadSet | None = None,
     variance: Mapping[Head, float] | None = None,
     at_k: int | None = None,
     notice: Notice = _LOG.warning,
@@ -194,8 +204,6 @@ def plans(
         heads: the heads that can be switched off (the last four layers); each has a plan `single`.
         seed: random plans have the seeds seed, seed + 1, ..., `n_random` of each kind (see `matched`).
         kinds: the kinds to make, from KINDS.
-        random_from: the heads from which random plans are drawn, if not `heads` (for one model the study used
-        all layers).
         variance: of each head's contribution; if given, there are also random plans that match the high heads
         in layers and in variance.
         at_k: the k for the names (`high@7`), if it is not the main K.
@@ -230,11 +238,10 @@ def plans(
             source = f"{size} of {len(members)} {name} heads, drawn"
             made.append(Plan(named(f"equal-{name}"), seed, drawn, source))
     if "random" in kinds:
-        pool = heads if random_from is None else random_from
         for alike in ALIKE if variance else ALIKE[:1]:
             drawn_as = str(PlanName.random(alike).at(at_k))
-            sets = matched(high, pool, n_random, seed, alike, variance or {}) if high else []
-            origin = f"{len(high)} of {len(pool)} heads, drawn; like high in {_ALIKE_WORDS[alike]}"
+            sets = matched(high, heads, n_random, seed, alike, variance or {}) if high else []
+            origin = f"{len(high)} of {len(heads)} heads, drawn; like high in {_ALIKE_WORDS[alike]}"
             made += [Plan(drawn_as, one, off, origin) for one, off in enumerate(sets, seed)]
             if not sets:
                 reason = f"no other set is like {named('high')}" if high else f"{named('high')} has no heads"
@@ -260,16 +267,19 @@ def singles(heads: Iterable[Head]) -> list[Plan]:
 def of_studies(model: str) -> list[Plan]:
     """Plans from the literature for this model; none if it is in no study.
 
-    First the heads that the study lists and draws (`published-high`, `published-concept:Colors`), then those
-    that other studies print (`located:ltc-gender`).
+    First the heads that the study lists and draws (`published-high`, `published-concept:Colors`, one
+    `published-random` per seed), then those that other studies print (`located:ltc-gender`).
     """
     found = []
     if model in {one.name for one in figures.models()}:
         levels = figures.head_sets(model) | figures.drawn_sets(model)
-        sets = {PlanName(level): off for level, off in levels.items()}
+        sets = {PlanName(level): off for level, off in levels.items() if level != "random"}
         sets |= {PlanName("concept", argument=of): off for of, off in figures.concept_sets(model).items()}
         source = "the study's tables 12 to 14, and the draws of its code"
         found = [Plan(str(name.published()), None, off, source) for name, off in sets.items() if off]
+        control = str(PlanName("random").published())
+        drawn = (figures.drawn_sets(model, seed)["random"] for seed in range(figures.DRAWS))
+        found += [Plan(control, seed, off, source) for seed, off in enumerate(drawn)]
     printed = [one for one in figures.located() if model in one.heads]
     return [*found, *(Plan(f"located:{one.plan}", None, one.heads[model], one.source) for one in printed)]
 

@@ -51,14 +51,15 @@ def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
 class Judging:
     """Labels and judgments of one model's heads.
 
-    labeler, judges: their descriptions for the manifest. unlabeled: how
-    many heads the labeler gave no answer for.
+    labeler, judges: their descriptions for the manifest. unlabeled: how many heads the labeler gave no answer
+    for. given: the labels of the others, as they were spelled.
     """
 
     def __init__(self, settings: Settings, store: Store, pool: Pool) -> None:
         self.settings, self.store, self.pool = settings, store, pool
         self.panel, self.by_model = judges_of(settings, pool)
         self.unlabeled = 0
+        self.given: dict[Head, str | None] = {}
         self.labeler: dict[str, Any] = {"name": TAGS, "stand_in": True}
         if self.by_model is not None:
             self.labeler = self.by_model.describe()
@@ -83,16 +84,21 @@ class Judging:
         inputs = {"spans": digest([texts, shares]), "labeler": self.labeler, **self._tags}
         rows = self._answers("labels", inputs, lambda: self._label(spans), self.by_model is not None)
         self.unlabeled = sum(bool(row["cause"]) for row in rows)
+        self.given = {Head.parse(row["head"]): row.get("given", row["label"]) for row in rows}
         return {Head.parse(row["head"]): row["label"] for row in rows}
 
     def _label(self, spans: Spans) -> list[Row]:
         causes: Mapping[Head, str] = {}
         if self.by_model is None:
             found = {head: one.label for head, one in score_by_tags(spans, self.pool).items()}
+            given: Mapping[Head, str | None] = found
         else:
             found = self.by_model.label({head: [span.text for span in spans[head]] for head in spans})
-            causes = self.by_model.causes
-        return [{"head": str(head), "label": found[head], "cause": causes.get(head, "")} for head in found]
+            causes, given = self.by_model.causes, self.by_model.given
+        return [
+            {"head": str(head), "label": label, "given": given.get(head), "cause": causes.get(head, "")}
+            for head, label in found.items()
+        ]
 
     def judgments(self, spans: Spans, labeled: Mapping[Head, str | None]) -> list[Row]:
         """A row per head, judge and text. What is unscored is asked again by the next run.

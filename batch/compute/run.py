@@ -18,8 +18,9 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.offer import size_sentence
-from ccs.plans import Plan
+from ccs.plans import Plan, level_heads
 from ccs.results import schema
+from ccs.texts import score
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 
@@ -92,7 +93,8 @@ class Run:
                 f"The labeler did not answer for {self.judging.unlabeled} heads; a later run asks again."
             )
         self.tables["labels"] = [
-            {"layer": head.layer, "head": head.head, "label": label, "labeler": self.judging.labeler["name"]}
+            {"layer": head.layer, "head": head.head, "label": label, "given": self.judging.given[head]}
+            | {"labeler": self.judging.labeler["name"]}
             for head, label in sorted(labeled.items())
         ]
         if wanted <= {"moments", "spans", "labels"}:
@@ -101,6 +103,9 @@ class Run:
         self.chance = self.judging.chance(self.settings.k)
         scores, rows = score_heads(spans, labeled, judged, variance, self.settings.all_ks)
         self.tables["scores"] = rows
+        high = level_heads(scores[self.settings.k], self.settings.k)["high"]
+        both = {head: (self.judging.given[head], labeled[head]) for head in high}
+        self.tables["ccr"] = score.ccr_rows(both, sorted({head.layer for head in labeled}))
         if wanted & {"evaluation", "heads"}:
             plans = make_plans(model, self.settings, scores, variance, self.notices.append)
             direct = [row for data in self.sets for row in self._measure(data, plans)]

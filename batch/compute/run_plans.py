@@ -76,16 +76,13 @@ def make_plans(
 
     `notice` is told of each that is left out.
     """
-    # For this one model the study drew its random heads from all layers.
-    everywhere = settings.suite == "paper" and model.name == "ViT-B-32/openai"
-    source = model.tower.all_heads if everywhere else model.heads
     made: dict[int, list[Plan]] = {}
     sets = settings.random_sets or FEW_SETS
     for k in settings.all_ks:
         main = k == settings.k
         made[k] = pruning.plans(
             scores[k], k, model.heads, settings.seed, sets if main else min(sets, FEW_SETS),
-            kinds=set(pruning.KINDS) - {"single"} if main else FURTHER_KINDS, random_from=source,
+            kinds=set(pruning.KINDS) - {"single"} if main else FURTHER_KINDS,
             variance=variance if main else None, at_k=None if main else k, notice=notice,
         )  # fmt: skip
     further = [plan for k in settings.all_ks[1:] for plan in made[k][1:]]  # each begins with `none`

@@ -85,7 +85,7 @@ def rows(
     first: dict[HeadSet, int] = {}
     for index, plan in enumerate(plans):
         first.setdefault(plan.off, index)
-    whole = {plan.off for plan in plans if plan.kind != "random"}
+    whole = {plan.off for plan in plans if not plan.is_random}
     ask = _Figures(texts, list(first), lambda off: embeddings(first[off]), seed, few, logit_scale, whole)
     if isinstance(data, ClassificationSet):
         table, found = "pruning", list(ask.of_classes(data))
@@ -114,7 +114,7 @@ def _shown(plan: Plan, row: Row) -> Row | None:
     """The row as a plan has it; None for what it has not, though another plan of the same heads does."""
     if plan.kind == "single" and row["metric"].startswith(schema.TOP_SHARE):
         return None
-    if plan.kind == "random" and "direction" not in row:
+    if plan.is_random and "direction" not in row:
         main = row["metric"] in _OF_RANDOM_SETS and not row.get("subset")
         return row | _NO_INTERVAL if main and row.get("mode", "correct") == "correct" else None
     return row
@@ -304,7 +304,7 @@ def over_sets(found: Sequence[Row], table: str) -> list[Row]:
     keys = ["plan", *(column for column in schema.TABLES[table].key if column not in schema.PLAN_KEY)]
     drawn: dict[tuple[Any, ...], list[Row]] = {}
     for row in found:
-        if row["seed"] is not None and PlanName.parse(row["plan"]).kind == "random":
+        if row["seed"] is not None and PlanName.parse(row["plan"]).is_random:
             drawn.setdefault(tuple(row[key] for key in keys), []).append(row)
     means = []
     for same in drawn.values():

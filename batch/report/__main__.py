@@ -24,14 +24,13 @@ from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.paper import figures as paper
 
-OUT = Path("docs/report")
+OUT, DOCS = Path("report"), Path("docs/report")
 
 
 @dataclass(frozen=True)
 class Settings:
     """Write the study's figures beside what was measured, as report.md and report.html; without results, the
-    published side alone. Where these documents exist, the audit's counts go into reproduction.md beside the
-    output folder, and the answers into the README.md above it.
+    published side alone.
     """
 
     results: str | None = option(None, "folder or hf:// address of results (default: those shipped)")
@@ -41,6 +40,10 @@ class Settings:
         metavar="FILE",
     )
     out: Path = option(OUT, "folder to write to")
+    docs: bool = option(
+        False,
+        "in a clone: write to docs/report, and bring README.md and docs/reproduction.md up to date",
+    )
     no_static: bool = option(False, "leave out the charts as SVG files")
 
 
@@ -59,7 +62,7 @@ def build(collection: results.Collection, people: pd.DataFrame | None) -> list[B
     blocks += localization_blocks(collection.localization)
     for name in sorted(models, key=_order):
         blocks += [*model_sections(models[name]), *search_blocks(models[name])]
-    blocks += [*published.tables_and_figures(models, people), *audit_blocks(trained)]
+    blocks += [*published.tables_and_figures(models, people), *audit_blocks(trained, people)]
     return [*blocks, *published.what_does_not_reproduce(models), *published.dataset_blocks(models)]
 
 
@@ -85,16 +88,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write_all(args: Settings) -> None:
+    out, docs = (DOCS if args.docs else args.out), DOCS.parent / "reproduction.md"
+    if args.docs and (args.out != OUT or not docs.is_file()):
+        raise InputError(
+            f"--docs writes to {DOCS} of the clone that it runs in: without --out, where {docs} is."
+        )
     collection = results.load(args.results)
     blocks = build(collection, agreement.read(args.agreement))
     try:
-        written = write(blocks, args.out, static=not args.no_static)
-        docs, readme = args.out.parent, args.out.parent.parent / "README.md"
-        bring_up_to_date(docs / "reproduction.md", "audit", counts())
-        bring_up_to_date(readme, "localization", summary(scored(collection.localization)))
-        bring_up_to_date(readme, "answers", answers(collection.models))
+        written = write(blocks, out, static=not args.no_static)
+        if args.docs:
+            bring_up_to_date(docs, "audit", counts())
+            bring_up_to_date(Path("README.md"), "localization", summary(scored(collection.localization)))
+            bring_up_to_date(Path("README.md"), "answers", answers(collection.models))
     except OSError as error:
-        raise InputError(f"The report cannot be written to {args.out} ({error.strerror or error}).") from None
+        raise InputError(f"The report cannot be written to {out} ({error.strerror or error}).") from None
     print("\n".join(str(path) for path in written))
     if not args.no_static and not any(path.suffix == ".svg" for path in written):
         print("No SVG files of the charts: no Chrome was found. report.html has them.", file=sys.stderr)

@@ -54,17 +54,20 @@ class Labeler:
         self._caller = Caller(JudgeSpec.parse(spec), settings, self.prices, spending)
         self.name = self._caller.name
         self.causes: dict[Head, str] = {}
+        self.given: dict[Head, str] = {}
 
     def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, str | None]:
         """Label heads by their texts, which are in rank order.
 
         A head without an answer (refused, truncated, off the schema, timed out) has the label None and its
-        cause in `causes`; a rerun asks again. Raises InputError as in `Panel.judge`.
+        cause in `causes`; a rerun asks again. `given` has the labels as they were spelled. Raises InputError
+        as in `Panel.judge`.
         """
         asked = [head for head, chosen in texts.items() if chosen]
         requests = [self.request(head, texts[head]) for head in asked]
         (answers,) = ask_all([self._caller], requests, self._caller.settings.cache)
         labels: dict[Head, str | None] = dict.fromkeys(texts)
+        self.given = {}
         self.causes = {head: "no texts" for head, chosen in texts.items() if not chosen}
         for head, answer in zip(asked, answers, strict=True):
             if answer.content is None:
@@ -73,6 +76,7 @@ class Labeler:
             concept = answer.content["concept"]
             try:
                 labels[head] = normalize(concept)
+                self.given[head] = " ".join(concept.split())
             except InputError:
                 self.causes[head] = f"off-schema: {concept!r} is no name of a concept"
         return labels

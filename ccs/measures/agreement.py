@@ -1,9 +1,10 @@
 """Agreement of judges with people, and of raters with one another.
 
-A pair is a text with a concept. Cohen's kappa and the share of equal verdicts compare two yes-or-no verdicts
-per pair. Spearman's rho and Kendall's tau-b compare the share of people who say yes with the share of judges
-who do. Krippendorff's alpha allows any number of raters and missing ratings. A coefficient that is not
-defined (one side never varies) is NaN. Intervals are 95% percentile bootstrap intervals over the pairs.
+A pair is a text with a concept. The share of equal verdicts, Cohen's kappa, Spearman's rho and Kendall's
+tau-b all compare the same two yes-or-no verdicts per pair; of these rho, tau-b and phi are one number, and
+kappa is at most that. Krippendorff's alpha allows any number of raters and missing ratings. A coefficient
+that is not defined (one side never varies) is NaN. Intervals are 95% percentile bootstrap intervals over the
+pairs.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int =
     """Agreement between people and a panel; a panel of one is that judge alone.
 
     `people`, `judges`: [raters][pairs], the same pairs. People's verdicts are combined by `consensus`,
-    judges' by `unanimous`; rho and tau compare the share of people with the share of judges who say yes.
+    judges' by `unanimous`.
     InputError without raters, or if the pairs differ in number.
     """
     lengths = {len(rater) for rater in (*people, *judges)}
@@ -74,22 +75,20 @@ def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int =
         raise InputError(f"People and judges must have judged the same pairs, not {sorted(lengths)} of them.")
     said, ruled = consensus(people), unanimous(judges)
     both = [i for i, (p, j) in enumerate(zip(said, ruled, strict=True)) if p is not None and j is not None]
-    verdicts = [np.array([side[i] for i in both], dtype=np.float64) for side in (said, ruled)]
-    shares = [_shares(side, both) for side in (people, judges)]
+    left, right = (np.array([side[i] for i in both], dtype=np.float64) for side in (said, ruled))
     rows = np.random.default_rng(seed).integers(max(1, len(both)), size=(draws, len(both)))
 
-    def estimate(measured: Callable[[Floats, Floats], float], sides: Sequence[Floats]) -> Estimate:
-        left, right = sides
+    def estimate(measured: Callable[[Floats, Floats], float]) -> Estimate:
         return _estimate(measured(left, right), [measured(left[row], right[row]) for row in rows])
 
     if not both:
         return Agreement(0, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
     return Agreement(
         len(both),
-        estimate(_same, verdicts),
-        estimate(kappa, verdicts),
-        estimate(_of_ranks(scipy.stats.spearmanr), shares),
-        estimate(_of_ranks(scipy.stats.kendalltau), shares),
+        estimate(_same),
+        estimate(kappa),
+        estimate(_of_ranks(scipy.stats.spearmanr)),
+        estimate(_of_ranks(scipy.stats.kendalltau)),
     )
 
 
@@ -166,9 +165,3 @@ def _estimate(value: float, drawn: Sequence[float]) -> Estimate:
     if np.isnan(value) or len(defined) < len(draws) / 2:
         return Estimate(value, float("nan"), float("nan"))
     return interval(value, defined)
-
-
-def _shares(ratings: Ratings, pairs: Sequence[int]) -> Floats:
-    """For each of these pairs, the share of yes among the raters who answered."""
-    answered = [[rater[i] for rater in ratings if rater[i] is not None] for i in pairs]
-    return np.array([votes.count(True) / len(votes) for votes in answered])

@@ -1,26 +1,27 @@
-"""Directional sentences of the study (audit.toml) as checks over figures, printed or measured.
+"""What the study says (audit.toml), held against figures, printed or measured.
 
-The sentences are paraphrased from the abstracts of the three versions, from the project page (docs/index.html
-of the released repository), which repeats sections of the paper, and from the authors' summary of it
-(Thoughtworks AI Labs, "Concept consistency score"), and were checked against both; `source` says which, and
-which table or figure the sentence is about. A cell is a figure or a pair of figures that the sentence refers
-to; it supports the sentence or contradicts it. Cells without a figure are left out, so the same checks run on
-partial measurements.
+The claims of the paper's two versions, of its poster and of its page, paraphrased; `source` says where each
+stands and which table or figure it is about. A cell is a figure or a pair of figures that the claim refers
+to; it supports the claim or contradicts it. Cells without a figure are left out, so the same checks run on
+partial measurements. A claim on which no printed figure bears has no cells, and a note that says so.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import combinations
+from math import inf, isnan
 from typing import Any
+
+import pandas as pd
 
 from ccs.paper import figures
 from ccs.replication.checks import Check
-from ccs.replication.comparison import TABLES, claims, compare
+from ccs.replication.comparison import REPEATED, TABLES, claims, compare
 from ccs.results import Results
 
 Figures = Mapping[tuple[str, str, str], float]
@@ -34,29 +35,34 @@ LARGER = (
     ("ViT-L-14-LAION", "ViT-B-16-LAION"),
 )
 """(larger, smaller) models trained on the same data."""
-KS = ("K=5", "K=7", "K=9", "K=11", "K=13")
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of the study. `check`: a function in CHECKS, called with each of `cells`."""
+    """A sentence of the study. `check`: a function in CHECKS, called with each of `cells`, if it has any.
+
+    `note`: what the cells cannot say.
+    """
 
     source: str
     text: str
-    check: str
-    cells: tuple[Mapping[str, Any], ...]
+    check: str = ""
+    cells: tuple[Mapping[str, Any], ...] = ()
+    note: str = ""
 
     def over(self, values: Figures) -> Check:
         """The number of cells that support the sentence, and those that contradict it."""
         outcomes = dict(one for cell in self.cells for one in CHECKS[self.check](values, **cell))
-        return Check.of_outcomes(self.text, outcomes, self.source)
+        return Check.of_outcomes(self.text, outcomes, self.source, self.note)
 
 
 @cache
 def sentences() -> tuple[Sentence, ...]:
     """Every sentence, in the study's order."""
     text = files("ccs.replication").joinpath("audit.toml").read_text("utf-8")
-    return tuple(Sentence(**one | {"cells": tuple(one["cells"])}) for one in tomllib.loads(text)["sentences"])
+    return tuple(
+        Sentence(**one | {"cells": tuple(one.get("cells", ()))}) for one in tomllib.loads(text)["sentences"]
+    )
 
 
 @cache
@@ -69,15 +75,29 @@ def printed() -> Figures:
     }
 
 
-def measured(results: Mapping[str, Results]) -> Figures:
-    """The measured figures of the same cells, with bias by the correct metric; `results`: by model."""
+def measured(results: Mapping[str, Results], agreement: pd.DataFrame | None = None) -> Figures:
+    """The measured figures of the same cells, with bias by the correct metric.
+
+    results: by model. agreement: what `batch.annotate import` wrote; the panel's is held against table 4,
+    that of OpenAI's model alone against the first version's table 2.
+    """
     found = {}
-    for key in TABLES:
+    for key in (*TABLES, *REPEATED):
         for claim in claims(key):
             one = compare(claim, results.get(claim.model))
             value = one.correct if claim.measure == "bias" else one.measured
             if value is not None:
-                found[claim.table, claim.row, claim.column] = value.value
+                # Counts that are the printed ones keep the print's digits: its rounding decides nothing.
+                same = value is one.measured and isnan(value.low) and one.agrees
+                place = claim.table, claim.row, claim.column
+                found[place] = claim.published if same else round(value.value, 9)
+    for row in () if agreement is None else agreement.dropna(subset="value").to_dict("records"):
+        table = "table4" if row["judges"] == "panel" else "v1-table2"
+        names = [one.paper_name for one in figures.models() if row["model"] in (one.name, one.paper_name)]
+        printed = figures.table(table)
+        known = names and names[0] in printed.rows and row["metric"] in printed.columns
+        if known and (row["judges"] == "panel" or str(row["judges"]).startswith("openai:")):
+            found.setdefault((table, names[0], str(row["metric"])), float(row["value"]))
     return found
 
 
@@ -109,12 +129,12 @@ def _figures(values: Figures, table: str, plan: str) -> dict[tuple[str, str], fl
 
 
 def _pairs(
-    values: Figures, table: str, one: str, other: str, of: str = ""
+    values: Figures, table: str, one: str, other: str, of: str = "", models: Sequence[str] = ("",)
 ) -> Iterator[tuple[tuple[str, str], float, float]]:
-    """Cells with the figures of two plans; `of`: only sets whose names begin with this."""
+    """Cells with the figures of two plans; `of`, `models`: only sets and models whose names begin so."""
     ours, theirs = _figures(values, table, one), _figures(values, table, other)
     for cell, value in ours.items():
-        if cell in theirs and cell[0].startswith(of):
+        if cell in theirs and cell[0].startswith(of) and cell[1].startswith(tuple(models)):
             yield cell, value, theirs[cell]
 
 
@@ -130,16 +150,60 @@ def _place(table: str, cell: tuple[str, str]) -> str:
     )
 
 
-def _below(values: Figures, table: str, smaller: str, larger: str, of: str = "") -> Cells:
-    """One plan's figure is below another's."""
-    for cell, low, high in _pairs(values, table, smaller, larger, of):
-        yield f"{_place(table, cell)} ({larger} {high:g}, {smaller} {low:g})", low < high
+def _below(
+    values: Figures,
+    table: str,
+    smaller: str,
+    larger: str,
+    of: str = "",
+    models: Sequence[str] = ("",),
+    by: float | None = None,
+    percent: float | None = None,
+) -> Cells:
+    """One plan's figure is below another's, `by` at least so much, or by more than so many percent of it."""
+    for cell, low, high in _pairs(values, table, smaller, larger, of, models):
+        good = low < high if by is None else round(high - low, 9) >= by
+        if percent is not None:
+            good = high - low > percent / 100 * high
+        yield f"{_place(table, cell)} ({larger} {high:g}, {smaller} {low:g})", good
 
 
-def _above(values: Figures, table: str, column: str, limit: float) -> Cells:
-    """The figures of a column exceed a limit."""
+def _within(values: Figures, table: str, column: str, above: float = -inf, most: float = inf) -> Cells:
+    """The figures of a column exceed a limit, or do not exceed one."""
     for cell, value in _figures(values, table, column).items():
-        yield f"{_place(table, cell)} {column} {value:g}", value > limit
+        yield f"{_place(table, cell)} {column} {value:g}", above < value <= most
+
+
+def _equal(values: Figures, table: str, other: str) -> Cells:
+    """Two tables have the same figures."""
+    for row, column, _ in figures.table(table).cells():
+        if (table, row, column) in values and (other, row, column) in values:
+            ours, theirs = values[table, row, column], values[other, row, column]
+            yield f"{_place(table, ('', row))} {column} ({ours:g} and {theirs:g})", ours == theirs
+
+
+def _counted(values: Figures, table: str) -> Cells:
+    """Shares are those of a whole number of the model's heads, to the last digit."""
+    for row, column, _ in figures.table(table).cells():
+        if (table, row, column) in values:
+            share, heads = values[table, row, column], len(figures.model(row).heads)
+            count = round(share * heads)
+            about = f"{row} {column} {share:g} ({count} of {heads}: {count / heads:.4f})"
+            yield about, abs(share - count / heads) <= 0.0005 + 1e-9
+
+
+def _named(values: Figures, table: str, column: str, endings: Sequence[str]) -> Cells:
+    """The models of a table are named for one of these."""
+    for _, model in _figures(values, table, column):
+        yield model, model.endswith(tuple(endings))
+
+
+def _covered(values: Figures, table: str) -> Cells:
+    """The table has every model of which there are figures."""
+    there = {row for _, row, _ in values}
+    for model in figures.models():
+        if model.paper_name in there:
+            yield model.paper_name, any(key == table and row == model.paper_name for key, row, _ in values)
 
 
 def _small_change(values: Figures, table: str, plan: str, gain: float = SMALL) -> Cells:
@@ -173,60 +237,103 @@ def _larger_fall(values: Figures, table: str, other: str, plan: str) -> Cells:
             yield place, fall > theirs[cell]
 
 
-def _less_in_larger(values: Figures, table: str, larger: str, smaller: str = "") -> Cells:
-    """A column's figure, or its excess over the `smaller` one's, is less in larger models."""
-    found, digits = _figures(values, table, larger), "g"
-    if smaller:
-        found = {cell: high - low for cell, high, low in _pairs(values, table, larger, smaller)}
-        digits = ".2f"
-    for dataset in dict.fromkeys(dataset for dataset, _ in found):
-        for large, small in LARGER:
-            if (dataset, large) in found and (dataset, small) in found:
-                ours, theirs = found[dataset, large], found[dataset, small]
+def _excess(
+    values: Figures, table: str, larger: str, smaller: str, of: str = ""
+) -> dict[str, dict[str, float]]:
+    """Set -> model -> a column's figure, or its excess over the `smaller` one's."""
+    cells = [(cell, value, 0.0) for cell, value in _figures(values, table, larger).items()]
+    found: dict[str, dict[str, float]] = {}
+    for (dataset, model), high, low in _pairs(values, table, larger, smaller) if smaller else cells:
+        if dataset.startswith(of):
+            found.setdefault(dataset, {})[model] = round(high - low, 9)
+    return found
+
+
+def _less_in_larger(
+    values: Figures,
+    table: str,
+    larger: str,
+    smaller: str = "",
+    pairs: Sequence[Sequence[str]] = LARGER,
+) -> Cells:
+    """A column's figure, or its excess over the `smaller` one's, is less in the first model of each pair."""
+    for dataset, found in _excess(values, table, larger, smaller).items():
+        for one, other in pairs:
+            if one in found and other in found:
                 where = ", ".join(filter(None, (figures.table(table).number, dataset)))
-                yield f"{where}, {large} against {small} ({ours:{digits}}, {theirs:{digits}})", ours < theirs
+                about = f"{where}, {one} against {other} ({found[one]:g}, {found[other]:g})"
+                yield about, found[one] < found[other]
 
 
-def _by_k(values: Figures, table: str) -> dict[tuple[str, str], list[float]]:
-    """The figures at every K in KS, for the cells that have all of them."""
-    columns = [_figures(values, table, k) for k in KS]
-    return {
-        cell: [column[cell] for column in columns]
-        for cell in columns[0]
-        if all(cell in column for column in columns)
-    }
+def _largest(
+    values: Figures, table: str, larger: str, models: Sequence[str], smaller: str = "", of: str = ""
+) -> Cells:
+    """Set by set, a column's figure (or its excess) is largest in a model whose name begins so."""
+    for dataset, found in _excess(values, table, larger, smaller, of).items():
+        best = max(found, key=lambda model: found[model])
+        if len(found) > 1:
+            where = ", ".join(filter(None, (figures.table(table).number, dataset)))
+            yield f"{where}: {best} ({found[best]:g})", best.startswith(tuple(models))
+
+
+def _smallest(values: Figures, table: str, larger: str, models: Sequence[str], smaller: str = "") -> Cells:
+    """Set by set, a column's figure (or its excess) is smallest in a model whose name begins so."""
+    yield from _largest(values, table, smaller, models, larger)
+
+
+def _series(values: Figures, table: str) -> dict[tuple[str, str], list[float]]:
+    """Each model's printed figures of a set, from the first column to the last, where all of them are there.
+
+    Unpruned figures are left out.
+    """
+    found: dict[tuple[str, str], list[float]] = {}
+    printed = [cell for cell in figures.table(table).cells() if not cell[1].endswith("original")]
+    for row, column, _ in printed:
+        value = values.get((table, row, column))
+        found.setdefault((column.rpartition("/")[0], row), []).append(
+            float("nan") if value is None else value
+        )
+    return {cell: series for cell, series in found.items() if not any(map(isnan, series))}
 
 
 def _close(values: Figures, table: str, points: float) -> Cells:
-    """The figures at all K lie within this many points."""
-    for cell, found in _by_k(values, table).items():
+    """The figures of a row lie within this many points."""
+    for cell, found in _series(values, table).items():
         spread = max(found) - min(found)
         yield f"{_place(table, cell)} (range {spread:.2f})", spread <= points
 
 
-def _not_rising(values: Figures, table: str) -> Cells:
-    """The figures do not rise steadily with K."""
-    for cell, found in _by_k(values, table).items():
-        yield _place(table, cell), found != sorted(found)
+def _rising(values: Figures, table: str, models: Sequence[str] = ("",), never: bool = False) -> Cells:
+    """The figures of a row fall nowhere; `never`: somewhere."""
+    for cell, found in _series(values, table).items():
+        if cell[1].startswith(tuple(models)):
+            shown = ", ".join(f"{value:g}" for value in found)
+            yield f"{_place(table, cell)} ({shown})", (found == sorted(found)) != never
 
 
 def _same_order(values: Figures, table: str) -> Cells:
-    """Two models are in the same order at every K."""
-    for (one, ours), (other, theirs) in combinations(_by_k(values, table).items(), 2):
+    """Two models are in the same order in every column."""
+    for (one, ours), (other, theirs) in combinations(_series(values, table).items(), 2):
         if one[0] == other[0]:
             same = {a < b for a, b in zip(ours, theirs, strict=True)}
             yield f"{figures.table(table).number}, {one[0]}, {one[1]} against {other[1]}", len(same) == 1
 
 
 CHECKS: Mapping[str, Callable[..., Cells]] = {
-    "above": _above,
     "below": _below,
     "close": _close,
+    "counted": _counted,
+    "covered": _covered,
+    "equal": _equal,
     "larger_fall": _larger_fall,
+    "largest": _largest,
     "less_in_larger": _less_in_larger,
-    "not_rising": _not_rising,
+    "named": _named,
+    "rising": _rising,
     "same_order": _same_order,
     "small_change": _small_change,
     "smaller_change": _smaller_change,
+    "smallest": _smallest,
+    "within": _within,
 }
 """Functions by their name in `check` of audit.toml."""

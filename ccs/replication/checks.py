@@ -16,7 +16,8 @@ Outcomes = Iterator[tuple[str, bool]]  # (the cells, whether the statement is tr
 class Check:
     """A statement about figures, the number of cells that support it, and those that contradict it.
 
-    `source`: where the study makes the statement; empty if consistency alone demands it.
+    `source`: where the study makes the statement; empty if consistency alone demands it. `note`: what else is
+    to be known of it.
     """
 
     statement: str
@@ -24,12 +25,15 @@ class Check:
     of: int
     exceptions: tuple[str, ...] = ()
     source: str = ""
+    note: str = ""
 
     @classmethod
-    def of_outcomes(cls, statement: str, outcomes: Mapping[str, bool], source: str = "") -> Check:
+    def of_outcomes(
+        cls, statement: str, outcomes: Mapping[str, bool], source: str = "", note: str = ""
+    ) -> Check:
         """The check from the outcomes of cells by name."""
         failed = tuple(name for name, good in outcomes.items() if not good)
-        return cls(statement, sum(outcomes.values()), len(outcomes), failed, source)
+        return cls(statement, sum(outcomes.values()), len(outcomes), failed, source, note)
 
 
 def checks() -> tuple[Check, ...]:
@@ -109,6 +113,14 @@ def _raters() -> Outcomes:
             yield f"{table.number}, {row}: kappa {kappa:g}, rho {rho:g}", kappa <= rho
 
 
+def _ordinal() -> Outcomes:
+    for key in ("table4", "v1-table2"):
+        table = figures.table(key)
+        for row in table.rows:
+            rho, tau = (table.value(row, column) or 0.0 for column in table.columns[1:])
+            yield f"{table.number}, {row}: rho {rho:g}, tau {tau:g}", rho >= tau
+
+
 def _examples() -> Outcomes:
     listed = {
         (level, head, label.removesuffix("s"))
@@ -166,6 +178,7 @@ CHECKS: Mapping[str, Callable[[], Outcomes]] = {
     "Figures that are printed twice are equal.": _repeated,
     "Table 7's column headed high repeats the column low of tables 5 and 6.": _swapped,
     "Two yes/no raters: Spearman's rho is Kendall's tau-b, and kappa is at most both.": _raters,
+    "One yes/no rater against any ordinal score: Spearman's rho is at least Kendall's tau-b.": _ordinal,
     "Table 1's heads stand in tables 12 to 14 with that label and level.": _examples,
     "The figures in section 4.4's text are those of figures 3 and 4.": _text,
     "The poster's bias table is table 9 with race and gender exchanged.": _poster,

@@ -12,8 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import pandas as pd
-
 from ccs.measures.faults import fault_of
 from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures
@@ -33,9 +31,13 @@ AS_STUDIED = {
 
 TABLES = (
     *("table2", "table3", "table5", "table6", "table7", "table8", "table9", "table10", "table11"),
-    *("figure2", "figure3", "figure4", "figure5"),
+    *("appendix-b", "figure2", "figure3", "figure4", "figure5"),
 )
 """Tables and figures that can be measured (tables 4 and v1-table2 need people's annotations)."""
+REPEATED = ("section4.4", "poster", "v1-table3", "table11-merged", "concepts")
+"""Printed beside these or counted from them; the audit alone asks for them."""
+EXCHANGED = {"high": "equal-low", "low": "equal-high"}
+"""The plans under table 7's headings: its column High repeats the low heads of tables 5 and 6."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ class Claim:
     """One printed number.
 
     `measure`: the table of results with the measured figure ("pruning", "retrieval", "bias"), "level" or
-    "ccs" (number or share of heads in `scores`), or "ccr". `plan`: as in the tables; `k`: texts per head; for
-    CCS@k, the score. `digits`: decimals printed.
+    "ccs" (number or share of heads in `scores`), "alone" (the same by one judge), "label" (number of high
+    heads with a label) or "ccr". `plan`: as in the tables; `k`: texts per head; for CCS@k, the score.
+    `digits`: decimals printed. `layer`: the one layer that is meant. `labels`: one of `score.SPELLINGS`.
     """
 
     table: str
@@ -59,6 +62,8 @@ class Claim:
     subset: str = ""
     attribute: str = ""
     k: int = 5
+    layer: int | None = None
+    labels: str = "as given"
 
 
 @dataclass(frozen=True)
@@ -98,11 +103,13 @@ class Compared:
     def agrees(self) -> bool | None:
         """True if the printed number lies in the measured interval, give or take its last digit.
 
-        None if nothing was measured. Without an interval the two must be equal to the printed digits.
+        None if nothing was measured. Without an interval the two must be equal to the printed digits; a share
+        of heads may be off by one in the last, since the print rounds so that its rows sum to 1.
         """
         if self.measured is None:
             return None
-        slack, one = 0.5001 * 10.0**-self.claim.digits, self.measured
+        units, one = 1.5001 if self.claim.measure in ("ccs", "alone") else 0.5001, self.measured
+        slack = units * 10.0**-self.claim.digits
         low, high = (one.value, one.value) if math.isnan(one.low) else (one.low, one.high)
         return low - slack <= self.claim.published <= high + slack
 
@@ -126,11 +133,16 @@ def _claim(table: figures.PaperTable, row: str, column: str, value: float) -> Cl
     )
     if table.key == "table2":
         return replace(base, measure="level", plan=column)
-    if table.key == "table10":
-        return replace(base, measure="ccs", k=int(column.removeprefix("CCS@")))
-    if table.key == "table11":
-        return replace(base, measure="ccr")
-    if table.kind == "agreement" or table.key in ("open_clip", "section4.4"):
+    if table.kind == "share":
+        one = "ccs" if table.key == "table10" else "alone"
+        return replace(base, measure=one, k=int(column.removeprefix("CCS@")))
+    if table.kind == "ratio":
+        layer = None if column == "CCR" else figures.model(row).layers + int(column)
+        labels = "normalized" if table.key == "table11-merged" else "as given"
+        return replace(base, measure="ccr", layer=layer, labels=labels)
+    if table.key == "concepts":
+        return replace(base, measure="label", plan=LABELS[column])
+    if table.kind == "agreement" or table.key == "open_clip":
         return None
     if table.kind == "bias":
         attribute, plan = column.split("/")
@@ -139,12 +151,15 @@ def _claim(table: figures.PaperTable, row: str, column: str, value: float) -> Cl
     if table.key in ("table3", "table5", "table6", "table7"):
         dataset, plan = column.split("/")
         if table.key == "table7" and plan != "original":
-            return replace(base, dataset=_dataset(dataset), plan=f"equal-{plan}")
+            return replace(base, dataset=_dataset(dataset), plan=EXCHANGED[plan])
         k = int(plan.removeprefix("K=")) if plan.startswith("K=") else 5
         return replace(base, dataset=_dataset(dataset), plan="high" if k != 5 else _plan(plan), k=k)
     if table.key in ("figure2", "figure5"):
         return replace(base, dataset=_dataset(row.split("/")[0]), plan=_plan(column))
-    dataset, subset = {"figure3": ("country211", ""), "figure4": ("cifar10", "objects")}[table.key]
+    place = row.split("/")[0] if table.key == "section4.4" else table.key
+    dataset, subset = {"figure3": ("country211", ""), "country211": ("country211", "")}.get(
+        place, ("cifar10", "objects")
+    )
     return replace(base, dataset=dataset, subset=subset, plan=_plan(column))
 
 
@@ -193,7 +208,7 @@ def compare(claim: Claim, results: Results | None) -> Compared:
     anchor = _open_clip(claim)
     if results is None:
         return Compared(claim, None, anchor)
-    if claim.measure in ("level", "ccs", "ccr"):
+    if claim.measure in ("level", "ccs", "alone", "label", "ccr"):
         return Compared(claim, _from_scores(claim, results), anchor)
     datasets = dataset_names(claim)
     if claim.measure == "bias":
@@ -247,11 +262,12 @@ def _from_scores(claim: Claim, results: Results) -> Measured | None:
         return None
     if claim.measure == "level":
         value = float((scores["level"] == claim.plan).sum())
-    elif claim.measure == "ccs":
+    elif claim.measure in ("ccs", "alone"):
+        by_all = claim.measure == "ccs"
         known = [int(value) for value in scores["ccs"].dropna()]
-        value = score.ccs_at_k(known, 5)[claim.k]
+        value = score.ccs_at_k(known if by_all else queries.ccs_alone(results, "openai", 5), 5)[claim.k]
+    elif claim.measure == "label":
+        value = float(sum(given == claim.plan for given, _ in queries.high_labels(results).values()))
     else:
-        labels = queries.of_level(scores, "high")["label"]
-        ratio = score.ccr(None if pd.isna(label) else str(label) for label in labels)
-        value = math.nan if ratio is None else ratio
-    return Measured(value, math.nan, math.nan)
+        value = queries.ccr(results, claim.labels, claim.layer)
+    return None if math.isnan(value) else Measured(value, math.nan, math.nan)

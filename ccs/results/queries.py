@@ -16,6 +16,7 @@ from ccs.measures.stats import Effect, Estimate
 from ccs.plans import Alike, PlanName
 from ccs.results.schema import ONE_POOL, TOP_SHARE
 from ccs.results.store import Results
+from ccs.texts import score
 from ccs.texts.score import HeadScore
 
 Over = Literal["mean", "sum", "occupation"]
@@ -62,6 +63,43 @@ def variances(results: Results) -> dict[Head, float]:
 def of_level(scores: pd.DataFrame, level: str) -> pd.DataFrame:
     """The scores of one level: `high`, `moderate`, `low`, `unknown`, or "" between the levels."""
     return _where(scores, level=level)
+
+
+def high_labels(results: Results) -> dict[Head, tuple[str | None, str | None]]:
+    """The high heads at the main K: label as given (in older tables, as normalized), label normalized."""
+    known, given = head_scores(results), dict[Head, str]()
+    for row in results.table("labels").to_dict("records"):
+        if not pd.isna(spelled := row.get("given")):
+            given[Head(int(row["layer"]), int(row["head"]))] = spelled
+    high = of_level(main_scores(results), "high")
+    heads = [Head(int(layer), int(head)) for layer, head in zip(high["layer"], high["head"], strict=True)]
+    return {head: (given.get(head, known[head].label), known[head].label) for head in heads}
+
+
+def ccr_rows(results: Results) -> pd.DataFrame:
+    """The Concentrated Concept Ratio by labels and layer; computed where the results are older than it."""
+    rows = results.table("ccr")
+    if not len(rows) and len(main_scores(results)):
+        layers = sorted({head.layer for head in head_scores(results)})
+        rows = pd.DataFrame(score.ccr_rows(high_labels(results), layers)).astype(
+            {"layer": "Int64", "ccr": "float64"}
+        )
+    return rows
+
+
+def ccr(results: Results, spelling: str, layer: int | None = None) -> float:
+    """One ratio, of a layer or (None) of all together; NaN without high heads."""
+    rows = _where(ccr_rows(results), labels=spelling)
+    rows = rows[rows["layer"].isna() if layer is None else rows["layer"] == layer]
+    return _number(rows["ccr"].iloc[0]) if len(rows) else float("nan")
+
+
+def ccs_alone(results: Results, provider: str, k: int) -> list[int]:
+    """The CCS of each head by the provider's first judge alone, over its first k texts; known ones only."""
+    rows = results.table("judgments")
+    rows = rows[(rows["rank"] < k) & rows["judge"].str.startswith(f"{provider}:")]
+    said = rows[rows["judge"] == rows["judge"].min()].groupby(["layer", "head"])["verdict"]
+    return [int(score) for score in said.sum()[said.count() == k]]
 
 
 def main_judgments(results: Results) -> pd.DataFrame:
@@ -193,13 +231,13 @@ def of_heads(rows: pd.DataFrame, off: HeadSet) -> pd.DataFrame:
 
 def without_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows without single random sets; their means over sets stay."""
-    return rows[rows["seed"].isna() | _plans(rows, lambda plan: plan.kind != "random")]
+    return rows[rows["seed"].isna() | _plans(rows, lambda plan: not plan.is_random)]
 
 
 def few_sets(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with only the first five random sets alike in number; means over all sets stay."""
     few = rows["seed"].isna() | ((rows["plan"] == "random") & (rows["seed"] < 5))
-    return rows[few | _plans(rows, lambda plan: plan.kind != "random")]
+    return rows[few | _plans(rows, lambda plan: not plan.is_random)]
 
 
 def random_sets(rows: pd.DataFrame, alike: Alike = "number") -> pd.DataFrame:

@@ -11,17 +11,21 @@ at 5. The study does not say whether it names heads again at K = 7 to 13.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ccs.errors import InputError
+from ccs.heads import Head
 
 Verdict = bool | None
 Rule = Literal["unanimous", "majority"]
 RULES: tuple[Rule, ...] = ("unanimous", "majority")
+SPELLINGS = ("as given", "normalized")
+"""Labels as the labeler gave them, and with one spelling for one concept (`labels.normalize`)."""
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -99,11 +103,30 @@ def ccr(labels: Iterable[str | None]) -> float | None:
     """The Concentrated Concept Ratio of the high-CCS heads with these labels, one per head.
 
     It is the number of concepts shared by more than one head, over the number of heads; None without heads.
-    Labels are compared as given; normalize them first (`labels.normalize`) if they are free.
+    Labels are compared as they are: the study's spellings of one concept ("Descriptive", "Descriptions")
+    count as two.
     """
-    heads = Counter(labels)
-    shared = sum(count > 1 for label, count in heads.items() if label is not None)
-    return shared / heads.total() if heads else None
+    found = list(labels)
+    return shared(found) / len(found) if found else None
+
+
+def shared(labels: Iterable[str | None]) -> int:
+    """The number of labels that more than one head has."""
+    return sum(count > 1 for label, count in Counter(labels).items() if label is not None)
+
+
+def ccr_rows(high: Mapping[Head, tuple[str | None, str | None]], layers: Iterable[int]) -> list[Row]:
+    """The rows of the table ccr: all layers together (None), then each of them (appendix B of the study).
+
+    high: the high-CCS heads, each with its label as given and normalized.
+    """
+    rows: list[Row] = []
+    for place, spelling in enumerate(SPELLINGS):
+        for layer in (None, *layers):
+            labels = [both[place] for head, both in high.items() if layer in (None, head.layer)]
+            found = {"high": len(labels), "shared": shared(labels), "ccr": ccr(labels)}
+            rows.append({"layer": layer, "labels": spelling, **found})
+    return rows
 
 
 def _checked(score: int, k: int) -> int:

@@ -57,7 +57,7 @@ def test_the_app_finds_the_models_weights_wherever_it_is_started(
 
 def test_tables_are_valid_and_the_manifest_says_how(small_run: Path) -> None:
     read = results.read(small_run / "tiny")
-    tables = {"spans", "labels", "judgments", "scores", "pruning", "retrieval"}
+    tables = {"spans", "labels", "judgments", "scores", "ccr", "pruning", "retrieval"}
     assert set(read.tables) == tables
     manifest = read.manifest
     assert manifest["images"]["count"] == 60
@@ -241,7 +241,7 @@ def test_a_folder_of_pictures_with_bad_files(
     read = results.read(tmp_path / "out" / "tiny")
     assert read.manifest["images"]["count"] == 8
     assert any("broken.jpg" in name for name in read.manifest["images"]["skipped"])
-    assert set(read.tables) == {"spans", "labels", "judgments", "scores"}
+    assert set(read.tables) == {"spans", "labels", "judgments", "scores", "ccr"}
 
 
 def _interruptible(args: list[str]) -> int:

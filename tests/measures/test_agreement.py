@@ -61,21 +61,20 @@ def test_alpha_equals_its_definition(ratings: list[list[str | None]]) -> None:
 
 def plain_compare(people: list[list[bool | None]], judges: list[list[bool | None]]) -> dict[str, float]:
     """One person, one panel, pair by pair."""
-    left, right, share = [], [], []
+    left, right = [], []
     for i, said in enumerate(people[0]):
         votes = [judge[i] for judge in judges]
         if said is not None and None not in votes:
             left.append(said)
             right.append(all(votes))
-            share.append(sum(map(bool, votes)) / len(votes))
     kappa = cohen_kappa_score(left, right) if len({*left, *right}) > 1 else math.nan
-    varied = len(set(left)) > 1 and len(set(share)) > 1
+    varied = len(set(left)) > 1 and len(set(right)) > 1
     return {
         "n": len(left),
         "same": np.mean(np.equal(left, right)) if left else math.nan,
         "cohen_kappa": kappa,
-        "spearman_rho": scipy.stats.spearmanr(left, share).statistic if varied else math.nan,
-        "kendall_tau": scipy.stats.kendalltau(left, share).statistic if varied else math.nan,
+        "spearman_rho": scipy.stats.spearmanr(left, right).statistic if varied else math.nan,
+        "kendall_tau": scipy.stats.kendalltau(left, right).statistic if varied else math.nan,
     }
 
 
@@ -100,11 +99,10 @@ def test_intervals_are_those_of_resampled_pairs() -> None:
     found = agreement.compare([people], judges, draws=1500, seed=1)
     kappas, taus = [], []
     panel = [all(votes) for votes in zip(*judges, strict=True)]
-    share = [sum(votes) / 2 for votes in zip(*judges, strict=True)]
     for _ in range(150):
         rows = rng.integers(80, size=80)
         kappas.append(cohen_kappa_score([people[i] for i in rows], [panel[i] for i in rows]))
-        taus.append(scipy.stats.kendalltau([people[i] for i in rows], [share[i] for i in rows]).statistic)
+        taus.append(scipy.stats.kendalltau([people[i] for i in rows], [panel[i] for i in rows]).statistic)
     for estimate, draws in ((found.cohen_kappa, kappas), (found.kendall_tau, taus)):
         assert [estimate.low, estimate.high] == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.07)
 

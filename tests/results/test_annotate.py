@@ -22,6 +22,7 @@ from tests.support import results_sample
 
 MODELS = ("organism", "organism-control", "ViT-B-32/openai")
 JUDGES = ("a judge", "b judge", "tags")
+EVERY = ("--models", *MODELS)
 
 
 def judgment_rows(model: str, seed: int, heads: int = 12, k: int = 5) -> list[dict[str, object]]:
@@ -118,7 +119,7 @@ def test_no_sample(collection: Path, n: int) -> None:
 
 def test_the_sheet_is_blind(collection: Path, tmp_path: Path) -> None:
     out = tmp_path / "sheet.csv"
-    assert annotate.main(["export", "--results", str(collection), "--out", str(out)]) == 0
+    assert annotate.main(["export", "--results", str(collection), "--out", str(out), *EVERY]) == 0
     rows = list(csv.DictReader(io.StringIO(out.read_text("utf-8"))))
     assert len(rows) == 100
     assert list(rows[0]) == ["id", "text", "concept", "answer"]
@@ -127,6 +128,14 @@ def test_the_sheet_is_blind(collection: Path, tmp_path: Path) -> None:
     assert all(
         (row["text"], row["concept"]) == (known[row["id"]].text, known[row["id"]].concept) for row in rows
     )
+
+
+def test_the_studys_models_are_sampled_by_default(collection: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sheet.csv"
+    assert annotate.main(["export", "--results", str(collection), "--out", str(out)]) == 0
+    rows = csv.DictReader(io.StringIO(out.read_text("utf-8")))
+    known = {pair.key: pair.model for pair in pairs_in(collection)}
+    assert {known[row["id"]] for row in rows} == {"ViT-B-32/openai"}
 
 
 def test_export_never_overwrites_answers(
@@ -148,7 +157,7 @@ def test_people_who_agree_with_the_panel(
     collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sheet, out = tmp_path / "ann.csv", tmp_path / "agreement.parquet"
-    assert annotate.main(["export", "--results", str(collection), "--out", str(sheet)]) == 0
+    assert annotate.main(["export", "--results", str(collection), "--out", str(sheet), *EVERY]) == 0
     fill(sheet, pairs_in(collection), panel_says)
     arguments = ["import", str(sheet), "--results", str(collection), "--out", str(out)]
     assert annotate.main(arguments) == 0
@@ -156,8 +165,7 @@ def test_people_who_agree_with_the_panel(
     assert sorted(rows.model.unique()) == sorted([*MODELS, "all"])
     whole = rows[(rows.model == "all") & (rows.people == "ann") & (rows.judges == "panel")]
     found = whole.set_index("metric").value
-    assert (found["same"], found["cohen_kappa"]) == (1, 1)
-    assert 0.5 < found["kendall_tau"] < 1  # rho and tau see how many judges said yes
+    assert list(found[[*agreement.METRICS]]) == pytest.approx([1] * 4)  # all of the same verdicts
     assert set(whole.n) == {100}
     assert set(rows.judges) == {"panel", *JUDGES}
     published = rows[rows.published.notna()]

@@ -69,7 +69,9 @@ def test_other_versions_are_refused_in_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "spans.parquet"
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({"ccs_table": "spans", "ccs_schema": "0"}), path)
-    with pytest.raises(InputError, match=f"version 0 and this program reads 1 and 2 and {schema.VERSION}"):
+    with pytest.raises(
+        InputError, match=f"version 0 and this program reads 1 and 2 and 3 and {schema.VERSION}"
+    ):
         results.read_table(path)
     pq.write_table(table.replace_schema_metadata({"ccs_table": "spans", "ccs_schema": "1"}), path)
     assert len(results.read_table(path)) == 2  # the first version had fewer tables

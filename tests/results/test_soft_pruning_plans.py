@@ -53,7 +53,8 @@ def test_what_is_not_a_name(text):
         ("random:layers", None, "random heads of the same layers, mean over sets"),
         ("concept:Colors", None, "concept Colors, high CCS"),
         ("published-low", None, "low-CCS heads, as published"),
-        ("published-random", None, "random heads, as published"),
+        ("published-random", None, "random heads, mean over sets, as published"),
+        ("published-random", 2, "random heads, as published, set 2"),
         ("single:L7.H2", None, "L7.H2 alone"),
     ],
 )
@@ -155,13 +156,6 @@ def test_the_seed_decides():
     assert pruning.matched(HIGH, HEADS, 50, 0)[:20] == pruning.matched(HIGH, HEADS, 20, 0)
 
 
-def test_random_may_draw_from_all_layers():
-    every = HeadSet(Head(layer, head) for layer in range(6) for head in range(6))
-    plans, _ = made(n_random=20, random_from=every)
-    drawn = {head for name, plan in plans.items() if name.startswith("random") for head in plan.off}
-    assert any(head.layer < 4 for head in drawn)
-
-
 def test_empty_plans_are_left_out_with_a_notice():
     plans, notices = made(
         scores={head: HeadScore(2, "Colors") for head in HEADS}, kinds=["high", "low", "random"]
@@ -201,6 +195,10 @@ def test_plans_of_the_study_and_of_other_studies():
     found = {plan.name: plan for plan in pruning.of_studies("ViT-L-14/laion2b_s32b_b82k")}
     assert str(found["published-concept:Objects"].off) == "L23.H3"
     assert {"published-high", "published-random", "published-equal-low"} < set(found)
+    five = [plan for plan in pruning.of_studies("ViT-L-14/laion2b_s32b_b82k") if plan.is_random]
+    assert [(plan.name, plan.seed) for plan in five] == [("published-random", seed) for seed in range(5)]
+    assert len({plan.off for plan in five}) == 5
+    assert all(len(plan.off) == 21 and not plan.off & found["published-high"].off for plan in five)
     assert str(found["located:ltc-gender"].off) == "L23.H4 L23.H6"
     assert "2505.17425" in found["located:ltc-gender"].source
     words = PlanName.parse("located:ltc-gender").words()

@@ -27,8 +27,8 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
             {**head, "rank": 1, "text": "a blue wall", "concept": None, "share": 0.25},
         ],
         "labels": [
-            {**head, "label": "Colors", "labeler": "tags"},
-            {**head, "head": 2, "label": None, "labeler": "tags"},
+            {**head, "label": "Colors", "given": "colours", "labeler": "tags"},
+            {**head, "head": 2, "label": None, "given": None, "labeler": "tags"},
         ],
         "judgments": [
             {**judged, "rank": 0, "text": "a red wall", "verdict": True},
@@ -37,6 +37,17 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
         "scores": [
             {**score, "label": "Colors", "ccs": 2, "level": "high", "majority": 2},
             {**score, "head": 2, "label": None, "ccs": None, "level": "unknown", "majority": None},
+        ],
+        "ccr": [
+            {
+                **first,
+                "layer": layer,
+                "labels": "as given",
+                "high": high,
+                "shared": 0,
+                "ccr": 0.0 if high else None,
+            }
+            for layer, high in ((None, 1), (3, 1), (4, 0))
         ],
         "pruning": [{**plan, "subset": "", "metric": "top1", **interval, **against}],
         "retrieval": [{**plan, "direction": "text-to-clip", "metric": "R@1", **interval, **against}],

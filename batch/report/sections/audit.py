@@ -12,41 +12,45 @@ from ccs.replication.checks import Check
 from ccs.results import Results
 
 
-def audit_blocks(results: Mapping[str, Results]) -> Iterator[Block]:
+def audit_blocks(results: Mapping[str, Results], agreement: pd.DataFrame | None) -> Iterator[Block]:
     """Each sentence of audit.toml beside the cells that bear it out and those that go against it.
 
     `results`: by model; where they answer printed cells, the same checks over what was measured
-    stand beside.
+    stand beside, with people's agreement, if there is any.
     """
     yield "## What the study says, held against its figures"
     yield (
         "Each line is a sentence of the study (paraphrased), computed over the printed figures when this "
-        "report is made. Cells are counted by direction alone: the study prints no intervals. Race on "
-        "FairFace and all of SocialCounterfactuals measure the code, whatever their direction."
+        "report is made; a dash stands where no printed figure bears on it. Cells are counted by direction "
+        "alone: the study prints no intervals. Race on FairFace and all of SocialCounterfactuals measure the "
+        "code, whatever their direction."
     )
-    measured = audit.audit(audit.measured(results))
+    measured = audit.audit(audit.measured(results, agreement))
     answered = any(check.of for check in measured)
     rows = []
     for printed, ours in zip(audit.audit(), measured, strict=True):
         row = {"sentence": printed.statement, "where": printed.source}
-        row |= {"bears it out": f"{printed.holds} of {printed.of}"}
-        row |= {"against": str(printed.of - printed.holds)}
+        row |= {"printed cells for it": _count(printed)}
         if answered:
-            row["measured"] = f"{ours.holds} of {ours.of}" if ours.of else "–"
-        rows.append({**row, "cells against it": _listed(printed)})
+            row["measured"] = _count(ours)
+        rows.append({**row, "cells against it": _listed(printed), "note": printed.note or "–"})
     yield table(pd.DataFrame(rows))
     yield "### What the printed figures say of one another"
     cells = [[one.statement, f"{one.holds} of {one.of}", _listed(one)] for one in checks.checks()]
     yield table(pd.DataFrame(cells, columns=["statement", "holds", "exceptions"]))
 
 
+def _count(check: Check) -> str:
+    return f"{check.holds} of {check.of}" if check.of else "–"
+
+
 def _listed(check: Check) -> str:
-    return "; ".join(check.exceptions) or "none"
+    return "; ".join(check.exceptions) or ("none" if check.of else "–")
 
 
 def counts() -> str:
     """The counts as a Markdown table, for docs/reproduction.md."""
     rows = [(check, check.source) for check in audit.audit()]
     rows += [(check, "the figures beside one another") for check in checks.checks()]
-    cells = [[check.statement, where, str(check.holds), str(check.of - check.holds)] for check, where in rows]
-    return table(pd.DataFrame(cells, columns=["sentence", "where", "cells for it", "against it"]))
+    cells = [[check.statement, where, _count(check), check.note or "–"] for check, where in rows]
+    return table(pd.DataFrame(cells, columns=["sentence", "where", "cells for it", "note"]))

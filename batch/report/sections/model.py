@@ -39,7 +39,9 @@ def model_sections(results: Results) -> Iterator[Block]:
         created=manifest["created"],
         stand_ins=sorted({one["name"] for one in judges if one.get("stand_in")}),
         tests=[one.row("where") for one in tests_of(results)],
-        levels=_levels(scores),
+        levels=_levels(scores, queries.high_labels(results)),
+        redundancy=_redundancy(results),
+        control=bool(len(queries.of_plan(accuracy, str(PlanName("random").published())))),
         counts=_counts(scores),
         chance=[f"{share:.1%} of CCS {value}" for value, share in enumerate(manifest["chance_ccs"])],
         accuracy=_by_plan(accuracy, ["dataset", "subset"], _changed(100, 1)),
@@ -59,12 +61,28 @@ def _layers(model: Mapping[str, Any]) -> str:
     return f"{', '.join(f'L{layer}' for layer in scored)} of {model.get('layers')} layers"
 
 
-def _levels(scores: pd.DataFrame) -> Rows:
-    """Each head's concept and score, the most consistent head first."""
+def _redundancy(results: Results) -> Rows:
+    """The Concentrated Concept Ratio over all layers and layer by layer, by both spellings of labels."""
+    rows: dict[str, dict[str, str]] = {}
+    for _, row in queries.ccr_rows(results).iterrows():
+        layer = "all" if pd.isna(row["layer"]) else f"L{row['layer']}"
+        cells = rows.setdefault(layer, {"layer": layer, "high heads": str(row["high"])})
+        ratio = "–" if pd.isna(row["ccr"]) else f"{row['ccr']:.3f}"
+        cells |= {f"shared, {row['labels']}": str(row["shared"]), f"CCR, {row['labels']}": ratio}
+    return list(rows.values())
+
+
+def _levels(scores: pd.DataFrame, given: Mapping[Head, tuple[str | None, str | None]]) -> Rows:
+    """Each head's concept and score, the most consistent first; of high heads the label as given too."""
+    spelled = {
+        str(head): f"{label} (as given: {own})" for head, (own, label) in given.items() if own != label
+    }
     return [
         {
             "head": str(Head(row["layer"], row["head"])),
-            "concept": "–" if pd.isna(row["label"]) else str(row["label"]),
+            "concept": spelled.get(
+                str(Head(row["layer"], row["head"])), "–" if pd.isna(row["label"]) else str(row["label"])
+            ),
             "CCS": "unknown" if pd.isna(row["ccs"]) else f"{int(row['ccs'])} of {row['k']}",
             "level": str(row["level"]) or "–",
             "variance explained by its texts": f"{row['share']:.2f}",

@@ -40,10 +40,10 @@ def summary(models: Models) -> pd.DataFrame:
 
 
 def tables_and_figures(models: Models, agreement: pd.DataFrame | None) -> Iterator[Block]:
-    """Sections for tables 2 to 11 and figures 2 to 5; `agreement` is what table 4 is held against."""
+    """Sections for all tables, appendix B and figures; `agreement` is what table 4 is held against."""
     yield "## Tables of the study, published beside measured"
     for key in TABLES:
-        if key.startswith("table"):
+        if not key.startswith("figure"):
             yield from _section(key, compared(key, models))
         if key == "table3":
             yield from agreement_blocks(agreement)

@@ -1,0 +1,128 @@
+"""The audit's own test: the study's printed figures, fed in as if measured, come out as printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ccs.heads import Head
+from ccs.paper import figures as paper
+from ccs.replication import audit, comparison
+from ccs.results import Results, queries
+from ccs.results.schema import TABLES
+from ccs.texts import labels, score
+
+CCS = {"high": 5, "moderate": 3}
+
+
+def heads_of(model: paper.PaperModel) -> list[dict[str, Any]]:
+    """A row per head: those of tables 12 to 14 with their labels, others with CCS 2 and 4 as in table 10."""
+    levels = paper.head_labels(model.name)
+    listed = {head: (level, label) for level, found in levels.items() for head, label in found.items()}
+    shares = paper.table("table10").rows[model.paper_name]
+    twos, zeros = (round((shares[ccs] or 0) * len(model.heads)) for ccs in (2, 0))
+    others = iter([2] * twos + [4] * len(model.heads))
+    low = iter([0] * zeros + [1] * len(model.heads))
+    rows = []
+    for head in model.heads:
+        level, label = listed.get(head, ("", "Places"))
+        ccs = CCS.get(level) or next(low if level == "low" else others)
+        about = {"model": model.name, "layer": head.layer, "head": head.head, "k": 5}
+        rows.append(about | {"ccs": ccs, "level": level, "label": labels.normalize(label), "given": label})
+    return rows
+
+
+def measured(model: paper.PaperModel) -> Results:
+    """Results whose every figure is the printed one, under the plan and the set that answer it."""
+    rows: dict[str, list[dict[str, Any]]] = {"pruning": [], "retrieval": [], "bias": []}
+    for key in (*comparison.TABLES, "section4.4"):
+        for claim in comparison.claims(key):
+            if claim.model != model.name or claim.measure not in rows:
+                continue
+            about = {"plan": comparison.plan_names(claim)[0], "seed": None, "low": None, "high": None}
+            about |= {"dataset": comparison.dataset_names(claim)[0], "value": claim.published / 100}
+            about |= {"chance": None, "chance_low": None, "chance_high": None}
+            if key == "section4.4" and "L-14" in claim.row:
+                continue  # its figures are another model's in figure 4
+            if claim.measure == "pruning":
+                rows["pruning"].append(about | {"metric": "top1", "subset": claim.subset})
+            elif claim.measure == "retrieval":
+                rows["retrieval"].append(about | {"metric": "R@1", "direction": "text-to-clip"})
+            else:
+                about |= {"value": claim.published, "metric": "MaxSkew sum", "target": "pool"}
+                for mode in ("correct", "as-published"):
+                    rows["bias"].append(about | {"attribute": claim.attribute, "mode": mode})
+    heads = heads_of(model)
+    verdicts = [
+        {"layer": row["layer"], "head": row["head"], "rank": rank, "judge": "openai:gpt-4o"}
+        | {"verdict": rank < row["ccs"]}
+        for row in heads
+        for rank in range(5)
+    ]
+    tables = {"scores": heads, "labels": heads, "judgments": verdicts} | rows
+    columns = {name: [column.name for column in TABLES[name].columns] for name in tables}
+    return Results(
+        model.name, Path(), {name: pd.DataFrame(tables[name], columns=columns[name]) for name in tables}, {}
+    )
+
+
+@pytest.fixture(scope="module")
+def ideal() -> dict[str, Results]:
+    return {model.name: measured(model) for model in paper.models()}
+
+
+def test_every_printed_figure_is_answered_and_agrees(ideal: dict[str, Results]) -> None:
+    for key in comparison.TABLES:
+        for claim in comparison.claims(key):
+            found = comparison.compare(claim, ideal[claim.model])
+            assert found.agrees is True, (key, claim.row, claim.column, found.measured)
+
+
+def test_every_sentence_comes_out_as_in_print(ideal: dict[str, Results]) -> None:
+    people = pd.DataFrame(
+        [
+            {"model": row, "people": "someone", "judges": judges, "metric": metric, "value": value}
+            for key, judges in (("table4", "panel"), ("v1-table2", "openai:gpt-4o"))
+            for row, metric, value in paper.table(key).cells()
+        ]
+    )
+    for printed, ours in zip(audit.audit(), audit.audit(audit.measured(ideal, people)), strict=True):
+        assert (ours.holds, ours.of) == (printed.holds, printed.of), (printed.statement, printed.source)
+
+
+def test_table_7_is_compared_with_its_headings_exchanged() -> None:
+    for claim in comparison.claims("table7"):
+        heading = claim.column.partition("/")[2]
+        assert claim.plan == {"original": "none", "high": "equal-low", "low": "equal-high"}[heading]
+
+
+def test_ratios_by_layer_and_of_merged_labels_follow_from_table_12() -> None:
+    """What tables.json holds of appendix B, of merged labels and of concepts is counted, not printed."""
+    for model in paper.models():
+        high = paper.head_labels(model.name)["high"]
+        spelled = {head: (label, labels.normalize(label)) for head, label in high.items()}
+        layers = range(model.layers - 4, model.layers)
+        rows = {(row["labels"], row["layer"]): row["ccr"] for row in score.ccr_rows(spelled, layers)}
+        by_layer = [rows["as given", layer] for layer in layers]
+        printed = paper.table("appendix-b").rows[model.paper_name]
+        assert [None if one is None else round(one, 3) for one in by_layer] == list(printed)
+        merged = paper.table("table11-merged").value(model.paper_name, "CCR")
+        assert (round(rows["normalized", None], 3), rows["as given", None]) == (
+            merged,
+            score.ccr(list(high.values())),
+        )
+        for concept, name in comparison.LABELS.items():
+            count = paper.table("concepts").value(model.paper_name, concept)
+            assert list(high.values()).count(name) == count
+
+
+def test_labels_count_as_given_beside_normalized(ideal: dict[str, Results]) -> None:
+    """Descriptive and Descriptions are two labels in the print, one concept here: 2/8 and 3/8."""
+    found = ideal["ViT-B-32/openai"]
+    assert (queries.ccr(found, "as given"), queries.ccr(found, "normalized")) == (2 / 8, 3 / 8)
+    assert queries.high_labels(found)[Head(8, 11)][0] == "Descriptive"
+    older = Results(found.model, Path(), {"scores": found.table("scores")}, {})
+    assert queries.ccr(older, "as given") == 3 / 8
