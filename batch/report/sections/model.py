@@ -14,6 +14,7 @@ from batch.report.sections.correlations import with_carried
 from batch.report.sections.questions import tests_of
 from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.heads import Head, HeadSet
+from ccs.plans import PlanName
 from ccs.results import Results, queries
 
 DRAWN = ("none", "high", "low", "random")
