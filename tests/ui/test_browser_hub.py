@@ -1,16 +1,13 @@
 """A cold Space beside a local Hub, in Chromium: from nothing to heads switched off, and after the Hub's end.
 
 The weights are random and small, of as many heads, under the real name; so nothing is said about answers.
-Weekly the same of the real sizes.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,7 +17,7 @@ import open_clip
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save, save_file
+from safetensors.torch import save
 
 from batch import publish
 from ccs import results
@@ -183,38 +180,4 @@ def test_a_cold_space(space: str, browser: Any, hub_server: Hub, tmp_path: Path)
     page.goto(f"{space}?model=organism&tab=heads&head=L7.H0")
     quiet(page)
     assert ONLY_THERE in page.inner_text(".texts")
-    page.close()
-
-
-@pytest.mark.weekly
-@pytest.mark.parametrize("name", ["ViT-B-32/openai", "ViT-B-16/openai", "ViT-L-14/openai"])
-def test_a_real_size(hub: Hub, browser: Any, tmp_path: Path, name: str) -> None:
-    """By its name from the Hub to the first switch and an upload; the seconds are printed."""
-    architecture, tag = name.split("/")
-    file = tmp_path / WEIGHTS
-    save_file(open_clip.create_model(architecture).state_dict(), file)
-    place = str(open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"]).rstrip("/")
-    with file.open("rb") as opened:
-        hub.put("models", place, {WEIGHTS: mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)})
-    page = browser.new_page(viewport={"width": 1300, "height": 1000})
-    page.set_default_timeout(600_000)
-    Image.new("RGB", (80, 60), "teal").save(tmp_path / "mine.png")
-    with cold(hub, tmp_path / "home", CCS_MODEL=name) as (address, _):
-        began = time.monotonic()
-
-        def took(what: str) -> None:
-            print(f"{name}: {what} after {time.monotonic() - began:.1f} s")
-
-        page.goto(f"{address}?tab=classify&off=none")
-        quiet(page)
-        took("four pictures classified")
-        first = page.locator(".answer").all_inner_texts()
-        heads = page.locator("[data-head]").evaluate_all("all => all.map(one => one.dataset.head)")
-        assert len(set(heads)) == (64 if "L-14" in name else 48)
-        done(page, lambda: page.click(f'[data-head="{heads[-1]}"]'))
-        took("a head off")
-        assert page.locator(".answer").all_inner_texts() != first
-        done(page, lambda: page.set_input_files("[data-files]", tmp_path / "mine.png"))
-        took("an upload classified")
-        assert page.locator(".answer").count() == 1
     page.close()

@@ -13,7 +13,7 @@ from ccs import benchmark, results
 from ccs.benchmark.planted_models import Truth
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.ui import clicks, links
+from ccs.ui import links
 from ccs.ui.actions import MAX_HISTORY
 from ccs.ui.clicks import act, regions, update
 from ccs.ui.records import ModelRecords
@@ -150,19 +150,6 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(
     assert words in str(error.value)
     assert len(str(error.value)) < 200
     assert session.state == before
-
-
-def test_an_action_that_breaks_half_way_changes_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(app: App, session: Session, fields: object) -> None:
-        update(app, session, "off", {"off": "L7.H1"})
-        raise RuntimeError("a fault of ours")
-
-    session = links.open_link(app, {"off": "L6.H2"})
-    before = session.state, session.past
-    monkeypatch.setitem(clicks._ACTIONS, "reset", broken)
-    with pytest.raises(RuntimeError):
-        update(app, session, "reset", {})
-    assert (session.state, session.past) == before
 
 
 def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session) -> None:

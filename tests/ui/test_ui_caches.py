@@ -9,18 +9,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-import torch
 from cachetools import TTLCache
-from PIL import Image
 
 import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model import offer
 from ccs.model.offer import Offer
-from ccs.model.tower import Trunk
 from ccs.ui.service import model_cache
-from ccs.ui.service.cache import Cache, Memory, one, size_of
+from ccs.ui.service.cache import Cache, Memory, one
 from ccs.ui.service.model_cache import RETRY, ModelCache
 
 
@@ -48,24 +45,6 @@ def test_what_a_visitor_had_goes_with_the_visitor() -> None:
     assert cache._items.currsize == 10
 
 
-def test_threads_may_share_a_cache() -> None:
-    cache, wrong = Cache(5_000), []
-
-    def use(seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        for key in rng.integers(0, 40, 400).tolist():
-            value = cache.get(key, lambda key=key: np.full(200, key, np.uint8))
-            wrong.extend([key] * int((value != key).sum()))
-
-    threads = [threading.Thread(target=use, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-    assert cache._items.currsize <= 5_000
-
-
 def test_one_thread_works_and_the_others_see_how_far_it_is() -> None:
     cache, begun, go, worked = Cache(9, one), threading.Event(), threading.Event(), []
 
@@ -86,38 +65,6 @@ def test_one_thread_works_and_the_others_see_how_far_it_is() -> None:
     thread.join()
     assert set(waiting) <= {0.25, 1.0}
     assert (cache.find("key"), len(worked)) == ("done", 1)
-
-
-def test_work_that_was_given_up_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Cache(9, one)
-
-    def work() -> Generator[float, None, int]:
-        yield 0.5
-        return 7
-
-    canceled = cache.fill("key", work)
-    next(canceled)
-    canceled.close()
-    assert list(cache.fill("key", work)) == [0.5]
-    silent = cache.fill("other", work)  # its visitor has gone without a word
-    next(silent)
-    monkeypatch.setattr("ccs.ui.service.cache.SILENT", 0.0)
-    assert list(cache.fill("other", work)) == [0.5]
-    assert cache.find("other") == 7
-
-
-@pytest.mark.parametrize(
-    ("value", "size"),
-    [
-        (np.zeros((3, 4), np.float32), 48),
-        (torch.zeros(5), 20),
-        (Trunk(torch.zeros(2, 3), 1), 24),
-        ((Image.new("RGB", (4, 5)), "abc"), 63),
-        (None, 0),
-    ],
-)
-def test_sizes_are_those_of_the_data(value: object, size: int) -> None:
-    assert size_of(value) == size
 
 
 @dataclass

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
@@ -19,7 +18,7 @@ from ccs.specs import open_gallery
 from ccs.ui import links
 from ccs.ui.clicks import regions
 from ccs.ui.html import _ENVIRONMENT
-from ccs.ui.service import top_activating, uploads
+from ccs.ui.service import top_activating
 from ccs.ui.service.examples import load_example
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.session import Session
@@ -140,19 +139,6 @@ def test_csv_cells_do_not_run_in_a_spreadsheet() -> None:
 
 def snippet(app: App, session: Session) -> str:
     return VIEWS[session.state.tab].snippet(app, session)
-
-
-def test_the_program_for_an_upload_prints_what_is_shown(
-    app: App, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noise = np.random.default_rng(1).integers(0, 255, (60, 80, 3), dtype=np.uint8)
-    Image.fromarray(noise).resize((1600, 1200)).save(tmp_path / "large.png")
-    monkeypatch.chdir(tmp_path)
-    session = links.open_link(app, {"tab": "classify", "off": "L7.H2 L4.H1"})
-    session.uploads = (uploads.read(tmp_path / "large.png"),)
-    classes, found, _ = classify.measure(session, model)
-    best = int(found.after[0].argmax())
-    assert printed(snippet(app, session))[1].startswith(f"after {classes[best]} {found.after[0, best]:.4f}")
 
 
 def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:

@@ -144,16 +144,6 @@ def test_weights_that_are_refused_are_told_and_the_rest_goes_on(
     assert "probability" in session.shown["main"]
 
 
-def test_a_first_model_that_cannot_be_had_gives_way(own: Own, hub: Hub) -> None:
-    found = own("ViT-B-32/openai")
-    assert open_link(found, {}).state.model == "ViT-B-32/openai"
-    for _ in found.model_cache.loading("ViT-B-32/openai"):
-        pass
-    assert "status 404" in found.model_cache.failure("ViT-B-32/openai")
-    assert open_link(found, {}).state.model == "organism"
-    assert found.heads("ViT-B-32/openai") >= HeadSet.parse("L8.H0 L11.H11")
-
-
 def test_the_opening_model_is_decided_by_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert entry.opening_model("some/model") == ("some/model", "as chosen")
     assert entry.opening_model() == (

@@ -49,14 +49,6 @@ def test_tables_of_other_weights_are_told(app: App, model: Model, tmp_path: Path
     assert "other weights" not in regions(app, links.open_link(app, {}))["top"]
 
 
-def test_photo_says_how_often_it_is_right_with_tables_and_without(tmp_path: Path) -> None:
-    for found, tables in ((results.load(), True), (results.load(tmp_path), False)):
-        shown = App(found, tmp_path)
-        top = regions(shown, links.open_link(shown, {"model": "photo", "tab": "about"}))["top"]
-        assert "its answers are often wrong" in top
-        assert ("There are no tables for photo" in top) != tables
-
-
 def test_a_model_that_cannot_be_had_keeps_its_tables(app: App, tmp_path: Path) -> None:
     ui_sample.write(tmp_path, "ViT-B-32/nowhere", "0" * 64)
     found = App(results.load(tmp_path), tmp_path)
@@ -83,13 +75,3 @@ def test_the_hub_being_down_is_told_and_the_shipped_results_work(
     assert page["main"].count('class="answer"') == 4
     about = regions(down, links.open_link(down, {"tab": "about"}))["main"]
     assert "the results shipped with the program" in about
-
-
-def test_results_that_are_not_there_end_the_program_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setenv("CCS_RESULTS", str(tmp_path / "environment"))
-    assert entry.main([]) == 2
-    assert "environment to load results from" in capsys.readouterr().err
-    assert entry.main(["--results", str(tmp_path / "argument")]) == 2
-    assert capsys.readouterr().err.startswith("error: There is no folder")
