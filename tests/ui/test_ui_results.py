@@ -8,7 +8,6 @@ import pytest
 
 from ccs import results
 from ccs.model.model import Model
-from ccs.ui import __main__ as entry
 from ccs.ui import links
 from ccs.ui.clicks import regions
 from ccs.ui.service.galleries import Galleries
