@@ -139,7 +139,7 @@ def _read_texts_bounded(path: Path, shown: str, name: str) -> pa.Table:
     arrow = pq.read_table(path, partitioning=None, read_dictionary=texts)
     gone = schema.GONE_COLUMNS.get(name, ())
     arrow = arrow.select([column for column in arrow.column_names if column not in gone])
-    for text in texts:
+    for text in (text for text in texts if text in arrow.column_names):
         column = arrow[text]
         lengths = (pc.binary_length(part.dictionary).take(part.indices) for part in column.chunks)
         size = sum(pc.sum(each).as_py() or 0 for each in lengths)

@@ -192,6 +192,26 @@ def test_the_counts_in_the_documents_are_those_of_the_audit() -> None:
     assert report_audit.counts() in Path("docs/reproduction.md").read_text()
 
 
+def test_documents_of_a_clone_are_written_only_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    marked = "<!-- audit: written by python -m batch.report -->\nold\n<!-- end of audit -->\n"
+    page = Path("docs/reproduction.md")
+    page.parent.mkdir()
+    (tmp_path / "empty").mkdir()
+    arguments = ["--results", "empty", "--no-static"]
+    assert report.main([*arguments, "--docs"]) == 2
+    assert "docs/reproduction.md" in capsys.readouterr().err
+    page.write_text(marked)
+    assert report.main(arguments) == 0
+    assert (page.read_text(), Path("docs/report").exists()) == (marked, False)
+    assert Path("report/report.md").exists()
+    assert report.main([*arguments, "--docs"]) == 0
+    assert Path("docs/report/report.md").exists()
+    assert "At equal numbers" in page.read_text()
+
+
 def test_documents_are_brought_up_to_date_between_their_markers(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     document.bring_up_to_date(readme, "answers", "new")

@@ -33,8 +33,10 @@ def concept(name: str) -> str:
 
 def test_labels_are_normalized_and_cached(settings: JudgeSettings) -> None:
     with OpenAIServer(name_it) as server:
-        labels = Labeler(server.spec, settings).label(TEXTS)
+        labeler = Labeler(server.spec, settings)
+        labels = labeler.label(TEXTS)
         assert labels == {Head(0, 1): "Colors", Head(0, 2): "Animals"}
+        assert labeler.given == {Head(0, 1): "colours", Head(0, 2): "ANIMAL"}
         assert Labeler(server.spec, settings).label(TEXTS) == labels
         assert len(server.asked) == 2
 

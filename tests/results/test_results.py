@@ -77,19 +77,20 @@ def test_other_versions_are_refused_in_a_sentence(tmp_path: Path) -> None:
     assert len(results.read_table(path)) == 2  # the first version had fewer tables
 
 
-def test_a_column_that_came_later_is_empty(tmp_path: Path) -> None:
-    results.write_table(tmp_path, "bias", sample_rows("organism")["bias"])
-    path = tmp_path / "bias.parquet"
-    table = pq.read_table(path).drop_columns("ceiling")
-    for version, read in (("2", True), ("3", False)):
-        about = {"ccs_table": "bias", "ccs_schema": version}
+@pytest.mark.parametrize(("name", "column", "before"), [("bias", "ceiling", 2), ("labels", "given", 3)])
+def test_a_column_that_came_later_is_empty(tmp_path: Path, name: str, column: str, before: int) -> None:
+    results.write_table(tmp_path, name, sample_rows("organism")[name])
+    path = tmp_path / f"{name}.parquet"
+    table = pq.read_table(path).drop_columns(column)
+    for version, read in ((before, True), (before + 1, False)):
+        about = {"ccs_table": name, "ccs_schema": str(version)}
         pq.write_table(table.replace_schema_metadata(about), path)
         if read:
             found = results.read_table(path)
-            assert list(found.columns) == [column.name for column in schema.TABLES["bias"].columns]
-            assert found["ceiling"].isna().all()
+            assert list(found.columns) == [one.name for one in schema.TABLES[name].columns]
+            assert found[column].isna().all()
         else:
-            with pytest.raises(InputError, match="lacks the columns ceiling"):
+            with pytest.raises(InputError, match=f"lacks the columns {column}"):
                 results.read_table(path)
 
 
