@@ -80,7 +80,8 @@ def rows(
     texts: from `embed_texts`. published: embeddings of clips as the study scales them, where they differ.
     Plans with the same heads are measured once. few: of classification and bias sets only top-1 over all
     classes and the mean MaxSkew over the occupations. Of random sets, of which there are many, these and the
-    means of PREFERENCES, without intervals.
+    means of PREFERENCES, without intervals. Of one pool beside pools of their own no PREFERENCES: they read
+    the whole ranking of every draw, skews its top alone.
     """
     first: dict[HeadSet, int] = {}
     for index, plan in enumerate(plans):
@@ -206,16 +207,17 @@ class _Figures:
         about: Row = {"groups": groups, "k": min(data.k[attribute], len(groups)), "pools": pools}
         about |= {"units": data.units, "logit_scale": self.logit_scale, "seed": self.seed}
         bare = self.few or fault is not None
+        main = _MAIN if pools is not None or data.pools is None else _MAIN[:1]
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
             asked = about | {"map": threads.map}
-            metrics = _MAIN[:1] if self.few else bias.METRICS + bias.PREFERENCES
+            metrics = _MAIN[:1] if self.few else bias.METRICS + main[1:]
             images = map(self.images, whole)
             measured = bias.measure_plans(images, texts, fault=fault, metrics=metrics, **asked)
             person: list[bias.BiasResult] = []
             if not bare:
                 alone = np.repeat(self.texts[-1:], 1 if pools is None else n, axis=0)
                 images = map(self.images, whole)
-                person = bias.measure_plans(images, alone, metrics=_MAIN, **asked)
+                person = bias.measure_plans(images, alone, metrics=main, **asked)
         base = measured[0]
         named: Row = {"dataset": name, "attribute": attribute, "k": base.k, "n": base.n}
         named |= {"target": base.target, "mode": base.mode}
@@ -231,16 +233,20 @@ class _Figures:
                 row = next(self._of_metric(one, person[0], metric, (), bool(off)))
                 found.append((off, row | {"metric": f"{metric} person"}))
         if not bare:
-            found += self._of_random(texts, base, about)
+            found += self._of_random(texts, base, main, about)
         for off, row in found:
             yield off, named | row
 
     def _of_random(
-        self, texts: np.ndarray, base: bias.BiasResult, about: Mapping[str, Any]
+        self,
+        texts: np.ndarray,
+        base: bias.BiasResult,
+        metrics: Sequence[bias.MetricName],
+        about: Mapping[str, Any],
     ) -> Iterator[tuple[HeadSet, Row]]:
         """The means of every random set, asked about as all other plans are."""
         for off in (off for off in self.offs if off not in self.whole):
-            for name, value in bias.means(self.images(off), texts, metrics=_MAIN, **about).items():
+            for name, value in bias.means(self.images(off), texts, metrics=metrics, **about).items():
                 before = base.metrics[name]
                 figures = _figures(Estimate(value, nan, nan), before.mean.value, None, before.chance_mean)
                 capped = float(base.ceilings.mean()) if name == "MaxSkew" else nan

@@ -233,12 +233,13 @@ def _measure(
     seed: int,
     map: ranking.Map,
 ) -> BiasResult:
-    asked, scores = questions[0], ranking.cosines(texts, embeddings, map=map)
-    if scores.shape[1] != pool.sum():
-        raise InputError(f"There are {scores.shape[1]} image embeddings for {pool.sum()} groups.")
+    asked, pictures = questions[0], np.asarray(embeddings)
+    if len(pictures) != pool.sum():
+        raise InputError(f"There are {len(pictures)} image embeddings for {pool.sum()} groups.")
     parts = []
     for one in questions:
-        own = scores[np.ix_(one.occupations, one.images)]
+        shown = pictures if len(one.images) == len(pictures) else pictures[one.images]
+        own = ranking.cosines(texts[one.occupations], shown, map=map)
         parts += [(one, own[i : i + SOME]) for i in range(0, len(own), SOME)]
     found = list(map(lambda part: values_of(*part), parts))
     top, ties = (np.concatenate([one[key] for one in found]) for key in ("top", "ties"))
@@ -249,7 +250,6 @@ def _measure(
     }
     if asked.fault == "aliased":
         # Its figures consist of ties, and a resampled pool is full of ties: only occupations are resampled.
-        pictures = np.asarray(embeddings)
         top = np.concatenate(
             [
                 faults.aliased_top(pictures[one.images], texts[one.occupations], len(one.names), one.k)
@@ -268,7 +268,7 @@ def _measure(
         top=top,
         ties=ties,
         k=asked.k,
-        n=scores.shape[1],
+        n=len(pictures),
         target=asked.target,
         fault=asked.fault,
         seed=seed,

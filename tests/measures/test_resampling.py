@@ -38,3 +38,26 @@ def test_a_window_too_narrow_is_noticed(monkeypatch):
     narrow = bias.measure(images, texts, groups, 90, draws=130)
     for name in skew.METRICS:
         assert (wide.metrics[name].draws == narrow.metrics[name].draws).all()
+
+
+def test_units_that_lie_together_are_counted_as_deep_as_their_draws_go():
+    """Counterfactuals: twelve images of a unit have nearly the same score, so a draw without the first units
+    goes on far below K. Against each draw's own ranking, written out.
+    """
+    rng, k = np.random.default_rng(2), 12
+    units = np.repeat(np.arange(400), 12)
+    images = np.repeat(rng.normal(size=(400, 8)), 12, axis=0) + 0.01 * rng.normal(size=(4800, 8))
+    scores = ranking.cosines(rng.normal(size=(2, 8)), images)
+    codes = np.tile(np.arange(6, dtype=np.uint8), 800)
+    draws = resampling.draw_images(codes, 6, 300, 5, units)
+    order = ranking.top(scores, resampling.window(4800, k)[1])
+    assert draws.weights[order[0]].sum(axis=0).min() < k  # some draw has fewer in the window
+    counts = resampling.top_counts(draws, scores, order, k)
+    tops = resampling.first_tops(draws, scores, order, k)
+    for row in range(2):
+        for draw, weights in enumerate(draws.weights.T.astype(int)):
+            drawn = np.repeat(np.arange(4800), weights)
+            ranked = codes[drawn[np.argsort(-scores[row][drawn], kind="stable")]][:k]
+            assert counts[row, draw].tolist() == np.bincount(ranked, minlength=6).tolist()
+            if draw < resampling.FEW:
+                assert tops[row, draw].tolist() == ranked.tolist()
