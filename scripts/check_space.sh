@@ -1,6 +1,7 @@
 #!/bin/sh
 # The Space in a fresh environment: requirements.txt alone is installed, app.py serves its page and answers one
-# call, and what takes a model apart can be imported. Then pip-audit, where pypi.org answers it; a
+# call, two processes take a model apart, and the whole study runs small on local servers (a panel of judges from
+# three SDKs, sets of videos, the report, publishing, the app). Then pip-audit, where pypi.org answers it; a
 # package it cannot look up is a failure. Usage: scripts/check_space.sh [FOLDER]
 # FOLDER (default: a temporary one) keeps the environment, so that a second run installs only what is new.
 set -eu
@@ -42,13 +43,16 @@ try:
     client = Client(f"http://127.0.0.1:{port}/", verbose=False)
     answer = client.predict(classes="a dog\na cat", off="L7.H1", api_name="/classify")
     assert "classify" in answer, answer
-    modules = "batch.compute.__main__, batch.compute.run, batch.compute.set_figures, batch.compute.judge"
-    subprocess.run([sys.executable, "-c", f"import {modules}"], check=True)
     print("The Space starts and answers with requirements.txt alone.")
 finally:
     server.terminate()
     server.wait()
 PYTHON
+"$folder/venv/bin/python" -m torch.distributed.run --standalone --nproc_per_node 2 \
+    -m batch.compute --model organism --max-images 64 --stages moments --force --out "$folder/two"
+# The servers that the rehearsal runs against come beside the Space's files, and need no more than it does.
+git -C "$root" ls-files -z scripts/rehearse.py tests/support | (cd "$root" && xargs -0 tar cf -) | tar xf -
+env -u PYTHONPATH -u CCS_DATA "$folder/venv/bin/python" scripts/rehearse.py --small
 
 cd "$root"
 "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9"

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -30,4 +28,4 @@ def started(
                 finally:
                     app.terminate()
                 return
-    pytest.fail(f"app.py ended: {said}")
+    raise AssertionError(f"app.py ended: {said}")
