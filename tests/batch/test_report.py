@@ -104,6 +104,25 @@ def test_an_organism_has_its_own_section(measured: tuple[str, str]) -> None:
     assert page.count("<figure") == 4 + 2 + 2  # figures, organism, study's model
 
 
+def test_concentrated_concepts_by_layer_and_spelling(measured: tuple[str, str], tmp_path: Path) -> None:
+    """Two high heads of one concept in layer 5, none in layer 4; then with two spellings of it."""
+    own = section(measured[0], "### Concentrated concepts")
+    assert line(own, "layer")[1:] == [
+        "high heads", *("shared, as given", "CCR, as given", "shared, normalized", "CCR, normalized"),
+    ]  # fmt: skip
+    assert line(own, "L4")[1:] == ["0", "0", "–", "0", "–"]
+    assert line(own, "all")[1:] == line(own, "L5")[1:] == ["2", "1", "0.500", "1", "0.500"]
+    spelled = [
+        {key: row[key] for key in ("model", "weights", "layer", "head", "label")}
+        | {"given": "colours" if row["head"] == 5 else "Colors", "labeler": "openai:gpt"}
+        for row in score_rows("m")
+    ]
+    write(tmp_path / "two", "m", {"scores": score_rows("m"), "labels": spelled})
+    text, _ = run(tmp_path / "two", tmp_path / "out")
+    assert line(text, "all", "2")[2:] == ["0", "0.000", "1", "0.500"]
+    assert line(text, "L5.H5")[1] == "Colors (as given: colours)"
+
+
 def test_the_studys_questions_are_answered_by_tests(measured: tuple[str, str]) -> None:
     text, _ = measured
     against_none = line(text, "accuracy (points): high off less none off", "–", "world/subjects")

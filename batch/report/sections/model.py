@@ -70,7 +70,7 @@ def _redundancy(results: Results) -> Rows:
         cells = rows.setdefault(layer, {"layer": layer, "high heads": str(row["high"])})
         ratio = "–" if pd.isna(row["ccr"]) else f"{row['ccr']:.3f}"
         cells |= {f"shared, {row['labels']}": str(row["shared"]), f"CCR, {row['labels']}": ratio}
-    return list(rows.values())
+    return list(rows.values()) if rows and rows["all"]["high heads"] != "0" else []
 
 
 def _levels(scores: pd.DataFrame, given: Mapping[Head, tuple[str | None, str | None]]) -> Rows:
