@@ -123,6 +123,29 @@ def test_the_audit_counts_cells_for_and_against_each_sentence() -> None:
     assert (printed.holds, swapped.holds, printed.of) == (4, 14, 18)
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("ViT-B-16 loses most", (7, 7)),
+        ("OpenAI's lose more than OpenCLIP's", (11, 14)),
+        ("OpenCLIP's loses a little more", (6, 7)),
+        ("by a point or more", (10, 18)),
+        ("five points or more", (7, 12)),
+        ("more than a tenth", (6, 14)),
+        ("half as far", (5, 12)),
+        ("more than half of their bias", (2, 6)),
+        ("falls nowhere", (2, 6)),
+        ("counts of heads over their number", (33, 36)),
+        ("all five sets", (28, 30)),
+        ("a smaller fall", (25, 30)),
+        ("no consistent rise", (5, 6)),
+    ],
+)
+def test_counts_that_were_made_by_hand(text: str, count: tuple[int, int]) -> None:
+    found = sentence("", text)
+    assert (found.holds, found.of) == count
+
+
 def test_the_audit_runs_over_a_part_of_the_measurements() -> None:
     assert all(check.of == 0 for check in audit.audit({}))
     # Of no skew at all there is no fall in percent, and score ties alone often add up to none.
