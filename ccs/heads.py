@@ -9,7 +9,7 @@ from typing import Any
 
 from ccs.errors import InputError
 
-_NAME = re.compile(r"L(\d+)\.H(\d+)", re.ASCII | re.IGNORECASE)
+_NAME = re.compile(r"L(\d{1,6})\.H(\d{1,6})", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, order=True)
@@ -28,7 +28,7 @@ class Head:
         """`Head.parse("L11.H5") == Head(11, 5)`; raises InputError for anything else."""
         match = _NAME.fullmatch(text.strip())
         if match is None:
-            raise InputError(f"{text!r} is not the name of a head, such as L11.H5 (layer 11, head 5).")
+            raise InputError(f"{text[:40]!r} is not the name of a head, such as L11.H5 (layer 11, head 5).")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:

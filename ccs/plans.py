@@ -40,7 +40,7 @@ ALIKE: tuple[Alike, ...] = get_args(Alike)
 _ALIKE_WORDS = {"number": "number", "layers": "number and layers", "variance": "number, layers and variance"}
 _FEW_SETS = 20_000
 """Up to this many possible sets are enumerated; if there are more, sets are drawn at random."""
-_GRAMMAR = re.compile(r"(?P<kind>[^:@~]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d*))?(~(?P<ablation>mean))?")
+_GRAMMAR = re.compile(r"(?P<kind>[^:@~]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d{0,5}))?(~(?P<ablation>mean))?")
 _IN_THEIR_PLACE = {"mean": "their mean in their place"}
 _PUBLISHED = "published-"
 

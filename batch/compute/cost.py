@@ -40,7 +40,7 @@ class ModelNeeds:
 def needs(settings: Settings) -> ModelNeeds:
     """The needs of the one model of the settings. Raises InputError for a model that cannot be used."""
     source = sources.find(settings.models[0])
-    heads = len(sources.require_known_tower(source, settings.layers))
+    heads = len(sources.known_tower(source, settings.layers).heads)
     fetched = source.place is None and source.tag != UNTRAINED
     weights = _weights(source) if fetched else 0
     return ModelNeeds(source.name, heads, weights, tuple(asked(settings, heads)))

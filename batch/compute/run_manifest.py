@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,7 +18,6 @@ from batch.compute import inputs
 from batch.compute.run import Run
 from ccs import results
 from ccs.files import disk_errors
-from ccs.model.sources import FOLDER, is_public
 from ccs.results import queries, schema
 from ccs.texts import score
 
@@ -30,7 +28,7 @@ Row = Mapping[str, Any]
 
 def write(run: Run) -> None:
     """Write a model's tables and, last, its manifest. Tables that this run does not have are removed."""
-    folder, settings = run.folder, run.settings
+    folder = run.folder
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         ours = {f"{name}.parquet" for name in (*schema.TABLES, *schema.GONE)}
@@ -45,10 +43,6 @@ def write(run: Run) -> None:
             for name in schema.TABLES
             if name in run.tables
         }
-        if not is_public(given := settings.models[0]):
-            path = Path(given.removeprefix(FOLDER)).expanduser()
-            # The app may be started in another folder.
-            results.write_place(folder, str(path.resolve()) if path.is_dir() else given)
         results.write_manifest(folder, manifest(run, entries))
 
 

@@ -64,7 +64,7 @@ def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
     """
     try:
         yield
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:  # these libraries raise dozens of kinds
         local = f", or put a local copy in $CCS_DATA/{name} (docs/datasets.md says how)" if copy else ""

@@ -16,7 +16,7 @@ from zipfile import ZipFile, ZipInfo
 import numpy as np
 from PIL import Image
 
-from ccs.datasets.decoding import decode, problem
+from ccs.datasets.decoding import decode, problem, strangers_image
 from ccs.errors import InputError
 from ccs.extras import require
 from ccs.files import as_text, sha256
@@ -60,7 +60,8 @@ class Rows:
 
     name: the set's, in messages. source: where the rows come from. read: row -> encoded image; OSError for a
     row without one. columns: name -> cells, one per row. classes: column -> the names of its class numbers.
-    called: row -> its name in messages.
+    called: row -> its name in messages. strange: they come from a stranger: `read` gives whole images only,
+    and these are decoded behind the gate.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Rows:
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     called: Callable[[int], str] = "row {}".format
+    strange: bool = False
 
     def values(self, column: str) -> list[Any]:
         """A column as it is. Raises InputError, with the existing columns, if it is missing."""
@@ -116,7 +118,7 @@ class Rows:
         for row in spread(self.count, most):
             try:
                 data = self.read(row)
-                why = problem(data)
+                why = "" if self.strange else problem(data)
             except OSError as error:
                 why = error.strerror or str(error)
             if why:
@@ -131,7 +133,8 @@ class Rows:
                 if skipped
                 else f"There are no images in {self.source!r}."
             )
-        images = Lazy(lambda row: decode(self.read(row)), kept)
+        decoded = strangers_image if self.strange else decode
+        images = Lazy(lambda row: decoded(self.read(row)), kept)
         return Readable(images, tuple(kept), total.hexdigest(), self.source, tuple(skipped))
 
 

@@ -1,7 +1,8 @@
 """Rows from files that a stranger may have written: uploads, and any data set on the Hub.
 
-Only images' bytes and plain cells are read, row by row within bounds. A card or a row may name other files
-and addresses, which the library `datasets` would follow; here none is. No token is sent.
+They are read behind the gate (`ccs.gate`), and only images' bytes and plain cells come through it. A card or
+a row may name other files and addresses, which the library `datasets` would follow; here none is. No token is
+sent.
 """
 
 from __future__ import annotations
@@ -9,31 +10,28 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from zipfile import ZipFile
 
-from PIL import Image, UnidentifiedImageError
-
+from ccs import gate
+from ccs.datasets.decoding import FORMATS, problem
 from ccs.datasets.fetching import explained
 from ccs.datasets.rows import IMAGE_COLUMNS, LABELS, Rows, members, of_files, spread
 from ccs.errors import InputError
 from ccs.files import endpoint
 from ccs.progress import BAR
 
-MOST_FILES, MOST_BYTES, MOST_PIXELS = 2000, 64 * 2**20, 40_000_000
-"""The most that an upload may hold: images, bytes once unpacked, pixels of one image."""
-CODECS = ("UNCOMPRESSED", "SNAPPY")  # others may compress a stranger's gigabyte into nothing
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-MOST, MAX_BYTES, MAX_GROUP_BYTES = 5000, 2**30, 2**29
-"""The most that is read of a set on the Hub: photographs, their bytes, stated bytes of one row group."""
+MOST_FILES, MOST_BYTES = 2000, 64 * 2**20
+"""The most that an upload may hold: images, and bytes once unpacked."""
+MOST, MAX_BYTES = 5000, 2**30
+"""The most that is read of a set on the Hub: photographs, and their bytes."""
 FILES = 4
 """The number of parquet files, evenly spaced, from which rows are read."""
 CONVERTED = "refs/convert/parquet"
 """The branch on which the Hub keeps other formats as parquet."""
 PREFIX = "hf://datasets/"
-_TOO_LARGE = "The file holds more than {} MB once unpacked."
 _ADDRESS = re.compile(rf"{PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?::([\w.-]{{1,96}}))?", re.ASCII)
 
 
@@ -43,97 +41,92 @@ def upload_rows(data: bytes, name: str) -> Rows:
     Raises InputError for other files, other layouts, and more than `MOST_FILES` images or `MOST_BYTES` bytes
     once unpacked.
     """
-    try:
-        found = _uploaded_parquet(data, name) if data.startswith(b"PAR1") else _uploaded_zip(data, name)
-    except InputError:
-        raise
-    except Exception as error:  # both readers may raise anything
-        words = " ".join(str(error).split())[:200]
-        raise InputError(f"The file cannot be read as zip or parquet: {words}.") from None
-    return replace(found, read=lambda row: _checked(found.read(row)))
+    return _rows(name, "the file", gate.run(_unpacked, data, what="The file", seconds=20, answer=MOST_BYTES))
 
 
-def _require_small(files: int, size: int) -> None:
-    if files > MOST_FILES:
-        raise InputError(f"The file holds {files} images; at most {MOST_FILES} are accepted.")
-    if size > MOST_BYTES:
-        raise InputError(_TOO_LARGE.format(MOST_BYTES // 2**20))
+Unpacked = tuple[list[bytes | str], dict[str, list[Any]], dict[str, list[str]], list[str]]
+"""What comes through the gate: images, or why one is none; columns; the names of classes; those of rows."""
 
 
-def _uploaded_zip(data: bytes, name: str) -> Rows:
-    with ZipFile(io.BytesIO(data)) as archive:
+def _rows(name: str, source: str, unpacked: Unpacked) -> Rows:
+    images, columns, classes, called = unpacked
+
+    def read(row: int) -> bytes:
+        found = images[row]
+        if isinstance(found, str):
+            raise OSError(found)
+        return found
+
+    names = called.__getitem__ if called else "row {}".format
+    return Rows(name, source, len(images), read, columns, classes, names, strange=True)
+
+
+def _unpacked(data: bytes) -> Unpacked:
+    from pyarrow.parquet import ParquetFile
+
+    file = io.BytesIO(data)
+    if not data.startswith(b"PAR1"):
+        return _read_zip(file)
+    _require_few(ParquetFile(file).metadata.num_rows)
+    return _read_parquet(file, MOST_FILES, labels=True)
+
+
+def _image(data: bytes) -> bytes | str:
+    return problem(data, FORMATS) or data
+
+
+def _read_zip(file: io.BytesIO) -> Unpacked:
+    with ZipFile(file) as archive:
         inside = members(archive)
-        _require_small(len(inside), sum(one.file_size for one in inside.values()))
-        # Read up to the stated size and no further, whatever the packed data hold.
-        unpacked = {path: archive.open(one).read(one.file_size) for path, one in inside.items()}
-    files = {path: content.__bytes__ for path, content in unpacked.items()}
-    table = LABELS if LABELS in files else ""
-    return of_files(files, name, "the file", lambda path: path.rpartition("/")[0].split("/")[0], table)
+        _require_few(len(inside))
+        files = {path: partial(archive.read, one) for path, one in inside.items()}
+        table = LABELS if LABELS in files else ""
+        rows = of_files(files, "", "the file", lambda path: path.rpartition("/")[0].split("/")[0], table)
+        images: list[bytes | str] = []
+        for row in range(rows.count):
+            try:
+                images.append(_image(rows.read(row)))
+            except FileNotFoundError as error:
+                images.append(str(error.strerror))
+        return (
+            images,
+            {name: list(cells) for name, cells in rows.columns.items()},
+            {},
+            [rows.called(row) for row in range(rows.count)],
+        )
 
 
-def _uploaded_parquet(data: bytes, name: str) -> Rows:
-    from pyarrow import parquet
-
-    file = parquet.ParquetFile(io.BytesIO(data))
-    about = file.metadata
-    groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    parts = [group.column(column) for group in groups for column in range(about.num_columns)]
-    if packed := {part.compression for part in parts} - set(CODECS):
-        raise InputError(f"The file is packed with {min(packed)}; {' or '.join(CODECS)} is accepted.")
-    _require_small(about.num_rows, sum(part.total_uncompressed_size for part in parts))
-    cells = _Cells(MOST_BYTES, _TOO_LARGE.format(MOST_BYTES // 2**20))
-    cells.read(file, range(about.num_row_groups), about.num_rows, labels=True)
-    return cells.rows(name, "the file")
+def _require_few(count: int) -> None:
+    if count > MOST_FILES:
+        raise InputError(f"The file holds {count} images; at most {MOST_FILES} are accepted.")
 
 
-def _checked(data: bytes) -> bytes:
-    """The bytes of a stranger's image in a usual format and size; OSError for any other."""
-    try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            if image.width * image.height > MOST_PIXELS:
-                raise OSError(f"more than {MOST_PIXELS // 10**6} megapixels")
-    except UnidentifiedImageError:
-        raise OSError(f"not an image of these kinds: {', '.join(FORMATS)}") from None
-    return data
+def _read_parquet(opened: Any, wanted: int, labels: bool) -> Unpacked:
+    """At most so many rows, from evenly spaced row groups; plain columns where labels are asked for."""
+    from pyarrow.parquet import ParquetFile
 
-
-@dataclass
-class _Cells:
-    """What has been read of parquet files: images' bytes, and plain cells where they are asked for.
-
-    room: the most bytes. refusal: what is said where there are more.
-    """
-
-    room: int
-    refusal: str
-    images: list[bytes] = field(default_factory=list)
-    columns: dict[str, list[Any]] = field(default_factory=dict)
-    classes: dict[str, Sequence[str]] = field(default_factory=dict)
-
-    def read(self, file: Any, groups: Sequence[int], most: int, *, labels: bool) -> None:
-        """Read rows of some row groups, one by one: a file may hold a cell once and repeat it in all rows."""
-        schema = file.schema_arrow
-        image, plain = _image_column(schema), _plain_columns(schema) if labels else []
-        told = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        features = told.get("info", {}).get("features", {})
-        self.classes |= {
-            name: features[name]["names"] for name in plain if features.get(name, {}).get("names")
-        }
-        for batch in file.iter_batches(1, row_groups=list(groups), columns=[image, *plain]):
-            if most < 1:
-                break
-            most -= 1
-            self.room -= batch.nbytes
-            if self.room < 0:
-                raise InputError(self.refusal)
-            (row,) = batch.to_pylist()
-            cell = row[image]
-            self.images.append((cell.get("bytes") if isinstance(cell, dict) else cell) or b"")
-            for name in plain:
-                self.columns.setdefault(name, []).append(row[name])
-
-    def rows(self, name: str, source: str) -> Rows:
-        return Rows(name, source, len(self.images), self.images.__getitem__, self.columns, self.classes)
+    file = ParquetFile(opened)
+    about, schema = file.metadata, file.schema_arrow
+    image, plain = _image_column(schema), _plain_columns(schema) if labels else []
+    groups = about.num_row_groups
+    needed = -(-wanted // max(1, about.num_rows // max(1, groups)))
+    chosen = list(spread(groups, min(groups, needed)))
+    images: list[bytes | str] = []
+    columns: dict[str, list[Any]] = {name: [] for name in plain}
+    # Row by row, for a file may hold a cell once and repeat it in all rows.
+    for batch in file.iter_batches(1, row_groups=chosen, columns=[image, *plain]):
+        if len(images) == wanted:
+            break
+        (row,) = batch.to_pylist()
+        cell = row[image]
+        images.append(_image((cell.get("bytes") if isinstance(cell, dict) else cell) or b""))
+        for name in plain:
+            columns[name].append(row[name])
+    told = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    features = told.get("info", {}).get("features", {})
+    classes = {name: [str(one) for one in features.get(name, {}).get("names") or ()] for name in plain}
+    fitting = {name: names for name, names in classes.items() if set(columns[name]) <= set(range(len(names)))}
+    return images, columns, fitting, []
 
 
 def _image_column(schema: Any) -> str:
@@ -185,30 +178,37 @@ def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
     Raises InputError for an invalid address, and for a set that cannot be reached or holds no images as
     parquet.
     """
-    import pyarrow.parquet as pq
-    from huggingface_hub import HfFileSystem
-
     address, wanted = Address.parse(text), min(count or MOST, MOST)
-    large = f"{address.repository} holds images that are too large: more than {MAX_BYTES // 2**20} MB."
-    cells = _Cells(MAX_BYTES, large)
     with explained(address.repository, address.repository, copy=False):
         commit, files = _files(address)
-        system = HfFileSystem(endpoint=endpoint(), token=False, skip_instance_cache=True)
-        chosen = [files[i] for i in spread(len(files), min(FILES, len(files)))]
-        with BAR.get()(total=wanted, desc="photographs", unit="item") as bar:
-            for number, path in enumerate(chosen, 1):
-                share = -(-wanted * number // len(chosen))
-                with system.open(f"datasets/{address.repository}@{commit}/{path}", "rb") as opened:
-                    file = pq.ParquetFile(opened)
-                    index = file.metadata
-                    rows = max(1, index.num_rows // max(1, index.num_row_groups))
-                    needed = min(index.num_row_groups, -(-(share - len(cells.images)) // rows))
-                    for group in spread(index.num_row_groups, needed) if needed else ():
-                        _require_size(index.row_group(group), _image_column(file.schema_arrow))
-                        cells.read(file, [group], share - len(cells.images), labels=labels)
-                        bar.update(len(cells.images) - bar.n)
-    found = cells.rows(str(address), f"{address} at {commit[:12]}")
-    return replace(found, read=lambda row: _checked(found.read(row)))
+    chosen = [files[i] for i in spread(len(files), min(FILES, len(files)))]
+    images: list[bytes | str] = []
+    columns: dict[str, list[Any]] = {}
+    classes: dict[str, list[str]] = {}
+    with BAR.get()(total=wanted, desc="photographs", unit="item") as bar:
+        for number, path in enumerate(chosen, 1):
+            share = -(-wanted * number // len(chosen)) - len(images)
+            room = MAX_BYTES - sum(map(len, images))
+            new, told, named, _ = gate.run(
+                _hub_file, address.repository, commit, path, endpoint(), share, labels,
+                what=str(address), seconds=60 + share / 20, memory=MAX_BYTES + 2**30, answer=room,
+            )  # fmt: skip
+            columns = {
+                name: columns.get(name, []) + told[name] for name in told if name in columns or not images
+            }
+            images += new
+            classes |= named
+            bar.update(len(new))
+    return _rows(str(address), f"{address} at {commit[:12]}", (images, columns, classes, []))
+
+
+def _hub_file(repository: str, commit: str, path: str, server: str, wanted: int, labels: bool) -> Unpacked:
+    from huggingface_hub import HfFileSystem
+
+    with explained(repository, repository, copy=False):
+        system = HfFileSystem(endpoint=server, token=False, skip_instance_cache=True)
+        with system.open(f"datasets/{repository}@{commit}/{path}", "rb") as opened:
+            return _read_parquet(opened, wanted, labels)
 
 
 def _files(address: Address) -> tuple[str, list[str]]:
@@ -234,13 +234,3 @@ def _files(address: Address) -> tuple[str, list[str]]:
 
 def _parquet(about: Any) -> list[str]:
     return sorted(each.rfilename for each in about.siblings or [] if each.rfilename.endswith(".parquet"))
-
-
-def _require_size(group: Any, column: str) -> None:
-    """InputError for a row group whose images would take too much memory."""
-    parts = (group.column(i) for i in range(group.num_columns))
-    size = sum(part.total_uncompressed_size for part in parts if part.path_in_schema.split(".")[0] == column)
-    if size > MAX_GROUP_BYTES:
-        raise InputError(
-            f"A row group of images unpacks to {size:,} bytes; at most {MAX_GROUP_BYTES:,} are read."
-        )

@@ -131,7 +131,7 @@ def parse_object(reply: str) -> dict[str, Any]:
         text = "\n".join(lines[1:-1])
     try:
         value = json.loads(text, object_pairs_hook=_unique)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # numbers of 5,000 digits too
         raise OffSchemaError(f"not JSON ({error})" if text else "an empty reply") from None
     if not isinstance(value, dict):
         raise OffSchemaError("JSON, but not an object")

@@ -11,9 +11,6 @@ import json
 from functools import cache
 from typing import Any
 
-from ccs.errors import InputError
-from ccs.model.towers import convolutional
-
 MAX_CONFIG_BYTES = 2**20
 OPEN_CLIP_TOKENS = 49_408
 """The size of the vocabulary of open_clip's own tokenizer."""
@@ -28,29 +25,27 @@ _KEYWORDS = {
 }
 
 
-def read_config(text: bytes, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+Names = dict[str, frozenset[str]]
+
+
+def read_config(text: bytes, names: Names) -> tuple[dict[str, Any], dict[str, Any]]:
     """The configuration of the model and of the preprocessing: `model_cfg`, `preprocess_cfg`.
 
-    text: the content of an open_clip_config.json; name: its name in errors. Raises InputError for anything
-    that is not JSON, names what is not known, or is out of bounds.
+    text: the content of an open_clip_config.json. names: `used_by_open_clip`. Raises ValueError, and
+    others, for anything that is not JSON, names what is not known, or is out of bounds.
     """
-    try:
-        found = json.loads(text)
-        model, preprocess = found["model_cfg"], found.get("preprocess_cfg") or {}
-        require_bounded(model)
-        require_bounded(preprocess)
-        if model["vision_cfg"].get("timm_model_name"):
-            model["vision_cfg"]["timm_model_pretrained"] = False
-        if model["text_cfg"].get("hf_model_name"):
-            model["text_cfg"]["hf_model_pretrained"] = False
-    except Exception as error:  # JSON of any shape
-        raise InputError(
-            f"{name} is not an open_clip configuration that can be used: {reason(error)}."
-        ) from None
+    found = json.loads(text)
+    model, preprocess = found["model_cfg"], found.get("preprocess_cfg") or {}
+    require_bounded(model, names)
+    require_bounded(preprocess, names)
+    if model["vision_cfg"].get("timm_model_name"):
+        model["vision_cfg"]["timm_model_pretrained"] = False
+    if model["text_cfg"].get("hf_model_name"):
+        model["text_cfg"]["hf_model_pretrained"] = False
     return model, preprocess
 
 
-def require_bounded(config: Any, key: str = "") -> None:
+def require_bounded(config: Any, names: Names, key: str = "") -> None:
     """Raise ValueError for a number, a keyword or a name in a configuration that is not allowed there."""
     if isinstance(config, dict):
         if unknown := set(config) - _KEYWORDS.get(key, set(config)):
@@ -58,15 +53,15 @@ def require_bounded(config: Any, key: str = "") -> None:
         if key == "vision_cfg" and not config.get("timm_model_name"):
             _require_few_patches(config)
         for name, value in config.items():
-            require_bounded(value, name)
+            require_bounded(value, names, name)
     elif isinstance(config, list):
         for value in config:
-            require_bounded(value, key)
+            require_bounded(value, names, key)
     elif isinstance(config, int | float):
         most = _MOST.get(key, _MOST_OTHERWISE)
         if not _LEAST <= config <= most:  # NaN too
             raise ValueError(f"{key} is {config}; {most} is the most")
-    elif key in _NAMES and config and config not in _used_by_open_clip(key):
+    elif key in _NAMES and config and config not in names.get(key, ()):
         raise ValueError(f"{key} is {config[:100]!r}, which no architecture of open_clip uses")
 
 
@@ -77,9 +72,11 @@ def _require_few_patches(vision: dict[str, Any]) -> None:
 
 
 @cache
-def _used_by_open_clip(key: str) -> frozenset[str]:
-    """The names that open_clip's architectures have in that field, and our own."""
+def used_by_open_clip() -> Names:
+    """The names that open_clip's architectures have in each field that names another model, and our own."""
     import open_clip
+
+    from ccs.model.towers import convolutional  # not where this module is read behind the gate
 
     convolutional.register()
     towers = [
@@ -88,12 +85,5 @@ def _used_by_open_clip(key: str) -> frozenset[str]:
         for tower in open_clip.get_model_config(name).values()
         if isinstance(tower, dict)
     ]
-    return frozenset(tower[key] for tower in towers if tower.get(key)) | {convolutional.NAME}
-
-
-def reason(error: BaseException) -> str:
-    """The error in words and in one line, with its kind where the words were not written for people."""
-    words = " ".join(str(error).split()).rstrip(".")
-    if isinstance(error, KeyError):
-        return f"there is no {words}"
-    return words if type(error) is ValueError else f"{type(error).__name__}: {words}".rstrip(": ")
+    own = frozenset({convolutional.NAME})
+    return {key: own | frozenset(tower[key] for tower in towers if tower.get(key)) for key in _NAMES}

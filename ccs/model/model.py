@@ -19,9 +19,10 @@ from ccs.heads import HeadSet
 from ccs.model import reading
 from ccs.model.building import create
 from ccs.model.checkpoints.translation import cropping
-from ccs.model.sources import Source, find, require_known_tower, usable_device
+from ccs.model.offer import require_room
+from ccs.model.sources import Source, find, known_tower, usable_device
 from ccs.model.sources import embedded as embedded
-from ccs.model.tower import ChosenLayers, ImageTower, Trunk
+from ccs.model.tower import BATCH_TOKENS, ChosenLayers, ImageTower, Trunk
 
 Images = Sequence[Image.Image] | Tensor | Trunk
 """Images (any sequence, decoded one at a time when needed), pixels [n, 3, s, s] from `preprocess`, or
@@ -73,7 +74,7 @@ def load(
     if precision not in _PRECISIONS:
         raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")
     source = find(name)
-    require_known_tower(source)
+    require_room(source.name, known_tower(source).attention_bytes)
     clip, tokenizer = create(source, usable_device(device))
     return Model(source, clip, tokenizer, _PRECISIONS[precision], layers)
 
@@ -267,7 +268,7 @@ class Model:
 
     @property
     def _batch_size(self) -> int:
-        tokens = 8_192 if self.tower.device.type == "cpu" else 131_072
+        tokens = BATCH_TOKENS if self.tower.device.type == "cpu" else 131_072
         return max(1, tokens // self.tower.n_tokens)
 
     def probabilities(self, cosines: np.ndarray) -> np.ndarray:

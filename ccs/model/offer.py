@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ccs.errors import InputError
@@ -25,12 +26,14 @@ class Offer:
     """A model that could be loaded.
 
     size: bytes of its weights. here: whether they are on this machine. heads: those that can be switched off.
+    attention: bytes of a pass, at most, see `ImageTower.attention_bytes`.
     """
 
     name: str
     size: int
     here: bool
     heads: HeadSet
+    attention: int = 0
 
     @property
     def sentence(self) -> str:
@@ -43,17 +46,14 @@ class Offer:
 
     @property
     def _memory(self) -> int:
-        """Bytes needed while it is loaded: the module and the file that fills it."""
-        return 2 * self.size + OVERHEAD
+        """Bytes needed at most: the module, the file that fills it, and a pass."""
+        return 2 * self.size + OVERHEAD + self.attention
 
     def refusal(self, freed: int = 0) -> str:
         """The reason why this machine cannot load it, or "". freed: bytes that will be freed first."""
-        free, room = free_memory(), _free_disk()
-        if free is not None and self._memory > free + freed:
-            return (
-                f"{self.name} needs about {self._memory / 1e9:.1f} GB of memory while it is loaded, and this "
-                f"machine has {(free + freed) / 1e9:.1f} GB free."
-            )
+        room = _free_disk()
+        if why := _too_large(self.name, self._memory, freed):
+            return why
         if not self.here and self.size > room - 2**30:
             return (
                 f"The weights of {self.name} are {self.size / 1e9:.1f} GB, and this machine has "
@@ -74,16 +74,17 @@ def look(name: str, *, anonymous: bool = False) -> Offer:
     elif anonymous and not sources.is_public(asked):
         raise InputError(sources.unknown(asked[:100]))
     source = sources.find(asked)
-    heads = sources.require_known_tower(source)
+    tower = sources.known_tower(source)
+    known = partial(Offer, heads=tower.heads, attention=tower.attention_bytes)
     if source.place is not None and source.place.folder is not None:
         files = source.place.folder.glob(f"*{SAFE}")
-        return Offer(source.name, sum(path.stat().st_size for path in files), True, heads)
+        return known(source.name, sum(path.stat().st_size for path in files), True)
     if source.tag == UNTRAINED:
-        return Offer(source.name, 0, True, heads)
+        return known(source.name, 0, True)
     if not source.repository:
         raise InputError(f"The weights of {source.name} are not on the Hub, so their size is not known here.")
     here = _local(source.repository)
-    return Offer(source.name, here or _weights_of(source.name, source.repository), bool(here), heads)
+    return known(source.name, here or _weights_of(source.name, source.repository), bool(here))
 
 
 def size_sentence(name: str) -> str:
@@ -93,6 +94,22 @@ def size_sentence(name: str) -> str:
     except InputError:
         return ""  # whoever loads it is told why
     return "" if found.here else found.sentence
+
+
+def require_room(name: str, size: int) -> None:
+    """Raise InputError, with the figures, where so many bytes are more than this machine has free."""
+    if why := _too_large(name, size):
+        raise InputError(why)
+
+
+def _too_large(name: str, size: int, freed: int = 0) -> str:
+    free = free_memory()
+    if free is None or size <= free + freed:
+        return ""
+    return (
+        f"{name} needs about {size / 1e9:.1f} GB of memory while it is in use, and this machine has "
+        f"{(free + freed) / 1e9:.1f} GB free."
+    )
 
 
 def free_memory() -> int | None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ccs import gate
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.gate import reason
 from ccs.model.checkpoints import siglip, translation
-from ccs.model.config import MAX_CONFIG_BYTES, read_config, reason
+from ccs.model.config import MAX_CONFIG_BYTES, read_config, used_by_open_clip
 from ccs.model.fetching import Place, require_connection
 from ccs.model.tower import ChosenLayers, ImageTower
 from ccs.model.towers import convolutional
@@ -128,17 +129,27 @@ def repository_of(name: str) -> str:
 
 def _described(name: str, open_clip_name: str, where: str, place: Place) -> Source:
     """The model that a place's configuration describes: open_clip's, or else a Hugging Face checkpoint's."""
+
+    def parsed(read: Callable[..., Any], *args: Any, what: str) -> Any:
+        """Behind the gate, but for this package's own models."""
+        if place.folder is not None and place.folder.parent == _EMBEDDED:
+            return read(*args)
+        return gate.run(read, *args, what=f"{what} of {where}")
+
     try:
         if place.repository:
             require_connection(place.repository, CONFIG_FILE, translation.CONFIG_FILE)
         if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
             checkpoint = ""
-            config, preprocess = read_config(text, f"{CONFIG_FILE} of {where}")
+            config, preprocess = parsed(read_config, text, used_by_open_clip(), what=CONFIG_FILE)
         elif (text := place.read(translation.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            called = f"{translation.CONFIG_FILE} of {where}"
-            config, checkpoint = translation.read_config(text, called)
-            preprocess = translation.read_preprocessing(
-                place, checkpoint, config["vision_cfg"]["image_size"], where
+            config, checkpoint = parsed(translation.read_config, text, what=translation.CONFIG_FILE)
+            files = translation.PROCESSOR_FILES
+            if (folder := place.folder_of(files, MAX_CONFIG_BYTES)) is None:
+                raise InputError(f"There is no {files[1]} in {where}.")
+            side = config["vision_cfg"]["image_size"]
+            preprocess = parsed(
+                translation.read_preprocessing, folder, checkpoint, side, what="The preprocessing"
             )
         else:
             raise InputError(f"There is no model in {where}: it has neither {CONFIG_FILE} nor config.json.")
@@ -171,8 +182,8 @@ def _architecture(vision: Mapping[str, Any]) -> str:
     return f"{words}, {vision.get('image_size', '?')} px"
 
 
-def require_known_tower(source: Source, layers: ChosenLayers | None = None) -> HeadSet:
-    """The scored heads of its image tower; InputError if that cannot be taken apart. Nothing is fetched."""
+def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageTower:
+    """Its image tower without memory; InputError if that cannot be taken apart. Nothing is fetched."""
     from open_clip.model import _build_vision_tower
 
     vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
@@ -182,7 +193,7 @@ def require_known_tower(source: Source, layers: ChosenLayers | None = None) -> H
                 visual = siglip.tower(source.config)
             else:
                 visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
-        return ImageTower(visual, chosen=layers).heads
+        return ImageTower(visual, chosen=layers)
     except InputError as error:
         raise InputError(f"{source.name} cannot be used. {error}") from None
     except Exception as error:  # anything that open_clip and timm raise for a stranger's configuration

@@ -29,6 +29,8 @@ from ccs.model.towers.trunk import Trunk
 __all__ = ["ImageTower", "Trunk"]
 
 NOTHING_OFF = HeadSet()
+BATCH_TOKENS = 8_192
+"""Tokens of all images of a pass on a CPU, by default."""
 ChosenLayers = Collection[int] | Literal["all"]
 
 
@@ -76,6 +78,12 @@ class ImageTower(Decomposition):
     def heads(self) -> HeadSet:
         """The heads of the chosen layers, by default those of the last four blocks and the pool."""
         return HeadSet(head for head in self.all_heads if head.layer in self._chosen)
+
+    @property
+    def attention_bytes(self) -> int:
+        """The most bytes that attention takes in one pass: each head's scores and weights, tokens squared."""
+        images = max(1, BATCH_TOKENS // self.n_tokens)
+        return 2 * 4 * images * self.n_heads * self.n_tokens**2
 
     @property
     def device(self) -> torch.device:

@@ -2,7 +2,6 @@
 
 from ccs.results.store import (
     MANIFEST_FILE,
-    PRECOMPUTED,
     STAGES,
     Collection,
     Results,
@@ -12,9 +11,8 @@ from ccs.results.store import (
     read_all,
     read_manifest,
     write_manifest,
-    write_place,
 )
-from ccs.results.table import read_table, write_table
+from ccs.results.table import PRECOMPUTED, read_table, write_table
 
 __all__ = [
     "MANIFEST_FILE",
@@ -29,6 +27,5 @@ __all__ = [
     "read_manifest",
     "read_table",
     "write_manifest",
-    "write_place",
     "write_table",
 ]

@@ -22,15 +22,13 @@ from ccs.errors import InputError
 from ccs.files import endpoint, sha256, write_text
 from ccs.results import localization, schema
 from ccs.results import manifest as manifests
-from ccs.results.table import empty, read_table
+from ccs.results.table import PRECOMPUTED, empty, read_table
 
-PRECOMPUTED = Path(__file__).resolve().parents[2] / "precomputed"
 MANIFEST_FILE = "manifest.json"
 SEARCH_SUFFIX = ".search.json"
 """Ending of the files of searches, which lie beside the models' folders (see searches.py)."""
 STAGES = ".stages"
 """A folder beside the models' tables for this machine only, which is never published."""
-_PLACE_FILE = "place.txt"
 MAX_MODELS, MAX_HUB_BYTES = 200, 2 * 2**30
 HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}", f"*{SEARCH_SUFFIX}", localization.FILE)
 
@@ -49,32 +47,6 @@ class Results:
         if name not in schema.TABLES:
             raise InputError(f"There is no table {name!r}; there are {', '.join(schema.TABLES)}.")
         return self.tables[name] if name in self.tables else empty(name)
-
-    @property
-    def place(self) -> str:
-        """The argument for `ccs.load`: the model's name, or where its weights were when the tables were made.
-
-        Raises InputError if they were in a folder that no longer exists.
-        """
-        try:
-            place = _place_file(self.folder).read_text("utf-8").strip()
-        except (OSError, ValueError):
-            return self.model
-        if Path(place).is_absolute() and not Path(place).is_dir():
-            raise InputError(
-                f"The weights of {self.model} are elsewhere: the folder {Path(place).name}, from which its "
-                "tables were computed, is not where it was."
-            )
-        return place
-
-
-def write_place(folder: Path, place: str) -> None:
-    """Record, on this machine only, from where the model whose tables are in the folder can be loaded."""
-    write_text(_place_file(folder), f"{place}\n")
-
-
-def _place_file(folder: Path) -> Path:
-    return folder.parent / STAGES / folder.name / _PLACE_FILE
 
 
 @dataclass(frozen=True)

@@ -103,9 +103,11 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
 
 
 def _warm(app: App) -> None:
+    from ccs import gate
     from ccs.ui import links  # which imports PyTorch
 
     links.warm(app)
+    gate.warm("ccs.ui.service.uploads", "ccs.datasets.strangers")
 
 
 def opening_model(chosen: str = "") -> tuple[str, str]:

@@ -111,16 +111,12 @@ def _upload(app: App, session: Session, fields: Fields) -> None:
     files = fields.get("files") or []
     if not isinstance(files, list) or not files or not all(isinstance(file, Mapping) for file in files):
         raise InputError("No image was sent.")
-    good, bad = list(session.uploads), []
-    for file in files:
-        try:
-            name = line(str(file.get("name", "image")))[:60]
-            good.append(take(str(file.get("path", "")), app.uploads, name))
-        except InputError as error:
-            bad.append(str(error))
-    if len(good) > MAX_IMAGES:
-        bad.append(f"At most {MAX_IMAGES} images are kept; the last {len(good) - MAX_IMAGES} were left out.")
-    session.uploads = tuple(good[:MAX_IMAGES])
+    room = MAX_IMAGES - len(session.uploads)
+    sent = [(str(file.get("path", "")), line(str(file.get("name", "image")))) for file in files]
+    good, bad = take(sent, app.uploads, room)
+    if len(files) > room:
+        bad.append(f"At most {MAX_IMAGES} images are kept; the last {len(files) - room} were left out.")
+    session.uploads += tuple(good)
     session.tell(*bad)
 
 

@@ -72,7 +72,10 @@ class Endpoints:
         session = self._session(model, off, example={"value": example}, classify=typed)
         if len(pictures or ()) > uploads.MAX_IMAGES:
             raise InputError(f"At most {uploads.MAX_IMAGES} pictures are taken, not {len(pictures or ())}.")
-        session.uploads = tuple(uploads.read(Path(path)) for path in pictures or ())
+        good, bad = uploads.take([(path, Path(path).name) for path in pictures or ()], self._source().uploads)
+        if bad:
+            raise InputError(bad[0])
+        session.uploads = tuple(good)
         return self._figures(session, "classify")
 
     def bias(

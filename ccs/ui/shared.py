@@ -41,7 +41,7 @@ class App:
         self._first = shown_name(first) if first else ""
         places = {shown_name(place): place for place in given}
         self.model_cache = ModelCache(
-            places, self._place, lambda model: {head.layer for head in self.records(model).heads}
+            places, lambda model: {head.layer for head in self.records(model).heads}
         )
         self.galleries = galleries or Galleries()
         self.uploads = uploads
@@ -108,11 +108,6 @@ class App:
             return one.published and one.level == "high", -1 if one.ccs is None else one.ccs, one.share or 0
 
         return max(known, key=rank).head
-
-    def _place(self, model: str) -> str:
-        """The place of the weights behind a model's tables on this machine; its name if none was noted."""
-        found = self.collection.models.get(model)
-        return model if found is None else found.place
 
     def face(self, gallery: str, index: int) -> str:
         """A small image of a gallery as a `data:` URL."""

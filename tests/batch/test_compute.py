@@ -19,12 +19,10 @@ from batch.compute import __main__ as compute
 from batch.compute.inputs import open_moment_images
 from batch.compute.settings import parse
 from ccs import results
-from ccs.errors import InputError
 from ccs.measures import accuracy as zeroshot
 from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.specs import open_set
-from ccs.ui.shared import App
 from tests.support.compute_sample import arguments, child, contents, run, same_tables
 
 
@@ -32,27 +30,6 @@ def times(out: Path) -> dict[str, int]:
     """When each shard was written."""
     shards = [path for path in (out / ".stages").rglob("*.*.*.*") if path.is_file()]
     return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in shards}
-
-
-def test_the_app_finds_the_models_weights_wherever_it_is_started(
-    small_run: Path, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = results.load(small_run)
-    assert (
-        ccs.load(found.models["tiny"].place).weights_hash
-        == found.models["tiny"].manifest["model"]["weights_hash"]
-    )
-    assert App(found, tmp_path).model_cache.get("tiny").name == "tiny"
-    # Without what is this machine's alone, as published, or from a folder that was moved since:
-    shutil.copytree(small_run / "tiny", tmp_path / "published" / "tiny")
-    assert results.load("published").models["tiny"].place == "tiny"
-    with pytest.raises(InputError, match="weights of tiny are not loaded here"):
-        App(results.load("published"), tmp_path).model_cache.get("tiny")
-    results.write_place(tmp_path / "published" / "tiny", str(tmp_path / "moved" / "tiny"))
-    with pytest.raises(InputError, match="weights of tiny are elsewhere: the folder tiny, from") as caught:
-        App(results.load("published"), tmp_path).model_cache.get("tiny")
-    assert str(tmp_path) not in str(caught.value)
 
 
 def test_tables_are_valid_and_the_manifest_says_how(small_run: Path) -> None:

@@ -50,7 +50,6 @@ def write_stage(folder: Path) -> Path:
 WRITERS: dict[str, Callable[[Path, Model], object]] = {
     "a table": lambda folder, _: results.write_table(folder, "spans", sample_rows("organism")["spans"]),
     "a manifest": lambda folder, _: write_model(folder, "organism", only=("labels",)),
-    "where a model is": lambda folder, _: results.write_place(folder / "m", "/somewhere"),
     "a model": lambda folder, model: export(model, HeadSet(), folder / "model"),
     "judges' answers": lambda folder, _: write_cache(folder, 300),
     "a stage": lambda folder, _: write_stage(folder),

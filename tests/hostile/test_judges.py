@@ -60,6 +60,18 @@ ACTS: dict[str, tuple[list[Act], str]] = {
     "deep JSON": ([Act("reply", text="[" * 100_000)], "off-schema"),
     "a reply of two megabytes": ([Act("reply", text="x" * 2**21)] * 3, "connection"),
     "a reply that unfolds": ([Act("unfold")] * 3, "connection"),
+    "a number of 5,000 digits": ([Act("reply", text=f'{{"text_1": {"9" * 5000}}}')] * 3, ""),
+    "a list": ([Act("reply", text="[]")], "off-schema"),
+    "a name twice": ([Act("reply", text='{"text_1": 1, "text_1": 2}')], "off-schema"),
+    "no number": ([Act("reply", text='{"text_1": NaN}')], "off-schema"),
+    "verdicts that are texts": (
+        [Act("reply", text=json.dumps({f"text_{n}": {"reason": "", "verdict": "yes"} for n in (1, 2, 3)}))],
+        "off-schema",
+    ),
+    "one text too many": (
+        [Act("reply", text=verdicts({f"text_{n}": True for n in (1, 2, 3, 4)}))],
+        "off-schema",
+    ),
     "a null byte": ([Act("reply", text="\0")], "off-schema"),
 }
 

@@ -18,6 +18,9 @@ import torch
 
 import ccs
 from ccs import InputError
+from ccs.model import tokens
+from ccs.model.fetching import Place
+from ccs.model.tokens import HubTokenizer
 from tests.support.checkpoint import write_clip
 from tests.support.spoil import BILLION, Mark, Spoil, ends_in_a_sentence, holds, lacks, part, says, weights_of
 
@@ -81,12 +84,13 @@ OPEN_CLIPS: dict[str, tuple[Spoil, str]] = {
     "no config": (lacks(CONFIG), "neither open_clip_config.json nor config.json"),
     "config is a folder": (config_is_a_folder, "open_clip_config.json is no file"),
     "no json": (holds(CONFIG, b"{"), "JSONDecodeError"),
-    "a list": (holds(CONFIG, b"[]"), "is not an open_clip configuration"),
+    "a list": (holds(CONFIG, b"[]"), "cannot be read"),
     "no text": (holds(CONFIG, b"\xff\xfe\x00"), "UnicodeDecodeError"),
+    "a number of 5,000 digits": (holds(CONFIG, b'{"model_cfg": ' + b"9" * 5000), "Exceeds the limit"),
     "deep": (holds(CONFIG, b'{"model_cfg":' + b"[" * 100_000), "RecursionError"),
     "large": (holds(CONFIG, b" " * (2**20 + 1)), "open_clip_config.json has 1048577 bytes"),
     "no vision_cfg": (says(CONFIG, model_cfg__vision_cfg=None), "there is no 'vision_cfg'"),
-    "vision_cfg is text": (says(CONFIG, model_cfg__vision_cfg="ViT"), "is not an open_clip configuration"),
+    "vision_cfg is text": (says(CONFIG, model_cfg__vision_cfg="ViT"), "cannot be read"),
     "unknown entry": (vision(hats=3), "unexpected keyword argument 'hats'"),
     "10^9 layers": (vision(layers=BILLION), "layers is 1000000000; 128 is the most"),
     "a wide tower": (vision(width=2**20, head_width=2**10), "width is 1048576"),
@@ -143,7 +147,7 @@ CHECKPOINTS: dict[str, tuple[Spoil, str]] = {
     "an activation": (their_vision(hidden_act="__import__"), "its towers use __import__"),
     "several ends": (their_text(eos_token_id=[1, 2]), "could not be loaded"),
     "more than it holds": (their_vision(hidden_size=8192, num_hidden_layers=128), "weights are described"),
-    "no preprocessing": (lacks(PROCESSOR), "there is no preprocessor_config.json"),
+    "no preprocessing": (lacks(PROCESSOR), "There is no preprocessor_config.json"),
     "another size": (says(PROCESSOR, size={"shortest_edge": 64}), "images must become 32 by 32 pixels"),
     "levels": (says(PROCESSOR, rescale_factor=1.0), "pixels must be divided by 255"),
     "a filter": (says(PROCESSOR, resample=99), "resample is 99"),
@@ -162,11 +166,12 @@ CHECKPOINTS: dict[str, tuple[Spoil, str]] = {
         lambda folder: (folder / TOKENIZER).rename(folder / "vocab.json"),
         "there is no tokenizer.json",
     ),
-    "a tokenizer of another kind": (says(TOKENIZER, model__type="Unigram"), "its tokenizer cannot be used"),
+    "a tokenizer of another kind": (says(TOKENIZER, model__type="Unigram"), "cannot be read"),
     "a large tokenizer": (holds(TOKENIZER, b" " * (2**26 + 1)), "tokenizer.json has 67108865 bytes"),
+    "labels without end": (says(THEIR_CONFIG, num_labels=BILLION), "cannot be read within 1"),
     "no tokens": (
         says(TOKENIZER, model__vocab={}, model__merges=[], added_tokens=[]),
-        "its tokenizer cannot be used",
+        "cannot be read",
     ),
     "a tokenizer of its own": (own_class, "'Tok' is none of the classes of tokenizers"),
     "an end of its own": (says(ABOUT, eos_token="<end>"), "has a token 49408, and its vocab_size is 49408"),
@@ -191,6 +196,32 @@ def test_a_spoilt_folder_ends_in_a_sentence(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ends_in_a_sentence(folder, message)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # kB
+
+
+def own_tokenizer(folder: Path, **more: Any) -> HubTokenizer:
+    """One of two tokens, `u` (0) and `a` (1), and a prefix of five megabytes before what is inside a word."""
+    model = {"type": "WordPiece", "unk_token": "u", "vocab": {"u": 0, "a": 1}}
+    model |= {"max_input_chars_per_word": 10, "continuing_subword_prefix": "x" * 5_000_000}
+    empty = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
+    words = {"pre_tokenizer": {"type": "Whitespace"}, "added_tokens": [], "version": "1.0"}
+    (folder / TOKENIZER).write_text(json.dumps({**empty, **words, "model": model, **more}))
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "u", "unk_token": "u"}
+    (folder / ABOUT).write_text(json.dumps(about))
+    return HubTokenizer(Place(folder=folder), 4, 400)
+
+
+def test_a_tokenizer_that_gives_tokens_beyond_the_table_is_refused(tmp_path: Path) -> None:
+    ends = {"type": "BertProcessing", "sep": ["x", 90_000], "cls": ["y", 1]}
+    with pytest.raises(InputError, match="has a token 90000, and its vocab_size is 400"):
+        own_tokenizer(tmp_path, post_processor=ends)(["a"])
+
+
+def test_a_tokenizer_that_takes_hours_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = own_tokenizer(tmp_path)
+    assert tokenizer(["a"]).tolist() == [[1, 0, 0, 0]]
+    monkeypatch.setattr(tokens, "SECONDS", 1.0)
+    with pytest.raises(InputError, match="cannot be read within 1 seconds"):
+        tokenizer(["ab " * 10_000] * 3)
 
 
 def test_no_code_of_a_folder_runs(checkpoint: Path, tiny_folder: Path, tmp_path: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
+from PIL import Image
 
 import ccs
 from ccs.ui import guard
@@ -91,6 +95,17 @@ def test_a_bad_call_is_refused(address: tuple[str, int], kind: str) -> None:
     assert b"root:" not in answer
     assert b"Traceback" not in answer
     assert b"site-packages" not in answer
+
+
+def test_an_image_that_is_sent_to_the_api_leaves_no_file(address: tuple[str, int]) -> None:
+    image = io.BytesIO()
+    Image.new("RGB", (40, 30), "red").save(image, "PNG")
+    root = f"http://{address[0]}:{address[1]}/gradio_api"
+    (path,) = httpx.post(f"{root}/upload", files={"files": ("red.png", image.getvalue())}).json()
+    assert Path(path).exists()
+    assert b"event: complete" in call(address, "classify", classify(file(path=path)))
+    assert not Path(path).exists()
+    assert not list(Path(path).parents[1].rglob("*.png"))
 
 
 PUBLIC = "http://93.184.215.14/x.png"

@@ -19,6 +19,7 @@ from ccs.files import sha256
 from ccs.results import searches
 from ccs.ui.records import ModelRecords
 from ccs.ui.service.model_cache import ModelCache, shown_name
+from ccs.ui.shared import App
 from tests.support.results_sample import write_model
 from tests.support.spoil import Spoil, holds, lacks, says
 
@@ -95,11 +96,11 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "a table that is not there": (lacks("spans.parquet"), "is not there"),
     "no parquet": (
         table_is("spans", lambda path, _: path.write_bytes(b"PAR1" * 9)),
-        "not a readable parquet",
+        "spans.parquet cannot be read",
     ),
     "a parquet cut off": (
         table_is("spans", lambda path, _: path.write_bytes(path.read_bytes()[:-9])),
-        "not a readable parquet",
+        "spans.parquet cannot be read",
     ),
     "a flipped byte inside": (
         table_is(
@@ -159,7 +160,18 @@ def test_a_large_cell_in_each_row_is_not_written_out(tmp_path: Path) -> None:
     assert (folder / "spans.parquet").stat().st_size < 3 * 2**20
     found = results.load(tmp_path)
     assert not found.models
-    assert "is too large" in found.notices[0]
+    assert "cannot be read within 1,024 MB of memory" in found.notices[0]
+
+
+@pytest.mark.parametrize("place", ["/etc", "hf-hub:user/model", "{}"])
+def test_results_do_not_say_where_weights_are(tiny_folder: Path, tmp_path: Path, place: str) -> None:
+    """Not by their files for this machine either, which a stranger's folder may hold too."""
+    write_model(tmp_path, "theirs", only=("spans",))
+    noted = tmp_path / results.STAGES / "theirs" / "place.txt"
+    noted.parent.mkdir(parents=True)
+    noted.write_text(place.format(tiny_folder))
+    with pytest.raises(InputError, match="weights of theirs are not loaded here"):
+        App(results.load(tmp_path), tmp_path / "uploads").model_cache.get("theirs")
 
 
 @pytest.mark.parametrize("name", ["tiny", "no/such", "hf-hub:user/tiny", "organism ", "ViT-B-32/nobody", "."])

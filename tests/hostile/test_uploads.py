@@ -8,14 +8,17 @@ import resource
 import struct
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from ccs import InputError
-from ccs.ui.service.uploads import KEPT_SIDE, LONGEST, take
+from ccs import InputError, gate
+from ccs.datasets.decoding import LONG, SHORT
+from ccs.ui.service import uploads
+from ccs.ui.service.uploads import InputImage
 
 
 def saved(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -36,6 +39,21 @@ def png(width: int, height: int, data: bytes = b"", depth: int = 8) -> bytes:
 
     header = struct.pack(">IIBBBBB", width, height, depth, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def many_scans(count: int, side: int) -> bytes:
+    """A progressive JPEG whose last scan, of a bit that changes nothing, comes again and again."""
+    whole = saved(Image.new("L", (side, side), 128), "JPEG", progressive=True)
+    last = whole.rindex(b"\xff\xda")
+    return whole[:last] + whole[last:-2] * count + b"\xff\xd9"
+
+
+def take(path: str, root: Path, name: str = "x.png") -> InputImage:
+    """The image, or its sentence."""
+    good, bad = uploads.take([(path, name)], root)
+    if bad:
+        raise InputError(*bad)
+    return good[0]
 
 
 RGB = noise()
@@ -59,7 +77,7 @@ TAKEN: dict[str, bytes] = {
     "text after the end": WHOLE["png"] + b"<script>" * 1000,
 }
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", "is empty"),
+    "nothing": (b"", "is not a"),
     "text": (b"hello" * 100, "is not a"),
     "markup": (b"<html><script>window.ran=1</script></html>", "is not a"),
     "a drawing with a script": (
@@ -70,11 +88,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "is not a"),
     "a zip": (b"PK\x03\x04" + b"\0" * 100, "is not a"),
     "a pickle": (b"\x80\x04\x95" + b"\0" * 100, "is not a"),
-    "a bomb": (png(100_000, 100_000), "megapixels"),
+    "a bomb": (png(100_000, 100_000), "DecompressionBomb"),
     "a bomb below Pillow's limit": (png(6_400, 6_400), "40 megapixels"),
     "a line": (saved(Image.new("L", (5000, 1)), "PNG"), "too narrow"),
-    "no data": (png(100, 100), "damaged"),
-    **{f"half a {kind}": (WHOLE[kind][: len(WHOLE[kind]) // 2], "cut off") for kind in ("jpeg", "gif")},
+    "no data": (png(100, 100), "truncated"),
+    **{f"half a {kind}": (WHOLE[kind][: len(WHOLE[kind]) // 2], "truncated") for kind in ("jpeg", "gif")},
     "21 megabytes": (WHOLE["png"] + b"\0" * 21 * 2**20, "at most 20 MB"),
 }
 
@@ -90,8 +108,8 @@ def put(root: Path, data: bytes, name: str = "x.png") -> Path:
 def test_an_odd_image_is_taken_as_rgb(tmp_path: Path, kind: str) -> None:
     found = take(str(put(tmp_path, TAKEN[kind])), tmp_path).pixels
     assert found.mode == "RGB"
-    assert min(found.size) <= KEPT_SIDE
-    assert max(found.size) <= LONGEST
+    assert min(found.size) <= SHORT
+    assert max(found.size) <= LONG
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,6 +147,33 @@ def test_a_damaged_file_is_an_image_or_a_sentence(
         with contextlib.suppress(InputError):
             assert take(str(file), tmp_path).pixels.mode == "RGB"
         assert list(tmp_path.iterdir()) == []
+
+
+def test_equal_files_of_one_upload_are_each_taken(tmp_path: Path) -> None:
+    """Gradio keeps them once."""
+    file = str(put(tmp_path, WHOLE["png"]))
+    good, bad = uploads.take([(file, "a.png"), (file, "b.png")], tmp_path)
+    assert [one.name for one in good] == ["a.png", "b.png"]
+    assert bad == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_sends_nothing_hostile_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that was killed is replaced, and the other one answers meanwhile."""
+    monkeypatch.setattr(uploads, "SECONDS", 1.4)
+    gate.warm("ccs.ui.service.uploads")
+    bomb = put(tmp_path / "a", many_scans(2000, 6000))
+    assert bomb.stat().st_size < 2**18
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(uploads.take, [(str(bomb), "bomb")], tmp_path / "a")
+        for number in range(3):
+            assert take(str(put(tmp_path / "b", WHOLE["png"])), tmp_path / "b").pixels.size == RGB.size, (
+                number
+            )
+        assert not slow.done()
+        with pytest.raises(InputError, match="cannot be read within 2 seconds"):
+            slow.result()
+    assert take(str(put(tmp_path, WHOLE["png"])), tmp_path).pixels.size == RGB.size
 
 
 def test_many_uploads_leave_no_memory_and_no_file_behind(tmp_path: Path) -> None:

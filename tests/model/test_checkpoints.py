@@ -17,7 +17,7 @@ import ccs
 from ccs import HeadSet, InputError
 from ccs.model.export import export
 from ccs.model.model import Model
-from ccs.model.sources import HUB, find, require_known_tower
+from ccs.model.sources import HUB, find, known_tower
 from tests.support.checkpoint import clip_vocabulary, theirs, write_clip, write_siglip
 from tests.support.hub_server import Hub, Repository
 
@@ -156,6 +156,6 @@ def test_a_siglip_is_that_of_transformers(kind: str, tmp_path: Path, pictures: P
     assert ours.logit_bias == pytest.approx(-3.0)
     direct, rest = ours.contributions(pictures(2))
     np.testing.assert_allclose(direct.sum((1, 2)) + rest, ours.embed_images(pictures(2)), atol=TOLERANCE)
-    assert ours.heads == require_known_tower(find(str(tmp_path)))
+    assert ours.heads == known_tower(find(str(tmp_path))).heads
     with pytest.raises(InputError, match="a tokenizer of its own"):
         export(ours, HeadSet(), tmp_path / "exported")

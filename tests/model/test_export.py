@@ -116,6 +116,7 @@ def test_what_cannot_be_exported_is_named(
     [
         (["--off", "L5.H0"], "Say where to export to"),
         (["--off", "L77.H0", "--out", "OUT"], "L77.H0 is outside this model"),
+        (["--off", f"L{'9' * 5000}.H0", "--out", "OUT"], "is not the name of a head"),
         (["--out", "OUT", "--repo", "no slash"], "A repository is named USER/NAME"),
     ],
 )

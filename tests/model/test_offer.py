@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model import offer
 from ccs.model.offer import Offer, look, size_sentence
 from tests.support.hub_server import Fault, Hub, Repository
+from tests.support.spoil import says
 
+LARGE = {"width": 512, "head_width": 1, "image_size": 1024, "patch_size": 16, "layers": 4}
 WEIGHTS = "open_clip_model.safetensors"
 OPENAI = "timm/vit_base_patch32_clip_224.openai"
 
@@ -45,7 +49,7 @@ def test_a_repository_that_a_visitor_names_is_checked(hub: Hub, tiny_folder: Pat
     for name, words in {
         "pickled": "holds no safetensors",
         "gated": "is gated",
-        "strange": "not an open_clip configuration",
+        "strange": "there is no 'vision_cfg'",
         "private": "there is no such public repository",  # this machine's token is not used for strangers
         "nothing": "there is no such public repository",
     }.items():
@@ -85,6 +89,22 @@ def test_memory_and_disk_decide_beforehand(monkeypatch: pytest.MonkeyPatch) -> N
     assert large.refusal(freed=3 * 10**9) == ""
     monkeypatch.setattr(offer, "free_memory", lambda: None)
     assert "of disk left" in Offer("huge", 10**18, False, HeadSet()).refusal()
+
+
+def test_attention_is_counted_before_anything_is_fetched(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few weights may ask for much memory: of each head, tokens by tokens."""
+    folder = shutil.copytree(tiny_folder, tmp_path / "tiny")
+    says(
+        "open_clip_config.json",
+        **{f"model_cfg__vision_cfg__{name}": value for name, value in LARGE.items()},
+    )(folder)
+    monkeypatch.setattr(offer, "free_memory", lambda: 16 * 10**9)
+    assert look(str(folder)).attention == 2 * 4 * 512 * 4097**2
+    assert "needs about 69" in look(str(folder)).refusal()
+    with pytest.raises(InputError, match=r"tiny needs about 68\.8 GB of memory .* has 16\.0 GB free"):
+        ccs.load(str(folder))
 
 
 def test_a_container_has_less_memory_than_its_machine(

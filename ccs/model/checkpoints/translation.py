@@ -9,44 +9,38 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from ccs.errors import InputError
-from ccs.model.config import MAX_CONFIG_BYTES, reason, require_bounded
-from ccs.model.fetching import Place
+from ccs.model.config import require_bounded
 
 CONFIG_FILE = "config.json"
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 KINDS = ("clip", "siglip")
 """The `model_type` of the checkpoints that are read."""
 
+_SIGLIP = "vit_base_patch16_siglip_224"
 _FILTERS = {2: "bilinear", 3: "bicubic"}
 LEGACY_EOS = 2
 """The end token in configurations before transformers 4.31, which read out at the largest token."""
 
 
-def read_config(text: bytes, name: str) -> tuple[dict[str, Any], str]:
+def read_config(text: bytes) -> tuple[dict[str, Any], str]:
     """open_clip's configuration of the checkpoint whose config.json is `text`, and its `model_type`.
 
-    Raises InputError for anything but the configuration of a CLIPModel or a SiglipModel.
+    Raises ValueError, and others, for anything but the configuration of a CLIPModel or a SiglipModel.
     """
-    try:
-        said = json.loads(text)
-        kind = said.get("model_type")
-        if kind not in KINDS:
-            raise ValueError(f"model_type is {str(kind)[:40]!r}, not {' or '.join(KINDS)}")
-        if said.get("quantization_config"):
-            raise ValueError("its weights are quantized")
-        config = _clip(said) if kind == "clip" else _siglip(said)
-        require_bounded(config)
-        return config, kind
-    except Exception as error:  # transformers and JSON of any shape
-        raise InputError(
-            f"{name} is not the configuration of a CLIPModel or SiglipModel that can be used: "
-            f"{reason(error)[:300]}."
-        ) from None
+    said = json.loads(text)
+    kind = said.get("model_type")
+    if kind not in KINDS:
+        raise ValueError(f"model_type is {str(kind)[:40]!r}, not {' or '.join(KINDS)}")
+    if said.get("quantization_config"):
+        raise ValueError("its weights are quantized")
+    config = _clip(said) if kind == "clip" else _siglip(said)
+    require_bounded(config, {"timm_model_name": frozenset({_SIGLIP})})
+    return config, kind
 
 
 def _clip(said: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +73,7 @@ def _siglip(said: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"its texts and pooled images do not both have {vision.hidden_size} dimensions")
     if "quick_gelu" in (vision.hidden_act, text.hidden_act):
         raise ValueError("hidden_act is 'quick_gelu', which SigLIP does not use")
-    pooled = {"timm_model_name": "vit_base_patch16_siglip_224", "timm_pool": "map", "timm_proj": "none"}
+    pooled = {"timm_model_name": _SIGLIP, "timm_pool": "map", "timm_proj": "none"}
     return {
         "embed_dim": vision.hidden_size,
         "init_logit_bias": -10.0,
@@ -128,21 +122,15 @@ def _tower(tower: Any) -> dict[str, Any]:
     return named
 
 
-def read_preprocessing(place: Place, kind: str, side: int, name: str) -> dict[str, Any]:
-    """open_clip's preprocessing configuration from the processor's files; InputError without such a file.
+def read_preprocessing(folder: Path, kind: str, side: int) -> dict[str, Any]:
+    """open_clip's preprocessing configuration from the processor's files in a folder.
 
-    kind: the checkpoint's `model_type`. side: the images' side in pixels.
+    kind: the checkpoint's `model_type`. side: the images' side in pixels. Raises ValueError, and others.
     """
     from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
 
     processor_class = SiglipImageProcessorPil if kind == "siglip" else CLIPImageProcessorPil
-    try:
-        folder = place.folder_of(PROCESSOR_FILES, MAX_CONFIG_BYTES)
-        if folder is None:
-            raise ValueError(f"there is no {PROCESSOR_FILES[1]}")
-        return _in_open_clips_words(processor_class.from_pretrained(folder, local_files_only=True), side)
-    except Exception as error:  # transformers and JSON of any shape
-        raise InputError(f"The preprocessing of {name} cannot be used: {reason(error)[:300]}.") from None
+    return _in_open_clips_words(processor_class.from_pretrained(folder, local_files_only=True), side)
 
 
 def _in_open_clips_words(processor: Any, side: int) -> dict[str, Any]:

@@ -130,7 +130,8 @@ def looks(session: Session, model: Model, layer: int, off: HeadSet) -> np.ndarra
     start = trunk(session, model)
 
     def attended() -> np.ndarray:
-        return model.tower.attention(start, layer, below).cpu().numpy()
+        parts = (part for _, part in model.batches(start))
+        return np.concatenate([model.tower.attention(part, layer, below).cpu().numpy() for part in parts])
 
     return _kept(session, model, "attention", attended, layer, below)
 

@@ -21,7 +21,7 @@ from ccs.heads import HeadSet
 from ccs.model.fetching import forget
 from ccs.model.model import Model, embedded
 from ccs.model.offer import Offer, look
-from ccs.model.sources import AUTO, FOLDER, HUB, find, is_public, require_known_tower
+from ccs.model.sources import AUTO, FOLDER, HUB, find, is_public, known_tower
 
 log = logging.getLogger(__name__)
 
@@ -53,19 +53,17 @@ class ModelCache:
     """Models by name, the least recently used one let go when a third is asked for. Threads may share it.
 
     given: what the machine's owner named, by the name that is shown: folders and repositories on the Hub.
-    computed: where the weights of a model were from which tables were computed on this machine. layers: those
-    whose heads its tables score, none where there are no tables.
-    Tables and links cannot name those; they select embedded models and open_clip's own. Visitors may name a
+    layers: those whose heads its tables score, none where there are no tables.
+    Tables and links cannot name a place; they select embedded models and open_clip's own. Visitors may name a
     public repository, which is checked before anything of it is fetched (`offer`).
     """
 
     def __init__(
         self,
         given: Mapping[str, str] = MappingProxyType({}),
-        computed: Callable[[str], str] = str,
         layers: Callable[[str], Collection[int]] = lambda name: (),
     ) -> None:
-        self.given, self._computed, self._layers = given, computed, layers
+        self.given, self._layers = given, layers
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self._offered: LRUCache[str, Offer] = LRUCache(OFFERED)
@@ -149,7 +147,7 @@ class ModelCache:
             if name in self._heads:
                 return self._heads[name]
         try:
-            found = require_known_tower(find(self.place(name)))
+            found = known_tower(find(self.place(name))).heads
         except InputError:
             return HeadSet()
         return self._heads.setdefault(name, found)
@@ -199,8 +197,6 @@ class ModelCache:
         """The place by which `ccs.load` finds the model; InputError for a name that selects nothing."""
         if name in self.given or name in self._offered or is_public(name):
             return self.given.get(name, name)
-        if (place := self._computed(name)) != name:
-            return place
         raise InputError(
             f"The weights of {name} are not loaded here: a folder or a repository on the Hub is named by "
             "the machine’s owner (python app.py --model FOLDER)."

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from cachetools import LRUCache
 
-from ccs import results
+from ccs import gate, results
 from ccs.errors import InputError
 from ccs.model.sources import without_folders
 from ccs.results import Results
@@ -48,10 +48,8 @@ FEWEST, MOST = 2, 5000
 KEEP_BYTES = 2**30
 LONGEST = 1800.0  # seconds that a run may take
 NICE = 15  # a run takes what visitors leave of the machine; it stays in the session, or nice has no effect
-SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL", re.IGNORECASE)
 _STEPS = {"photographs": (0.05, 0.25), "moments": (0.3, 0.35), "texts": (0.65, 0.3)}
 """The shares of a run at which a step begins and that it takes, roughly."""
-_HOME = Path(__file__).resolve().parents[3]
 
 Progress = Iterator[tuple[float, str]]  # the share that is done, and what is being done
 
@@ -183,14 +181,11 @@ def _clear(out: Path) -> None:
 
 def _compute(arguments: Sequence[str], folder: Path) -> Progress:
     """`python -m batch.compute` in the folder to its end. InputError says why it failed."""
-    environment = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
-    path = os.pathsep.join(filter(None, (str(_HOME), os.environ.get("PYTHONPATH"))))
-    environment |= {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "PYTHONPATH": path}
     said: list[str] = []
     share, doing, end = 0.0, "starting", time.monotonic() + LONGEST
     with subprocess.Popen(
         [sys.executable, "-m", "batch.compute", "--progress", "json", *arguments],
-        cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        cwd=folder, env=gate.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, process_group=0,
     ) as process:  # fmt: skip
         try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,17 +14,16 @@ from typing import TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
-from ccs.datasets.decoding import upright
+from ccs import gate
+from ccs.datasets.decoding import FORMATS, Pixels, small
 from ccs.errors import InputError
+from ccs.gate import reason
 
 T = TypeVar("T")
 
 MAX_BYTES = 20 * 1024 * 1024
-MAX_PIXELS = 40_000_000
 MAX_IMAGES = 16
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-KEPT_SIDE = 512  # pixels of the shorter side; a model sees 64 to 448
-LONGEST = 2048
+SECONDS, EACH = 4.0, 0.6  # of processor time for an upload, and more for each of its images
 THUMB = 160
 
 
@@ -54,55 +52,74 @@ class InputImage:
 
 
 def read(path: Path, name: str | None = None) -> InputImage:
-    """An image file, whatever its format says. Raises InputError in one sentence where it cannot be used."""
-    name = (name or path.name)[:60]
+    """An image file of this program."""
+    size, values = small(path.read_bytes())
+    return InputImage(name or path.name, Image.frombytes("RGB", size, values))
+
+
+def take(
+    files: Sequence[tuple[str, str]], root: Path, most: int = MAX_IMAGES
+) -> tuple[list[InputImage], list[str]]:
+    """Read at most so many uploaded images (path, name) and delete all the files, as `taken` does.
+
+    The images, and a sentence for each that is none. InputError where they take too long or too
+    much memory together.
+    """
+    names = [name[:60] for _, name in files[:most]]
+
+    def read_all(paths: list[Path]) -> list[Pixels | str]:
+        sent = [(str(path), name) for path, name in zip(paths, names, strict=False)]
+        found: list[Pixels | str] = gate.run(
+            _read_all, sent, what="What was sent", seconds=SECONDS + EACH * len(sent)
+        )
+        return found
+
+    found = taken([path for path, _ in files], root, read_all)
+    good = [
+        InputImage(name, Image.frombytes("RGB", *one))
+        for name, one in zip(names, found, strict=True)
+        if not isinstance(one, str)
+    ]
+    return good, [one for one in found if isinstance(one, str)]
+
+
+def _read_all(files: Sequence[tuple[str, str]]) -> list[Pixels | str]:
+    return [_read_one(Path(path), name) for path, name in files]
+
+
+def _read_one(path: Path, name: str) -> Pixels | str:
     size = path.stat().st_size
     if size > MAX_BYTES:
-        raise InputError(f"{name} has {size / 2**20:.0f} MB; at most {MAX_BYTES // 2**20} MB are accepted.")
-    if size == 0:
-        raise InputError(f"{name} is empty.")
+        return f"{name} has {size / 2**20:.0f} MB; at most {MAX_BYTES // 2**20} MB are accepted."
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of large images; they are refused below
-            with Image.open(path, formats=FORMATS) as file:
-                return _decoded(file, name)
+        return small(path.read_bytes())
     except UnidentifiedImageError:
-        raise InputError(f"{name} is not an image; accepted are {', '.join(FORMATS)}.") from None
-    except Image.DecompressionBombError:
-        raise InputError(_too_large(name)) from None
-    except InputError:
+        return f"{name} is not an image; accepted are {', '.join(FORMATS)}."
+    except MemoryError:
         raise
-    except Exception:  # Pillow's readers raise whatever their format makes them stumble over
-        raise InputError(f"{name} is damaged or cut off and cannot be read.") from None
+    except Exception as error:  # Pillow's readers raise whatever their format makes them stumble over
+        return f"{name} cannot be read: {reason(error)[:200]}."
 
 
-def _decoded(file: Image.Image, name: str) -> InputImage:
-    if file.width * file.height > MAX_PIXELS:
-        raise InputError(_too_large(name))
-    if min(file.size) < 1 or max(file.size) > 50 * min(file.size):
-        raise InputError(f"{name} is {file.width} x {file.height} pixels, too narrow for a model.")
-    image = upright(file)
-    scale = min(KEPT_SIDE / min(image.size), LONGEST / max(image.size))
-    if scale < 1:
-        size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-        image = image.resize(size, Image.Resampling.LANCZOS)
-    return InputImage(name, image)
+def taken(paths: Sequence[str], root: Path, read: Callable[[list[Path]], T]) -> T:
+    """Read uploads into memory and delete their files, also where they cannot be read.
 
-
-def _too_large(name: str) -> str:
-    return f"{name} has more than {MAX_PIXELS // 1_000_000} megapixels."
-
-
-def take(path: str, root: Path, name: str | None = None) -> InputImage:
-    """Read an uploaded image into memory, as `taken` does."""
-    return taken(path, root, lambda file: read(file, name))
-
-
-def taken(path: str, root: Path, read: Callable[[Path], T]) -> T:
-    """Read an upload into memory and delete its file, also where it cannot be read.
-
-    InputError for a file that is not below `root`, where Gradio puts what visitors send.
+    Gradio keeps files that are equal once, so a path may come twice. InputError for a file that is not below
+    `root`, where Gradio puts what visitors send.
     """
+    files: list[Path] = []
+    try:
+        files.extend(_upload(path, root) for path in paths)
+        return read(files)
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)
+            if file.parent != root.resolve():
+                with suppress(OSError):  # a copy under another name lies there too
+                    file.parent.rmdir()
+
+
+def _upload(path: str, root: Path) -> Path:
     try:
         file = Path(path).resolve()
         known = file.is_relative_to(root.resolve()) and file.is_file()
@@ -110,13 +127,7 @@ def taken(path: str, root: Path, read: Callable[[Path], T]) -> T:
         known = False
     if not known:
         raise InputError("The file that was sent is not an upload of this page.")
-    try:
-        return read(file)
-    finally:
-        file.unlink(missing_ok=True)
-        if file.parent != root.resolve():
-            with suppress(OSError):  # a copy under another name lies there too
-                file.parent.rmdir()
+    return file
 
 
 def data_url(image: Image.Image, side: int | None = None) -> str:

@@ -139,7 +139,7 @@ def take_gallery(app: App, session: Session, fields: Fields) -> None:
     """Show a gallery of the visitor's own, from a zip or parquet file."""
     name = f"{OWN}{secrets.token_urlsafe(12)}"
     path = str(fields.get("path", ""))
-    gallery = taken(path, app.uploads, lambda file: open_upload(file.read_bytes(), name))
+    gallery = taken([path], app.uploads, lambda files: open_upload(files[0].read_bytes(), name))
     app.galleries.add(gallery, session)
     attribute = next(iter(gallery.groups))
     change(session, tab="bias", gallery=name, attribute=attribute, k=0, row=0)
