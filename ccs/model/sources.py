@@ -134,7 +134,7 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
         """Behind the gate, but for this package's own models."""
         if place.folder is not None and place.folder.parent == _EMBEDDED:
             return read(*args)
-        return gate.run(read, *args, what=f"{what} of {where}")
+        return gate.run(read, *args, what=f"{what} of {where}", memory=2**28)
 
     try:
         if place.repository:
