@@ -149,7 +149,7 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
                 raise InputError(f"There is no {files[1]} in {where}.")
             side = config["vision_cfg"]["image_size"]
             preprocess = parsed(
-                translation.read_preprocessing, folder, checkpoint, side, what="The preprocessing"
+                translation.read_preprocessing, folder.resolve(), checkpoint, side, what="The preprocessing"
             )
         else:
             raise InputError(f"There is no model in {where}: it has neither {CONFIG_FILE} nor config.json.")

@@ -57,7 +57,7 @@ class HubTokenizer:
             all((folder / name).exists() for name in each) for each in _VOCABULARIES
         ):
             raise ValueError("there is no tokenizer.json and no other vocabulary")
-        self._folder, self._length, self._rows, self._clean = str(folder), length, vocab_size, clean
+        self._folder, self._length, self._rows, self._clean = str(folder.resolve()), length, vocab_size, clean
         self._what = f"The tokenizer of {place.repository or folder.name}"
         end = gate.run(_end, self._folder, what=self._what, seconds=SECONDS)
         self._end: int | None = end if without_end else None

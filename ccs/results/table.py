@@ -98,6 +98,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
     It is read behind the gate, but for those that ship with this program. Raises InputError.
     """
+    path = path.absolute()  # a worker may be elsewhere
     shown = f"{path.parent.name}/{path.name}"
     if path.is_relative_to(PRECOMPUTED):
         name, data = _read(str(path), shown)
