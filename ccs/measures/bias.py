@@ -11,7 +11,7 @@ Equal scores are ranked in the images' order; `BiasResult.ties` counts where tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -172,7 +172,8 @@ def measure_plans(
         map: spreads the work over the caller's threads, as `ThreadPoolExecutor(2).map` does; limit the
         threads of BLAS then (`threadpoolctl`), or they busy-wait for one another.
 
-    The intervals are centered percentiles (`stats.interval`), since resampling by itself raises a MaxSkew.
+    The intervals are centered percentiles (`stats.interval`), since resampling by itself raises a MaxSkew,
+    within what the metric can be (a MaxSkew: 0 to its ceiling).
     InputError: k below 1 or above the images of a pool, fewer than two groups, embeddings, pools or units
     that do not fit.
     """
@@ -258,13 +259,17 @@ def _measure(
         )
         still = max_skew_of(top, asked.shares(asked.pool))
         values = {"MaxSkew": (still, np.tile(still[:, None], len(weights)))}
+    pools = np.concatenate([np.tile(one.pool, (len(one.occupations), 1)) for one in questions])
+    highest = np.inf if asked.fault else ceiling(pools, asked.k, asked.target)
+    limits = {"MaxSkew": (0.0, highest), "NDKL": (0.0, np.inf), "AUC": (0.0, 1.0)}
     return BiasResult(
         metrics={
-            name: _metric(one, drawn.T, weights, *levels[name]) for name, (one, drawn) in values.items()
+            name: _metric(one, drawn.T, weights, limits.get(name, (-np.inf, np.inf)), *levels[name])
+            for name, (one, drawn) in values.items()
         },
         groups=asked.names,
         pool=pool,
-        pools=np.concatenate([np.tile(one.pool, (len(one.occupations), 1)) for one in questions]),
+        pools=pools,
         top=top,
         ties=ties,
         k=asked.k,
@@ -276,17 +281,24 @@ def _measure(
 
 
 def _metric(
-    values: Floats, draws: Floats, occupations: Floats, chance: Estimate, chance_mean: Estimate
+    values: Floats,
+    draws: Floats,
+    occupations: Floats,
+    limits: tuple[float, float | Floats],
+    chance: Estimate,
+    chance_mean: Estimate,
 ) -> Metric:
+    """limits: the lowest and the highest value that the metric can have, which its intervals keep to."""
     low, high = stats.intervals(values, draws, center=True)
     weights = occupations[: len(draws)]
     mean_draws = (draws * weights).sum(axis=1)
     mean = stats.interval(float(values.mean()), mean_draws, center=True)
+    least, most = np.minimum(limits[0], values), np.maximum(limits[1], values)  # despite rounding
     return Metric(
         values=values,
-        low=low,
-        high=high,
-        mean=mean,
+        low=np.maximum(low, least),
+        high=np.minimum(high, most),
+        mean=replace(mean, low=max(mean.low, float(least.mean())), high=min(mean.high, float(most.mean()))),
         chance=chance,
         chance_mean=chance_mean,
         draws=draws,

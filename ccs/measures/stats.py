@@ -116,20 +116,24 @@ def intervals(values: Floats, draws: Floats, *, center: bool = False) -> tuple[F
 
 
 def effect(value: float, draws: Floats) -> Effect:
-    """A difference with its centered percentile interval and p-value, from its bootstrap draws [draws].
+    """A difference with its 95% interval and p-value, both from its bootstrap draws [draws].
 
-    p is the share of draws that, shifted to a mean of zero, are at least as far from zero as the value; one
-    is added to both counts, so the smallest possible p is 1 / (draws + 1). With fewer than 200 draws p is the
-    normal one, as in `interval`.
+    The draws are shifted so that their mean equals the value, as in `interval`; a draw in which nothing
+    differed stays at 0. With m = 2.5% of draws + 1, the interval goes from the m-th lowest to the m-th highest
+    draw, and p is twice the share of draws at 0 or beyond it, one more in both counts. So 0 lies outside
+    the interval exactly if p is at most 5%. With fewer than 200 draws both are the normal ones.
     """
-    around = interval(value, draws, center=True)
-    if len(draws) < FEW and draws.std() > 0:
-        p_value = float(2 * scipy.stats.norm.sf(abs(value) / draws.std(ddof=1)))
-    else:
-        # Despite rounding, a draw equal to the value must count as equally far from zero.
-        reached = np.abs(draws - draws.mean()) >= abs(value) * (1 - 1e-9)
-        p_value = (1 + int(reached.sum())) / (1 + len(draws))
-    return Effect(around.value, around.low, around.high, p_value)
+    if len(draws) < FEW:
+        around = interval(value, draws)
+        error = float(draws.std(ddof=1))
+        p_value = float(2 * scipy.stats.norm.sf(abs(value) / error)) if error else float(value == 0)
+        return Effect(around.value, around.low, around.high, p_value)
+    same = np.abs(draws) < 1e-12  # despite rounding
+    shifted = np.sort(np.where(same, 0.0, draws + (value - draws.mean())))
+    beyond = int((shifted * np.sign(value) <= 0).sum())
+    p_value = min(1.0, 2 * (1 + beyond) / (1 + len(draws)))
+    m = int((1 - LEVEL) / 2 * (1 + len(draws)) + 1e-9)
+    return Effect(value, min(value, float(shifted[m - 1])), max(value, float(shifted[-m])), p_value)
 
 
 def resampled_cells(counts: ArrayLike, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -46,6 +46,20 @@ def test_interval_holds_the_value_and_covers_the_spread_of_new_samples():
     assert (of_images.high - of_images.low) / spread == pytest.approx(1.0, abs=0.4)
 
 
+@pytest.mark.parametrize("tilt", [0.0, 6.0])
+def test_intervals_keep_to_what_the_metric_can_be(tilt):
+    """Near 0, where nothing is skewed, and at the ceiling."""
+    images, texts, groups = example(n=120, tilt=tilt)
+    for draws in (40, 500):
+        found = bias.measure(images, texts, groups, 40, metrics=ALL, draws=draws)
+        skews, ceilings = found.max_skew, found.ceilings
+        assert (skews.low >= 0).all()
+        assert (skews.high <= ceilings + 1e-12).all()
+        assert 0 <= skews.mean.low <= skews.mean.value <= skews.mean.high <= ceilings.mean() + 1e-12
+        assert found.metrics["NDKL"].low.min() >= 0
+        assert found.metrics["AUC"].high.max() <= 1
+
+
 def test_chance_is_what_random_rankings_score():
     _, texts, groups = example(n=300, o=4)
     rng = np.random.default_rng(5)

@@ -52,6 +52,42 @@ def test_few_draws_give_a_normal_interval():
     assert effect.p_value == pytest.approx(2 * scipy.stats.norm.sf(1 / draws.std(ddof=1)))
 
 
+def plain_effect(value, draws):
+    """Interval and p by sorting and counting, one draw at a time."""
+    middle = sum(draws) / len(draws)
+    moved = sorted(0.0 if draw == 0 else draw + value - middle for draw in draws)
+    beyond = sum(one <= 0 if value > 0 else one >= 0 for one in moved) if value else len(moved)
+    m = (len(moved) + 1) // 40
+    ends = min(value, moved[m - 1]), max(value, moved[len(moved) - m])
+    return (*ends, min(1.0, 2 * (beyond + 1) / (len(moved) + 1)))
+
+
+@pytest.mark.parametrize("count", [500, 999, 2000])
+def test_zero_lies_outside_an_interval_exactly_if_p_is_at_most_5_percent(count):
+    """Smooth draws, lumped ones (one image of 370 differs), ones that are nearly all one number."""
+    rng, seen = np.random.default_rng(7), set()
+    for trial in range(300):
+        value = (rng.normal(0, 1.5), -1.0, 0.0, 0.02)[trial % 4]
+        smooth, lumped = rng.normal(value * 1.1, 0.5, count), -rng.poisson(abs(value), count)
+        draws = (smooth, lumped / 370, np.where(rng.random(count) < 0.99, 0.4, value))[trial % 3]
+        found = stats.effect(value / 370 if trial % 3 == 1 else value, draws)
+        low, high, p_value = plain_effect(found.value, draws.tolist())
+        assert (found.low, found.high, found.p_value) == pytest.approx((low, high, p_value), abs=1e-9)
+        assert found.low <= found.value <= found.high
+        assert (found.p_value <= 0.05) == (found.low > 0 or found.high < 0)
+        seen.add(found.p_value <= 0.05)
+    assert seen == {True, False}
+    one_of_370 = stats.paired([0.0] + [1.0] * 369, [1.0] * 370)
+    assert one_of_370.high == 0
+    assert one_of_370.p_value > 0.5
+
+
+def test_nothing_is_called_a_difference_in_nineteen_cases_of_twenty():
+    rng = np.random.default_rng(8)
+    p_values = [stats.paired(one, np.zeros(200), draws=999).p_value for one in rng.normal(size=(400, 200))]
+    assert np.mean(np.array(p_values) <= 0.05) == pytest.approx(0.05, abs=0.025)
+
+
 def test_paired_equals_the_t_test_where_that_is_right():
     rng = np.random.default_rng(2)
     base = rng.normal(size=400)
