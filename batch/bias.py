@@ -16,6 +16,7 @@ from batch.options import command, option
 from ccs.errors import InputError
 from ccs.fairness import MEAN, BiasTable
 from ccs.files import write_text
+from ccs.measures.stats import signed
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def measure(settings: Settings) -> None:
     found = ccs.bias(
         settings.model,
         settings.gallery,
-        None if settings.occupations is None else read_occupations(settings.occupations),
+        None if settings.occupations is None else read_names(settings.occupations),
         attribute=settings.attribute,
         off=settings.off,
         top=settings.top,
@@ -70,15 +71,15 @@ def measure(settings: Settings) -> None:
         write_text(settings.json, json.dumps({**held, "rows": rows}, indent=1) + "\n")
 
 
-def read_occupations(given: str) -> list[str]:
-    """Occupations of a file, one per line, or separated by commas."""
+def read_names(given: str) -> list[str]:
+    """Names (occupations, classes) of a file, one per line, or separated by commas."""
     path = Path(given).expanduser()
     if "," not in given and (path.is_file() or path.suffix):
         try:
-            return path.read_text("utf-8").splitlines()
+            return [line for line in path.read_text("utf-8").splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"The occupations cannot be read from {given}: {error}.") from None
-    return given.split(",")
+            raise InputError(f"{given} cannot be read as a file of names: {error}.") from None
+    return [name for name in (part.strip() for part in given.split(",")) if name]
 
 
 def page(found: BiasTable) -> str:
@@ -113,7 +114,8 @@ def _line(name: str, figures: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]
     line["chance"] = f"{skew['chance']:.2f}"
     if "before" in skew:
         line["before"] = f"{skew['before']:.2f}"
-        line["change"] = "{difference:+.2f} [{difference_low:+.2f}, {difference_high:+.2f}]".format(**skew)
+        ends = (skew["difference"], skew["difference_low"], skew["difference_high"])
+        line["change"] = "{} [{}, {}]".format(*(signed(end, 2) for end in ends))
     line["most in the top"] = "" if name == MEAN else f"{skew['group']} {skew['share']:.0%}"
     return line | {metric: f"{row['value']:.2f}" for metric, row in figures.items() if metric != "MaxSkew"}
 

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import math
+import sys
+import traceback
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from batch.options import command, option
-from batch.search import make_task, open_sets
+from batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, make_task, open_sets
 from ccs import results
 from ccs.errors import InputError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ccs.heads import Head
     from ccs.image_sets import BiasSet, ClassificationSet
     from ccs.locate import Evidence
+    from ccs.locate.base import Method, Scores
     from ccs.model.model import Model
     from ccs.search import Task
 
 Row = dict[str, Any]
+_SHOWN = (1, 2, 4)
+"""Numbers of heads off in the printed table."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +43,22 @@ class Settings:
         "organism, an open_clip NAME/TAG or a folder; repeatable (default: the models of ccs.benchmark in "
         "which a skew was planted)",
     )
-    people: str = option("world/faces", "a bias set", metavar="SET")
+    people: str = option("world/faces", PEOPLE, metavar="P")
     attribute: tuple[str, ...] = option(
         (), "attribute that groups people; repeatable (default: those planted, else all of the set's)"
     )
-    things: str = option("world/subjects", "a classification set", metavar="SET")
+    occupations: str | None = option(None, OCCUPATIONS)
+    template: str | None = option(None, TEMPLATE)
+    top: int | None = option(None, TOP, least=2)
+    things: str = option("world/subjects", THINGS, metavar="S")
+    classes: str | None = option(None, CLASSES)
     images: str = option("world", "images that TEXTSPAN reads")
     texts: str = option("world", "its pool of texts")
-    method: tuple[str, ...] = option((), "use this method only; repeatable (default: all)")
+    method: tuple[str, ...] = option(
+        (),
+        "use this method only, one of the program's or package.module:function of your own; repeatable "
+        "(default: all)",
+    )
     max_images: int = option(186, "most images of each set; drawn people are always all used", least=4)
     moments: int = option(500, "most images that TEXTSPAN reads", least=2)
     splits: int = option(4, "splits into halves, each searched and measured anew", least=1)
@@ -62,24 +78,72 @@ def _localize(args: Settings) -> None:
     from ccs import benchmark
     from ccs.locate import METHODS
 
-    for method in args.method:
-        if method not in METHODS:
-            raise InputError(f"There is no method {method!r}; there are {', '.join(METHODS)}.")
+    methods = {name: _method(name) for name in args.method or METHODS}
     people, things = open_sets(args, args.attribute)
     names = args.model or [name for name in benchmark.names() if planted_heads(name, people.groups)]
     if not names:
         raise InputError("No model with planted skew comes with this program; name one with --model.")
     for name in names:
-        _one(args, name, people, things, args.method or tuple(METHODS))
+        _one(args, name, people, things, methods)
+
+
+def _method(name: str) -> Method:
+    """One of the program's methods, or a function of the user's; InputError for neither."""
+    from ccs.locate import METHODS
+
+    module, colon, function = name.partition(":")
+    if name in METHODS:
+        return METHODS[name]
+    if not colon:
+        raise InputError(
+            f"There is no method {name!r}; there are {', '.join(METHODS)}, or package.module:function."
+        )
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(import_module(module), function, None)
+    except Exception as error:  # whatever a file of somebody's own does
+        raise InputError(f"The method {name} cannot be imported: {type(error).__name__}: {error}.") from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    if not callable(found):
+        raise InputError(f"The module {module} has no function {function!r}.")
+    return own(name, found)
+
+
+def own(name: str, method: Method) -> Method:
+    """A method of a user's own, which ends in an InputError where it fails or does not score each head."""
+
+    def scored(evidence: Evidence) -> Scores:
+        try:
+            found = dict(method(evidence))
+            scores = {head: float(found[head]) for head in evidence.model.heads}
+        except KeyError as error:
+            raise InputError(f"The method {name} gives no score for {error.args[0]}.") from error
+        except Exception as error:
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(line.filename).name}, line {line.lineno}"
+            raise InputError(
+                f"The method {name} failed: {type(error).__name__}: {error} ({where})."
+            ) from error
+        if wrong := [head for head, score in scores.items() if not math.isfinite(score)]:
+            raise InputError(
+                f"The method {name} gives {scores[wrong[0]]} for {wrong[0]}, not a finite number."
+            )
+        return scores
+
+    return scored
 
 
 def _one(
-    args: Settings, name: str, people: BiasSet, things: ClassificationSet, methods: Sequence[str]
+    args: Settings,
+    name: str,
+    people: BiasSet,
+    things: ClassificationSet,
+    methods: Mapping[str, Method],
 ) -> None:
     """Find what is missing of one model, by attribute and split, and keep it."""
     import ccs
     from ccs.benchmark import planted_models
-    from ccs.locate import METHODS
     from ccs.results import localization
 
     load = ccs.load if planted_models.file_of(name) is None else planted_models.load
@@ -91,7 +155,8 @@ def _one(
     for attribute, seed in product(wanted, range(args.splits)):
         asked = about | {"attribute": attribute, "seed": seed}
         there = {} if args.force else localization.orders(localization.read(args.out), **asked)
-        missing = [method for method in methods if method not in there]
+        # A function of the user's own may have changed since it was run.
+        missing = [method for method in methods if method not in there or ":" in method]
         split = f"split {seed + 1} of {args.splits}"
         print(f"{model.name}, {attribute}, {split}: {len(missing)} of {len(methods)} methods", flush=True)
         if not missing:
@@ -99,9 +164,37 @@ def _one(
         evidence, unseen = prepare(args, model, people, things, attribute, seed, shared)
         scores = {}
         for method in missing:
-            scores[method] = METHODS[method](evidence)
+            scores[method] = methods[method](evidence)
         rows = list(_rows(model, unseen, scores, seed, truth.get(attribute)))
         localization.keep(args.out, [asked | row for row in rows])
+    for attribute in wanted:
+        print(page(localization.read(args.out), about | {"attribute": attribute}, args.splits))
+
+
+def page(rows: pd.DataFrame, asked: Mapping[str, object], splits: int) -> str:
+    """A line for each method, means over the splits: its first heads, and the figures without them."""
+    from ccs.results import localization
+
+    for column, value in asked.items():
+        rows = rows[rows[column] == value]
+    rows = rows[rows["seed"] < splits]
+    if rows.empty:
+        return ""
+    orders, none = localization.orders(rows), rows.iloc[0]
+    lines = [
+        "",
+        f"{asked['attribute']}, the half that methods do not see: MaxSkew {none['max_skew_none']:.3f} "
+        f"(chance {none['chance']:.3f}), accuracy {none['accuracy_none']:.3f}. With the first heads off:",
+        f"{'method':32s} {'first heads':24s} " + "  ".join(f"MaxSkew, accuracy: {n}" for n in _SHOWN),
+    ]
+    means: dict[Any, Any] = rows.groupby(["method", "rank"])[["max_skew", "accuracy"]].mean().to_dict("index")
+    found = []
+    for method, order in orders.items():
+        cells = [means[method, n] for n in _SHOWN if (method, n) in means]
+        figures = "  ".join(f"{one['max_skew']:10.3f} {one['accuracy']:9.3f}" for one in cells)
+        line = f"{method:32s} {' '.join(map(str, order[:3])):24s} {figures}"
+        found.append((cells[-1]["max_skew"], line))
+    return "\n".join([*lines, *(line for _, line in sorted(found))])
 
 
 def prepare(

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from ccs.search import HeldOut, SearchResult, Task
 
 
+PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
+OCCUPATIONS = "a file with one per line, or \"judge, nurse\" (default: the set's, or the study's)"
+TEMPLATE = 'the prompt of an occupation, such as "a photo of a {}"'
+TOP = "K, the length of the list (default: the set's, or a tenth)"
+THINGS = "images with classes: a name, a folder of classes, a zip, a parquet file or a Hub id"
+CLASSES = 'names of the classes of --things: a file, or "cat, dog"'
+
+
 @dataclass(frozen=True)
 class Settings:
     """Find the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of accuracy. The
@@ -29,17 +37,21 @@ class Settings:
     """
 
     model: str = option("organism", "organism, an open_clip NAME/TAG or a folder")
-    people: str = option("world/faces", "a bias set", metavar="SET")
+    people: str = option("world/faces", PEOPLE, metavar="P")
     attribute: str | None = option(
         None, "attribute that groups people: gender, skin tone, race (default: the set's first)"
     )
+    occupations: str | None = option(None, OCCUPATIONS)
+    template: str | None = option(None, TEMPLATE)
     prompt: tuple[str, ...] = option(
-        (), "a prompt; repeatable (default: the set's occupations)", metavar="TEXT"
+        (), "a whole prompt; repeatable (default: the occupations in their template)", metavar="TEXT"
     )
+    top: int | None = option(None, TOP, least=2)
     one_pool: bool = option(
         False, "each prompt ranks all of --people (default: its own images, where the set has such pools)"
     )
-    things: str = option("world/subjects", "a classification set", metavar="SET")
+    things: str = option("world/subjects", THINGS, metavar="S")
+    classes: str | None = option(None, CLASSES)
     max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1")
     goal: float | None = option(None, "stop at this mean MaxSkew (default: as low as it gets)")
     least: float = option(
@@ -86,7 +98,7 @@ def _search(args: Settings) -> None:
     if notice:
         print(notice)
     found = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
-    print(page(found))
+    print(page(found, limits.max_loss))
     others: list[HeadSet] = []
     if args.again:
         once = replace(task, people=model.trunk(task.people), things=model.trunk(task.things))
@@ -111,23 +123,26 @@ def _search(args: Settings) -> None:
 
 
 def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, ClassificationSet]:
-    """The sets that --people and --things name, at most --max-images of each; InputError for other kinds of
-    sets, or people without one of the attributes.
+    """The sets that --people and --things name, at most --max-images of each, with the names, template and K
+    that were asked for; InputError for other kinds of sets, or people without one of the attributes.
     """
-    from ccs.image_sets import BiasSet, ClassificationSet
-    from ccs.specs import open_set
+    from batch.bias import read_names
+    from ccs.fairness import asked
+    from ccs.image_sets import ClassificationSet
+    from ccs.specs import open_gallery, open_set
 
-    people = open_set(args.people, max_images=args.max_images)
-    things = open_set(args.things, max_images=args.max_images)
-    if not isinstance(people, BiasSet):
-        raise InputError(f"--people {args.people} is not a set of people with groups.")
+    people = open_gallery(args.people, max_images=args.max_images)
+    names = None if args.classes is None else read_names(args.classes)
+    things = open_set(args.things, max_images=args.max_images, classes=names)
     if not isinstance(things, ClassificationSet):
         raise InputError(f"--things {args.things} is not a set of images with classes.")
     for attribute in attributes:
         if attribute not in people.groups:
             known = ", ".join(people.groups)
             raise InputError(f"{args.people} has no attribute {attribute!r}; it has {known}.")
-    return people, things
+    occupations = None if args.occupations is None else read_names(args.occupations)
+    people = asked(people, occupations, args.template)
+    return (people if args.top is None else replace(people, k=dict.fromkeys(people.groups, args.top))), things
 
 
 def make_task(
@@ -141,15 +156,18 @@ def make_task(
     one_pool: bool = False,
 ) -> Task:
     """The task of making the rankings of these people for the names, put into the templates, fairer."""
+    from ccs.fairness import cut_off
     from ccs.measures import accuracy as zeroshot
     from ccs.search import Task
 
+    pools = None if one_pool else people.own_pools(names)
+    k = people.k[attribute] if pools is not None else cut_off(people, attribute, len(people.images), None)
     return Task(
         people=people.images,
         groups=people.groups[attribute],
         prompts=zeroshot.class_weights(model, names, templates),
-        k=min(people.k[attribute], len(people.images) // 2),
-        pools=None if one_pool else people.own_pools(names),
+        k=k,
+        pools=pools,
         units=people.units,
         things=things.images,
         labels=things.labels,
@@ -183,8 +201,8 @@ def _beside(args: Settings, name: str, heads: HeadSet) -> tuple[list[Plan], str]
     return made[1:], " ".join(notices)
 
 
-def page(found: SearchResult) -> str:
-    """The answer as a person reads it."""
+def page(found: SearchResult, max_loss: float) -> str:
+    """The answer as a person reads it. max_loss: the accuracy that the search might lose."""
     lines = ["", "On the half that the search did not see (95% intervals; changes are from nothing off):"]
     rows: list[tuple[str, ...]] = [("set", "heads", "MaxSkew", "change", "p", "accuracy", "change", "")]
     rows += [_row(one) for one in found.held_out]
@@ -196,10 +214,24 @@ def page(found: SearchResult) -> str:
     lines.append(
         f"Chance: MaxSkew {chance.value:.3f} ({chance.low:.3f} to {chance.high:.3f}). * no set beats it."
     )
-    lines.append(
-        f"Answer: switch off {found.off}." if found.off else "Answer: no head helps within these limits."
-    )
+    lines.append(answer(found, max_loss))
     return "\n".join(lines)
+
+
+def answer(found: SearchResult, max_loss: float) -> str:
+    """The answer in a sentence: confirmed if the half that the search did not see bears it out."""
+    from ccs.measures.stats import signed
+
+    if not found.off:
+        return "Answer: no head helps within these limits."
+    shown = next(one for one in found.held_out if one.plan == "searched")
+    skew, accuracy = shown.max_skew_change.value, shown.accuracy_change.value
+    confirmed = skew < 0 and accuracy >= -max_loss - 1e-9
+    by = f"MaxSkew {signed(skew, 3)}, accuracy {signed(100 * accuracy, 1)} points"
+    return (
+        f"Answer: {'switch off' if confirmed else 'not confirmed:'} {found.off}. On the half that the search "
+        f"did not see: {by}, where it may lose {100 * max_loss:.1f}."
+    )
 
 
 def _row(one: HeldOut) -> tuple[str, ...]:

@@ -91,7 +91,10 @@ def bias(
         from ccs.model.model import load  # which imports PyTorch
 
         model = load(model)
-    found, groups = _asked(found, occupations, attribute, template)
+    if attribute not in found.groups:
+        raise InputError(f"{found.name} has no attribute {attribute!r}; it has {', '.join(found.groups)}.")
+    found = asked(found, occupations, template)
+    groups = np.asarray(found.groups[attribute], dtype=np.str_)
     heads = HeadSet.parse(off) if isinstance(off, str) else HeadSet(off or ())
     model.tower.require(heads)
     fault = fault_of(found.name, attribute) if as_published else None
@@ -153,14 +156,8 @@ def cut_off(gallery: BiasSet, attribute: str, ranked: int, top: int | None) -> i
     return k
 
 
-def _asked(
-    gallery: BiasSet, occupations: Sequence[str] | None, attribute: str, template: str | None
-) -> tuple[BiasSet, np.ndarray]:
-    """The gallery with the occupations and template that were asked for, and its groups [images]."""
-    if attribute not in gallery.groups:
-        raise InputError(
-            f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}."
-        )
+def asked(gallery: BiasSet, occupations: Sequence[str] | None, template: str | None) -> BiasSet:
+    """The gallery with these occupations and this template, where they are given; InputError for others."""
     if template is not None:
         if template.count("{}") != 1:
             raise InputError(f"A template holds {{}} once, where the occupation goes, unlike {template!r}.")
@@ -170,7 +167,7 @@ def _asked(
         if not names:
             raise InputError("At least one occupation is needed.")
         gallery = replace(gallery, occupations=names)
-    return gallery, np.asarray(gallery.groups[attribute], dtype=np.str_)
+    return gallery
 
 
 def _embedded(model: Model, gallery: BiasSet, plans: list[HeadSet]) -> np.ndarray:

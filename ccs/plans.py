@@ -130,6 +130,7 @@ class PlanName:
             "equal-low": "low-CCS heads, equal number",
             "concept": f"concept {self.argument}, high CCS",
             "single": f"{self.argument} alone",
+            "chosen": "heads of your choice",
             "located": next((o.words for o in figures.located() if o.plan == self.argument), self.argument),
             "random": {
                 "layers": "random heads of the same layers",

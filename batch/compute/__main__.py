@@ -60,7 +60,8 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
             try:
                 run = Run(settings.for_model(name), processes, tell)
                 run.go()
-                processes.once(partial(run_manifest.write, run))
+                for sentence in processes.once(partial(run_manifest.write, run)):
+                    tell(sentence)
                 tell(run_manifest.page(run))
             except InputError as error:
                 if len(settings.models) == 1:

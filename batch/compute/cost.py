@@ -137,7 +137,7 @@ def _to_fetch(weights: int | None) -> str:
 
 def _sets(chosen: Sequence[Settings]) -> tuple[list[DatasetRecord], list[str]]:
     """The registered sets of all runs, and the names of the others."""
-    names = dict.fromkeys(name for one in chosen for name in (one.images, *names_of_sets(one)))
+    names = dict.fromkeys(name for one in chosen for name in (one.images, *names_of_sets(one), *one.people))
     known = [SOURCES[ALIASES.get(name, name)] for name in names if ALIASES.get(name, name) in SOURCES]
     return known, [name for name in names if ALIASES.get(name, name) not in SOURCES]
 

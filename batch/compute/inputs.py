@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
+from batch.bias import read_names
 from batch.compute.settings import Settings
 from batch.compute.stages import digest
 from ccs.datasets import SOURCES
 from ccs.errors import InputError
+from ccs.fairness import asked, cut_off
 from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 from ccs.model.model import Model
-from ccs.specs import WORLD_SETS, open_images, open_set
+from ccs.specs import WORLD_SETS, open_gallery, open_images, open_set
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
 
@@ -55,13 +57,15 @@ def open_sets(
 ) -> tuple[list[EvaluationSet], list[dict[str, str]]]:
     """The evaluation sets asked for, and the name and reason of each that could not be had.
 
-    Raises InputError for a set that was asked for by name.
+    Raises InputError for a set that was asked for by name, and where two have one name.
     """
     found: list[EvaluationSet] = []
     absent: list[dict[str, str]] = []
     for name in names_of_sets(settings):
         try:
             opened = _open(name, settings)
+            if isinstance(opened, BiasSet):
+                opened = _cut(opened)
         except InputError as error:
             if settings.sets:
                 raise
@@ -71,7 +75,30 @@ def open_sets(
         if not isinstance(opened, EvaluationSet):
             raise InputError(f"{name!r} holds images without labels: it can be --images, not --set.")
         found.append(opened)
+    found += [_people(spec, settings) for spec in settings.people]
+    names = [one.name for one in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(
+            f"Two sets have the name {twice[0]!r}, under which their figures are kept: rename one."
+        )
     return found, absent
+
+
+def _people(spec: str, settings: Settings) -> BiasSet:
+    """A gallery of --people, with the occupations, template and K that were asked for."""
+    gallery = open_gallery(spec, attribute=settings.attribute, max_images=settings.eval_images)
+    occupations = None if settings.occupations is None else read_names(settings.occupations)
+    return _cut(asked(gallery, occupations, settings.template), settings.top)
+
+
+def _cut(gallery: BiasSet, top: int | None = None) -> BiasSet:
+    """The gallery with the K of its rankings; InputError for one above half of the images."""
+    if gallery.pools is not None and top is None:
+        return gallery  # each occupation has as many images as its K needs
+    ranked = len(gallery.images)
+    if gallery.pools is not None:
+        ranked = min(int((gallery.pools == name).sum()) for name in gallery.occupations)
+    return replace(gallery, k={name: cut_off(gallery, name, ranked, top) for name in gallery.groups})
 
 
 def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
@@ -79,7 +106,8 @@ def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
         from ccs.world import drawn_sets as world
 
         return world.retrieval_set("clips", n=max(10, settings.eval_images // 4))
-    return open_set(name, max_images=settings.eval_images)
+    classes = None if settings.classes is None else read_names(settings.classes)
+    return open_set(name, max_images=settings.eval_images, classes=classes, template=settings.template)
 
 
 def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:

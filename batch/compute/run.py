@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ccs
@@ -17,6 +19,7 @@ from batch.processes import Processes
 from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.model.model import Model
 from ccs.model.offer import size_sentence
 from ccs.plans import Plan, level_heads
 from ccs.results import schema
@@ -26,6 +29,19 @@ from ccs.texts.textspan import Span
 
 Row = dict[str, Any]
 _STAND_INS = 500  # of the images of the moments, whose heads' outputs take others' place
+
+
+def _refuse_others(folder: Path, model: Model) -> None:
+    """InputError where the folder has the results of other weights, such as of a folder of the same name."""
+    try:
+        found = results.read_manifest(folder)["model"]
+    except InputError:
+        return
+    if found["weights_hash"] != model.weights_hash:
+        raise InputError(
+            f"{folder} has the tables of a {found['name']} with other weights ({found['weights_hash'][:12]}, "
+            f"not {model.weights_hash[:12]}): give another --out, or remove that folder."
+        )
 
 
 class Run:
@@ -54,6 +70,7 @@ class Run:
                 f"The pool {self.pool.name} has {len(self.pool.texts)} texts, fewer than --k {most}."
             )
         self.folder = settings.out / results.folder_name(self.model.name)
+        processes.once(partial(_refuse_others, self.folder, self.model))
         self.store = Store(settings.out / results.STAGES / self.folder.name, processes)
         # Before images are fetched: a mistake in a judge's name, a missing key, a pool without concepts.
         self.judging = Judging(settings, self.store, self.pool)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import platform
 import resource
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -17,7 +19,10 @@ import torch
 from batch.compute import inputs
 from batch.compute.run import Run
 from ccs import results
+from ccs.errors import InputError
 from ccs.files import disk_errors
+from ccs.measures import agreement
+from ccs.measures.stats import signed
 from ccs.results import queries, schema
 from ccs.texts import score
 
@@ -26,24 +31,67 @@ _PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow",
 Row = Mapping[str, Any]
 
 
-def write(run: Run) -> None:
-    """Write a model's tables and, last, its manifest. Tables that this run does not have are removed."""
+def write(run: Run) -> list[str]:
+    """Write a model's tables and, last, its manifest; sentences on earlier tables that were there.
+
+    Figures of other sets stay if they were made with the same images, texts, labels and settings. All else of
+    an earlier run is replaced, and said.
+    """
     folder = run.folder
+    about = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
+    made = {name: [about | row for row in rows] for name, rows in run.tables.items()}
+    now = json.loads(json.dumps(manifest(run, {})))  # as the earlier one is read
+    told = _add_earlier(folder, made, now)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         ours = {f"{name}.parquet" for name in (*schema.TABLES, *schema.GONE)}
         for path in sorted(folder.iterdir()):
-            if path.name.endswith(".tmp") and path.is_file():
+            left = path.name.endswith(".tmp") and path.is_file()
+            if left or (path.name in ours and path.stem not in made):
                 path.unlink()
-            elif path.name in ours and path.stem not in run.tables:
-                path.unlink()  # of an earlier run that had more stages
-        about = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
-        entries = {
-            name: results.write_table(folder, name, [about | row for row in run.tables[name]])
-            for name in schema.TABLES
-            if name in run.tables
+        now["tables"] = {
+            name: results.write_table(folder, name, made[name]) for name in schema.TABLES if name in made
         }
-        results.write_manifest(folder, manifest(run, entries))
+        results.write_manifest(folder, now)
+    return told
+
+
+_SAME = ("model", "texts", "images", "labeler", "judges", "chance_ccs", "seeds")
+_SAME_SETTINGS = ("k", "further_k", "random_sets", "as_published", "precision", "layers", "ablations", "off")
+_OF_SETS = ("pruning", "retrieval", "bias", "heads")
+"""Tables whose rows are of one evaluation set each."""
+
+
+def _add_earlier(folder: Path, made: dict[str, list[dict[str, Any]]], now: dict[str, Any]) -> list[str]:
+    """Add to these tables and manifest what stays of the folder's earlier ones; sentences that say so."""
+    try:
+        found = results.read(folder)
+    except InputError:
+        return []
+    before, names = found.manifest, {one["name"] for one in now["sets"]}
+    others = [one for one in before["sets"] if one["name"] not in names]
+    differs = [key for key in _SAME if before[key] != now[key]]
+    differs += [key for key in _SAME_SETTINGS if before["settings"].get(key) != now["settings"][key]]
+    gone = [
+        one["name"] for one in before["sets"] if one not in now["sets"] and (differs or one not in others)
+    ]
+    told = []
+    if gone:
+        why = f" (other {', '.join(differs)})" if differs else ""
+        told.append(f"Replaced in {folder}: the earlier figures of {', '.join(gone)}{why}.")
+    if differs or not others:
+        return told
+    kept = {one["name"] for one in others}
+    told.append(f"Kept in {folder}: the earlier figures of {', '.join(sorted(kept))}.")
+    for name in _OF_SETS:
+        rows = found.table(name)
+        plain = rows["dataset"].str.removesuffix(schema.ONE_POOL).str.removesuffix(" (as-published)")
+        if len(rows := rows[plain.isin(kept)]):
+            earlier: list[dict[Any, Any]] = rows.astype(object).to_dict("records")
+            made[name] = [*earlier, *made.get(name, [])]
+    now["sets"] = [*others, *now["sets"]]
+    now["measured"]["seconds"] = before["measured"]["seconds"] | now["measured"]["seconds"]
+    return told
 
 
 def manifest(run: Run, tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,11 +197,31 @@ def page(run: Run) -> str:
     for attribute, rows in queries.max_skew(found, target=None).groupby("attribute"):
         lines += _plans(f"mean MaxSkew over occupations, {attribute}", rows, "")
     lines += [f"  note: {notice}" for notice in run.notices]
-    if "scores" in run.tables and any(one["stand_in"] for one in [run.judging.labeler, *run.judging.judges]):
-        lines.append("  Labels and verdicts are by `tags`, a stand-in that reads the pool's own concepts;")
-        lines.append("  no language model was asked.")
+    if "scores" in run.tables:
+        lines += _judged(run)
     lines.append(f"  tables in {run.folder}")
     return "\n".join(lines)
+
+
+def _judged(run: Run) -> list[str]:
+    """Who labeled and judged, how far the judges agree, and what they left without a verdict, with causes."""
+    asked, rows = [run.judging.labeler, *run.judging.judges], run.tables["judgments"]
+    lines = []
+    if all(one["stand_in"] for one in asked):
+        lines.append("  Labels and verdicts are by `tags`, a stand-in that reads the pool's own concepts;")
+        lines.append("  no language model was asked.")
+    elif any(one["stand_in"] for one in asked):
+        parts = ["labels"] * run.judging.labeler["stand_in"]
+        parts += ["one judge's verdicts"] * any(one["stand_in"] for one in asked[1:])
+        lines.append(f"  By `tags`, a stand-in that reads the pool's own concepts: {' and '.join(parts)}.")
+    verdicts: dict[str, list[bool | None]] = {}
+    for row in rows:
+        verdicts.setdefault(row["judge"], []).append(row["verdict"])
+    for pair in agreement.judge_pairs(verdicts) if verdicts else ():
+        lines.append(f"  {pair.left} and {pair.right}: kappa {pair.cohen_kappa:.2f} over {pair.n} texts")
+    unscored = Counter((row["judge"], row["cause"]) for row in rows if row["verdict"] is None)
+    lines += [f"  {judge} left {n} texts unscored: {cause}" for (judge, cause), n in unscored.items()]
+    return lines
 
 
 def _scores(all_rows: Sequence[Row], ks: Sequence[int], chance: Sequence[float]) -> list[str]:
@@ -179,18 +247,23 @@ def _scores(all_rows: Sequence[Row], ks: Sequence[int], chance: Sequence[float])
 def _plans(title: str, rows: pd.DataFrame, unit: str) -> list[str]:
     """A line per data set: the value without pruning, and the change under high, low and random plans."""
     factor = 100 if unit else 1
-    lines = [f"  {title}: with no head off, and its change with high, low and random heads off [95%]"]
+    lines = [
+        f"  {title}: with no head off, and its change with heads off [95% interval; of random, the middle "
+        "95% of its sets]"
+    ]
     for dataset in rows["dataset"].unique():
         none = queries.of_plan(rows, "none", dataset).iloc[0]
         cells = [f"{none['value'] * factor:7.2f}{unit}"]
         if "chance" in none:
             chance = queries.chance(none)
             cells.append(f"(chance {chance.value:.2f}, {chance.low:.2f} to {chance.high:.2f})")
-        for plan in ("high", "low", "random"):
+            cells.append(f"K {none['k']} of {none['n']}, at most {none['ceiling']:.2f}")
+        for plan in ("high", "low", "random", "chosen"):
             for _, row in queries.of_plan(rows, plan, dataset).iterrows():
                 change = queries.difference(row)
-                between = f" [{change.low * factor:+.2f}, {change.high * factor:+.2f}]"
-                known = not math.isnan(change.low)
-                cells.append(f"{plan} {change.value * factor:+.2f}{between * known}")
+                by, low, high = (signed(one * factor, 2) for one in (change.value, change.low, change.high))
+                between = "" if math.isnan(change.low) else f" [{low}, {high}]"
+                heads = int(row["n_heads"])
+                cells.append(f"{plan} ({heads} head{'s' * (heads != 1)}) {by}{between}")
         lines.append(f"    {dataset:24s} " + "  ".join(cells))
     return lines if len(rows) else []

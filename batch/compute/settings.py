@@ -11,7 +11,7 @@ from typing import Any, Literal
 from batch.options import option
 from batch.options import parse as parse_options
 from ccs.errors import InputError
-from ccs.heads import ABLATIONS
+from ccs.heads import ABLATIONS, HeadSet
 from ccs.paper import figures
 from ccs.texts import reference
 
@@ -24,7 +24,8 @@ STUDY_K = (5, 7, 9, 11, 13)
 _WORLD_IMAGES = 2000
 _EVAL_IMAGES = 400
 _RANDOM_SETS, _FEW_RANDOM_SETS = 200, 20
-_DESCRIBED = ("images", "texts", "suite", "sets", "k", "further_k", "max_images", "eval_images", "judges",
+_DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "off",
+    "k", "further_k", "max_images", "eval_images", "judges",
     "labeler", "random_sets", "as_published", "precision", "layers", "ablations", "stages")  # fmt: skip
 
 
@@ -100,7 +101,23 @@ class Settings:
     suite: str | None = option(
         None, "sets to evaluate on (default: world for the organisms, else none)", choices=SUITES
     )
-    sets: tuple[str, ...] = option((), "evaluate on this set only; repeatable", flag="--set", metavar="S")
+    sets: tuple[str, ...] = option(
+        (),
+        "evaluate on this set only: a name, a folder of classes, a zip, a parquet file or a Hub id",
+        flag="--set", metavar="S",
+    )  # fmt: skip
+    classes: str | None = option(None, 'names of the classes of --set: a file, or "cat, dog"')
+    people: tuple[str, ...] = option(
+        (), "rank these images of people: the same kinds of source, with columns of groups; repeatable",
+        metavar="P",
+    )  # fmt: skip
+    attribute: str | None = option(None, "column of groups of --people (default: all)")
+    occupations: str | None = option(
+        None, 'prompts that rank --people: a file, or "judge, nurse" (default: the study\'s)'
+    )
+    top: int | None = option(None, "K of --people, the length of the list (default: a tenth)", least=1)
+    template: str | None = option(None, 'prompt of --set and --people, such as "a photo of a {}"')
+    off: str = option("", 'also measure with these heads off, such as "L8.H11 L9.H2": the plan `chosen`')
     ks: tuple[int, ...] | None = option(
         None,
         "texts per head; further numbers add plans such as high@7 (default: "
@@ -169,6 +186,13 @@ class Settings:
         if list(self.all_ks) != sorted(set(self.all_ks)):
             given = ",".join(str(k) for k in self.all_ks)
             raise InputError(f"--k is {given}, but its numbers must rise; the first is the main one.")
+        for flag, needs in (("classes", "sets"), ("occupations", "people"), ("attribute", "people"),
+                            ("top", "people")):  # fmt: skip
+            if getattr(self, flag) is not None and not getattr(self, needs):
+                raise InputError(f"--{flag} goes with --{needs.replace('sets', 'set')}, which is not given.")
+        if self.template is not None and not (self.sets or self.people):
+            raise InputError("--template goes with --set or --people, of which neither is given.")
+        HeadSet.parse(self.off)
 
     @property
     def all_ks(self) -> tuple[int, ...]:
@@ -184,7 +208,7 @@ class Settings:
         """The settings with what depends on the model chosen: texts, suite, how many texts and images."""
         drawn = self.images == "world"
         home = drawn and _ORGANISM.fullmatch(name) is not None
-        suite = self.suite or ("world" if home else "none")
+        suite = self.suite or ("world" if home and not self.people else "none")
         return replace(
             self,
             models=(name,),

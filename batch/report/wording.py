@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
 
 
@@ -18,7 +19,7 @@ def interval(found: Effect | Estimate, scale: float = 1.0, digits: int = 3) -> s
     """ "-3.2 to -1.0", or a dash."""
     if not np.isfinite([found.low, found.high]).all():
         return "–"
-    return f"{signed(found.low, digits, scale)} to {signed(found.high, digits, scale)}"
+    return f"{stats.signed(found.low * scale, digits)} to {stats.signed(found.high * scale, digits)}"
 
 
 def p_text(value: float) -> str:

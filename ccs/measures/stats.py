@@ -39,6 +39,15 @@ class Estimate:
         return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
 
 
+def signed(value: float, digits: int) -> str:
+    """The number with its sign; what would round to zero, and is not zero, keeps its first digit.
+
+    So the end of an interval that excludes 0 never looks like 0, nor like "-0.00".
+    """
+    text = f"{value:+.{digits}f}"
+    return text if float(text) or value != value else f"{value:+.1g}" if value else f"{0:+.{digits}f}"
+
+
 UNKNOWN = Estimate(float("nan"), float("nan"), float("nan"))
 
 
@@ -119,8 +128,8 @@ def effect(value: float, draws: Floats) -> Effect:
     """A difference with its 95% interval and p-value, both from its bootstrap draws [draws].
 
     The draws are shifted so that their mean equals the value, as in `interval`; a draw in which nothing
-    differed stays at 0. With m = 2.5% of draws + 1, the interval goes from the m-th lowest to the m-th highest
-    draw, and p is twice the share of draws at 0 or beyond it, one more in both counts. So 0 lies outside
+    differed stays at 0. With m = 2.5% of draws + 1, the interval goes from the m-th lowest draw to the m-th
+    highest, and p is twice the share of draws at 0 or beyond it, one more in both counts. So 0 lies outside
     the interval exactly if p is at most 5%. With fewer than 200 draws both are the normal ones.
     """
     if len(draws) < FEW:

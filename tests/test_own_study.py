@@ -1,0 +1,164 @@
+"""The snippets of docs/your-own-study.md, as they stand, in a folder with a tiny model and its images."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import importlib
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from ccs import results
+from tests.support.compute_sample import small_pool
+from tests.support.llm_providers import CompatibleServer
+from tests.support.tiny_model import write_tiny_model
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "your-own-study.md"
+SECTIONS = re.split(r"^## ", DOCUMENT.read_text("utf-8"), flags=re.MULTILINE)[1:]
+
+
+def write_images(folder: Path, names: list[str], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(folder / name)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    write_tiny_model(folder / "my_clip")
+    write_images(folder / "pets", [f"{kind}/{i}.png" for kind in ("cat", "dog") for i in range(12)], 1)
+    write_images(folder / "faces", [f"{i}.png" for i in range(60)], 2)
+    with (folder / "faces" / "labels.csv").open("w") as file:
+        rows = [(f"{i}.png", ("she", "he", "they")[i % 3], 18 + i % 52) for i in range(60)]
+        csv.writer(file).writerows([("file", "gender", "age"), *rows])
+    small_pool(folder).rename(folder / "my_texts.csv")
+    return folder
+
+
+def command(line: str) -> int:
+    """The exit code of a line `python -m MODULE ...`, run in this process."""
+    _, _, name, *argv = shlex.split(line)
+    module = importlib.import_module(name)
+    if not hasattr(module, "main"):
+        module = importlib.import_module(f"{name}.__main__")
+    with contextlib.suppress(SystemExit):
+        return int(module.main(argv))
+    return 0
+
+
+def snippets(section: str) -> list[tuple[str, str]]:
+    return re.findall(r"^```(sh|python)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+
+
+def run(section: str, names: dict[str, object], url: str = "") -> None:
+    for language, block in snippets(section):
+        if language == "python" and block.startswith("# "):
+            Path(block.split()[1]).write_text(block)
+        elif language == "python":
+            exec(compile(block, "snippet", "exec"), names)
+        else:
+            for line in block.splitlines():
+                assert command(line.replace("http://localhost:8000/v1", url)) == 0, line
+
+
+def test_the_first_six_jobs_run_one_after_the_other(
+    study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(study)
+    names: dict[str, object] = {}
+    with CompatibleServer() as server:
+        for section in SECTIONS[:6]:
+            run(section, names, server.base_url)
+        assert server.asked
+    sys.modules.pop("my_methods")
+    said = capsys.readouterr().out
+    assert "K 6 of 60, at most" in said
+    assert "chosen (2 heads)" in said
+    assert re.search(r"^my_methods:lean +L\d\.H\d", said, re.MULTILINE)
+    assert {"occupation", "model", "gallery", "k"} <= set(pd.read_csv("bias.csv"))
+    found = results.read(study / "results" / "my_clip")
+    assert set(found.table("pruning")["dataset"]) == {"pets"}
+    assert set(found.table("bias")["dataset"]) == {"faces"}
+    judged = results.read(study / "judged" / "my_clip")
+    assert len(judged.manifest["judges"]) == 2
+    assert (study / "pruned" / "open_clip_model.safetensors").is_file()
+
+    # Another set goes beside those that are there; the same set with other images replaces its figures.
+    again = "python -m batch.compute --model my_clip --images pets --texts my_texts.csv --out results"
+    write_images(study / "birds", [f"{kind}/{i}.png" for kind in ("owl", "wren") for i in range(4)], 3)
+    # `--off` belongs to the plans: without it, what is there was made with others.
+    assert command(f'{again} --set birds --off "L5.H1 L5.H2"') == 0
+    assert "Kept in results/my_clip: the earlier figures of faces, pets." in capsys.readouterr().out
+    merged = results.read(study / "results" / "my_clip")
+    assert set(merged.table("pruning")["dataset"]) == {"pets", "birds"}
+    pd.testing.assert_frame_equal(merged.table("bias"), found.table("bias"))
+    assert {one["name"] for one in merged.manifest["sets"]} == {"pets", "birds", "faces"}
+    write_images(study / "pets", ["cat/0.png"], 4)
+    assert command(f"{again} --set birds") == 0
+    assert "Replaced in results/my_clip: the earlier figures of faces, pets, birds (other images, off)." in (
+        capsys.readouterr().out
+    )
+
+    # Another model of the same last name is refused.
+    write_tiny_model(study / "other" / "my_clip", seed=5)
+    before = (study / "results" / "my_clip" / "manifest.json").read_bytes()
+    assert command(again.replace("my_clip", "other/my_clip")) == 2
+    assert "has the tables of a my_clip with other weights" in capsys.readouterr().err
+    assert (study / "results" / "my_clip" / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("--people faces --top 31", "needs a K of 1 to 30"),
+        ("--people faces --attribute shoe", "has no attribute 'shoe'"),
+        ("--top 5", "--top goes with --people"),
+        ("--set pets --classes cat", "has 2 classes, but 1 names were given"),
+        ("--set pets --template cat", "holds {} once"),
+        ("--set pets --set pets", "Two sets have the name 'pets'"),
+        ("--off X1", "X1"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_computed(
+    study: Path, more: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(study)
+    line = "python -m batch.compute --model my_clip --images pets --texts my_texts.csv --out refused "
+    assert command(line + more) == 2
+    assert says in capsys.readouterr().err
+    assert not (study / "refused" / "my_clip").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        ("nowhere:lean", "cannot be imported: ModuleNotFoundError"),
+        ("broken:nothing", "has no function 'nothing'"),
+        ("broken:fails", "failed: ZeroDivisionError: division by zero (broken.py, line 2)"),
+        ("broken:forgets", "gives no score for L2.H0"),
+        ("broken:unsure", "not a finite number"),
+    ],
+)
+def test_a_method_of_ones_own_that_fails_gets_a_sentence(
+    study: Path, method: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(study)
+    Path("broken.py").write_text(
+        "def fails(evidence):\n    return 1 / 0\n"
+        "def forgets(evidence):\n    return {}\n"
+        "def unsure(evidence):\n    return {head: float('nan') for head in evidence.model.heads}\n"
+    )
+    line = "python -m batch.localize --model my_clip --people faces --attribute gender --things pets "
+    line += '--images pets --texts my_texts.csv --occupations "judge, nurse" --splits 1 --out nothing '
+    assert command(f"{line} --method {method}") == 2
+    assert says in capsys.readouterr().err
+    assert not (study / "nothing").exists()
