@@ -104,7 +104,7 @@ def test_the_first_six_jobs_run_one_after_the_other(
     assert {one["name"] for one in merged.manifest["sets"]} == {"pets", "birds", "faces"}
     write_images(study / "pets", ["cat/0.png"], 4)
     assert command(f"{again} --set birds") == 0
-    assert "Replaced in results/my_clip: the earlier figures of faces, pets, birds (other images, off)." in (
+    assert "Replaced in results/my_clip: the earlier figures of pets, faces, birds (other images, off)." in (
         capsys.readouterr().out
     )
 

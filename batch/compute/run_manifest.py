@@ -73,7 +73,7 @@ def _add_earlier(folder: Path, made: dict[str, list[dict[str, Any]]], now: dict[
     differs = [key for key in _SAME if before[key] != now[key]]
     differs += [key for key in _SAME_SETTINGS if before["settings"].get(key) != now["settings"][key]]
     gone = [
-        one["name"] for one in before["sets"] if one not in now["sets"] and (differs or one not in others)
+        one["name"] for one in before["sets"] if differs or (one["name"] in names and one not in now["sets"])
     ]
     told = []
     if gone:
@@ -217,8 +217,10 @@ def _judged(run: Run) -> list[str]:
     verdicts: dict[str, list[bool | None]] = {}
     for row in rows:
         verdicts.setdefault(row["judge"], []).append(row["verdict"])
-    for pair in agreement.judge_pairs(verdicts) if verdicts else ():
-        lines.append(f"  {pair.left} and {pair.right}: kappa {pair.cohen_kappa:.2f} over {pair.n} texts")
+    lines += [
+        f"  {pair.left} and {pair.right}: kappa {pair.cohen_kappa:.2f} over {pair.n} texts"
+        for pair in (agreement.judge_pairs(verdicts) if verdicts else ())
+    ]
     unscored = Counter((row["judge"], row["cause"]) for row in rows if row["verdict"] is None)
     lines += [f"  {judge} left {n} texts unscored: {cause}" for (judge, cause), n in unscored.items()]
     return lines
