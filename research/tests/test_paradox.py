@@ -10,8 +10,8 @@ import pytest
 from batch.report.document import as_markdown
 from ccs import results
 from ccs.world.vocabulary import OCCUPATIONS
+from research.tests.organism_sample import write_organisms
 from research.world.paradox import organism_blocks
-from tests.support.organism_sample import write_organisms
 from tests.support.report_sample import line, section
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
 
@@ -23,7 +18,7 @@ from ccs.measures import accuracy as zeroshot
 from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.specs import open_set
-from tests.support.compute_sample import arguments, child, contents, run, same_tables
+from tests.support.compute_sample import arguments, contents, run, same_tables
 
 
 def times(out: Path) -> dict[str, int]:
@@ -125,33 +120,6 @@ def test_figures_do_not_depend_on_how_the_work_is_cut(
     same_tables(small_run / "tiny", tmp_path / "tiny")
 
 
-def test_further_k_add_plans_and_change_no_figure_of_the_main_k(
-    small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path
-) -> None:
-    assert run(arguments(tiny_folder, texts, tmp_path, "--k", "2,3")) == 0
-    main, more = results.read(small_run / "tiny"), results.read(tmp_path / "tiny")
-    assert more.manifest["settings"]["further_k"] == [3]
-    for name in main.tables:
-        ours, theirs = main.table(name), more.table(name)
-        if name in ("spans", "judgments"):
-            theirs = theirs[theirs["rank"] < 2]
-        elif name == "scores":
-            theirs = theirs[theirs["k"] == 2]
-        elif "plan" in ours.columns:
-            theirs = theirs[~theirs["plan"].str.contains("@")]
-        pd.testing.assert_frame_equal(ours, theirs.reset_index(drop=True))
-    # The plan high@3 against what the verdicts say, one at a time.
-    judged = more.table("judgments").groupby(["layer", "head"])["verdict"]
-    high = [ccs.Head(*place) for place, said in judged if len(said) == 3 and said.eq(True).all()]
-    rows = more.table("pruning").query("plan == 'high@3'")
-    assert high
-    assert set(rows["heads"]) == {str(ccs.HeadSet(high))}
-    shares = [
-        table["share"].to_numpy() for table in (more.table("scores").query("k == 3"), main.table("scores"))
-    ]
-    assert (shares[0] >= shares[1]).all()
-
-
 def test_a_second_run_does_nothing_again_and_mends_tables(
     small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path
 ) -> None:
@@ -219,23 +187,3 @@ def test_a_folder_of_pictures_with_bad_files(
     assert read.manifest["images"]["count"] == 8
     assert any("broken.jpg" in name for name in read.manifest["images"]["skipped"])
     assert set(read.tables) == {"spans", "labels", "judgments", "scores", "ccr"}
-
-
-def _interruptible(args: list[str]) -> int:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without it
-    return run(args)
-
-
-def test_interrupted_by_the_user(tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
-    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 130)):
-        args = arguments(tiny_folder, texts, tmp_path / str(number))
-        process = child(partial(_interruptible, args))
-        began = time.monotonic()
-        while not list((tmp_path / str(number)).rglob("*.safetensors")) and time.monotonic() - began < 60:
-            process.join(0.02)
-        os.kill(process.pid or 0, number)
-        process.join()
-        assert process.exitcode == code
-        assert not list((tmp_path / str(number)).rglob("*.tmp"))
-        assert not list((tmp_path / str(number)).glob("*/manifest.json"))
-    assert run(args) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from ccs.heads import Head
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 from tests.support.llm_providers import OpenAIServer
-from tests.support.llm_server import Act, verdicts
+from tests.support.llm_server import verdicts
 
 POOL = load_pool("world")
 HEADS = [Head(7, h) for h in range(4)]
@@ -69,20 +68,3 @@ def test_a_head_without_a_concept_is_unknown_at_every_k(tmp_path: Path) -> None:
     scores, table = score_heads(SPANS, labels, rows, dict.fromkeys(HEADS, 1.0), (2, 4))
     assert scores[2][HEADS[0]].ccs is scores[4][HEADS[0]].ccs is None
     assert {row["level"] for row in table if row["head"] == 0} == {"unknown"}
-
-
-def test_requests_in_flight_come_from_the_command_line(tmp_path: Path) -> None:
-    release = threading.Semaphore(0)
-    with OpenAIServer(name_or_judge) as server:
-        server.acts.extend([Act("reply", before=lambda: release.acquire(timeout=20) and None)] * 4)
-        asked = judging(tmp_path, "--judges", server.spec, "--in-flight", "2")
-        labels = asked.labels(SPANS)
-        run = threading.Thread(target=asked.judgments, args=(SPANS, labels))
-        run.start()
-        while server.in_flight < 2:
-            run.join(0.01)
-            assert run.is_alive()
-        for _ in HEADS:
-            release.release()
-        run.join()
-        assert server.most_in_flight == 2

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
-
 import pytest
 
 import batch.localize
 import ccs
-from ccs import HeadSet, locate
-from ccs.benchmark import planted_models
+from ccs import HeadSet
 from ccs.locate.scoring import MOST
 from ccs.results import localization
 from ccs.search import Task, halves, measure
@@ -55,27 +51,6 @@ def test_what_is_reached_is_measured_on_the_other_half(written, tiny_model):
     assert first.iloc[1]["accuracy"] == pytest.approx(point.accuracy, abs=1e-9)
 
 
-def test_what_is_there_is_not_done_again(written, tiny_folder, monkeypatch, capsys):
-    before = localization.read(written)
-    ran = []
-    for name in ("random", "direct effect"):
-        plain = locate.METHODS[name]
-
-        def noted(evidence, name=name, plain=plain):
-            ran.append(name)
-            return plain(evidence)
-
-        monkeypatch.setattr(locate, "METHODS", {**locate.METHODS, name: noted})
-    command = ["--model", str(tiny_folder), "--out", str(written), *SMALL]
-    assert batch.localize.main([*command, "--method", "random", "--method", "direct effect"]) == 0
-    assert ran == ["direct effect"]
-    assert "1 of 2 methods" in capsys.readouterr().out
-    after = localization.read(written)
-    assert len(after) == len(before) * 3 / 2
-    kept = after[after["method"] != "direct effect"].reset_index(drop=True)
-    assert kept.equals(before.reset_index(drop=True))
-
-
 def test_each_split_is_kept_and_only_a_missing_one_is_done(tiny_folder, tmp_path, capsys):
     command = ["--model", str(tiny_folder), "--out", str(tmp_path), *SMALL[:4], "--attribute", "gender"]
     assert batch.localize.main([*command, "--splits", "1", "--method", "total effect"]) == 0
@@ -107,21 +82,6 @@ def test_planted_heads_stand_beside_the_ways_of_looking(tiny_folder, tmp_path, m
         (5, 0, 0.7),
     }
     assert set(looked[~looked["planted"].astype(bool)]["carries"]) == {0.0}
-
-
-def test_what_is_planted_is_read_from_the_model(monkeypatch):
-    one, two = ccs.Head(3, 1), ccs.Head(5, 0)
-    known = planted_models.Truth(
-        base="organism-control", heads=HeadSet([one, two]), drawn="high", seed=0, pictures=1, rate=0.1,
-        carries={"gender": HeadSet([one, two]), "Colors": HeadSet([two])}, shares={"gender": {one: 0.2}},
-    )  # fmt: skip
-    monkeypatch.setattr(planted_models, "file_of", lambda name: Path(name) if name == "planted" else None)
-    monkeypatch.setattr(planted_models, "truth", lambda name: known)
-    found = batch.localize.planted_heads("planted", {"gender": 0, "skin tone": 0})
-    assert set(found) == {"gender"}
-    assert found["gender"][one] == 0.2
-    assert math.isnan(found["gender"][two])
-    assert batch.localize.planted_heads("organism", {"gender": 0}) == {}
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from batch.compute import run_plans, set_figures
@@ -14,8 +12,6 @@ from batch.compute.embed import Embedder
 from batch.compute.settings import Settings
 from ccs import Head, HeadSet, max_skew
 from ccs.plans import Plan
-from ccs.replication import comparison
-from ccs.results import Results
 from ccs.specs import open_set
 from ccs.texts.score import HeadScore
 
@@ -60,42 +56,6 @@ def test_further_k_are_for_the_sets_of_table_3_and_those_asked_for_by_name(tiny_
     assert not [plan for plan in found.on(digits, about) if "@" in plan.name or "single" in plan.name]
     asked, about = made(tiny_model, sets=("world/digits",))
     assert {"high@7", "random@9"} < {plan.name for plan in asked.on(digits, about)}
-
-
-def test_contributions_are_kept_of_every_head_that_a_plan_has(tiny_model):
-    found, about = made(tiny_model)
-    faces, digits, clips = (open_set(f"world/{name}", max_images=2) for name in ("faces", "digits", "clips"))
-    assert found.kept(faces, about) == tiny_model.heads
-    assert not found.kept(digits, about)
-    assert not found.kept(clips, about)
-    assert not found.kept(faces, replace(about, stages=("evaluation",)))
-    early = run_plans.Plans((), (Plan("random", 0, HeadSet.parse("L0.H1"), ""),), (), found.singles)
-    assert found.kept(faces, about) | HeadSet.parse("L0.H1") == early.kept(faces, about)
-
-
-def test_a_plan_left_out_says_at_which_k(tiny_model):
-    none = {k: {head: HeadScore(1, "Colors") for head in tiny_model.heads} for k in KS}
-    notices: list[str] = []
-    run_plans.make_plans(tiny_model, Settings(ks=KS), none, {}, notices.append)
-    assert any(notice.startswith("The plan high@9 has no heads") for notice in notices)
-    assert any(notice.startswith("The plans random@7 are left out") for notice in notices)
-
-
-@pytest.mark.parametrize("main", [5, 7])
-def test_table_3_is_answered_by_the_plan_of_its_k(main):
-    plans_of = {k: "high" if k == main else f"high@{k}" for k in (5, 7, 9, 11, 13)}
-    rows = [
-        {"plan": plan, "dataset": dataset, "value": (k + place) / 100, "metric": "top1", "subset": ""}
-        | {"seed": None, "low": None, "high": None}
-        for k, plan in plans_of.items()
-        for place, dataset in enumerate(("cifar10", "cifar100"))
-    ]
-    tables = {"pruning": pd.DataFrame(rows), "scores": pd.DataFrame({"k": sorted(plans_of)[main == 7 :]})}
-    for claim in comparison.claims("table3"):
-        found = comparison.compare(claim, Results("m", Path(), tables, {})).measured
-        assert set(comparison.dataset_names(claim)) <= run_plans.FURTHER_K_SETS
-        if claim.plan != "none":
-            assert found.value == pytest.approx(claim.k + (claim.dataset == "cifar100"))
 
 
 @pytest.mark.parametrize("name", ["world/digits", "world/faces"])

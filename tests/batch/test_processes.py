@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +13,10 @@ from PIL import Image
 
 from batch.compute.embed import Backoff
 from batch.compute.inputs import Clock, Shards, load
-from batch.processes import Processes
 from ccs import results
 from ccs.image_sets import ImageSet
 from ccs.model.model import Model
-from tests.support.compute_sample import arguments, run_in_processes, same_tables
+from tests.support.compute_sample import arguments, same_tables
 
 
 @pytest.mark.timeout(900)  # minutes on a busy machine
@@ -34,17 +31,6 @@ def test_two_processes_give_what_one_gives(
     assert done.returncode == 0, done.stderr
     same_tables(small_run / "tiny", tmp_path / "2" / "tiny")
     assert results.read(tmp_path / "2" / "tiny").manifest["measured"]["processes"] == 2
-
-
-def test_a_mistake_ends_all_processes(tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
-    args = arguments(tiny_folder, texts, tmp_path / "out", "--k", "999")
-    assert run_in_processes(2, args) == [2, 2]
-
-
-def test_shares_cover_everything_once() -> None:
-    for size in (1, 2, 3, 7):
-        shares = [Processes(rank, size).share(range(5)) for rank in range(size)]
-        assert sorted(item for share in shares for item in share) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("items", [0, 1, 127, 128, 129, 5000, 1_000_000_000])
@@ -92,29 +78,3 @@ def test_short_memory_lowers_the_batch_and_loses_nothing() -> None:
 
     with pytest.raises(RuntimeError, match="shapes"):
         Backoff(4).run(broken, pixels)
-
-
-def test_processes_that_share_a_gpu_exchange_what_they_found() -> None:
-    """NCCL refuses two on one GPU. It is pretended here, so that what joins them believes in it."""
-    script = """
-import torch
-torch.cuda.is_available, torch.cuda.device_count, torch.cuda.set_device = (lambda: True), (lambda: 1), print
-torch.cuda.get_device_name = lambda *_: "a pretended GPU"
-from ccs.model import sources
-sources.usable_device = torch.device
-from batch.processes import start, stop
-here = start("cuda")
-print(here.device, here.gather(here.rank), torch.distributed.get_backend(), flush=True)
-stop()
-"""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
-        file.write(script)
-        file.flush()
-        root = str(Path(__file__).parents[2])
-        done = subprocess.run(
-            [*command, file.name], cwd=root, env={**os.environ, "PYTHONPATH": root}, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("cuda:0 [0, 1] gloo") == 2

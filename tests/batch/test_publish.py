@@ -98,17 +98,6 @@ def test_rankings_of_heads_go_along_and_those_of_other_models_stay(
     assert len(data_set(hub).tags) == 3  # other rankings are other results
 
 
-def test_a_table_of_rankings_that_is_none_is_refused(
-    hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    localization.keep(folder, sample_rows("organism")["localization"])
-    assert push(folder) == 0
-    hub.files("user/ccs")["localization.parquet"] = b"nonsense"
-    assert push(folder, "--tag", "v2") == 2
-    assert "user/ccs holds a table that cannot be added to" in capsys.readouterr().err
-    assert len(data_set(hub).commits) == 2
-
-
 def test_searches_go_along_and_only_with_the_weights_they_are_of(
     hub: Hub, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,13 +151,6 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub: Hub, folder: Pat
     shipped = results.load(ADDRESS, precomputed=tmp_path / "shipped", cache=tmp_path / "empty")
     assert shipped.source.startswith("the results shipped")
     assert shipped.notices[1] == f"There is no cached copy of {ADDRESS}."
-
-
-def test_nobody_listens(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    found = results.load(ADDRESS, precomputed=folder, cache=tmp_path / "cache")
-    assert list(found.models) == ["organism"]
-    assert "could not be loaded" in found.notices[0]
 
 
 def test_a_revision_that_is_not_there(hub: Hub, folder: Path, tmp_path: Path) -> None:
@@ -244,15 +226,6 @@ def test_what_is_not_whole_is_not_published(
     assert push(folder.parent / "nowhere") == 2
     assert "holds no results" in capsys.readouterr().err
     assert not hub.requests
-
-
-def test_bad_arguments(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert publish.main([]) == 2
-    assert "--repo USER/NAME" in capsys.readouterr().err
-    assert publish.main(["--repo", "no slash", "--results", str(folder)]) == 2
-    assert "named USER/NAME" in capsys.readouterr().err
-    assert push(folder, "--model", "other") == 2
-    assert "no results of other; it has organism" in capsys.readouterr().err
 
 
 def test_space(

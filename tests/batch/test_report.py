@@ -7,24 +7,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
 from batch.report import __main__ as report
 from batch.report import document
-from batch.report import plots as charts
+from batch.report.sections import agreement, correlations
 from batch.report.sections import audit as report_audit
-from batch.report.sections import correlations
 from ccs import results
+from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.paper import figures as paper
 from ccs.replication import comparison
 from tests.support.report_sample import (
-    MODEL,
     line,
-    pruning_rows,
     run,
     score_rows,
     section,
@@ -69,14 +66,6 @@ def test_published_beside_measured(measured: tuple[str, str]) -> None:
     assert hole[2:7] == ["82.12", "–", "–", "–", "–"]
     # A model without results keeps its printed row.
     assert line(table5, "ViT-L-14-LAION")[1:4] == ["88.29", "86.48", "88.19"]
-
-
-def test_both_copies_of_cifar10_say_whether_the_copy_explains_the_print(measured: tuple[str, str]) -> None:
-    copies = section(measured[0], "### CIFAR-10: is it the copy?")
-    assert line(copies, MODEL)[1:] == [
-        "89.83", "75.68 [74.68, 76.68]", "14.15", "75.68", "✓ the copy explains it"
-    ]  # fmt: skip
-    assert len([row for row in copies.splitlines() if row.startswith("| ViT")]) == 1
 
 
 def test_bias_shows_the_faulty_and_the_correct_metric_beside_chance(measured: tuple[str, str]) -> None:
@@ -135,17 +124,6 @@ def test_the_studys_questions_are_answered_by_tests(measured: tuple[str, str]) -
     assert against_random[-1] == "yes, lower"
 
 
-def test_planted_models_do_not_count_in_the_studys_questions(
-    measured: tuple[str, str], tmp_path: Path
-) -> None:
-    folder, name = write_results(tmp_path / "results"), "organism-planted"
-    write(folder, name, {"pruning": pruning_rows(name, "world/subjects", {"none": 0.9, "high": 0.9})})
-    text, _ = run(folder, tmp_path / "out")
-    assert f"\n## Measured: {name}\n" in text
-    heading = "## In short"
-    assert section(text, heading) == section(measured[0], heading)
-
-
 def test_the_page_needs_nothing_from_outside(measured: tuple[str, str]) -> None:
     _, text = measured
     library, rest = text.split("</script>", 1)
@@ -176,37 +154,6 @@ def test_text_from_results_is_escaped() -> None:
     assert "<img" not in made
 
 
-def test_columns_of_words_are_left_aligned() -> None:
-    frame = pd.DataFrame({"x": ["1", "2"], "words": ["**all**", "–"], "more": ["a", "b"], "n": ["✓", "-1"]})
-    assert document.table(frame).splitlines()[1] == "| :--- | ---: | :--- | ---: |"
-
-
-def point(series: str, low: float, high: float, *, measured: bool) -> dict[str, Any]:
-    return {"row": "a", "series": series, "value": 5.0, "low": low, "high": high, "measured": measured}
-
-
-def test_without_a_browser_there_are_no_static_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_found(*_: Any, **__: Any) -> None:
-        raise RuntimeError("no Chrome")
-
-    monkeypatch.setattr(charts.plotly.io, "write_images", none_found)
-    figure = charts.dots(pd.DataFrame([point("high", 4.0, 7.0, measured=True)]), "%")
-    chart = document.Chart("x", figure, "words")
-    assert charts.write_static([chart], tmp_path) == frozenset()
-    assert "![words]" not in document.as_markdown(["# A", chart])
-    assert "![words](x.svg)" in document.as_markdown(["# A", chart], frozenset({"x"}))
-
-
-def test_intervals_are_drawn_to_their_ends() -> None:
-    nan = float("nan")
-    points = [point("high", 4.0, 7.0, measured=True), point("high", nan, nan, measured=False)]
-    traces = charts.dots(pd.DataFrame(points), "%").data
-    assert [list(trace.error_x.array) for trace in traces] == [[2.0], [0.0]]
-    assert list(traces[0].error_x.arrayminus) == [1.0]
-    assert [trace.marker.symbol for trace in traces] == ["diamond", "diamond-open"]
-    assert [trace.name for trace in traces] == ["high, measured", "high, published"]
-
-
 def test_the_counts_in_the_documents_are_those_of_the_audit() -> None:
     assert report_audit.counts() in Path("docs/reproduction.md").read_text()
 
@@ -231,22 +178,6 @@ def test_documents_of_a_clone_are_written_only_when_asked(
     assert "At equal numbers" in page.read_text()
 
 
-def test_documents_are_brought_up_to_date_between_their_markers(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    document.bring_up_to_date(readme, "answers", "new")
-    assert not readme.exists()
-    readme.write_text(
-        "before\n<!-- answers: written by python -m batch.report -->\nold\n<!-- end of answers -->\nafter\n"
-    )
-    for name, text in (("other", "lost"), ("answers", ""), ("answers", "new")):
-        document.bring_up_to_date(readme, name, text)
-    found = readme.read_text().splitlines()
-    assert [found[0], found[2], found[4]] == ["before", "new", "after"]
-
-
-"""Larger in the later layer, and shuffled within each."""
-
-
 @pytest.mark.parametrize(
     ("figures", "answer"),
     [
@@ -260,3 +191,31 @@ def test_whether_heads_of_higher_ccs_carry_more(figures: Sequence[int], answer: 
     found = results.Results("m", Path(), {"scores": pd.DataFrame(score_rows("m"))}, {})
     of_heads = {Head(4 + index // 6, index % 6): float(one) for index, one in enumerate(figures)}
     assert str(correlations.with_ccs("x", found, of_heads)).startswith(f"{answer} (rho ")
+
+
+def test_people_beside_the_panel(tmp_path: Path) -> None:
+    base = {"model": "ViT-B-32/openai", "people": "ann", "judges": "panel", "n": 40, "left_out": 2}
+    base |= {"value": 0.7, "low": 0.6, "high": 0.8}
+    rows = [{**base, "metric": "cohen_kappa", "published": 0.821}, {**base, "metric": "same"}]
+    pd.DataFrame(rows).to_parquet(tmp_path / "agreement.parquet")
+    text, _ = run(
+        write_results(tmp_path / "results"),
+        tmp_path / "out",
+        "--agreement",
+        str(tmp_path / "agreement.parquet"),
+    )
+    table4 = section(text, "### Table 4. Agreement of people with language models")
+    row = line(table4, "ViT-B-32/openai", "ann", "panel")
+    assert row[3:] == ["40", "0.70 [0.60, 0.80]", "0.821", "0.70 [0.60, 0.80]"]
+
+
+def test_what_is_no_agreement_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "agreement.parquet"
+    with pytest.raises(InputError, match="There is no file"):
+        agreement.read(path)
+    path.write_text("no parquet")
+    with pytest.raises(InputError, match="not a readable parquet file"):
+        agreement.read(path)
+    pd.DataFrame({"a": [1]}).to_parquet(path)
+    with pytest.raises(InputError, match="is not what"):
+        agreement.read(path)

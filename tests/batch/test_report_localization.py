@@ -5,9 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from batch.report.document import as_markdown
 from batch.report.sections import localization
-from batch.report.sections.localization import against, scored, sentence, summary, ways
+from batch.report.sections.localization import against, scored, sentence, ways
 from ccs.results.localization import PLANTED
 
 HEADS = [(layer, head) for layer in (4, 5) for head in range(4)]
@@ -52,16 +51,6 @@ def test_figures_of_a_way_are_those_of_its_ranking():
     assert by_name["total effect"].lost.value == pytest.approx(0.02)
 
 
-def test_the_readme_has_a_row_per_method_the_best_first():
-    for search, other, first in ((GOOD, BAD, "search"), (BAD, GOOD, "total effect")):
-        lines = summary(scored(table(search, other))).splitlines()
-        assert f"**{first}** ranks first" in lines[0]
-        assert [line.split(" | ")[0] for line in lines[4:6]] == ["| planted heads", f"| {first}"]
-        assert "| 1.00" in lines[5]
-        assert len(lines) == 7
-    assert summary(pd.DataFrame()) == ""
-
-
 def test_the_sentence_turns_round_with_the_truth():
     for search, other, best in ((GOOD, BAD, "search"), (BAD, GOOD, "total effect")):
         cases = scored(table(search, other))
@@ -74,27 +63,11 @@ def test_the_sentence_turns_round_with_the_truth():
     assert "not shown to be a difference" in alike
 
 
-def test_splits_of_a_model_are_one_vote_too():
-    rows = ranked("a", "search", GOOD) + ranked("a", "search", BAD, seed=1)
-    rows += ranked("a", PLANTED, PLANTED_HEADS) + ranked("a", PLANTED, PLANTED_HEADS, seed=1)
-    cases = scored(pd.DataFrame(rows).astype({"planted": "boolean"}))
-    assert cases.set_index("method")["hits"]["search"] == 0.5
-    assert "on 1 models with planted heads, over 2 splits into halves, " in sentence(cases)
-
-
 def test_models_in_which_nothing_is_known_are_left_out():
     rows = table(GOOD, BAD)
     unknown = rows.assign(model="real", planted=pd.array([None] * len(rows), dtype="boolean"))
     assert set(scored(pd.concat([rows, unknown]))["model"]) == {"a", "b", "c", "d"}
     assert list(localization.localization_blocks(unknown)) == []
-
-
-def test_splits_that_were_not_in_view_are_also_compared_alone():
-    both = pd.concat([table(GOOD, BAD), table(BAD, GOOD).assign(seed=1)])
-    text = as_markdown(list(localization.localization_blocks(both)))
-    assert "first split was in view. On the other splits alone, the search" in text
-    assert "average precision -0.8" in text.split("On the other splits alone")[1].split("\n")[0]
-    assert "in view" not in as_markdown(list(localization.localization_blocks(table(GOOD, BAD))))
 
 
 def test_a_planted_head_that_carries_next_to_nothing_is_not_looked_for():
@@ -109,11 +82,3 @@ def test_a_planted_head_that_carries_next_to_nothing_is_not_looked_for():
 def test_an_attribute_that_did_not_take_is_left_out():
     rows = ranked("a", "search", GOOD, worth=0.01) + ranked("a", PLANTED, PLANTED_HEADS, worth=0.01)
     assert len(scored(pd.DataFrame(rows).astype({"planted": "boolean"}))) == 0
-
-
-def test_the_search_is_set_beside_the_best_of_the_others():
-    good, bad = (localization._ours(scored(table(*pair))) for pair in ((GOOD, BAD), (BAD, GOOD)))
-    assert "The search less total effect, the best of the others: average precision +0.8" in good
-    assert "MaxSkew taken away +0.400" in good
-    assert "accuracy lost -2.0 points" in good
-    assert "average precision -0.8" in bad

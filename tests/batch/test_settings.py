@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
-from dataclasses import make_dataclass
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 
 import pytest
 
-from batch import options
 from batch.compute.settings import Settings, parse
 from ccs.errors import InputError
 from ccs.paper import figures
@@ -32,18 +27,6 @@ from ccs.paper import figures
 def test_options_that_cannot_be(given: list[str], said: str) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
         parse(given)
-
-
-def test_help_names_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run by `python -m`, the module of the settings is called __main__."""
-    run = ModuleType("__main__")
-    run.__spec__ = ModuleSpec("batch.localize", None)
-    monkeypatch.setitem(sys.modules, "__main__", run)
-    settings = make_dataclass("Settings", [("seed", int, options.option(0, "of all"))])
-    settings.__module__ = "__main__"
-    with pytest.raises(SystemExit):
-        options.parse(settings, ["--help"])
-    assert capsys.readouterr().out.startswith("usage: python -m batch.localize [-h] [--seed SEED]")
 
 
 def test_a_suite_has_the_studys_k_by_default() -> None:

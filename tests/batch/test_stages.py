@@ -43,16 +43,6 @@ def test_a_done_stage_is_not_done_again_until_an_input_changes(tmp_path: Path) -
     assert len(list(changed.folder.glob("*.safetensors"))) == 4
 
 
-def test_json_shards_and_notes(tmp_path: Path) -> None:
-    stage = open_store(tmp_path).stage("spans", {})
-    stage.write_json({"text": "ä"})
-    stage.finish(waiting=0.25)
-    again = open_store(tmp_path).stage("spans", {})
-    assert again.read_json() == {"text": "ä"}
-    assert again.notes() == {"waiting": 0.25}
-    assert again.seconds() >= 0
-
-
 def test_what_is_not_what_its_name_says_is_made_again(tmp_path: Path) -> None:
     stage = open_store(tmp_path).stage("world/faces", {"a": 1}, shards=3, suffix="safetensors")
     fill(stage)

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pytest_httpserver import HTTPServer
 
 from ccs import specs
-from ccs.datasets import clips, fetching, known_sets, labeled
+from ccs.datasets import clips, known_sets, labeled
 from ccs.datasets.known_sets import templates
 from ccs.errors import InputError
-from ccs.image_sets import ImageSet
 from ccs.paper import figures as paper
 from tests.support.datasets_sample import (
     SOCIAL,
@@ -23,10 +21,7 @@ from tests.support.datasets_sample import (
     png,
     repository,
     schemas,
-    tar_of,
-    webdataset,
 )
-from tests.support.shared import SHARED
 
 
 @pytest.fixture
@@ -73,26 +68,6 @@ def test_subsets_of_cifar10_part_its_classes(clone: Any) -> None:
     ]
 
 
-def test_country211_is_a_webdataset_with_its_names_in_a_file(tmp_path: Path) -> None:
-    root = tmp_path / "country211"
-    (root / "test").mkdir(parents=True)
-    (root / "test" / "0.tar").write_bytes(webdataset([1, 0, 1]))
-    with pytest.raises(InputError, match=r"needs the file classnames.txt"):
-        specs.open_set("country211")
-    (root / "classnames.txt").write_text("Andorra\nUnited Arab Emirates\n")
-    found = specs.open_set("country211")
-    assert found.labels.tolist() == [1, 0, 1]
-    assert found.classes == ("Andorra", "United Arab Emirates")
-    assert len(found.templates) == 5
-    assert [number_of(image) for image in found.images] == [0, 1, 2]
-
-
-def test_imagenet_for_the_moments(clone: Any) -> None:
-    found = clone("imagenet-val")
-    assert type(found) is ImageSet
-    assert [number_of(image) for image in found.images] == [0, 1, 2]
-
-
 def test_captions_of_flickr8k(clone: Any) -> None:
     found = clone("flickr8k")
     assert found.captions[1] == tuple(f"b.{number}" for number in range(5))
@@ -124,15 +99,6 @@ def test_fairface_as_its_authors_give_it(tmp_path: Path) -> None:
     assert found.groups["race"].tolist() == ["Asian", "Asian"]
 
 
-@pytest.mark.shared("data")
-def test_fairface_labels_have_six_races_after_merging() -> None:
-    rows = (SHARED / "data/fairface_label_val.csv").read_text().splitlines()[1:]
-    races = {row.split(",")[3] for row in rows}
-    fairface = known_sets.source("fairface")
-    merged = {fairface.renames[race] for race in races}
-    assert (len(rows), len(races), len(merged)) == (fairface.rows, 7, 6)
-
-
 def test_socialcounterfactuals_keeps_what_varies_race_and_gender(clone: Any) -> None:
     found = clone("socialcounterfactuals")
     # Row 12 varies another attribute; row 15 shows an occupation that the study does not ask for.
@@ -161,15 +127,6 @@ def test_socialcounterfactuals_by_gender_has_every_set_that_varies_gender(clone:
     assert found.pools.tolist() == ["judge"] * 13 + ["chef"] * 2
     assert set(found.groups) == {"gender"}
     assert found.k == {"gender": 4}
-
-
-def test_which_images_an_occupation_ranks(clone: Any) -> None:
-    found = clone("socialcounterfactuals")
-    pools = found.own_pools(["chef", "judge"])
-    assert pools.sum(axis=1).tolist() == [2, 12]
-    assert pools[0].nonzero()[0].tolist() == [12, 13]
-    with pytest.raises(InputError, match="no image of pilot, and each occupation ranks its own"):
-        found.own_pools(["judge", "pilot"])
 
 
 def brightness(frames: Any) -> list[int]:
@@ -230,44 +187,6 @@ def test_no_usable_clip_is_one_sentence(tmp_path: Path) -> None:
         specs.open_set("msvd")
 
 
-@pytest.mark.shared("data")
-def test_real_clips() -> None:
-    found = specs.open_set(str(SHARED / "data/video-panda"), max_images=3)
-    assert len(found.clips) == 3
-    assert [len(clip) for clip in found.clips] == [12] * 3
-    first = found.clips[0]
-    assert first[0].tobytes() != first[-1].tobytes()
-
-
-def test_archives_are_unpacked_and_parts_joined(tmp_path: Path) -> None:
-    whole = tar_of({"videos/a.mp4": b"abc"})
-    half = len(whole) // 2
-    (tmp_path / "v.tar.part-00").write_bytes(whole[:half])
-    (tmp_path / "v.tar.part-01").write_bytes(whole[half:])
-    fetching.unpack(list(tmp_path.glob("*.part-*")), tmp_path / "out")
-    assert (tmp_path / "out" / "videos" / "a.mp4").read_bytes() == b"abc"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "v.tar.part-00", "v.tar.part-01"]
-
-
-def test_without_an_answer_the_hubs_libraries_are_left_with_their_caches(
-    httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import datasets as hf
-    from huggingface_hub import constants
-
-    def offline(url: str) -> bool:
-        monkeypatch.setattr(constants, "ENDPOINT", url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(hf.config, "HF_HUB_OFFLINE", False)
-        fetching._check_connection.__wrapped__()
-        assert constants.is_offline_mode() == hf.config.HF_HUB_OFFLINE
-        return bool(hf.config.HF_HUB_OFFLINE)
-
-    httpserver.expect_request("/").respond_with_data(status=404)
-    assert not offline(httpserver.url_for("/"))  # a refusal is an answer
-    assert offline("http://127.0.0.1:9")
-
-
 def test_the_registry_is_whole() -> None:
     assert known_sets.as_markdown() in (Path(__file__).parents[2] / "docs/datasets.md").read_text("utf-8")
     for source in known_sets.SOURCES.values():
@@ -294,8 +213,3 @@ def test_wordnet_ids() -> None:
     assert labeled.wordnet_names(["n01440764", "n03888257"]) == ["tench", "parachute"]
     with pytest.raises(InputError, match="'n99999999' is not the WordNet id"):
         labeled.wordnet_names(["n99999999"])
-
-
-def test_a_set_that_is_on_no_hub_says_where_to_put_it() -> None:
-    with pytest.raises(InputError, match=r"put a local copy in \$CCS_DATA/cifar10-jpeg"):
-        specs.open_set("cifar10-jpeg")

@@ -17,7 +17,6 @@ from ccs import datasets, specs
 from ccs.datasets import decoding
 from ccs.errors import InputError
 from ccs.specs import open_gallery
-from tests.support.shared import SHARED
 
 
 def encoded(
@@ -215,34 +214,3 @@ def test_what_cannot_be_opened_says_what_can() -> None:
         specs.open_images("msrvtt")
     with pytest.raises(InputError, match="At least one image is needed, not 0"):
         specs.open_set("world/clips", max_images=0)
-
-
-@pytest.mark.shared("data")
-class TestRealData:
-    def test_photographs(self) -> None:
-        found = specs.open_images(str(SHARED / "data/imagenet-sample"), 50)
-        assert len(found.images) == 50
-        assert found.skipped == ()
-        assert min(found.images[7].size) <= 256
-
-    def test_cifar10_jpeg(self, tmp_path: Path) -> None:
-        (tmp_path / "cifar10-jpeg.parquet").symlink_to(SHARED / "data/cifar10-jpeg-test.parquet")
-        found = specs.open_set("cifar10-jpeg", max_images=200)
-        assert np.bincount(found.labels).tolist() == [20] * 10
-        assert found.images[0].size == (32, 32)
-
-    @pytest.mark.parametrize("name", ["faces-utk-balanced", "counterfactuals-pairs"])
-    def test_people(self, name: str) -> None:
-        found = open_gallery(str(SHARED / f"data/{name}.parquet"))
-        assert set(found.groups["gender"]) in ({"male", "female"}, {"man", "woman"})
-        assert len(found.groups["race"]) == len(found.images)
-        assert found.k["race"] == len(found.images) // 10
-
-
-@pytest.mark.parametrize("name", ["world/clips", "world/captions"])
-def test_drawn_clips_are_as_many_as_asked_for(name: str) -> None:
-    found = specs.open_set(name, max_images=12)
-    assert len(found.clips) == len(found.captions) == 12
-    whole = specs.open_set(name)
-    assert whole.captions[:12] == found.captions
-    assert whole.fingerprint != found.fingerprint

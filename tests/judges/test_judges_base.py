@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ccs.errors import InputError
 from ccs.judges.panel import Panel, judge_request
 from ccs.judges.prices import Price, Prices
-from ccs.judges.provider import Usage, clean, retry_after
+from ccs.judges.provider import Usage, clean
 from ccs.judges.question import (
     OffSchemaError,
     Question,
@@ -208,14 +208,6 @@ def test_a_budget_needs_a_price() -> None:
     Panel("openai:unheard-of")
     with pytest.raises(InputError, match=r"No price is known for openai:unheard-of"):
         Panel("openai:unheard-of", JudgeSettings(budget=1.0))
-
-
-def test_retry_after_is_read_in_every_form() -> None:
-    assert retry_after({}) == 0.0
-    assert retry_after({"retry-after": "7"}) == 7.0
-    assert retry_after({"retry-after": "0.25"}) == 0.25
-    assert retry_after({"retry-after": "-3"}) == 0.0
-    assert retry_after({"retry-after": "soon"}) == 0.0
 
 
 @pytest.mark.parametrize(

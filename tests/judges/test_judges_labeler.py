@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges.labeler import Labeler, worked_examples
 from ccs.judges.settings import JudgeSettings
@@ -78,23 +77,3 @@ def test_no_label_comes_with_its_cause(settings: JudgeSettings, act: Act, cause:
         assert labeler.label({Head(0, 1): TEXTS[Head(0, 1)]})[Head(0, 1)] is None
         assert labeler.causes[Head(0, 1)].startswith(cause)
         assert labeler.label({Head(0, 1): TEXTS[Head(0, 1)]})[Head(0, 1)] == "Colors"
-
-
-def test_heads_without_texts_are_not_asked_about(settings: JudgeSettings) -> None:
-    with OpenAIServer(name_it) as server:
-        labeler = Labeler(server.spec, settings)
-        assert labeler.estimate({Head(0, 0): (), **TEXTS}).requests == 2
-        assert labeler.label({Head(0, 0): (), **TEXTS})[Head(0, 0)] is None
-        assert len(server.asked) == 2
-
-
-def test_the_manifest_says_who_labeled_and_how() -> None:
-    described = Labeler("openai:gpt-4o").describe()
-    assert described["name"] == "openai:gpt-4o"
-    assert described["stand_in"] is False
-    assert len(described["prompt"]) == 12
-
-
-def test_a_labeler_amiss_is_explained() -> None:
-    with pytest.raises(InputError, match="is not a judge"):
-        Labeler("gpt-4o")

@@ -150,15 +150,6 @@ def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(
         assert len(server.asked) == 2
 
 
-def test_a_missing_package_is_named_with_the_command(
-    settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)  # as Python marks what cannot be imported
-    panel = Panel("openai", settings)
-    with pytest.raises(InputError, match=r"pip install .clip-ccs\[judges\]."):
-        panel.judge(QUESTIONS)
-
-
 def test_it_works_inside_a_running_loop(settings: JudgeSettings) -> None:
     with OpenAIServer() as server:
         panel = Panel(server.spec, settings)

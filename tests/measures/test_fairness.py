@@ -14,7 +14,7 @@ from batch import bias as command
 from ccs import HeadSet, InputError
 from ccs.fairness import MEAN
 from ccs.image_sets import BiasSet
-from ccs.measures import accuracy, faults
+from ccs.measures import accuracy
 from ccs.model.model import Model
 from tests.support.bias_sample import plain_ndkl, plain_skews
 
@@ -63,22 +63,6 @@ def test_every_figure_is_the_plain_one(tiny_model: Model, gallery: BiasSet) -> N
     assert figure(table, MEAN, "MaxSkew", "ceiling") == pytest.approx(np.log(60 / 20))
     assert table.about["k"] == 12
     assert table.about["off"] == str(OFF)
-
-
-def test_the_studys_fault_by_race(tiny_model: Model, gallery: BiasSet) -> None:
-    """FairFace's: counts in the order of the file against counts in the alphabet's."""
-    people = BiasSet(**{**vars(gallery), "name": "fairface-1.25"})
-    table = ccs.bias(tiny_model, people, ["judge"], attribute="race", as_published=True)
-    groups = people.groups["race"]
-    texts = accuracy.class_weights(tiny_model, ["judge"], people.templates)
-    ranked = groups[np.argsort(-(texts @ tiny_model.embed_images(list(people.images)).T)[0], kind="stable")]
-    top = [int((ranked[:10] == name).sum()) for name in ("a", "b", "c")]
-    pool = [int((groups == name).sum()) for name in ("b", "a", "c")]
-    expected = max(np.log((t / 10) / (p / 60)) for t, p in zip(top, pool, strict=True) if t)
-    assert faults.fault_of("fairface-1.25", "race") == "order"
-    assert figure(table, "judge", "MaxSkew") == pytest.approx(expected, abs=1e-6)
-    with pytest.raises(InputError, match="No fault"):
-        ccs.bias(tiny_model, gallery, as_published=True)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,6 @@ from ccs import Head, HeadSet
 from ccs.measures import ranking
 
 
-def test_ranking_breaks_ties_by_index():
-    scores = np.array([[0.5, -0.25, 0.5, 0.0, -0.0, 1.0, -0.25]], dtype=np.float32)
-    assert ranking.top(scores, 7)[0].tolist() == [5, 0, 2, 3, 4, 1, 6]
-    assert ranking.top(scores, 2)[0].tolist() == [5, 0]
-    assert ranking.positions(scores, np.array([2]))[0] == 2
-
-
 def test_ranking_equals_a_stable_sort():
     scores = np.round(np.random.default_rng(0).standard_normal((20, 300)), 1).astype(np.float32)
     slow = np.argsort(-scores, axis=1, kind="stable")

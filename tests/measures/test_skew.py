@@ -14,13 +14,6 @@ from ccs.measures import skew
 from tests.support.bias_sample import plain_ndkl, plain_skews
 
 
-def test_max_skew_by_hand():
-    ranked = ["man"] * 6 + ["woman"] * 2 + ["man"] * 2
-    assert skew.max_skew(ranked, {"man": 50, "woman": 50}, 8) == pytest.approx(np.log(0.75 / 0.5))
-    assert skew.max_skew(ranked, {"man": 25, "woman": 75}, 8) == pytest.approx(np.log(0.75 / 0.25))
-    assert skew.max_skew(ranked, {"man": 25, "woman": 75}, 8, target="uniform") == pytest.approx(np.log(1.5))
-
-
 def test_a_lost_group_counts():
     ranked, pool = ["a", "a", "b", "a"], {"a": 10, "b": 10, "c": 20, "nobody": 0}
     assert skew.max_skew(ranked, pool, 4) == pytest.approx(np.log(0.75 / 0.25))

@@ -206,11 +206,3 @@ def test_correlation_without_variation_is_unknown():
         stats.correlation([1, 2], [1, 2])
     with pytest.raises(InputError, match="4 and 5"):
         stats.correlation([1, 2, 3, 4], [1, 2, 3, 4, 5])
-
-
-@pytest.mark.parametrize(("values", "says"), [([], "1 or more"), ([np.nan], "finite"), ([[1.0]], "shape")])
-def test_bad_values_are_refused(values, says):
-    with pytest.raises(InputError, match=says):
-        stats.bootstrap(values)
-    with pytest.raises(InputError, match="too few"):
-        stats.bootstrap([1.0, 2.0], draws=5)

@@ -17,9 +17,8 @@ import ccs
 from ccs import HeadSet, InputError
 from ccs.model.export import export
 from ccs.model.model import Model
-from ccs.model.sources import HUB, find, known_tower
+from ccs.model.sources import find, known_tower
 from tests.support.checkpoint import clip_vocabulary, theirs, write_clip, write_siglip
-from tests.support.hub_server import Hub, Repository
 
 Pictures = Callable[[int], list[Image.Image]]
 
@@ -111,32 +110,6 @@ def test_images_that_are_squashed(written: tuple[Any, Path], tmp_path: Path, pic
     }
     (folder / "processor_config.json").write_text(json.dumps({"image_processor": own}), "utf-8")
     hold_against_transformers(model, folder, pictures)
-
-
-def test_a_checkpoint_with_clips_tokenizer_can_be_exported(written: tuple[Any, Path], tmp_path: Path) -> None:
-    model = ccs.load(str(written[1]))
-    assert export(model, HeadSet.parse("L1.H2"), tmp_path / "pruned") < TOLERANCE
-    again = ccs.load(str(tmp_path / "pruned"))
-    texts = ["a photo of a cat", "two dogs"]
-    np.testing.assert_allclose(again.embed_texts(texts), model.embed_texts(texts), atol=TOLERANCE)
-
-
-def test_a_repository_with_shards_on_the_hub(
-    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_clip(tmp_path, max_shard_size="200KB")
-    repository = hub.repositories["models", "user/tuned"] = Repository(private=False)
-    repository.commit({path.name: path.read_bytes() for path in tmp_path.iterdir()}, "all of it")
-    ours = ccs.load(f"{HUB}user/tuned")
-    assert ours.weights_hash == ccs.load(str(tmp_path)).weights_hash
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there: from the cache
-    assert ccs.load(f"{HUB}user/tuned").weights_hash == ours.weights_hash
-
-
-def test_a_folder_of_both_kinds_is_open_clips(tiny_folder: Path, tmp_path: Path, tiny_model: Model) -> None:
-    folder = shutil.copytree(tiny_folder, tmp_path / "both")
-    (folder / "config.json").write_text('{"model_type": "clip"}')
-    assert ccs.load(str(folder)).weights_hash == tiny_model.weights_hash
 
 
 SIGLIPS: dict[str, dict[str, Any]] = {

@@ -42,16 +42,6 @@ def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield "cuda"
 
 
-def test_the_pretended_gpu_refuses_what_stayed_behind(cuda: str) -> None:
-    """As a real one does; or the tests below would show nothing."""
-    there, here = torch.ones(2, 3, device=cuda), torch.ones(3, 2)
-    with pytest.raises(RuntimeError, match="same device"):
-        there @ here
-    with pytest.raises((RuntimeError, TypeError)):
-        there.numpy()
-    assert torch.equal((there @ here.to(cuda)).cpu(), torch.full((2, 2), 3.0))
-
-
 def test_every_method_gives_what_it_gives_on_the_cpu(
     cuda: str, tiny_model: Model, tiny_folder: Path, pictures: Callable[[int], list[Image.Image]]
 ) -> None:
@@ -120,24 +110,6 @@ def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(
         assert run(arguments(tiny_folder, texts, tmp_path / device, *more, "--device", device)) == 0
     same_tables(tmp_path / "cpu" / "tiny", tmp_path / cuda / "tiny", but=["heads"])
     assert read(tmp_path / cuda / "tiny").manifest["measured"]["device"] == "cuda:0"
-
-
-def test_a_full_gpu_halves_the_batch_and_loses_nothing(
-    monkeypatch: pytest.MonkeyPatch, tiny_folder: Path, tiny_model: Model
-) -> None:
-    """The tower itself runs out of memory, wherever it first holds too much."""
-    x = pixels(tiny_model, 12)
-    with pretended.gpu(monkeypatch):
-        there = ccs.load(str(tiny_folder), device="cuda")
-        monkeypatch.setattr(pretended.GPU, "limit", 2**15)
-        with pytest.raises(torch.OutOfMemoryError):
-            there.embed_images(x, OFF[:2], len(x))
-        backoff = Backoff(len(x))
-        parts = backoff.run(lambda piece: there.embed_images(piece, OFF[:2], len(piece)), x)
-    assert 1 <= backoff.largest < 6
-    np.testing.assert_allclose(
-        np.concatenate(parts, axis=1), tiny_model.embed_images(x, OFF[:2]), atol=TOLERANCE
-    )
 
 
 def test_memory_is_given_back_only_when_the_failed_batch_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,28 +110,6 @@ def test_the_hash_is_that_of_the_weights(tiny_folder: Path, tiny_model: Model, t
     assert len(tiny_model.weights_hash) == 64
 
 
-def test_half_precision_on_disk_is_float32_in_memory(
-    tiny_folder: Path, tiny_model: Model, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(tiny_folder, tmp_path / "half")
-    weights = load_file(folder / "open_clip_model.safetensors")
-    save_file(
-        {name: values.half() for name, values in weights.items()}, folder / "open_clip_model.safetensors"
-    )
-    half = ccs.load(str(folder))
-    assert {values.dtype for values in half.clip.parameters()} == {torch.float32}
-    x = torch.randn(2, 3, 32, 32)
-    np.testing.assert_allclose(half.embed_images(x), tiny_model.embed_images(x), atol=0.02)
-
-
-def test_what_a_loaded_model_says_of_itself(tiny_model: Model) -> None:
-    assert (tiny_model.name, tiny_model.tag) == ("tiny", "")
-    assert tiny_model.architecture == "ViT 6x32, patch 8, 32 px"
-    assert (tiny_model.n_layers, tiny_model.n_heads, tiny_model.head_dim) == (6, 4, 8)
-    assert (tiny_model.dim, tiny_model.image_size) == (24, 32)
-    assert repr(tiny_model) == "<Model tiny: 6 layers of 4 heads, 32 px>"
-
-
 def test_texts_are_read_to_their_end_and_no_further(tiny_model: Model) -> None:
     texts = [
         "a dog",

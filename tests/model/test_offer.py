@@ -105,21 +105,3 @@ def test_attention_is_counted_before_anything_is_fetched(
     assert "needs about 69" in look(str(folder)).refusal()
     with pytest.raises(InputError, match=r"tiny needs about 68\.8 GB of memory .* has 16\.0 GB free"):
         ccs.load(str(folder))
-
-
-def test_a_container_has_less_memory_than_its_machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    limits = {
-        "memory.max": "3000000",
-        "memory.current": "1000000",
-        "memory.stat": "anon 5\ninactive_file 500000",
-    }
-    for name, text in limits.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    9000 kB\n")
-    monkeypatch.setattr(offer, "_PROC", tmp_path / "meminfo")
-    monkeypatch.setattr(offer, "_CGROUP", tmp_path)
-    assert offer.free_memory() == 2_500_000
-    (tmp_path / "memory.max").write_text("max")
-    assert offer.free_memory() == 9000 * 1024

@@ -122,12 +122,6 @@ def test_weights_out_of_reach_are_named_with_their_source(name: str, monkeypatch
     assert source.get(name, "metaclip") in str(caught.value)
 
 
-@pytest.mark.parametrize("device", ["cuda:77", "abacus"])
-def test_a_device_that_is_not_there(tiny_folder: Path, device: str) -> None:
-    with pytest.raises(InputError, match=f"The device '{device}' cannot be used here"):
-        ccs.load(str(tiny_folder), device=device)
-
-
 def test_a_repository_on_the_hub_is_the_folder_it_holds(
     tiny_folder: Path, tiny_model: Model, hub: Hub
 ) -> None:

@@ -63,13 +63,6 @@ def test_tokens_of_the_first_siglip_are_those_of_transformers(tmp_path: Path) ->
     np.testing.assert_array_equal(ours(texts), expected)
 
 
-def test_a_tokenizer_that_cannot_pad_is_refused(tmp_path: Path) -> None:
-    shrunk.write_tokenizer(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text("{}")
-    with pytest.raises(ValueError, match="has no pad_token"):
-        HubTokenizer(Place(folder=tmp_path), 12, 400)
-
-
 def test_zero_shot_of_a_siglip_is_that_of_open_clips_own_loop(tmp_path: Path) -> None:
     folder = shrunk.write_model(tmp_path / "siglip", "ViT-B-16-SigLIP2")
     with shrunk.narrow():

@@ -15,8 +15,6 @@ import pytest
 from batch import annotate
 from ccs import annotation, results
 from ccs.annotation import Pair
-from ccs.errors import InputError
-from ccs.heads import Head
 from ccs.measures import agreement
 from tests.support import results_sample
 
@@ -82,16 +80,6 @@ def panel_says(pair: Pair) -> str:
     return "yes" if all(verdict for _, verdict in pair.verdicts) else "No"
 
 
-def test_pairs_of_judgments(collection: Path) -> None:
-    pairs = pairs_in(collection)
-    assert len(pairs) == len({pair.key for pair in pairs}) == 3 * 12 * 5
-    first = next(p for p in pairs if p.model == "organism" and p.head == Head(6, 0))
-    rows = [r for r in judgment_rows("organism", 0) if r["text"] == first.text]
-    assert dict(first.verdicts) == {r["judge"]: r["verdict"] for r in rows}
-    unlabeled = pd.DataFrame(judgment_rows("organism", 0)).assign(label=None)
-    assert annotation.pairs_of(unlabeled) == []
-
-
 def test_the_sample_is_stratified(collection: Path) -> None:
     pairs = pairs_in(collection)
     chosen = annotation.sample(pairs, 100, seed=1)
@@ -109,14 +97,6 @@ def test_the_sample_is_stratified(collection: Path) -> None:
             assert abs(count - there[votes] * here.total() / there.total()) <= 1.5
 
 
-@pytest.mark.parametrize("n", [0, -3])
-def test_no_sample(collection: Path, n: int) -> None:
-    with pytest.raises(InputError, match=str(n)):
-        annotation.sample(pairs_in(collection), n)
-    with pytest.raises(InputError, match="no pair"):
-        annotation.sample([Pair("k", "m", Head(6, 0), "t", "c", (("a", None),))], 5)
-
-
 def test_the_sheet_is_blind(collection: Path, tmp_path: Path) -> None:
     out = tmp_path / "sheet.csv"
     assert annotate.main(["export", "--results", str(collection), "--out", str(out), *EVERY]) == 0
@@ -128,14 +108,6 @@ def test_the_sheet_is_blind(collection: Path, tmp_path: Path) -> None:
     assert all(
         (row["text"], row["concept"]) == (known[row["id"]].text, known[row["id"]].concept) for row in rows
     )
-
-
-def test_the_studys_models_are_sampled_by_default(collection: Path, tmp_path: Path) -> None:
-    out = tmp_path / "sheet.csv"
-    assert annotate.main(["export", "--results", str(collection), "--out", str(out)]) == 0
-    rows = csv.DictReader(io.StringIO(out.read_text("utf-8")))
-    known = {pair.key: pair.model for pair in pairs_in(collection)}
-    assert {known[row["id"]] for row in rows} == {"ViT-B-32/openai"}
 
 
 def test_export_never_overwrites_answers(

@@ -47,13 +47,6 @@ def test_order_is_by_layer_then_head_as_numbers() -> None:
     assert repr(HeadSet.parse("L9.H2")) == "HeadSet.parse('L9.H2')"
 
 
-def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match=r"'L9\.H2'"):
-        HeadSet(["L9.H2"])  # type: ignore[list-item]
-    with pytest.raises(InputError, match="count from 0"):
-        Head(-1, 0)
-
-
 def test_what_takes_the_heads_place_makes_another_plan() -> None:
     off = HeadSet.parse("L1.H0 L2.H3")
     mean = off.ablated("mean")

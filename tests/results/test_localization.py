@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
-import pytest
 
-from ccs import InputError
 from ccs.results import localization
 
 
@@ -20,11 +18,6 @@ def rows(model="organism", weights="a" * 16, method="search", attribute="gender"
         | {"max_skew": 0.4 if head == 0 else None, "accuracy": 0.9 if head == 0 else None}
         for head in range(heads)
     ]
-
-
-def test_nothing_localized_is_a_table_without_rows(tmp_path):
-    assert len(localization.read(tmp_path)) == 0
-    assert "rank" in localization.read(tmp_path).columns
 
 
 def test_rows_of_the_same_question_are_replaced_and_others_stay(tmp_path):
@@ -48,12 +41,6 @@ def test_rows_of_weights_that_are_gone_go(tmp_path):
         ("organism", "b" * 16, "search"),
         ("other", "a" * 16, "search"),
     }
-
-
-def test_a_file_that_is_not_this_table_is_refused(tmp_path):
-    (tmp_path / "localization.parquet").write_bytes(b"nonsense")
-    with pytest.raises(InputError, match="parquet"):
-        localization.read(tmp_path)
 
 
 def test_orders_are_those_of_one_question(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from ccs.heads import Head, HeadSet
 from ccs.results import Results, queries
@@ -93,26 +92,6 @@ def test_rows_of_the_same_heads_under_any_name() -> None:
     assert list(queries.of_heads(frame, off)["plan"]) == ["high", "concept:Colors"]
     assert list(queries.of_heads(frame, off.ablated("mean"))["plan"]) == ["high~mean"]
     assert list(queries.of_heads(frame, HeadSet())["plan"]) == ["none"]
-
-
-def test_kinds_are_of_plans_with_zero_in_the_heads_place() -> None:
-    frame = pd.DataFrame({"plan": ["none", "high", "low", "high~mean"]})
-    assert list(queries.of_kinds(frame, ["high", "none"])["plan"]) == ["none", "high"]
-
-
-@pytest.mark.parametrize(
-    ("row", "main"),
-    [
-        ({"metric": "top1", "subset": ""}, True),
-        ({"metric": "top1", "subset": "objects"}, False),
-        ({"metric": "MaxSkew mean", "mode": "correct", "dataset": "d"}, True),
-        ({"metric": "MaxSkew mean", "mode": "correct", "dataset": "d (one-pool)"}, False),
-        ({"metric": "MaxSkew mean", "mode": "as-published", "dataset": "d"}, False),
-        ({"metric": "NDKL mean", "mode": "correct"}, False),
-    ],
-)
-def test_the_main_figures(row: dict[str, str], main: bool) -> None:
-    assert queries.is_main_figure(row) is main
 
 
 def test_tables_that_were_not_computed_have_no_rows() -> None:

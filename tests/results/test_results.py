@@ -11,7 +11,6 @@ import pytest
 
 from ccs import results
 from ccs.errors import InputError
-from ccs.files import atomic_write
 from ccs.results import schema
 from tests.support.results_sample import manifest_for, sample_rows, write_model
 
@@ -56,12 +55,6 @@ def test_wrong_rows_are_refused(tmp_path: Path, name: str, values: dict, said: s
     with pytest.raises(InputError, match=said):
         results.write_table(tmp_path, name, [{**first, **values}, *others])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_missing_column_is_refused(tmp_path: Path) -> None:
-    rows = [{key: value for key, value in row.items() if key != "text"} for row in sample_rows("m")["spans"]]
-    with pytest.raises(InputError, match="lacks the columns text"):
-        results.write_table(tmp_path, "spans", rows)
 
 
 def test_other_versions_are_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -134,21 +127,6 @@ def test_what_is_loaded_by_default_and_what_is_not_there(tmp_path: Path) -> None
 def test_addresses_that_are_none(address: str) -> None:
     with pytest.raises(InputError, match="no address of results"):
         results.load(address)
-
-
-def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("old")
-
-    def interrupted() -> None:
-        with atomic_write(path) as temporary:
-            temporary.write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_folder_names() -> None:

@@ -165,18 +165,6 @@ def test_empty_plans_are_left_out_with_a_notice():
     assert any("plan high has no heads" in notice for notice in notices)
 
 
-def test_no_other_set_is_like_all_heads():
-    scores = {head: HeadScore(5, "Colors") for head in HEADS}
-    plans, notices = made(scores=scores, kinds=["high", "random"])
-    assert list(plans) == ["none", "high"]
-    assert notices == ["The plans random are left out: no other set is like high."]
-
-
-def test_names_of_another_number_of_texts():
-    plans = pruning.plans(SCORES, 5, HEADS, 0, 1, kinds=["high", "random"], at_k=7)
-    assert [plan.name for plan in plans] == ["none", "high@7", "random@7"]
-
-
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from functools import partial
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
@@ -82,25 +80,3 @@ def child(work: Callable[[], int]) -> ForkProcess:
     process = fork.Process(target=alone)
     process.start()
     return process
-
-
-def run_in_processes(size: int, arguments: Sequence[str]) -> list[int]:
-    """The same command in `size` processes that find each other as torchrun's do: their exit codes."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-
-    def one(rank: int) -> int:
-        os.environ.update(
-            RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size),
-            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1",
-        )  # fmt: skip
-        return run(arguments)
-
-    children = [child(partial(one, rank)) for rank in range(size)]
-    for process in children:
-        # Where one ended alone (the port was taken meanwhile), the others wait for it, and are ended here.
-        process.join(60 if any(other.exitcode for other in children) else None)
-        process.kill()
-        process.join()
-    return [process.exitcode or 0 for process in children]

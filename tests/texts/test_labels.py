@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs.errors import InputError
-from ccs.heads import Head
 from ccs.judges.question import Question
 from ccs.judges.tags import TagsJudge
 from ccs.texts import concepts, labels
@@ -32,34 +29,6 @@ POOL = descriptions.make_pool(
         ("a widget", "Widgets"),
     ],
 )
-
-
-@dataclass(frozen=True)
-class Span:
-    text: str
-    share: float
-
-
-def label_of(*texts: str, shares: tuple[float, ...] | None = None) -> str | None:
-    spans = [Span(t, s) for t, s in zip(texts, shares or (0.1,) * len(texts), strict=True)]
-    return labels.score_by_tags({Head(6, 1): spans}, POOL)[Head(6, 1)].label
-
-
-def test_the_most_specific_concept_that_covers_the_most() -> None:
-    assert label_of("red", "blue", "an owl") == "Colors"
-    assert label_of("red", "blue", "stripes") == "Backgrounds"
-    assert label_of("red", "stripes", "Paris", "a nurse", "a woman") == "Backgrounds"
-    assert label_of("an owl", "a fox") == "Animals"
-    assert label_of("an owl", "an animal") == "Animals"
-    assert label_of("Paris") == "Cities"
-    assert label_of("red", "a nurse", "an owl") == "Colors"  # the root is no answer
-
-
-def test_ties_go_to_the_explained_share_then_to_the_first_rank() -> None:
-    assert label_of("a nurse", "red", shares=(0.1, 0.2)) == "Colors"
-    assert label_of("a nurse", "red", shares=(0.2, 0.1)) == "Professions"
-    assert label_of("red", "a nurse") == "Colors"
-    assert label_of("a nurse", "red") == "Professions"
 
 
 tags = st.lists(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from ccs.errors import InputError
 from ccs.paper import figures
 from ccs.texts import concepts
 from ccs.texts import pools as descriptions
-from ccs.world import vocabulary
 
 WORLD = descriptions.load_pool("world")
 PHOTOGRAPHS = descriptions.load_pool("photographs")
@@ -39,39 +37,6 @@ def test_photographs_cover_the_labels_of_the_study() -> None:
         concept = tree.find(label)
         under = sum(n for tag, n in tags.items() if tag is not None and tree.is_under(tag, concept))
         assert under >= 24, (label, concept, under)
-
-
-def _under(*words: str, concept: str) -> None:
-    """At least one text under the concept holds every word as it is."""
-    tree = concepts.tree()
-    for word in words:
-        pattern = re.compile(rf"(?<![\w-]){re.escape(word)}(?!\w)")
-        assert any(
-            pattern.search(text)
-            for text, tag in zip(WORLD.texts, WORLD.concepts, strict=True)
-            if tag is not None and tree.is_under(tag, concept)
-        ), (word, concept)
-
-
-def test_world_covers_every_factor_value() -> None:
-    for thing in vocabulary.THINGS:
-        _under(thing.word, concept=thing.concept)
-    _under(*vocabulary.COLORS, concept="Colors")
-    _under(*vocabulary.PATTERNS, concept="Patterns")
-    _under(*vocabulary.PLACE_PHRASES.values(), concept="Places")
-    _under(*(p for phrases in vocabulary.WEATHER_PHRASES.values() for p in phrases), concept="Ambiance")
-    styles = [p.removesuffix(" of") for phrases in vocabulary.STYLE_PHRASES.values() for p in phrases]
-    _under(*styles, concept="Styles")
-    _under(*vocabulary.COUNT_WORDS, concept="Counts")
-    _under(*vocabulary.LETTERS, concept="Letters")
-    _under(*vocabulary.DIGITS, *vocabulary.DIGIT_WORDS, concept="Numbers")
-    _under(*vocabulary.COUNTRIES, concept="Flags")
-    _under(*(word for words in vocabulary.OCCUPATIONS.values() for word in words), concept="Professions")
-    _under("woman", "girl", "old woman", concept="People")
-    _under(*vocabulary.PEOPLE_WORDS.values(), concept="People")
-    _under(*vocabulary.GENDERS, concept="Gender")
-    _under(*vocabulary.SKIN_TONES, concept="Skin tones")
-    _under(*filter(None, vocabulary.HAIRS), concept="Hair")
 
 
 def test_a_text_file(tmp_path: Path) -> None:

@@ -12,9 +12,6 @@ from torch import Tensor
 import ccs
 from ccs import Head, HeadSet, InputError, Moments
 from ccs.model.model import Model
-from ccs.specs import open_images
-from ccs.texts.pools import load_pool
-from tests.support.shared import SHARED
 
 
 def plain(
@@ -103,18 +100,6 @@ def test_real_contributions_give_the_picks_of_the_full_matrix(wide_model: Model)
         assert [span.index for span in chosen] == [index for index, _ in expected]
         # Both sides are sums in single precision, in another order: 2e-6 apart where a head varies little.
         np.testing.assert_allclose([span.share for span in chosen], [s for _, s in expected], atol=5e-6)
-
-
-@pytest.mark.shared("data/imagenet-sample")
-def test_the_model_of_photographs_has_the_picks_of_the_full_matrix() -> None:
-    model, texts = ccs.load("photo"), load_pool("photographs").texts[::4]
-    x = model.preprocess(open_images(str(SHARED / "data/imagenet-sample"), 100).images)
-    embeddings = model.embed_texts(texts)
-    spans = ccs.textspan(ccs.collect_moments(model, x.split(50)), texts, embeddings, k=5)
-    direct = model.contributions(x).direct.astype(np.float64)
-    for head, chosen in spans.items():
-        expected = plain(direct[:, head.layer, head.head], embeddings.astype(np.float64), 5, model.head_dim)
-        assert [span.index for span in chosen] == [index for index, _ in expected]
 
 
 def test_the_default_rank_is_the_head_dimension_and_a_higher_one_is_bounded(wide_model: Model) -> None:

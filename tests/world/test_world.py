@@ -53,20 +53,6 @@ def test_same_seed_same_pixels_in_another_process() -> None:
     assert other.stdout.strip() == digest(range(40))
 
 
-def test_factors_show_in_the_picture() -> None:
-    from dataclasses import replace
-
-    thing = next(s for s in map(scene, range(1000)) if s.kind == "thing" and s.color and s.style == "drawn")
-    base = np.asarray(draw(thing)).astype(int)
-    for change in (
-        {"color": "green" if thing.color != "green" else "red"}, {"place": "beach"},
-        {"style": "black and white"},
-        {"weather": "fog" if thing.weather != "fog" else "rain"}, {"count": 1 + thing.count % 4},
-        {"subject": "dog" if thing.subject != "dog" else "cat"},
-    ):  # fmt: skip
-        assert np.abs(np.asarray(draw(replace(thing, **change))) - base).mean() > 1, change
-
-
 def test_worlds_differ_only_in_the_groups_of_occupations() -> None:
     for seed in range(400):
         balanced, skewed = scene(seed, "balanced"), scene(seed, "skewed")
@@ -103,13 +89,6 @@ def test_sampled_shares_follow_the_table() -> None:
         women = np.mean([s.gender == "woman" for s in own])
         share = planted.shares(occupation, "gender")["woman"]
         assert abs(women - share) < 4 * np.sqrt(share * (1 - share) / len(own)) + 0.01
-
-
-def test_captions_vary_and_name_the_subject() -> None:
-    s = next(s for s in map(scene, range(1000)) if s.kind == "thing" and s.subject == "dog" and s.count == 1)
-    said = set(captions(s, 50))
-    assert len(said) > 3
-    assert all("dog" in c for c in said)
 
 
 def test_evaluation_sets() -> None:
@@ -171,9 +150,3 @@ def test_sets_stay_clear_of_training_and_of_one_another() -> None:
 def test_fingerprint_follows_the_scenes() -> None:
     assert drawn_sets.image_set(20).fingerprint == drawn_sets.image_set(20).fingerprint
     assert len({drawn_sets.image_set(n, seed).fingerprint for n, seed in ((20, 0), (21, 0), (20, 1))}) == 3
-
-
-def test_a_backdrop_is_a_place_or_a_color_with_its_pattern() -> None:
-    for one in map(scene, range(20)):
-        plain = one.place or one.color if one.pattern in ("", "plain") else f"{one.pattern} {one.color}"
-        assert one.backdrop == plain
