@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.weekly
 def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path: Path) -> None:
     # A process of its own: the Hub's client reads its address when it is imported.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}

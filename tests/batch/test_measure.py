@@ -144,17 +144,6 @@ def test_clips_are_also_scaled_as_the_study_scales_them(tiny_model):
         assert shown[name] == pytest.approx(np.mean(ranks))
 
 
-def test_what_takes_the_heads_place_is_part_of_what_embeddings_depend_on(tiny_model):
-    data, off = open_set("world/digits", max_images=4), HeadSet([Head(5, 0)])
-
-    def inputs(place, plan):
-        return Embedder(tiny_model, None, Settings(), place).plans_inputs(data, [plan], HeadSet())
-
-    assert inputs("some", off) == inputs("others", off)
-    assert inputs("some", off.ablated("mean")) != inputs("others", off.ablated("mean"))
-    assert inputs("some", off.ablated("mean")) != inputs("some", off)
-
-
 def named(row):
     """A row's name: its text columns and its seed."""
     return (*(value for value in row.values() if isinstance(value, str)), row["seed"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -153,13 +152,6 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub: Hub, folder: Pat
     assert shipped.notices[1] == f"There is no cached copy of {ADDRESS}."
 
 
-def test_a_revision_that_is_not_there(hub: Hub, folder: Path, tmp_path: Path) -> None:
-    push(folder)
-    found = results.load(f"{ADDRESS}@nowhere", precomputed=tmp_path / "none", cache=tmp_path / "cache")
-    assert not found.models
-    assert "status 404, it does not exist" in found.notices[0]
-
-
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -194,27 +186,6 @@ def test_a_tag_keeps_its_results(hub: Hub, folder: Path, capsys: pytest.CaptureF
     assert "The tag v1 of user/ccs already names other results" in capsys.readouterr().err
     assert data_set(hub).tags == before
     assert push(folder, "--tag", "v2") == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"schema_version": 0}, "holds ViT-B-32--openai in version 0 of the tables"),
-        ({"schema_version": []}, "holds ViT-B-32--openai in version [] of the tables"),
-        (None, "ViT-B-32--openai/manifest.json, which is not a manifest of results"),
-    ],
-)
-def test_results_that_cannot_stand_in_one_data_set(
-    hub: Hub, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict | None, said: str
-) -> None:
-    write_model(tmp_path / "old", "ViT-B-32/openai")
-    assert push(tmp_path / "old") == 0
-    there, path = hub.files("user/ccs"), "ViT-B-32--openai/manifest.json"
-    there[path] = json.dumps(change and json.loads(there[path]) | change).encode()
-    before = dict(there)
-    assert push(folder) == 2
-    assert said in capsys.readouterr().err
-    assert hub.files("user/ccs") == before
 
 
 def test_what_is_not_whole_is_not_published(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from batch.report.sections import localization
 from batch.report.sections.localization import against, scored, sentence, ways
 from ccs.results.localization import PLANTED
 
@@ -61,13 +60,6 @@ def test_the_sentence_turns_round_with_the_truth():
         assert "not shown to be a difference" not in sentence(cases)
     alike = sentence(scored(table(GOOD, GOOD)))
     assert "not shown to be a difference" in alike
-
-
-def test_models_in_which_nothing_is_known_are_left_out():
-    rows = table(GOOD, BAD)
-    unknown = rows.assign(model="real", planted=pd.array([None] * len(rows), dtype="boolean"))
-    assert set(scored(pd.concat([rows, unknown]))["model"]) == {"a", "b", "c", "d"}
-    assert list(localization.localization_blocks(unknown)) == []
 
 
 def test_a_planted_head_that_carries_next_to_nothing_is_not_looked_for():

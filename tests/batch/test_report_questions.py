@@ -12,7 +12,6 @@ from batch.report.sections import questions as report_questions
 from ccs import results
 from ccs.measures.stats import Ranked
 from ccs.plans import ALIKE, PlanName
-from ccs.results import queries
 from tests.support.report_sample import bias_rows, pruning_rows
 
 
@@ -83,25 +82,3 @@ def test_a_set_with_only_some_of_the_random_sets_is_left_out() -> None:
     tests = [one for one in report_questions.tests_of(model) if one.alike]
     assert "world/colors" not in {one.where for one in tests}
     assert {one.effect.of for one in tests if isinstance(one.effect, Ranked)} == {101}
-
-
-def test_a_model_without_high_heads_asks_nothing() -> None:
-    """So it makes no other model's p larger."""
-    asks = model_of("top1", -0.2)
-    rows = pruning_rows("n", "world/subjects", {"none": 0.9, "low": 0.8})
-    silent = results.Results("n", Path(), {"pruning": pd.DataFrame(rows)}, {})
-    assert report_questions.by_model({"m": asks, "n": silent}) == report_questions.by_model({"m": asks})
-
-
-def test_rankings_at_the_ceiling_are_counted() -> None:
-    (mean,) = [row for row in bias_rows("m", "world/faces", {"none": 0.5}) if row["metric"] == "MaxSkew mean"]
-    for values, full in (((0.5, 0.6), 0), ((0.5, 0.69), 1), ((0.69, 0.69), 2), ((), 0)):
-        each = [
-            mean | {"metric": "MaxSkew", "occupation": str(i), "value": value, "ceiling": 0.69}
-            for i, value in enumerate(values)
-        ]
-        model = results.Results("m", Path(), {"bias": pd.DataFrame([mean | {"ceiling": None}, *each])}, {})
-        means = queries.group_plans(queries.max_skew(model))
-        assert queries.with_full(model, means)["full"].tolist() == [full]
-    bare = results.Results("m", Path(), {}, {})  # evaluated on no set of people
-    assert queries.with_full(bare, queries.group_plans(queries.max_skew(bare))).empty

@@ -39,15 +39,6 @@ def test_a_suite_has_the_studys_k_by_default() -> None:
     assert (described["k"], described["further_k"]) == (5, [9])
 
 
-def test_defaults_depend_on_the_model() -> None:
-    for name in ("organism", "organism-control", "organism-planted"):
-        organism = Settings().for_model(name)
-        assert (organism.suite, organism.texts, organism.max_images) == ("world", "world", 2000)
-    assert Settings().for_model("organisms/mine").suite == "none"
-    other = Settings(images="photos").for_model("ViT-B-32/openai")
-    assert (other.suite, other.texts, other.max_images) == ("none", "photographs", None)
-
-
 def test_options_become_settings() -> None:
     given = [
         "--model",

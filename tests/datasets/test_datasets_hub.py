@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ccs import specs
-from ccs.datasets import clips, known_sets, labeled
+from ccs.datasets import clips, known_sets
 from ccs.datasets.known_sets import templates
 from ccs.errors import InputError
 from ccs.paper import figures as paper
@@ -58,14 +58,6 @@ def test_classification(
     assert [number_of(image) for image in found.images] == [0, 1, 2]
     assert len(found.templates) == templates
     assert all(template.count("{}") == 1 for template in found.templates)
-
-
-def test_subsets_of_cifar10_part_its_classes(clone: Any) -> None:
-    found = clone("cifar10")
-    assert sorted(found.subsets["animals"] + found.subsets["objects"]) == list(range(10))
-    assert [found.classes[index] for index in found.subsets["objects"]] == [
-        *("airplane", "automobile", "ship", "truck")
-    ]
 
 
 def test_captions_of_flickr8k(clone: Any) -> None:
@@ -120,15 +112,6 @@ def test_socialcounterfactuals_has_a_pool_per_occupation(clone: Any) -> None:
         clone("socialcounterfactuals", max_images=5)
 
 
-def test_socialcounterfactuals_by_gender_has_every_set_that_varies_gender(clone: Any) -> None:
-    found = clone("socialcounterfactuals-gender")
-    # Row 12 varies a physical trait and gender.
-    assert [number_of(image) for image in found.images] == [*range(15)]
-    assert found.pools.tolist() == ["judge"] * 13 + ["chef"] * 2
-    assert set(found.groups) == {"gender"}
-    assert found.k == {"gender": 4}
-
-
 def brightness(frames: Any) -> list[int]:
     return [round(float(np.asarray(frame).mean()) / 10) for frame in frames]
 
@@ -174,19 +157,6 @@ def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path: Path) -> None:
     assert 5 < shown[-1] == shown[-2] < 24
 
 
-def test_no_usable_clip_is_one_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "msvd" / "msvd_test.json"
-    path.parent.mkdir()
-    with pytest.raises(InputError, match="no JSON file"):
-        specs.open_set("msvd")
-    path.write_text("[")
-    with pytest.raises(InputError, match="not valid JSON"):
-        specs.open_set("msvd")
-    path.write_text('[{"video": "a.mp4", "caption": "x"}]')
-    with pytest.raises(InputError, match="None of the 1 clips"):
-        specs.open_set("msvd")
-
-
 def test_the_registry_is_whole() -> None:
     assert known_sets.as_markdown() in (Path(__file__).parents[2] / "docs/datasets.md").read_text("utf-8")
     for source in known_sets.SOURCES.values():
@@ -207,9 +177,3 @@ def test_the_registry_is_whole() -> None:
     }
     asked = {name.removesuffix(" (as-published)") for name in asked}
     assert asked - {"fairface"} <= set(known_sets.SOURCES)
-
-
-def test_wordnet_ids() -> None:
-    assert labeled.wordnet_names(["n01440764", "n03888257"]) == ["tench", "parachute"]
-    with pytest.raises(InputError, match="'n99999999' is not the WordNet id"):
-        labeled.wordnet_names(["n99999999"])

@@ -201,16 +201,3 @@ class TestParquet:
         hf.Dataset.from_dict({"text": ["a"], "size": [1]}).to_parquet(path)
         with pytest.raises(InputError, match="no column of images; its columns are text, size"):
             specs.open_images(str(path))
-
-
-def test_what_cannot_be_opened_says_what_can() -> None:
-    with pytest.raises(InputError, match="neither a folder, a zip nor a parquet file, a known set"):
-        specs.open_images("no such thing")
-    with pytest.raises(InputError, match=r"'cifar11' is neither a folder.* a known set .cifar10,"):
-        specs.open_set("cifar11")
-    with pytest.raises(InputError, match="There is no drawn set 'world/nothing'"):
-        specs.open_set("world/nothing")
-    with pytest.raises(InputError, match="set of clips"):
-        specs.open_images("msrvtt")
-    with pytest.raises(InputError, match="At least one image is needed, not 0"):
-        specs.open_set("world/clips", max_images=0)

@@ -18,7 +18,7 @@ import pytest
 
 from ccs.datasets import SOURCES
 from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
-from tests.support.hub_server import TOKEN, Hub, Repository, serve
+from tests.support.hub_server import Hub, Repository, serve
 
 OPEN = """
 import json, sys
@@ -163,15 +163,6 @@ def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(
         assert name == "cifar100" or f"$CCS_DATA/{name}" in answers[name]
 
 
-def test_a_gated_set_says_so_to_who_is_logged_in_too(
-    hub: Hub, ask: Callable[..., Any], tmp_path: Path
-) -> None:
-    serve_set(hub, "imagenet-val", tmp_path).gated = True
-    whole, streamed = ask(OPEN, [["imagenet-val", None], ["imagenet-val", 2]], HF_TOKEN=TOKEN)
-    assert "'imagenet-val' is gated on the Hub" in whole == streamed
-    assert TOKEN not in whole
-
-
 def test_a_server_that_is_not_there(ask: Callable[..., Any], tmp_path: Path) -> None:
     asked = [["imagenet", None], ["fairface", None]]
     images, gallery = ask(OPEN, asked, HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "no"))
@@ -200,16 +191,6 @@ def test_two_processes_fetch_and_unpack_once(hub: Hub, ask: Callable[..., Any], 
     assert len(asked) == len(parts)
     (kept,) = [path for path in (tmp_path / "home/clip-ccs/msvd").iterdir() if path.is_dir()]
     assert len(list(kept.rglob("*.mp4"))) == 3
-
-
-def test_of_loose_videos_those_are_fetched_that_have_captions(
-    hub: Hub, ask: Callable[..., Any], tmp_path: Path
-) -> None:
-    serve_set(hub, "msvd", tmp_path, {**videos(tmp_path, 2), "rest.zip": b"not needed"})
-    (found,) = ask(OPEN, [["msvd", None]])
-    assert found["count"] == 2
-    asked = [line for line in hub.requests if line.startswith("GET")]
-    assert not [line for line in asked if "v2.mp4" in line or "rest.zip" in line]
 
 
 SUITE = """

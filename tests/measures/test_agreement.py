@@ -88,16 +88,6 @@ def test_consensus_of_people_and_unanimity_of_judges() -> None:
     assert agreement.unanimous(said[:2]) == [True, False, None, None]
 
 
-def test_nothing_to_compare() -> None:
-    found = agreement.compare([[None, True]], [[True, None]])
-    assert found.n == 0
-    assert math.isnan(found.cohen_kappa.value)
-    with pytest.raises(InputError, match="same pairs"):
-        agreement.compare([[True]], [[True, False]])
-    with pytest.raises(InputError, match="same pairs"):
-        agreement.compare([[True]], [])
-
-
 def test_each_two_judges_of_a_panel() -> None:
     panel = {
         "a": [True, True, False, None],

@@ -9,7 +9,7 @@ import pytest
 
 from ccs.datasets import SOURCES
 from ccs.datasets.labeled import merge_groups
-from ccs.measures import bias, faults, ranking
+from ccs.measures import bias, ranking
 from tests.support.bias_sample import example
 from tests.support.shared import SHARED
 
@@ -54,17 +54,6 @@ def test_the_code_ranks_one_list_of_an_occupation_under_every_group():
         skews = [np.log(top / share) for top, share in zip(tops, shares, strict=True) if top]
         assert found.max_skew.values[row] == pytest.approx(max(skews))
     assert found.max_skew.values.any()
-
-
-def test_which_published_figures_have_a_fault():
-    assert faults.fault_of("fairface-0.25", "race") == "order"
-    assert faults.fault_of("fairface-0.25", "race (seven)") is None
-    assert faults.fault_of("fairface-0.25", "gender") is None
-    assert faults.fault_of("socialcounterfactuals", "race") == "aliased"
-    # The code's pool by gender is wider: whatever else a set of pictures varies.
-    assert faults.fault_of("socialcounterfactuals", "gender") is None
-    assert faults.fault_of("socialcounterfactuals-gender", "gender") == "aliased"
-    assert faults.fault_of("world/faces", "gender") is None
 
 
 @pytest.mark.shared(FAIRFACE)

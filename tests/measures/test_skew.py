@@ -14,13 +14,6 @@ from ccs.measures import skew
 from tests.support.bias_sample import plain_ndkl, plain_skews
 
 
-def test_a_lost_group_counts():
-    ranked, pool = ["a", "a", "b", "a"], {"a": 10, "b": 10, "c": 20, "nobody": 0}
-    assert skew.max_skew(ranked, pool, 4) == pytest.approx(np.log(0.75 / 0.25))
-    # An empty group of the pool is no group: uniform means a third each.
-    assert skew.max_skew(ranked, pool, 4, target="uniform") == pytest.approx(np.log(0.75 * 3))
-
-
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=40), st.data())
 def test_metrics_equal_the_plain_ones(ranked, data):
     extra = data.draw(st.lists(st.sampled_from("abcd"), max_size=40))
@@ -133,13 +126,3 @@ def test_the_area_under_the_curve_counts_pairs_of_one_half_as_the_other_leans():
                 group = int(np.argmax(np.abs(chosen)))
                 leans.append(np.sign(chosen[group]) * measured[group])
             assert found[index, draw] == pytest.approx(0.5 + sum(leans) / 2)
-
-
-def test_halves_are_halves_of_every_group():
-    codes = np.random.default_rng(0).integers(0, 4, 101)
-    half = skew.halves(codes, 1)
-    for group in range(4):
-        inside = half[codes == group]
-        assert abs(2 * inside.sum() - len(inside)) <= 1
-    assert (skew.halves(codes, 1) == half).all()
-    assert (skew.halves(codes, 2) != half).any()

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 import ccs
-from batch.compute.embed import Backoff, largest_errors
+from batch.compute.embed import largest_errors
 from batch.processes import start
 from ccs import HeadSet, InputError
 from ccs.model.model import Model
@@ -110,29 +110,6 @@ def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(
         assert run(arguments(tiny_folder, texts, tmp_path / device, *more, "--device", device)) == 0
     same_tables(tmp_path / "cpu" / "tiny", tmp_path / cuda / "tiny", but=["heads"])
     assert read(tmp_path / cuda / "tiny").manifest["measured"]["device"] == "cuda:0"
-
-
-def test_memory_is_given_back_only_when_the_failed_batch_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception keeps the frames it passed, and they what filled the memory."""
-    alive: list[bool] = []
-
-    class Filling:
-        def __del__(self) -> None:
-            alive.remove(True)
-
-    def work(piece: Tensor) -> Tensor:
-        held = Filling()
-        alive.append(True)
-        if len(piece) > 1:
-            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
-        del held
-        return piece
-
-    seen: list[int] = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: seen.append(len(alive)))
-    assert len(Backoff(4).run(work, torch.zeros(4))) == 4
-    assert seen == [0, 0]
 
 
 def test_one_setting_chooses_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
 
 import ccs
 from batch import export as command
@@ -72,27 +71,6 @@ def test_open_clip_alone_gives_our_embeddings(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == files
     del model.__dict__["weights_hash"]  # it is kept once computed
     assert model.weights_hash == before
-
-
-def test_half_precision_is_kept_and_the_card_says_what_was_done(
-    tiny_model: Model, tiny_folder: Path, tmp_path: Path
-) -> None:
-    weights = {
-        name: values.half() for name, values in load_file(tiny_folder / "open_clip_model.safetensors").items()
-    }
-    (tmp_path / "half").mkdir()
-    save_file(weights, tmp_path / "half" / "open_clip_model.safetensors")
-    config = (tiny_folder / "open_clip_config.json").read_text()
-    (tmp_path / "half" / "open_clip_config.json").write_text(config)
-    export(ccs.load(str(tmp_path / "half")), OFF, tmp_path / "small")
-    export(tiny_model, OFF, tmp_path / "large", ["| top1 | 0.5 |"])
-    for folder, dtype in (("small", torch.float16), ("large", torch.float32)):
-        written = load_file(tmp_path / folder / "open_clip_model.safetensors")
-        assert {values.dtype for values in written.values()} == {dtype}
-    text = (tmp_path / "large" / "README.md").read_text()
-    assert text.startswith("---\nlibrary_name: open_clip\n")
-    for part in (str(OFF), tiny_model.weights_hash, "| top1 | 0.5 |", "# tiny with 4 heads off"):
-        assert part in text
 
 
 def test_what_cannot_be_exported_is_named(

@@ -52,11 +52,6 @@ def test_pixels_can_be_scaled_as_those_of_openais_models(tiny_model: Model) -> N
     assert ccs.load("ViT-S-32-alt/random").is_openai_scaled
 
 
-@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "I;16"])
-def test_images_of_any_mode_are_taken(tiny_model: Model, mode: str) -> None:
-    assert np.isfinite(tiny_model.embed_images([Image.new(mode, (20, 90))])).all()
-
-
 def test_a_lazy_sequence_is_decoded_a_batch_at_a_time(tiny_model: Model, pictures: Pictures) -> None:
     made = pictures(6)
     asked: list[int] = []
@@ -88,14 +83,6 @@ def test_what_is_no_image_is_named(tiny_model: Model, images: Any, message: str)
         tiny_model.embed_images(images)
     with pytest.raises(InputError, match="at least one image, not -1"):
         tiny_model.embed_images([Image.new("RGB", (32, 32))], batch_size=-1)
-
-
-def test_a_single_text_and_an_empty_list(tiny_model: Model) -> None:
-    with pytest.raises(InputError, match="a list of texts"):
-        tiny_model.embed_texts("a dog")
-    assert tiny_model.embed_texts([]).shape == (0, tiny_model.dim)
-    with pytest.raises(InputError, match="'fp8' is not one of fp32, bf16, fp16"):
-        ccs.load("organism", precision="fp8")
 
 
 def test_the_hash_is_that_of_the_weights(tiny_folder: Path, tiny_model: Model, tmp_path: Path) -> None:

@@ -70,8 +70,3 @@ def test_moments_of_different_models_or_heads_do_not_add(
     for other in (Moments.empty(tiny_quick_model), Moments.empty(tiny_model, HeadSet.parse("L5.H0"))):
         with pytest.raises(InputError, match="different models or heads"):
             _ = collected + other
-
-
-def test_one_image_has_no_variance(tiny_model: Model) -> None:
-    with pytest.raises(InputError, match="At least 2 images are needed for a head's moments, not 1"):
-        ccs.collect_moments(tiny_model, [pixels(1)]).variance()

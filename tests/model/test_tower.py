@@ -140,14 +140,6 @@ def test_attention_is_that_of_torch(model: Model, layer: int) -> None:
     np.testing.assert_allclose(model.tower.attention(below, layer, off), found, atol=1e-6)
 
 
-def test_no_image_and_no_plan_are_empty_answers(tiny_model: Model) -> None:
-    x = pixels(tiny_model, 2)
-    assert tiny_model.embed_images([]).shape == (0, tiny_model.dim)
-    assert tiny_model.embed_images(x[:0], [HeadSet(), HeadSet()]).shape == (2, 0, tiny_model.dim)
-    assert tiny_model.embed_images(x, []).shape == (0, 2, tiny_model.dim)
-    assert tiny_model.contributions([]).direct.shape == (0, 6, 4, tiny_model.dim)
-
-
 @pytest.mark.parametrize("text", ["L5.H4", "L2.H1 L40.H9"])
 def test_a_head_outside_the_model_is_named(tiny_model: Model, text: str) -> None:
     off = HeadSet.parse(text)
@@ -202,18 +194,6 @@ def test_threads_with_different_plans_get_their_own_answers(tiny_model: Model) -
         assert len(answers) == 10
         for answer in answers:
             np.testing.assert_allclose(answer, right, atol=TOLERANCE)
-
-
-def test_bf16_runs_and_is_close(tiny_folder: Path, tiny_model: Model) -> None:
-    half = ccs.load(str(tiny_folder), precision="bf16")
-    x = pixels(half, 4)
-    plans = some_plans(half, 3, 2)
-    exact, found = tiny_model.embed_images(x, plans), half.embed_images(x, plans)
-    assert found.dtype == np.float32
-    cosine = (exact * found).sum(-1)
-    assert cosine.min() > 0.999
-    assert np.abs(exact - found).max() > 1e-5  # it did run in another type
-    np.testing.assert_allclose(half.contributions(x).direct, tiny_model.contributions(x).direct, atol=1e-6)
 
 
 @pytest.mark.parametrize("architecture", ["ViT-B-32", "ViT-B-32-quickgelu", "ViT-B-16"])

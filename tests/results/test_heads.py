@@ -42,11 +42,6 @@ def test_set_operators_are_those_of_python(a: frozenset[Head], b: frozenset[Head
     assert all((head in x) == (head in a) for head in a | b)
 
 
-def test_order_is_by_layer_then_head_as_numbers() -> None:
-    assert str(HeadSet.parse("L10.H1,L9.H11 L9.H2, L9.H2")) == "L9.H2 L9.H11 L10.H1"
-    assert repr(HeadSet.parse("L9.H2")) == "HeadSet.parse('L9.H2')"
-
-
 def test_what_takes_the_heads_place_makes_another_plan() -> None:
     off = HeadSet.parse("L1.H0 L2.H3")
     mean = off.ablated("mean")

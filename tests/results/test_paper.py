@@ -189,20 +189,6 @@ def test_a_printed_number_inside_the_interval_agrees() -> None:
     assert compared(*original, None).agrees is None
 
 
-def test_the_studys_heads_are_preferred_to_those_scored_here() -> None:
-    high = ("table5", "ViT-B-32-OpenAI", "cifar100/high")
-    rows = [row(plan="high", value=0.1), row(plan="published-high", value=0.56)]
-    measured = compared(*high, results_of(rows)).measured
-    assert (measured.plan, measured.value) == ("published-high", pytest.approx(56.0))
-    assert compared(*high, results_of(rows[:1])).measured.plan == "high"
-
-
-def test_the_studys_copy_of_a_set_is_preferred_and_the_standard_one_shown_beside() -> None:
-    rows = [row(dataset="cifar10", value=0.9), row(dataset="cifar10-jpeg", value=0.76)]
-    found = compared("table5", "ViT-B-32-OpenAI", "cifar10/original", results_of(rows))
-    assert (found.measured.dataset, found.standard.value) == ("cifar10-jpeg", pytest.approx(90.0))
-
-
 def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_one() -> None:
     place = ("table8", "ViT-B-32-OpenAI", "race/original")
     base = {"plan": "none", "seed": None, "dataset": "fairface-1.25", "attribute": "race", "occupation": ""}
@@ -219,17 +205,3 @@ def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_
     plain = compared("table8", "ViT-B-32-OpenAI", "gender/original", by_gender)
     assert plain.measured is plain.correct
     assert plain.measured.value == 20.0
-
-
-@pytest.mark.parametrize(
-    ("key", "column", "expected"),
-    [("table2", "high", 2.0), ("table10", "CCS@5", 0.5), ("table11", "CCR", 0.5)],
-)
-def test_levels_shares_and_ratio_come_from_the_scores(key: str, column: str, expected: float) -> None:
-    levels = ("high", "high", "moderate", "low", "unknown")
-    labels = ("Colors", "Colors", "Objects", None, "Colors")
-    rows = [  # the last one's is unknown and counts nowhere
-        {"layer": 8, "head": head, "k": 5, "ccs": ccs, "level": level, "label": label}
-        for head, ccs, level, label in zip(range(5), (5, 5, 3, 0, None), levels, labels, strict=True)
-    ]
-    assert compared(key, "ViT-B-32-OpenAI", column, results_of(rows, "scores")).measured.value == expected

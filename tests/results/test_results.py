@@ -31,13 +31,6 @@ def test_every_table_comes_back_as_written(tmp_path: Path, name: str) -> None:
         assert {key: None if pd.isna(value) else value for key, value in got.items()} == row
 
 
-def test_same_rows_same_bytes(tmp_path: Path) -> None:
-    rows = sample_rows("organism")["scores"]
-    first = results.write_table(tmp_path / "a", "scores", rows)
-    second = results.write_table(tmp_path / "b", "scores", pd.DataFrame(rows)[list(reversed(rows[0]))])
-    assert first == second
-
-
 @pytest.mark.parametrize(
     ("name", "values", "said"),
     [
@@ -96,15 +89,6 @@ def test_a_model_is_read_whole(tmp_path: Path) -> None:
     assert read.table("judgments")["verdict"].isna().sum() == 1
 
 
-def test_a_table_not_computed_is_empty_with_its_columns(tmp_path: Path) -> None:
-    folder = write_model(tmp_path, "organism", only=("spans",))
-    table = results.read(folder).table("bias")
-    assert len(table) == 0
-    assert "chance_low" in table.columns
-    with pytest.raises(InputError, match="no table 'skew'"):
-        results.read(folder).table("skew")
-
-
 def test_manifest_must_be_complete(tmp_path: Path) -> None:
     manifest = manifest_for("organism", {})
     del manifest["seeds"]
@@ -119,14 +103,6 @@ def test_what_is_loaded_by_default_and_what_is_not_there(tmp_path: Path) -> None
     assert results.load(precomputed=tmp_path).source.startswith("the results shipped")
     with pytest.raises(InputError, match="no folder"):
         results.load(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize(
-    "address", ["hf://models/a/b", "hf://datasets/a", "hf://datasets/a/b@", "hf://datasets/a/b c"]
-)
-def test_addresses_that_are_none(address: str) -> None:
-    with pytest.raises(InputError, match="no address of results"):
-        results.load(address)
 
 
 def test_folder_names() -> None:

@@ -90,27 +90,6 @@ def test_path_figures_are_those_of_the_whole_set_on_the_half_that_was_seen():
         assert point.accuracy == pytest.approx(right.top1.value)
 
 
-def test_the_first_step_is_the_best_of_all_single_heads_within_the_bound():
-    found = search.search(ToyModel(), toy(), Limits(max_loss=0.03))
-    allowed = [p for p in found.singles if p.accuracy >= found.path[0].accuracy - 0.03]
-    assert found.path[1] == min(allowed, key=lambda point: point.max_skew)
-    assert len(found.singles) == 6
-
-
-def test_a_head_that_is_no_longer_needed_is_taken_out():
-    """The forward path is bound to end with a head that the others make unnecessary."""
-    points = {"": (1.0, 1.0), "A": (0.6, 1.0), "A B": (0.4, 1.0), "B": (0.41, 1.0)}
-    names = {"A": HeadSet.parse("L4.H0"), "B": HeadSet.parse("L4.H1")}
-
-    def table(sets):
-        keys = [" ".join(n for n, head in names.items() if head <= off) for off in sets]
-        return [search.Point(off, *points[key], points[key][0]) for off, key in zip(sets, keys, strict=True)]
-
-    end, start = table([HeadSet(names["A"] | names["B"]), HeadSet()])
-    found = search._backward(table, end, start, Limits(least=0.02), lambda _: None)
-    assert found == names["B"]
-
-
 def test_heads_that_carry_the_skew_are_found_on_other_halves_too():
     found = search.again(ToyModel(), toy(), Limits(max_loss=0.03, least=0.04), seeds=[1, 2])
     assert len(found) == 4
@@ -147,20 +126,6 @@ def test_halves_of_people_with_pools_are_those_of_their_prompts():
             np.testing.assert_array_equal(half.people[own], task.people[pools[place]])
     one, other = (set(half.units) for half in search.halves(replace(task, pools=None), 0))
     assert not one & other
-
-
-def test_the_figures_of_a_search_with_pools_are_those_of_the_measurement():
-    pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
-    task = replace(toy(), pools=pools, k=8)
-    found = search.search(ToyModel(), task, Limits(max_heads=1), draws=40)
-    seen, unseen = search.halves(task, 0)
-    for half, value in (seen, found.path[0].max_skew), (unseen, found.held_out[0].max_skew.value):
-        people = ToyModel().embed_images(half.people)
-        expected = [
-            bias.measure(people[own], half.prompts[i : i + 1], half.groups[own], 8, draws=40).max_skew.values
-            for i, own in enumerate(half.pools)
-        ]
-        assert value == pytest.approx(np.mean(expected))
 
 
 def test_no_head_helps_where_there_is_no_skew():
@@ -231,3 +196,17 @@ def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says
 def test_search_refuses(change, says):
     with pytest.raises(InputError, match=says):
         search.search(ToyModel(), Task(**{**toy().__dict__, **change}))
+
+
+def test_the_figures_of_a_search_with_pools_are_those_of_the_measurement():
+    pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
+    task = replace(toy(), pools=pools, k=8)
+    found = search.search(ToyModel(), task, Limits(max_heads=1), draws=40)
+    seen, unseen = search.halves(task, 0)
+    for half, value in (seen, found.path[0].max_skew), (unseen, found.held_out[0].max_skew.value):
+        people = ToyModel().embed_images(half.people)
+        expected = [
+            bias.measure(people[own], half.prompts[i : i + 1], half.groups[own], 8, draws=40).max_skew.values
+            for i, own in enumerate(half.pools)
+        ]
+        assert value == pytest.approx(np.mean(expected))

@@ -38,30 +38,6 @@ def test_a_name_is_parsed_and_printed(text, name):
     assert str(name) == text
 
 
-@pytest.mark.parametrize("text", ["", ":Colors", "high@", "high@0", "high@x", "concept:"])
-def test_what_is_not_a_name(text):
-    with pytest.raises(InputError, match="not the name of a plan"):
-        PlanName.parse(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "seed", "words"),
-    [
-        ("high@7", None, "high-CCS heads at K = 7"),
-        ("random", None, "random heads, mean over sets"),
-        ("random", 3, "random heads, set 3"),
-        ("random:layers", None, "random heads of the same layers, mean over sets"),
-        ("concept:Colors", None, "concept Colors, high CCS"),
-        ("published-low", None, "low-CCS heads, as published"),
-        ("published-random", None, "random heads, mean over sets, as published"),
-        ("published-random", 2, "random heads, as published, set 2"),
-        ("single:L7.H2", None, "L7.H2 alone"),
-    ],
-)
-def test_a_name_in_words(text, seed, words):
-    assert PlanName.parse(text).words(seed) == words
-
-
 def made(seed=0, n_random=5, scores=SCORES, heads=HEADS, **settings):
     """Plans by name (random ones by name and seed), and the notices."""
     notices: list[str] = []

@@ -57,25 +57,6 @@ def test_cover_against_every_concept_tried(tagged: list[str | None], random: obj
     assert found != TREE.root
 
 
-@given(tags)
-def test_the_judge_says_yes_as_often_as_the_label_covers(tagged: list[str | None]) -> None:
-    """The stand-in judge agrees with the stand-in labeler's count; texts without a tag are unscored."""
-    pool = descriptions.make_pool("drawn", [(f"text {i}", tag) for i, tag in enumerate(tagged)])
-    label = labels.cover(paths(tagged), [0.0] * len(tagged))
-    if label is None:
-        return
-    (answer,) = TagsJudge(pool).judge([Question("L6.H1", label, pool.texts)])
-    for tag, judgment in zip(tagged, answer, strict=True):
-        if tag is None:
-            assert judgment.verdict is None
-            assert "no tag" in judgment.cause
-        else:
-            assert judgment.verdict is (label in TREE.path(tag))
-            assert judgment.cause == ""
-    yes = sum(judgment.verdict is True for judgment in answer)
-    assert all(yes >= sum(t is not None and TREE.is_under(t, c) for t in tagged) for c in TREE.concepts)
-
-
 def test_a_label_that_no_tag_knows_is_unscored_not_a_no() -> None:
     (answer,) = TagsJudge(POOL).judge([Question("L6.H1", "Spaceships", ("an owl", "red"))])
     assert [j.verdict for j in answer] == [None, None]

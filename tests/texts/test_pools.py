@@ -61,14 +61,6 @@ def test_a_csv_with_tags(tmp_path: Path) -> None:
     assert pool.concept_of("not in it") is None
 
 
-def test_fingerprint() -> None:
-    rows: list[tuple[str, str | None]] = [("a", "Colors"), ("b", None)]
-    pool = descriptions.make_pool("x", rows)
-    assert descriptions.make_pool("other name", rows).fingerprint == pool.fingerprint
-    for changed in (rows[::-1], [("a", "Birds"), ("b", None)], [("a", "Colors"), ("c", None)], rows[:1]):
-        assert descriptions.make_pool("x", changed).fingerprint != pool.fingerprint
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -102,16 +102,6 @@ def test_real_contributions_give_the_picks_of_the_full_matrix(wide_model: Model)
         np.testing.assert_allclose([span.share for span in chosen], [s for _, s in expected], atol=5e-6)
 
 
-def test_the_default_rank_is_the_head_dimension_and_a_higher_one_is_bounded(wide_model: Model) -> None:
-    moments = ccs.collect_moments(wide_model, [pixels(wide_model, 60)])
-    embeddings = unit(np.random.default_rng(1), 50, wide_model.dim)
-    default = ccs.textspan(moments, names(50), embeddings)
-    assert default == ccs.textspan(moments, names(50), embeddings, k=5, rank=24)
-    true_rank = ccs.textspan(moments, names(50), embeddings, k=5, rank=27)
-    assert true_rank == ccs.textspan(moments, names(50), embeddings, k=5, rank=1000)
-    assert true_rank != default
-
-
 def test_ties_are_broken_by_the_order_of_the_pool() -> None:
     rng = np.random.default_rng(3)
     moments, _ = made(rng)

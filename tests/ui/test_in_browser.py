@@ -28,7 +28,6 @@ from tests.support.browser_page import GALLERY, MARKS, Page, done, go, off, save
 pytestmark = MARKS
 HIGH = "L4.H5 L5.H5 L6.H5 L7.H5"
 FEW = "occupations=judge%0Aartist%0Ateacher"
-TYPED = "textarea[name=occupations]"
 SMALLEST = """Math.min(...[...document.querySelectorAll("main *")]
     .filter(one => one.checkVisibility())
     .filter(one => [...one.childNodes].some(text => text.nodeType === 3 && text.data.trim()))
@@ -168,44 +167,6 @@ def test_a_point_of_the_paradox_switches_its_heads_off(visit: Callable[..., Page
     assert off(page) == heads
 
 
-def test_controls_show_what_is_in_force(visit: Callable[..., Page]) -> None:
-    page = visit(f"tab=bias&gallery={GALLERY}&off=none")
-    page.fill(TYPED, "judge, cook, xqzv")
-    done(page, lambda: page.click("text=Measure"))
-    assert page.locator(".warn").count() == 0
-    done(page, lambda: page.click("text=All 20"))
-    assert page.input_value(TYPED).count(",") == 19
-    page.fill(TYPED, "judge, poet, baker")
-    done(page, lambda: page.click("text=Measure"))
-    assert "organism cannot tell" in page.inner_text(".warn")
-    # What was typed and not sent stays when something else is answered, and when it is refused.
-    page.fill(TYPED, "judge")
-    done(page, lambda: page.select_option('select[data-do="preset"]', "high"))
-    assert page.input_value(TYPED) == "judge"
-    page.fill(TYPED, "x" * 300)
-    done(page, lambda: page.click("text=Measure"))
-    assert "has 300 characters" in page.inner_text(".notice.bad")
-    assert page.input_value(TYPED) == "x" * 300
-    done(page, lambda: page.click("text=Reset"))
-    assert page.input_value('select[data-do="preset"]') == "none"
-    done(page, lambda: page.select_option('select[data-do="preset"]', "high"))
-    assert off(page)
-    # A link's one text with commas is one text when it is sent again.
-    page.fill(TYPED, '"a judge, at court"')
-    page.fill("input[name=k]", "5")
-    for _ in range(2):
-        done(page, lambda: page.click("text=Measure"))
-        assert "for “a judge, at court”" in page.inner_text(".lead")
-    go(page, "classify")
-    page.fill("textarea[name=classes]", "a cat\na dog")
-    done(page, lambda: page.click("form[data-do=classify] button[type=submit]"))
-    done(page, lambda: page.click("text=The set’s own classes"))
-    assert "a cat" not in page.input_value("textarea[name=classes]")
-    go(page, "heads")
-    done(page, lambda: page.click('[data-head="L4.H1"]'))
-    assert page.locator('[aria-selected="true"] .cell').get_attribute("data-head") == "L4.H1"
-
-
 def test_steps_focus_and_what_is_announced(visit: Callable[..., Page]) -> None:
     page = visit(f"tab=classify&off=none&gallery={GALLERY}&k=999999")
     assert "K must be 1 to 40, not 999999" in page.inner_text(".notice.bad")
@@ -304,32 +265,6 @@ def test_uploads_good_and_bad(visit: Callable[..., Page], made: tuple[App, str],
     assert left_over(made[0]) == []
     done(page, lambda: page.click('[aria-label="Remove good.jpg"]'))
     assert page.locator(".answer").count() == 4
-
-
-def test_an_image_from_the_clipboard_itself(visit: Callable[..., Page]) -> None:
-    page = visit("tab=classify&off=L7.H2")
-    page.evaluate(
-        """async data => {
-            const bytes = Uint8Array.from(atob(data), c => c.charCodeAt(0));
-            const blob = new Blob([bytes], { type: "image/png" });
-            await navigator.clipboard.write([new ClipboardItem({ "image/png": blob })]);
-        }""",
-        png(),
-    )
-    page.focus(".tray button")
-    for count in (1, 2):
-        done(page, lambda: page.keyboard.press("Control+v"))
-        assert page.locator(".answer").count() == count
-
-
-def test_an_image_from_the_camera(visit: Callable[..., Page], made: tuple[App, str]) -> None:
-    page = visit("tab=classify&off=L7.H2")
-    page.click("[data-camera]")
-    page.wait_for_function("document.querySelector('dialog video')?.videoWidth > 0")
-    done(page, lambda: page.click("dialog >> text=Take"))
-    assert page.locator("dialog").count() == 0
-    assert "camera.jpg" in page.inner_text(".answer")
-    assert left_over(made[0]) == []
 
 
 def test_a_gallery_of_ones_own_is_measured(

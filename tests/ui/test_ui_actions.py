@@ -9,14 +9,13 @@ import pytest
 from PIL import Image
 
 import ccs
-from ccs import benchmark, results
+from ccs import benchmark
 from ccs.benchmark.planted_models import Truth
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.ui import links
 from ccs.ui.actions import MAX_HISTORY
 from ccs.ui.clicks import act, regions, update
-from ccs.ui.records import ModelRecords
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.views import VIEWS, claims
@@ -47,33 +46,6 @@ def test_a_planted_skew_is_the_claim(app: App) -> None:
     assert planted is not None
     assert planted.off == benchmark.truth("organism-planted-02").heads
     assert ccs.load("organism-planted").weights_hash == benchmark.load("organism-planted-02").weights_hash
-
-
-@pytest.mark.parametrize("name", ["organism", "organism-control"])
-def test_what_is_off_by_default_does_what_random_heads_do_not(name: str) -> None:
-    """On the shipped tables: random sets lower the skew less, or else accuracy on a set."""
-    found = results.load().models[name]
-    records = ModelRecords.read(name, found)
-    off = claims.that_matter(records)
-    if (claim := claims.of(records)) is not None:
-        table = found.table("bias")
-        table = table[(table["metric"] == "MaxSkew mean") & (table["attribute"] == claim.attribute)]
-        table = table[(table["dataset"] == claims.FACES) & (table["plan"] == "random")]
-        assert claim.found is not None
-        effect, whole = claim.found.max_skew_change, claim.found.max_skew.value
-        assert effect.high < 0
-        change = effect.value / (whole - effect.value)
-        random = table["difference"] / table["baseline"]
-    else:
-        table = found.table("pruning")
-        table = table[table["metric"] == "top1"]
-        own = table[table["heads"] == str(off)].set_index("dataset")["difference"]
-        random = table[(table["plan"] == "random") & table["seed"].notna()].groupby("dataset")["difference"]
-        assert (own - random.quantile(0.025)).min() < 0
-        return
-    random = random[table["seed"].notna()]
-    assert len(random) >= 20
-    assert change < random.quantile(0.025)
 
 
 def test_a_link_opens_its_screen_and_names_what_it_cannot(app: App) -> None:
@@ -194,14 +166,6 @@ def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPat
     claim = claims.of(app.records("organism"))
     assert claim is not None
     assert (claim.off, claim.attribute, claim.found) == (heads, "skin tone", None)
-
-
-def test_a_click_on_a_point_loads_its_heads(app: App) -> None:
-    session = links.open_link(app, {"tab": "paradox"})
-    html = regions(app, session)["main"]
-    model, off = re.findall(r'data-do="plan" data-model="([^"]+)" data-heads="([^"]+)"', html)[-1]
-    update(app, session, "plan", {"model": model, "heads": off})
-    assert (session.state.model, str(session.state.off)) == (model, off)
 
 
 def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import io
-import re
 import time
 import zipfile
 from collections.abc import Iterator
@@ -15,18 +13,15 @@ from PIL import Image
 
 from ccs import results
 from ccs.errors import InputError
-from ccs.ui.actions import change
-from ccs.ui.clicks import act, regions, take_apart
+from ccs.ui.clicks import take_apart
 from ccs.ui.links import open_link
 from ccs.ui.service import taking_apart
 from ccs.ui.service.taking_apart import Kept, Request
 from ccs.ui.service.uploads import InputImage
 from ccs.ui.shared import App
-from ccs.ui.views import VIEWS
 from tests.datasets.test_photographs import cells, parquet
 from tests.support import ui_sample
 from tests.support.hub_server import Hub
-from tests.support.ui_page import check, printed
 
 
 def asked(images: str = "world", count: int = 20, **more: object) -> Request:
@@ -87,11 +82,6 @@ def test_uploads_leave_no_file_behind(tmp_path: Path, computed: list[list[str]])
     assert request.key != asked("", 2).key
 
 
-@pytest.mark.parametrize("key", ["", "../../../etc", "zz" * 8, "0" * 16, "0" * 64])
-def test_a_key_that_is_none_selects_nothing(tmp_path: Path, key: str) -> None:
-    assert Kept(tmp_path).results(key) is None
-
-
 def test_a_run_that_fails_or_is_left_ends_with_its_process(tmp_path: Path, tiny_folder: Path) -> None:
     with pytest.raises(InputError, match="There is no model"):
         list(Kept(tmp_path).make(Request("tiny", str(tmp_path / "nothing"), "f" * 64, "world", 4, "world")))
@@ -119,44 +109,6 @@ def tiny_app(tiny_folder: Path, tmp_path: Path, hub: Hub) -> App:
     hub.put("datasets", "user/photos", {"data/train-0000.parquet": parquet(cells(0, 24))})
     (tmp_path / "none").mkdir()
     return App(results.load(tmp_path / "none"), tmp_path, given=[str(tiny_folder)], first=str(tiny_folder))
-
-
-def test_from_the_form_to_the_grid(tiny_app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = open_link(tiny_app, {})
-    tiny_app.model_cache.get("tiny")
-    fields = {"images": "", "own": "user/photos:train", "count": "20", "texts": "world"}
-    told = [html["status"] for _, html in take_apart(tiny_app, session, fields)]
-    assert any("Taking tiny apart: moments: 20 of 20" in one and "data-cancel" in one for one in told)
-    assert session.notices == []
-    assert re.fullmatch("[0-9a-f]{16}", session.state.apart)
-    found = tiny_app.shown(session.state)
-    assert len(found.heads) == 16
-    assert all(record.k == 5 and record.label for record in found.heads.values())
-    assert found.manifest["images"]["count"] == 20
-    assert found.manifest["images"]["source"].startswith("hf://datasets/user/photos:train at ")
-    left = session.shown["left"]
-    check(left)
-    packed = re.search(r'data-zip="([^"]+)"', left)
-    assert packed is not None
-    with zipfile.ZipFile(io.BytesIO(base64.b64decode(packed[1]))) as archive:
-        archive.extractall(tmp_path / "unpacked")
-    # "Copy as Python" reads these tables from where they were unpacked.
-    monkeypatch.chdir(tmp_path / "unpacked")
-    head = max(found.heads)
-    change(session, head=head, tab="judges")
-    assert "tags 80 texts" in "\n".join(printed(VIEWS["judges"].snippet(tiny_app, session)))
-    tables_alone = VIEWS["heads"].snippet(tiny_app, session).partition("import ccs")[0]
-    assert found.head(head).texts[0].text in "\n".join(printed(tables_alone))
-    # The model has learned from photographs, and there are only drawn images to rank.
-    change(session, tab="heads")
-    assert "Only drawn images are at hand" in regions(tiny_app, session)["main"]
-    # A link to the screen shows the same tables to anyone; closing them, the model is as it was.
-    other = open_link(tiny_app, {"model": "tiny", "apart": session.state.apart})
-    assert tiny_app.shown(other.state).heads == found.heads
-    list(act(tiny_app, other, {"do": "apart-close"}))
-    assert not tiny_app.shown(other.state).heads
-    list(take_apart(tiny_app, other, fields))  # asked for once more, it is there at once
-    assert other.state.apart == session.state.apart
 
 
 @pytest.mark.parametrize(

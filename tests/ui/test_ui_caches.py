@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from cachetools import TTLCache
 import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.model import offer
 from ccs.model.offer import Offer
 from ccs.ui.service import model_cache
 from ccs.ui.service.cache import Cache, Memory, one
@@ -33,16 +31,6 @@ def test_all_visitors_share_the_bytes() -> None:
     assert [first.get(key, lambda: None) is None for key in range(4)] == [False, True, True, False]
     huge = second.get("huge", lambda: np.zeros(5000, np.int8))  # is used, and not kept
     assert (len(huge), cache._items.currsize) == (5000, 900)
-
-
-def test_what_a_visitor_had_goes_with_the_visitor() -> None:
-    cache = Cache(1000)
-    memory, other = Memory(cache), Memory(cache)
-    memory.get(1, lambda: np.zeros(100, np.int8))
-    other.get(1, lambda: np.zeros(10, np.int8))
-    del memory
-    gc.collect()
-    assert cache._items.currsize == 10
 
 
 def test_one_thread_works_and_the_others_see_how_far_it_is() -> None:
@@ -129,13 +117,3 @@ def test_others_are_answered_while_a_model_is_on_its_way(monkeypatch: pytest.Mon
     arrived.set()
     assert cache.get("third").name == "third"
     assert cache.loaded() == ("slow", "third")
-
-
-def test_a_model_that_the_machine_cannot_hold_is_refused_before_it_is_fetched(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ccs, "load", lambda name, **_: pytest.fail(f"{name} was loaded"))
-    monkeypatch.setattr(model_cache, "look", lambda place: Offer(place, 10**10, False, HeadSet()))
-    monkeypatch.setattr(offer, "free_memory", lambda: 8 * 10**9)
-    with pytest.raises(InputError, match=r"big needs about 20\.5 GB of memory .* has 8\.0 GB free"):
-        ModelCache({"big": "big"}).get("big")

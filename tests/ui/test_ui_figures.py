@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +10,8 @@ import torch
 
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
-from ccs.measures.bias import compare
 from ccs.measures.skew import max_skew
 from ccs.model.model import Model
-from ccs.specs import open_gallery
 from ccs.ui import links
 from ccs.ui.clicks import regions
 from ccs.ui.html import _ENVIRONMENT
@@ -161,32 +158,3 @@ def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:
         f"{name} {n} texts, says yes {yes:.1%}, unscored {rest:.1%}" for name, _, n, yes, rest, *_ in panel
     ]
     assert rows[:2] == wanted
-
-
-def test_the_program_of_bias_prints_what_is_shown(app: App, model: Model, tmp_path: Path) -> None:
-    drawn = small_gallery(30)
-    for i, group in enumerate(drawn.groups["skin tone"]):
-        (tmp_path / group).mkdir(exist_ok=True)
-        drawn.images[i].save(tmp_path / group / f"{i}.png")
-    gallery = open_gallery(str(tmp_path))
-    own = App(app.collection, app.uploads, Galleries([gallery], {gallery.name: str(tmp_path)}))
-    own.model_cache = app.model_cache
-    query = {"tab": "bias", "off": "L6.H1", "occupations": "judge\npoet", "k": "9"}
-    session = links.open_link(own, {**query, "gallery": gallery.name})
-    what, name = BiasQuery.of(own, session.state), gallery.name
-    before, after = own.galleries.base(model, name), own.galleries.embeddings(model, name, session.state.off)
-    both = what.measure(before, after, what.texts(session, model))
-    rows = printed(snippet(own, session))
-    wanted = [
-        f"{when} {occupation} {value:.4f}"
-        for when, result in zip(("before", "after"), both, strict=True)
-        for occupation, value in zip(what.occupations, result.max_skew.values, strict=True)
-    ]
-    moved = compare(both[1], both[0])
-    wanted.append(f"change {moved.value:+.4f} ({moved.low:+.4f} to {moved.high:+.4f})")
-    assert [row for row in rows if "chance" not in row] == wanted
-    drawn_ones = snippet(app, links.open_link(app, {"tab": "bias", "off": "L6.H1"}))
-    compile(drawn_ones, "snippet", "exec")
-    assert "open_gallery('world/faces')" in drawn_ones
-    unknown = snippet(app, links.open_link(app, {"tab": "bias", "gallery": SMALL}))
-    assert "a ccs.image_sets.BiasSet" in unknown  # a gallery of one's own is named, not made up

@@ -8,16 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ccs.errors import InputError
 from ccs.files import endpoint
-from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from ccs.model.sources import find, known_tower
 from ccs.ui import __main__ as entry
 from ccs.ui import clicks
 from ccs.ui.clicks import act, cancel, regions
 from ccs.ui.links import open_link
-from ccs.ui.service.examples import shown_images
 from ccs.ui.service.model_cache import live
 from ccs.ui.session import Session
 from ccs.ui.shared import App
@@ -127,23 +124,6 @@ def test_a_hub_that_is_slow_keeps_nobody_from_the_other_models(
     assert session.shown["main"] == shown["main"]  # or the next answer would leave it out
 
 
-@pytest.mark.parametrize("status", [401, 404])
-def test_weights_that_are_refused_are_told_and_the_rest_goes_on(
-    own: Own, hub: Hub, tiny_folder: Path, status: int
-) -> None:
-    found = own()
-    put(hub, "user/tiny", tiny_folder)
-    session = open_link(found, {"tab": "classify", "off": "none"})
-    done(found, session, "name-model", name="hf-hub:user/tiny")
-    hub.faults.append(Fault("resolve/main/open_clip_model", status=status, times=99))
-    done(found, session, "model", value="hf-hub:user/tiny")
-    with pytest.raises(InputError, match="weights of hf-hub:user/tiny could not be loaded"):
-        found.model_cache.get("hf-hub:user/tiny")
-    assert "could not be loaded" in regions(found, session)["main"]
-    done(found, session, "model", value="organism")
-    assert "probability" in session.shown["main"]
-
-
 def test_the_opening_model_is_decided_by_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert entry.opening_model("some/model") == ("some/model", "as chosen")
     assert entry.opening_model() == (
@@ -156,21 +136,6 @@ def test_the_opening_model_is_decided_by_the_hub(hub: Hub, monkeypatch: pytest.M
     assert endpoint() == "http://127.0.0.1:9"
 
 
-def test_a_model_of_photographs_opens_on_photographs(own: Own) -> None:
-    found = own("ViT-B-32/openai")
-    session = open_link(found, {"off": "none"})
-    assert session.state.example == "photographs:0"
-    assert [image.name for image in shown_images(session)] == ["cat", "cup of coffee", "astronaut", "rocket"]
-    pictures = shown_images(session)
-    session = open_link(found, {"off": "none", "model": "organism", "example": "occupations:0"})
-    assert "only seen drawings" not in done(found, session, "show")
-    session.uploads = pictures
-    top = done(found, session, "show")
-    assert "only seen drawings; for photographs choose" in top
-    assert 'data-value="photo"' in top
-    check(top)
-
-
 def test_a_space_has_the_first_models_weights_before_it_starts() -> None:
     import open_clip
 
@@ -178,26 +143,3 @@ def test_a_space_has_the_first_models_weights_before_it_starts() -> None:
     assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
     architecture, tag = entry.PHOTOGRAPHIC.split("/")
     assert open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/") == entry.WEIGHTS[0]
-
-
-def test_a_model_of_the_study_shows_what_was_published_of_it(own: Own) -> None:
-    found = own()
-    session = open_link(found, {"model": "ViT-B-32/openai", "tab": "classify"})
-    high = HeadSet.parse("L11.H5 L10.H8 L9.H3 L8.H11 L9.H2 L11.H1 L11.H9 L11.H7")
-    assert session.state.off == high  # the worked example
-    records = found.records("ViT-B-32/openai")
-    assert [records.head(Head.parse(name)).score for name in ("L11.H5", "L8.H1", "L8.H5", "L8.H0")] == [
-        *("5", "3", "≤1", "–"),
-    ]
-    sets = records.presets
-    assert [len(sets[name]) for name in ("high", "moderate", "low")] == [8, 13, 4]
-    assert sets["Locations"] >= HeadSet.parse("L10.H8 L11.H9")
-    shown = regions(found, session, complete=False)
-    assert shown["left"].count("step-5 published") == 9  # eight heads and the legend
-    assert "L11.H5 · Colors · CCS 5 (high, as published)" in shown["left"]
-    assert "what the study printed of them" in shown["top"]
-    check(shown["left"])
-    done(found, session, "preset", value="none")
-    done(found, session, "preset", value="high")
-    assert session.state.off == high
-    assert found.best_head("ViT-B-32/openai") in high

@@ -58,19 +58,3 @@ def test_a_model_that_cannot_be_had_keeps_its_tables(app: App, tmp_path: Path) -
         )
         assert 'class="empty"' in page["main"]
         assert page["left"].count('class="cell') == 24
-
-
-def test_the_hub_being_down_is_told_and_the_shipped_results_work(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    shipped = tmp_path / "shipped"
-    ui_sample.write(shipped, "organism", model.weights_hash)
-    found = results.load("hf://datasets/user/name", precomputed=shipped, cache=tmp_path / "cache")
-    down = App(found, tmp_path)
-    down.model_cache._models["organism"] = model
-    page = regions(down, links.open_link(down, {"tab": "classify"}))
-    assert "hf://datasets/user/name could not be loaded" in page["top"]
-    assert page["main"].count('class="answer"') == 4
-    about = regions(down, links.open_link(down, {"tab": "about"}))["main"]
-    assert "the results shipped with the program" in about

@@ -62,10 +62,6 @@ def test_a_bad_part_of_a_link_is_left_out_and_named(part: str, value: str) -> No
     assert part in problems[0]
 
 
-def test_unknown_parts_of_a_link_are_ignored() -> None:
-    assert from_query({"__theme": "dark", "utm_source": "x"}) == (State(), ())
-
-
 def test_typed_texts() -> None:
     assert texts("a dog, a cat ,, a dog") == ("a dog", "a cat")
     assert texts("red, white\nblue\n\n") == ("red, white", "blue")

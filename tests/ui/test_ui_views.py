@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from ccs.errors import InputError
-from ccs.model.model import Model
 from ccs.ui import links
-from ccs.ui.api import Endpoints
 from ccs.ui.clicks import regions
-from ccs.ui.service.examples import load_example
 from ccs.ui.shared import App
 from ccs.ui.state import State
-from ccs.ui.views import VIEWS, charts, classify, paradox
+from ccs.ui.views import paradox
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
@@ -60,52 +53,3 @@ def test_paradox_joins_plans_with_themselves(app: App) -> None:
         0,
         2,
     ]
-
-
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (-0.3, 0.21), (-25, 1.5), (0, 1e-6), (0, 1000)])
-def test_ticks_are_round_and_inside(low: float, high: float) -> None:
-    found = charts.ticks(low, high)
-    assert 2 <= len(found) <= 7
-    assert all(low - 1e-9 <= tick <= high + 1e-9 for tick in found)
-    steps = np.diff(found)
-    np.testing.assert_allclose(steps, steps[0])
-
-
-def test_endpoints_agree_with_the_views(app: App, model: Model, tmp_path: Path) -> None:
-    ends = Endpoints(lambda: app)
-    assert ends.models()[0] == "organism"
-    table = {row["head"]: row for row in ends.heads()}
-    assert len(table) == 24
-    assert table["L5.H3"]["CCS"] is None
-    answer = ends.classify(None, off="L6.H1 L7.H2")
-    session = links.open_link(app, {"off": "L6.H1 L7.H2"})
-    after = [row["after"] for row in answer["classify"]["rows"]]
-    np.testing.assert_allclose(after, classify.measure(session, model)[1].after.ravel(), atol=2e-6)
-    file = tmp_path / "a.png"
-    load_example("").images[0].pixels.save(file)
-    own = ends.classify([str(file)], classes="judge, cook", template="a {}")
-    assert [row["class"] for row in own["classify"]["rows"]] == ["judge", "cook"]
-    for k in (100_000, -5):  # never another K than was asked for
-        with pytest.raises(InputError, match=str(k)):
-            ends.bias("judge", gallery=SMALL, k=k)
-    with pytest.raises(InputError, match="At most 16 pictures are taken, not 20"):
-        ends.classify([str(file)] * 20)
-    skew = ends.bias("judge, poet", off="L6.H1", gallery=SMALL)
-    assert {row["metric"] for row in skew["by-occupation"]["rows"]} == {"MaxSkew", "NDKL", "AUC", "logit gap"}
-    fairer = ends.fairer("judge, artist, teacher", gallery=SMALL, loss=10)
-    assert fairer["rows"][0]["set"] == "none"
-    assert fairer["off"] in {row["heads"] for row in fairer["rows"]}
-    with pytest.raises(InputError, match="two occupations or more"):
-        ends.fairer("judge", gallery=SMALL)
-    for value in (answer, skew, fairer):
-        json.dumps(value, allow_nan=False)
-    with pytest.raises(InputError):
-        ends.heads("nothing")
-    with pytest.raises(InputError):
-        ends.classify(None, off="L0.H0")
-
-
-def test_fields_that_a_link_leaves_open_are_worked_examples(app: App) -> None:
-    for tab in VIEWS:
-        page = regions(app, links.open_link(app, {"tab": tab, "gallery": SMALL}))["main"]
-        assert 'class="empty"' not in page, tab
