@@ -42,7 +42,7 @@ def upright(image: Image.Image) -> Image.Image:
 
 def strangers_image(data: bytes) -> Image.Image:
     """`decode`, behind the gate, and no larger than `small` makes it. Raises InputError."""
-    size, values = gate.run(small, data, what="An image", seconds=5.0)
+    size, values = gate.run(small, data, what="An image", seconds=3.0)
     return Image.frombytes("RGB", size, values)
 
 

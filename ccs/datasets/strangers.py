@@ -41,7 +41,7 @@ def upload_rows(data: bytes, name: str) -> Rows:
     Raises InputError for other files, other layouts, and more than `MOST_FILES` images or `MOST_BYTES` bytes
     once unpacked.
     """
-    return _rows(name, "the file", gate.run(_unpacked, data, what="The file", seconds=20, answer=MOST_BYTES))
+    return _rows(name, "the file", gate.run(_unpacked, data, what="The file", seconds=8, answer=MOST_BYTES))
 
 
 Unpacked = tuple[list[bytes | str], dict[str, list[Any]], dict[str, list[str]], list[str]]

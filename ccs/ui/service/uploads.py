@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_IMAGES = 16
-SECONDS, EACH = 4.0, 0.6  # of processor time for an upload, and more for each of its images
+SECONDS, EACH = 2.0, 0.6  # of processor time for an upload, and more for each of its images
 THUMB = 160
 
 
