@@ -137,11 +137,6 @@ def test_a_second_run_does_nothing_again_and_mends_tables(
     [
         (["--model", "organsim"], "organism"),
         (["--k", "400"], "fewer than --k 400"),
-        (["--stages", "spans,guesses"], "no stage 'guesses'"),
-        (["--texts", "nowhere.txt"], "no pool of texts 'nowhere.txt'"),
-        (["--images", "nowhere"], "nowhere"),
-        (["--set", "world/smells"], "world/smells"),
-        (["--device", "cuda:7"], "cuda"),
         (["--judges", "gpt"], "is not a judge"),
         (["--texts", "NOTICE"], "The pool NOTICE has no concepts, by which `tags` labels and judges"),
         (["--texts", "NOTICE", "--labeler", "compatible:a@http://localhost:9/v1"], "has no concepts"),

@@ -89,11 +89,7 @@ def test_planted_heads_stand_beside_the_ways_of_looking(tiny_folder, tmp_path, m
     [
         (["--method", "guessing"], "no method 'guessing'; there are CCS high first"),
         (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
-        (["--people", "world/subjects"], "not a set of people"),
-        (["--things", "world/faces"], "not a set of images with classes"),
         (["--moments", "1"], "--moments is 1, but must be at least 2"),
-        (["--texts", "/nowhere.txt"], "no pool of texts"),
-        (["--model", "no-such-model"], "no-such-model"),
     ],
 )
 def test_a_mistake_is_answered_in_a_sentence(tiny_folder, tmp_path, change, says, capsys):

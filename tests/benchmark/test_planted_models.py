@@ -103,15 +103,10 @@ LAST = "visual.transformer.resblocks.5.attn.out_proj.weight"
     ("change", "words"),
     [
         (lambda held, known: held.update({LAST: held[LAST].float()}), "shape or type"),
-        (lambda held, known: held.update({LAST: held[LAST][1:]}), "shape"),
         (lambda held, known: held.pop(LAST), "nothing else"),
-        (lambda held, known: held.update({"visual.proj": torch.zeros(2)}), "nothing else"),
         (lambda held, known: known.update(heads="L5.H1 L5.H9", carries={}), "does not have all"),
-        (lambda held, known: known.update(heads="L99.H0", carries={}), "does not have all"),
         (lambda held, known: known.update(heads="all"), "name of a head"),
-        (lambda held, known: known.update(heads="L5.H1"), "outside the heads"),
         (lambda held, known: known.pop("seed"), "seed"),
-        (lambda held, known: known.update(carries=[]), "cannot be read"),
     ],
 )
 def test_what_does_not_fit_is_refused(

@@ -41,12 +41,9 @@ def clone(tmp_path: Path) -> Any:
     [
         ("cifar10", ("cat", "airplane", "truck"), [3, 0, 9], 18),
         ("cifar100", ("crab", "lawn mower", "aquarium fish"), [2, 3, 1], 18),
-        ("cifar100-joined", ("crab", "lawn_mower", "aquarium_fish"), [2, 3, 1], 18),
         ("food101", ("baby back ribs", "apple pie", "baby back ribs"), [1, 0, 1], 1),
-        ("oxford-pets", ("abyssinian", "american bulldog", "american pit bull terrier"), [0, 1, 2], 1),
         ("oxford-pets-first-word", ("Abyssinian", "american", "american"), [0, 1, 1], 18),
         ("imagenet-a", ("junco", "stingray", "goldfinch"), [2, 0, 1], 80),
-        ("imagenet-r", ("goldfinch", "stingray", "goldfinch"), [1, 0, 1], 80),
     ],
 )
 def test_classification(

@@ -68,22 +68,16 @@ def file(**fields: Any) -> Any:
 
 
 CALLS = {
-    "no JSON": ("classify", b"{"),
-    "a list": ("classify", b"[]"),
     "deep": ("classify", b"[" * 100_000),
     "too large": ("classify", b" " * 2 * 2**20),
     "no data": ("fairer", b"{}"),
-    "numbers for texts": ("fairer", b'{"data": [7, {"x": 1}]}'),
     "a superscript K": (
         "bias",
         '{"data": ["judge", "", "organism", "", "gender", "²"]}'.encode(),
     ),
     "a path as model": ("heads", b'{"data": ["/etc"]}'),
-    "another's scheme": ("heads", b'{"data": ["local-dir:/etc"]}'),
     "a file outside": ("classify", classify(file(path="/etc/passwd"))),
-    "a file above": ("classify", classify(file(path="../../../../etc/passwd"))),
     "a file as text": ("classify", classify("/etc/passwd")),
-    "a file that is a number": ("classify", classify(7)),
     "a null byte": ("classify", classify(file(path="a\0b"))),
 }
 
@@ -123,19 +117,11 @@ def test_no_address_is_asked_for_a_file(address: tuple[str, int], names: list[st
     "path",
     [
         f"file={PUBLIC}",
-        f"file/{PUBLIC}",
-        f"FILE={PUBLIC}",
-        f"file=%20{PUBLIC}",
         "fil%65=https%3A%2F%2F93.184.215.14/",
         f"proxy={PUBLIC}",
         "file=/etc/passwd",
-        "file=../../etc/passwd",
-        "file=app.py",
-        "file/etc/passwd",
         "file=http://127.0.0.1:9/",
-        "deep_link?session_hash=x",
         "run-history/buckets",
-        "runs",
     ],
 )
 def test_no_file_of_the_server_is_served(address: tuple[str, int], path: str) -> None:
@@ -157,17 +143,10 @@ def test_the_page_allows_its_own_scripts_only(address: tuple[str, int]) -> None:
 
 ODD = {
     "half a character": b'{"fn_index": 1, "session_hash": "\\ud800", "data": [null]}',
-    "half a character as a name": b'{"fn_index": 1, "session_hash": "a", "\\udfff": 1}',
     "bytes that are no text": b'{"fn_index": 1, "session_hash": "\xff\xfe"}',
-    "no JSON": b"{",
     "deep": b"[" * 100_000,
-    "a list": b"[]",
     "no function": b'{"session_hash": "a", "data": []}',
     "a function that there is not": b'{"fn_index": 99999, "session_hash": "a", "data": []}',
-    "a function below 0": b'{"fn_index": -1, "session_hash": "a", "data": []}',
-    "a function in words": b'{"fn_index": "x", "session_hash": "a", "data": []}',
-    "a function that is true": b'{"fn_index": true, "session_hash": "a", "data": []}',
-    "a function that is no number": b'{"fn_index": NaN, "session_hash": "a", "data": []}',
     "too large": b" " * 2 * 2**20,
 }
 NAMED = ("queue/join", "cancel", "reset", "run/act", "api/act")
@@ -185,12 +164,9 @@ def test_an_odd_body_is_refused(address: tuple[str, int], kind: str, path: str) 
     ("path", "fields"),
     [
         ("cancel", {}),
-        ("cancel", {"session_hash": "a", "event_id": "b"}),
         ("cancel", {"session_hash": ["a"], "event_id": 7}),
-        ("reset", {"event_id": {"x": 1}}),
         ("queue/join", {"session_hash": 7, "data": 8}),
         ("run/act", {"session_hash": "a", "data": [None], "event_data": {"do": "undo"}}),
-        ("api/act", {"session_hash": "a", "data": [None], "event_data": {"do": "undo"}}),
     ],
 )
 def test_odd_fields_are_no_fault_of_the_server(

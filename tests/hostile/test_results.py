@@ -69,44 +69,22 @@ def a_cell_in_each_row(path: Path, table: pa.Table) -> None:
 
 SPOILT: dict[str, tuple[Spoil, str]] = {
     "no manifest": (lacks(MANIFEST), "holds no manifest.json"),
-    "a manifest cut off": (holds(MANIFEST, b'{"model": {"na'), "not readable JSON"),
     "a deep manifest": (holds(MANIFEST, b"[" * 1_000_000), "not readable JSON"),
-    "a manifest of no text": (holds(MANIFEST, b"\xff\xfe\x00\x00"), "not readable JSON"),
     "a manifest of nine megabytes": (holds(MANIFEST, b" " * 9 * 2**20), "larger than a manifest is"),
-    "a list": (holds(MANIFEST, b"[]"), "not a manifest of this project"),
     "another schema": (manifest(schema_version=99), "schema version 99"),
-    "a model without a name": (manifest(model={}), "'model.name'"),
-    "a model with a number": (manifest(model__name=7), "'model.name'"),
     "a path": (manifest(model__name="/etc"), "no name of a model"),
-    "a path in between": (manifest(model__name="a/../../b"), "no name of a model"),
-    "a scheme of open_clip": (manifest(model__name="local-dir:/etc"), "no name of a model"),
     "a name with a direction mark": (manifest(model__name="a\u202eb"), "no name of a model"),
-    "a long name": (manifest(model__name="x" * 100_000), "'model.name'"),
     "a judge with a list for a name": (manifest(judges=[{"name": ["x"]}]), "'judges.0.name'"),
     "a chance of NaN": (manifest(chance_ccs=[float("nan")]), "'chance_ccs.0'"),
-    "settings that are a text": (manifest(settings="x"), "'settings'"),
-    "tables that are a list": (manifest(tables=[]), "'tables'"),
     "a table outside": (
         manifest(tables={"../../etc/passwd": {"rows": 1, "sha256": "0" * 64}}),
         "'tables.../../etc/passwd",
     ),
-    "a table of another name": (manifest(tables={"skew": {"rows": 1, "sha256": "0" * 64}}), "'tables.skew"),
-    "a hash that is a number": (manifest(tables__spans={"rows": 1, "sha256": 5}), "'tables.spans.sha256'"),
     "another hash": (manifest(tables__spans__sha256="0" * 64), "not the file that its manifest describes"),
     "a table that is not there": (lacks("spans.parquet"), "is not there"),
     "no parquet": (
         table_is("spans", lambda path, _: path.write_bytes(b"PAR1" * 9)),
         "spans.parquet cannot be read",
-    ),
-    "a parquet cut off": (
-        table_is("spans", lambda path, _: path.write_bytes(path.read_bytes()[:-9])),
-        "spans.parquet cannot be read",
-    ),
-    "a flipped byte inside": (
-        table_is(
-            "spans", lambda path, _: path.write_bytes(b"PAR1" + b"\xff" * 200 + path.read_bytes()[204:])
-        ),
-        "",
     ),
     "another table": (
         table_is("spans", lambda path, _: shutil.copy(path.with_name("labels.parquet"), path)),

@@ -68,26 +68,17 @@ WHOLE: dict[str, bytes] = {
 TAKEN: dict[str, bytes] = {
     **WHOLE,
     "16 bit": saved(Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40) * 50), "PNG"),
-    "CMYK": saved(noise("CMYK"), "JPEG"),
-    "alpha": saved(noise("RGBA"), "PNG"),
-    "palette": saved(noise("P"), "PNG"),
-    "one bit": saved(noise("1"), "PNG"),
     "animated": saved(RGB, "GIF", save_all=True, append_images=[noise() for _ in range(50)]),
     "wide": saved(noise("L", (6000, 200)), "PNG"),
     "text after the end": WHOLE["png"] + b"<script>" * 1000,
 }
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", "is not a"),
-    "text": (b"hello" * 100, "is not a"),
     "markup": (b"<html><script>window.ran=1</script></html>", "is not a"),
     "a drawing with a script": (
         b"<svg xmlns='http://www.w3.org/2000/svg'><script>1</script></svg>",
         "is not a",
     ),
-    "a PDF": (b"%PDF-1.7\n" + b"0" * 1000, "is not a"),
     "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "is not a"),
-    "a zip": (b"PK\x03\x04" + b"\0" * 100, "is not a"),
-    "a pickle": (b"\x80\x04\x95" + b"\0" * 100, "is not a"),
     "a bomb": (png(100_000, 100_000), "DecompressionBomb"),
     "a bomb below Pillow's limit": (png(6_400, 6_400), "40 megapixels"),
     "a line": (saved(Image.new("L", (5000, 1)), "PNG"), "too narrow"),

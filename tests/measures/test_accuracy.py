@@ -70,14 +70,9 @@ def test_a_paired_difference_is_surer_than_two_intervals():
     ("change", "says"),
     [
         ({"labels": [0] * 299 + [8]}, "there are 8 classes"),
-        ({"labels": [-1] + [0] * 299}, "from -1"),
-        ({"labels": [0.5] * 300}, "whole number"),
         ({"labels": [0]}, "300 images"),
-        ({"subset": []}, "subset"),
-        ({"subset": [8]}, "0 to 7"),
         ({"labels": [0] * 300, "subset": [1]}, "No image"),
         ({"images": np.full((300, 12), np.inf)}, "300 rows"),
-        ({"images": np.ones((300, 5))}, "5 and 12 dimensions"),
     ],
 )
 def test_accuracy_refuses(change, says):

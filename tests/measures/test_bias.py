@@ -203,13 +203,9 @@ def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_mod
     ("change", "says"),
     [
         ({"k": 0}, "k is 0"),
-        ({"k": 241}, "k is 241"),
         ({"groups": ["a"] * 240}, "2 to 255 groups"),
-        ({"groups": ["a", "b"]}, "k is 40"),
         ({"texts": np.ones((2, 7))}, "do not go with texts of 7"),
         ({"images": np.full((240, 6), np.nan)}, "240 rows are not"),
-        ({"images": np.zeros((240, 6))}, "240 rows are not"),
-        ({"draws": 10}, "too few"),
         ({"target": "fair"}, "pool, uniform"),
     ],
 )

@@ -35,12 +35,9 @@ def test_every_table_comes_back_as_written(tmp_path: Path, name: str) -> None:
     ("name", "values", "said"),
     [
         ("spans", {"text": None}, "empty cells in column text"),
-        ("spans", {"share": float("nan")}, "empty cells in column share"),
         ("spans", {"rank": 1}, "two rows for"),
         ("spans", {"layer": "six"}, "cannot be written"),
-        ("spans", {"extra": 1}, "does not know: extra"),
         ("scores", {"level": "medium"}, "has 'medium' in column level"),
-        ("bias", {"mode": "wrong"}, "has 'wrong' in column mode"),
     ],
 )
 def test_wrong_rows_are_refused(tmp_path: Path, name: str, values: dict, said: str) -> None:

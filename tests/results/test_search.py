@@ -172,10 +172,7 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     [
         (["--max-heads", "0"], "1 or more heads"),
         (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
-        (["--people", "world/subjects"], "not a set of people"),
-        (["--things", "world/faces"], "not a set of images with classes"),
         (["--out", "/nowhere/at/all.json"], "/nowhere/at"),
-        (["--model", "no-such-model"], "no-such-model"),
     ],
 )
 def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says, capsys):

@@ -26,11 +26,8 @@ SCORES = {
         ("none", PlanName("none")),
         ("high@7", PlanName("high", 7)),
         ("concept:Skin tones@13", PlanName("concept", 13, "Skin tones")),
-        ("single:L7.H2", PlanName("single", argument="L7.H2")),
         ("published-concept:Colors", PlanName("published-concept", argument="Colors")),
         ("random:layers", PlanName.random("layers")),
-        ("random", PlanName.random()),
-        ("step 1", PlanName("step 1")),
     ],
 )
 def test_a_name_is_parsed_and_printed(text, name):

@@ -41,13 +41,8 @@ def test_every_published_label_has_its_place() -> None:
     [
         ("color", "Colors"),
         ("  COLOURS. ", "Colors"),
-        ("Occupation", "Professions"),
-        ("location", "Locations"),
         ("body-parts", "Body parts"),
-        ("Man", "Men"),
-        ("Person", "People"),
         ("wildlife", "Animals"),
-        ("Cities", "Cities"),
         ("'Dishes'", "Dishes"),
         ("spaceships", None),
         ("", None),

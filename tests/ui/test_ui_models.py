@@ -87,10 +87,7 @@ def test_a_visitor_names_a_model_and_loads_it(own: Own, hub: Hub, tiny_folder: P
     ("name", "words"),
     [
         ("hf-hub:user/none", "there is no such public repository"),
-        ("hf-hub:../../etc", "is no repository on the Hub"),
-        ("/etc", "There is no model"),
         ("local-dir:/etc", "There is no model"),
-        ("ViT-B-32/nobody", "has no weights"),
         ("<img src=x onerror=alert(1)>", "There is no model"),
     ],
 )
