@@ -58,13 +58,3 @@ def test_one_question_holds_the_texts_of_every_k_and_the_label_is_the_first_ones
     }  # fmt: skip
     assert [row["k"] for row in table] == [2] * 4 + [3] * 4 + [4] * 4
     assert table[-1]["share"] == pytest.approx(0.4)
-
-
-def test_a_head_without_a_concept_is_unknown_at_every_k(tmp_path: Path) -> None:
-    asked = judging(tmp_path)
-    labels = asked.labels(SPANS)
-    labels[HEADS[0]] = None
-    rows = asked.judgments(SPANS, labels)
-    scores, table = score_heads(SPANS, labels, rows, dict.fromkeys(HEADS, 1.0), (2, 4))
-    assert scores[2][HEADS[0]].ccs is scores[4][HEADS[0]].ccs is None
-    assert {row["level"] for row in table if row["head"] == 0} == {"unknown"}

@@ -49,15 +49,6 @@ def test_further_k_have_high_low_and_random_plans(tiny_model):
     assert [str(plan.off) for plan in found.singles] == [str(head) for head in tiny_model.heads]
 
 
-def test_further_k_are_for_the_sets_of_table_3_and_those_asked_for_by_name(tiny_model):
-    found, about = made(tiny_model)
-    digits, colors = (open_set(f"world/{name}", max_images=2) for name in ("digits", "colors"))
-    assert {plan.name for plan in found.on(colors, about)} > {"high", "high@7", "single:L5.H0"}
-    assert not [plan for plan in found.on(digits, about) if "@" in plan.name or "single" in plan.name]
-    asked, about = made(tiny_model, sets=("world/digits",))
-    assert {"high@7", "random@9"} < {plan.name for plan in asked.on(digits, about)}
-
-
 @pytest.mark.parametrize("name", ["world/digits", "world/faces"])
 def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, name):
     data = open_set(name, max_images=60)

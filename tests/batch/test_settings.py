@@ -35,34 +35,6 @@ def test_a_suite_has_the_studys_k_by_default() -> None:
     assert (described["k"], described["further_k"]) == (5, [9])
 
 
-def test_options_become_settings() -> None:
-    given = [
-        "--model",
-        "organism",
-        "--model",
-        "a",
-        "--model",
-        "organism",
-        "--set",
-        "a",
-        "--set",
-        "b",
-        "--keep",
-        "5",
-        "--force",
-    ]
-    found = parse([*given, "--stages", "moments, spans"])
-    assert found.models == ("organism", "a")
-    assert (found.sets, found.keep, found.force) == (("a", "b"), 5.0, True)
-    assert found.stages == ("moments", "spans")
-    assert parse([]) == Settings()
-    assert parse(["--layers", "8-10,2"]).layers == (2, 8, 9, 10)
-    assert parse(["--layers", "all"]).layers == "all"
-    for wrong in ("last", "3-", "1.5", ""):
-        with pytest.raises(InputError, match="--layers is"):
-            parse(["--layers", wrong])
-
-
 def test_the_study_is_one_word_and_what_is_given_beside_it_counts() -> None:
     study = parse(["--study"])
     assert study.models == tuple(model.name for model in figures.models())

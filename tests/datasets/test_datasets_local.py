@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from PIL import Image
 from ccs import datasets, specs
 from ccs.datasets import decoding
 from ccs.errors import InputError
-from ccs.specs import open_gallery
 
 
 def encoded(
@@ -98,34 +96,11 @@ class TestFolder:
         digests = b"".join(hashlib.sha256(data).digest() for data in good)
         assert found.fingerprint == hashlib.sha256(digests).hexdigest()
 
-    def test_fingerprint_follows_content_and_order(self, tmp_path: Path) -> None:
-        for name, seed in (("a.jpg", 1), ("b.jpg", 2)):
-            write(tmp_path / "one" / name, noisy(seed))
-            write(tmp_path / "two" / name, noisy(3 - seed))
-        one, two = (specs.open_images(str(tmp_path / name)) for name in ("one", "two"))
-        assert one.fingerprint != two.fingerprint
-        shutil.copytree(tmp_path / "one", tmp_path / "copy")
-        assert specs.open_images(str(tmp_path / "copy")).fingerprint == one.fingerprint
-
     def test_part_of_a_folder_is_evenly_spaced(self, tmp_path: Path) -> None:
         for number in range(10):
             write(tmp_path / "many" / f"{number}.png", encoded((number * 20, 0, 0), format="PNG"))
         found = specs.open_images(str(tmp_path / "many"), 4)
         assert [image.getpixel((0, 0))[0] // 20 for image in found.images] == [0, 2, 5, 7]  # type: ignore[index]
-
-    @pytest.mark.parametrize("kind", ["empty", "unreadable", "missing", "file"])
-    def test_nothing_to_read_is_one_sentence(self, tmp_path: Path, kind: str) -> None:
-        path = tmp_path / "x"
-        if kind == "empty":
-            path.mkdir()
-        elif kind == "unreadable":
-            write(path / "bad.png", b"nothing")
-        elif kind == "file":
-            path = write(tmp_path / "x.parquet", b"not parquet at all")
-        with pytest.raises(InputError) as error:
-            specs.open_images(str(path))
-        assert str(path) in str(error.value)
-        assert str(error.value).endswith(".")
 
     def test_class_folders(self, tmp_path: Path) -> None:
         for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
@@ -178,26 +153,3 @@ class TestParquet:
         assert found.skipped[0].startswith("row 2: ")
         assert tuple(found.classes[index] for index in found.subsets["objects"]) == tuple(subsets["objects"])
         assert len(specs.open_images(str(path)).images) == 4
-
-    def test_labels_are_part_of_a_sets_fingerprint(self, tmp_path: Path) -> None:
-        data = [noisy(seed) for seed in range(2)]
-        prints = []
-        for number, labels in enumerate((["a", "b"], ["b", "a"])):
-            rows: dict[str, list[Any]] = {"image": list(data), "race": labels, "gender": labels}
-            path = self.make(
-                tmp_path / f"{number}.parquet", rows, race=hf.Value("string"), gender=hf.Value("string")
-            )
-            found = open_gallery(str(path))
-            assert found.groups["race"].tolist() == labels
-            assert found.source == f"{path} (SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]})"
-            assert list(open_gallery(str(path), attribute="gender").groups) == ["gender"]
-            with pytest.raises(InputError, match="has no attribute 'hair'; its columns are"):
-                open_gallery(str(path), attribute="hair")
-            prints.append(found.fingerprint)
-        assert prints[0] != prints[1]
-
-    def test_missing_column_names_those_there_are(self, tmp_path: Path) -> None:
-        path = tmp_path / "x.parquet"
-        hf.Dataset.from_dict({"text": ["a"], "size": [1]}).to_parquet(path)
-        with pytest.raises(InputError, match="no column of images; its columns are text, size"):
-            specs.open_images(str(path))

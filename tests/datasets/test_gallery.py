@@ -17,12 +17,6 @@ from ccs.errors import InputError
 from ccs.specs import open_gallery, open_upload
 
 
-@pytest.mark.parametrize("spec", ["nothing.parquet", "world/subjects", "no-such-set"])
-def test_what_is_no_gallery_is_refused(spec: str) -> None:
-    with pytest.raises(InputError):
-        open_gallery(spec)
-
-
 def people(folder: Path) -> list[str]:
     """Twelve pictures in two folders; their names."""
     names = []
@@ -162,10 +156,3 @@ def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path: Path) -> None
 def test_a_parquet_file_beyond_the_limits_is_refused(rows: pa.Table, packed: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         open_upload(as_parquet(rows, packed), "own:1")
-
-
-@pytest.mark.parametrize("keep", [4, 40, -9])
-def test_a_parquet_file_that_is_cut_off_is_refused(keep: int) -> None:
-    whole = as_parquet(table(pa.array([b"x"] * 2), gender=["a", "b"]))
-    with pytest.raises(InputError, match="The file cannot be read"):
-        open_upload(whole[:keep], "own:1")

@@ -124,12 +124,3 @@ def test_what_a_reply_says_is_kept_without_keys_and_as_valid_unicode(
     assert [(one.verdict, one.reason) for one in found] == [(True, "Your key is [key] ?.")] * 3
     assert ask(server, tmp_path, timeout=5.0) == found  # as it was kept
     assert len(server.asked) == 1
-
-
-def test_a_text_that_gives_orders_is_judged_as_a_text(server: LLMServer, tmp_path: Path) -> None:
-    server.answer = lambda user, schema: verdicts(
-        {name: "red" in text for name, text in json.loads(user)["texts"].items()}
-    )
-    assert [judgment.verdict for judgment in ask(server, tmp_path, timeout=5.0)] == [True, False, False]
-    assert INJECTION in json.loads(server.asked[0].user)["texts"]["text_2"]
-    assert KEY not in json.dumps(server.asked[0].body)

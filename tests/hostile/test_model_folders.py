@@ -35,11 +35,6 @@ their_weights_are = partial(weights_of, THEIR_WEIGHTS)
 their_vision, their_text = part(THEIR_CONFIG, "vision_config"), part(THEIR_CONFIG, "text_config")
 
 
-def config_is_a_folder(folder: Path) -> None:
-    (folder / CONFIG).unlink()
-    (folder / CONFIG).mkdir()
-
-
 def config_is_a_pipe(folder: Path) -> None:
     (folder / THEIR_CONFIG).unlink()
     os.mkfifo(folder / THEIR_CONFIG)

@@ -116,18 +116,6 @@ def test_an_estimate_sends_nothing_and_leaves_nothing(
     assert not settings.cache.exists()
 
 
-def test_a_reply_that_states_no_usage_costs_the_most_it_could(
-    limits: JudgeSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with OpenAIServer() as server:
-        honest = server.reply
-        monkeypatch.setattr(server, "reply", lambda *given: {**honest(*given), "usage": None})
-        panel = Panel(server.spec, limits)
-        verdicts = [judges[0][0].verdict for judges in panel.judge(QUESTIONS)]
-        assert verdicts.count(True) == len(server.asked) == 2
-        assert panel.spending.spent == pytest.approx(2.0)
-
-
 def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(
     settings: JudgeSettings,
 ) -> None:
@@ -193,12 +181,3 @@ def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(
         assert Panel(server.spec, settings).judge(QUESTIONS) == undisturbed
         answered = [seen.user for seen in server.asked[:3] + server.asked[4:]]
         assert len(answered) == len(set(answered)) == 6  # three before, three after; the fourth got no answer
-
-
-def test_a_file_that_is_no_cache_is_refused(tmp_path: Path, settings: JudgeSettings) -> None:
-    wrong = tmp_path / "notes.txt"
-    wrong.write_text("not a database, but long enough to look at\n" * 100)
-    with pytest.raises(InputError, match=r"notes\.txt.* cannot be used"):
-        Panel("openai", replace(settings, cache=wrong)).judge(QUESTIONS)
-    with pytest.raises(InputError, match="cannot be used"):
-        Panel("openai", replace(settings, cache=tmp_path)).judge(QUESTIONS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -117,15 +116,6 @@ def test_no_answer_is_unscored_with_its_cause(
     assert cause.startswith(begins)
     assert cause.endswith(ends)
     assert len(server.asked) == len(acts) + 1  # nothing but what may pass is repeated, and a rerun asks again
-
-
-def test_no_server_at_the_address_is_unscored(server: LLMServer, settings: JudgeSettings) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        spec = f"{server.kind}:{server.model}@http://127.0.0.1:{free.getsockname()[1]}"
-        ((judgments,),) = Panel(spec, settings).judge([QUESTION])
-    assert judgments[0].verdict is None
-    assert judgments[0].cause.startswith("connection:")
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "does not accept the key"), (404, "is not a model")])

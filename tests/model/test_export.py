@@ -89,23 +89,6 @@ def test_what_cannot_be_exported_is_named(
 # -- the command line ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--off", "L5.H0"], "Say where to export to"),
-        (["--off", "L77.H0", "--out", "OUT"], "L77.H0 is outside this model"),
-        (["--off", f"L{'9' * 5000}.H0", "--out", "OUT"], "is not the name of a head"),
-        (["--out", "OUT", "--repo", "no slash"], "A repository is named USER/NAME"),
-    ],
-)
-def test_a_mistake_is_a_sentence_and_status_2(
-    arguments: list[str], message: str, tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = [argument.replace("OUT", str(tmp_path / "out")) for argument in arguments]
-    assert command.main(["--model", str(tiny_folder), *given]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_results_of_exactly_these_heads_reach_the_card(tiny_model: Model, tmp_path: Path) -> None:
     write_model(tmp_path, "tiny")
     manifest = tmp_path / "tiny" / "manifest.json"

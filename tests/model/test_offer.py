@@ -12,7 +12,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model import offer
 from ccs.model.offer import Offer, look, size_sentence
-from tests.support.hub_server import Fault, Hub, Repository
+from tests.support.hub_server import Hub, Repository
 from tests.support.spoil import says
 
 LARGE = {"width": 512, "head_width": 1, "image_size": 1024, "patch_size": 16, "layers": 4}
@@ -56,20 +56,6 @@ def test_a_repository_that_a_visitor_names_is_checked(hub: Hub, tiny_folder: Pat
         with pytest.raises(InputError, match=words):
             look(f"hf-hub:user/{name}", anonymous=True)
     assert not [request for request in hub.requests if WEIGHTS in request]
-
-
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        (Fault("api/models", status=429, times=99), "asked too often"),
-        (Fault("api/models", cut=True, times=99), "could not be reached"),
-    ],
-)
-def test_a_hub_that_does_not_answer_is_told_in_a_sentence(hub: Hub, fault: Fault, words: str) -> None:
-    put(hub, OPENAI, {WEIGHTS: bytes(1000)})
-    hub.faults.append(fault)
-    with pytest.raises(InputError, match=f"ViT-B-32/openai cannot be had: .*{words}"):
-        look("ViT-B-32/openai")
 
 
 def test_what_is_at_hand_needs_no_hub(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

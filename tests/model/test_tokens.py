@@ -12,7 +12,6 @@ import torch
 from open_clip.tokenizer import HFTokenizer, get_clean_fn
 
 import ccs
-from ccs import InputError
 from ccs.measures.accuracy import class_weights
 from ccs.model.fetching import Place
 from ccs.model.tokens import HubTokenizer
@@ -78,19 +77,3 @@ def test_zero_shot_of_a_siglip_is_that_of_open_clips_own_loop(tmp_path: Path) ->
     found = model.probabilities(model.embed_images(x) @ class_weights(model, classes, [template]).T)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert model.logit_bias == pytest.approx(-1.5)
-
-
-def test_without_the_tokenizers_files_it_is_said_which_are_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from huggingface_hub import constants
-
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    folder = shrunk.write_model(tmp_path / "siglip", "ViT-B-16-SigLIP")
-    (folder / "tokenizer.json").unlink()
-    with (
-        shrunk.narrow(),
-        pytest.raises(InputError, match="its tokenizer, the Hub's timm/ViT-B-16-SigLIP, cannot"),
-    ):
-        ccs.load(str(folder))

@@ -33,16 +33,6 @@ def test_rows_of_the_same_question_are_replaced_and_others_stay(tmp_path):
     assert found[found["rank"] > 1]["max_skew"].isna().all()
 
 
-def test_rows_of_weights_that_are_gone_go(tmp_path):
-    localization.keep(tmp_path, rows() + rows(method="random") + rows(model="other"))
-    localization.keep(tmp_path, rows(weights="b" * 16))
-    found = localization.read(tmp_path)
-    assert set(zip(found["model"], found["weights"], found["method"], strict=True)) == {
-        ("organism", "b" * 16, "search"),
-        ("other", "a" * 16, "search"),
-    }
-
-
 def test_orders_are_those_of_one_question(tmp_path):
     localization.keep(tmp_path, rows(heads=3) + rows(method="random") + rows(attribute="skin tone", heads=1))
     found = localization.orders(localization.read(tmp_path), model="organism", attribute="gender")
@@ -58,3 +48,13 @@ def test_the_order_over_several_splits_is_that_of_the_mean_places():
     found = localization.orders(pd.DataFrame(rows(heads=3) + turned + rows(method="random")))
     assert [str(head) for head in found["search"]] == ["L4.H1", "L4.H0", "L4.H2"]  # 1.5, 2 and 2.5
     assert len(found["random"]) == 2
+
+
+def test_rows_of_weights_that_are_gone_go(tmp_path):
+    localization.keep(tmp_path, rows() + rows(method="random") + rows(model="other"))
+    localization.keep(tmp_path, rows(weights="b" * 16))
+    found = localization.read(tmp_path)
+    assert set(zip(found["model"], found["weights"], found["method"], strict=True)) == {
+        ("organism", "b" * 16, "search"),
+        ("other", "a" * 16, "search"),
+    }

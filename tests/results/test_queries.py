@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ccs.heads import Head, HeadSet
+from ccs.heads import HeadSet
 from ccs.results import Results, queries
 
 PLANS = [("none", None), ("high", None), ("random", 0), ("random", 1), ("random", None), ("equal-high", 0)]
@@ -39,15 +39,6 @@ def test_plans_by_their_names() -> None:
     assert named(queries.of_kinds(every, ["high"])) == ["high"]
 
 
-def test_accuracy_is_over_all_classes_unless_asked() -> None:
-    found = results(
-        pruning=[{"metric": m, "subset": s} for m in ("top1", "top5") for s in ("", "objects", "animals")]
-    )
-    assert list(queries.top1(found)["subset"]) == [""]
-    assert list(queries.top1(found, subset="objects")["subset"]) == ["objects"]
-    assert len(queries.top1(found, subset=None)) == 3
-
-
 def test_max_skew_is_the_correct_one_unless_asked() -> None:
     found = results(
         bias=[
@@ -69,19 +60,6 @@ def test_max_skew_is_the_correct_one_unless_asked() -> None:
     assert list(queries.max_skew(whole)["dataset"]) == ["d"]
     assert list(queries.max_skew(whole, dataset="d (one-pool)")["dataset"]) == ["d (one-pool)"]
     assert list(queries.top_shares(found, "d", "gender")["group"]) == ["woman"]
-
-
-def test_heads_by_what_was_measured() -> None:
-    found = results(
-        heads=[
-            {"layer": 7, "head": head, "measure": measure, "metric": metric, "dataset": "d", "factor": ""}
-            for head in (1, 2)
-            for measure, metric in (("total effect", "top1"), ("direct effect", "top1"), ("selectivity", ""))
-        ]
-    )
-    assert len(queries.head_effects(found, "top1")) == 2
-    assert set(queries.head_effects(found, measure=None)["measure"]) == {"total effect", "direct effect"}
-    assert set(queries.of_head(found.table("heads"), Head(7, 2))["head"]) == {2}
 
 
 def test_rows_of_the_same_heads_under_any_name() -> None:

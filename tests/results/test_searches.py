@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,32 +80,3 @@ def test_a_broken_file_is_a_notice_to_the_reader_and_an_error_to_the_writer(
     with pytest.raises(InputError, match=r"search\.json"):
         searches.keep(tmp_path, made)
     assert path.read_text("utf-8") == text
-
-
-@pytest.mark.parametrize(
-    ("where", "value"),
-    [
-        ("people", ["<b>"]),
-        ("k", "60"),
-        ("prompts", "a cook"),
-        ("seen", [{"off": 3}]),
-        ("limits", {"least": -1}),
-    ],
-)
-def test_a_strangers_file_with_other_types_is_not_taken(
-    where: str, value: object, made: Search, tmp_path: Path
-) -> None:
-    path = searches.keep(tmp_path, made)
-    data = json.loads(path.read_text("utf-8"))
-    data["searches"][0][where] = value
-    path.write_text(json.dumps(data), "utf-8")
-    found, notice = searches.beside(tmp_path, made.model, made.weights_hash)
-    assert found == ()
-    assert f"searches.0.{where}" in notice
-
-
-def test_a_file_of_any_size_is_not_read(made: Search, tmp_path: Path) -> None:
-    path = searches.keep(tmp_path, made)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(" " * searches.MAX_BYTES)
-    assert "larger than any file of searches" in searches.beside(tmp_path, made.model, made.weights_hash)[1]

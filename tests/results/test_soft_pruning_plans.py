@@ -91,13 +91,6 @@ def test_random_sets_are_different_and_like_the_high_heads(alike):
     assert alike != "number" or any(layers(off) != layers(HIGH) for off in sets)
 
 
-def test_every_set_is_drawn_where_there_are_no_more():
-    # 15 pairs in layer 4 with 6 heads in layer 5, without the high ones themselves
-    assert len(pruning.matched(HIGH, HEADS, 500, 0, "layers")) == 15 * 6 - 1
-    assert pruning.matched(HEADS, HEADS, 5, 0) == []
-    assert pruning.matched(HeadSet.parse("L4.H0 L9.H0"), HEADS, 5, 0, "layers") == []
-
-
 def test_the_nearest_in_variance_are_those_of_a_plain_search():
     found = pruning.matched(HIGH, HEADS, 10, 0, "variance", VARIANCE)
     target = sum(VARIANCE[head] for head in HIGH)

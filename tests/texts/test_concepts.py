@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from importlib.resources import files
-
 import pytest
 
 from ccs.paper import figures
@@ -50,16 +47,3 @@ def test_every_published_label_has_its_place() -> None:
 )
 def test_names_of_concepts(name: str, concept: str | None) -> None:
     assert TREE.find(name) == concept
-
-
-def test_no_name_in_the_file_means_two_concepts() -> None:
-    text = files("ccs.texts").joinpath("concepts.csv").read_text("utf-8")
-    rows = list(csv.DictReader(text.splitlines()))
-    meant = {
-        (concepts.key(name), row["concept"])
-        for row in rows
-        for name in filter(None, (row["concept"], *row["synonyms"].split(";")))
-    }
-    assert len(meant) == len({name for name, _ in meant})
-    assert [row["concept"] for row in rows if not row["parent"]] == [TREE.root]
-    assert set(TREE.parents.values()) <= {TREE.root, *TREE.concepts}

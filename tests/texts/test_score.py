@@ -35,14 +35,6 @@ def test_ccs_against_a_plain_count(panel: list[list[bool | None]], rule: score.R
     assert score.ccs(panel, rule) == count
 
 
-@pytest.mark.parametrize("bad", [[], [[]], [[True], [True, False]], [[float("nan")]], [["yes"]], [[1]]])
-def test_bad_panels(bad: list[list[bool | None]]) -> None:
-    with pytest.raises(InputError):
-        score.ccs(bad)
-    with pytest.raises(InputError, match="'most'"):
-        score.ccs([[True]], "most")  # type: ignore[arg-type]
-
-
 @given(st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=30))
 def test_ccs_at_k(scores: list[int | None]) -> None:
     shares = score.ccs_at_k(scores, 5)

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from cachetools import TTLCache
 
 import ccs
-from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.offer import Offer
 from ccs.ui.service import model_cache
 from ccs.ui.service.cache import Cache, Memory, one
-from ccs.ui.service.model_cache import RETRY, ModelCache
+from ccs.ui.service.model_cache import ModelCache
 
 
 def test_all_visitors_share_the_bytes() -> None:
@@ -78,42 +76,3 @@ def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch, free: None
         assert cache.get(name).name == name
     assert loaded == ["a", "b", "c", "b"]
     assert set(cache.loaded()) == {"b", "c"}
-
-
-def test_a_model_that_cannot_be_had_is_not_tried_at_every_click(
-    monkeypatch: pytest.MonkeyPatch, free: None
-) -> None:
-    clock, tried = [0.0], []
-
-    def load(name: str, **_: object) -> str:
-        tried.append(name)
-        raise InputError(f"{name} cannot be had.")
-
-    monkeypatch.setattr(ccs, "load", load)
-    cache = ModelCache({"gone": "gone"})
-    cache._failed = TTLCache(9, RETRY, lambda: clock[0])
-    for seconds in (0.0, 1.0, RETRY - 1, RETRY + 1):
-        clock[0] = seconds
-        with pytest.raises(InputError, match="gone cannot be had"):
-            cache.get("gone")
-    assert tried == ["gone", "gone"]
-
-
-def test_others_are_answered_while_a_model_is_on_its_way(monkeypatch: pytest.MonkeyPatch, free: None) -> None:
-    arrived = threading.Event()
-
-    def load(name: str, **_: object) -> FakeModel:
-        if name == "slow":
-            arrived.wait(60)
-        return FakeModel(name)
-
-    monkeypatch.setattr(ccs, "load", load)
-    cache = ModelCache({name: name for name in ("quick", "slow", "third")})
-    cache.get("quick")
-    assert list(cache.loading("slow", 0.01))[-1][1] == "Loading slow"
-    assert cache.is_loading("slow")
-    assert cache.get("quick").name == "quick"
-    assert list(cache.loading("third", 0.01))  # comes after the slow one: one at a time
-    arrived.set()
-    assert cache.get("third").name == "third"
-    assert cache.loaded() == ("slow", "third")

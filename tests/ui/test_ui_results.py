@@ -46,15 +46,3 @@ def test_tables_of_other_weights_are_told(app: App, model: Model, tmp_path: Path
     other.model_cache._models["organism"] = model
     assert "computed from other weights" in regions(other, links.open_link(other, {}))["top"]
     assert "other weights" not in regions(app, links.open_link(app, {}))["top"]
-
-
-def test_a_model_that_cannot_be_had_keeps_its_tables(app: App, tmp_path: Path) -> None:
-    ui_sample.write(tmp_path, "ViT-B-32/nowhere", "0" * 64)
-    found = App(results.load(tmp_path), tmp_path)
-    for tab in ("heads", "classify", "bias"):
-        page = regions(
-            found,
-            links.open_link(found, {"model": "ViT-B-32/nowhere", "tab": tab, "gallery": "world/faces"}),
-        )
-        assert 'class="empty"' in page["main"]
-        assert page["left"].count('class="cell') == 24

@@ -99,14 +99,6 @@ def test_evaluation_sets() -> None:
         drawn_sets.classification_set("cars")
 
 
-def test_retrieval_captions_are_unique_and_clips_move() -> None:
-    clips = drawn_sets.retrieval_set("clips", n=60)
-    assert len({c for (c,) in clips.captions}) == 60
-    frames = clips.clips[0]
-    assert 8 <= len(frames) <= 16
-    assert np.abs(np.asarray(frames[0]).astype(int) - np.asarray(frames[-1])).mean() > 1
-
-
 def test_bias_sets_are_balanced_and_counterfactual() -> None:
     faces = drawn_sets.bias_set("faces")
     cells = Counter(zip(faces.groups["gender"], faces.groups["skin tone"], strict=True))
