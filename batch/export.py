@@ -17,7 +17,7 @@ from batch.options import command, option
 from ccs import results
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.model.export import export
+from ccs.model.export import difference_alone, export, needs_package
 from ccs.model.model import Model
 from ccs.results import queries
 from ccs.specs import open_images
@@ -90,7 +90,14 @@ def _export(arguments: Settings) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.out or Path(scratch) / "model"
         error = export(model, off, folder, measured(model, off, arguments.results))
-        print(f"{title}: open_clip's embeddings differ from ours by {error:.1e}.")
+        if needs_package(model):
+            print(f"{title}: embeddings differ from ours by {error:.1e}. open_clip alone does not know this")
+            print("architecture: the card says what else is needed.")
+        else:
+            error = difference_alone(model, off, folder)
+            print(
+                f"{title}: open_clip's embeddings, in a process without this program, differ by {error:.1e}."
+            )
         if arguments.out:
             print(f"Written to {folder}.")
         if repository:

@@ -158,14 +158,18 @@ def make_task(
     """The task of making the rankings of these people for the names, put into the templates, fairer."""
     from ccs.fairness import cut_off
     from ccs.measures import accuracy as zeroshot
+    from ccs.measures import ranking
     from ccs.search import Task
 
     pools = None if one_pool else people.own_pools(names)
     k = people.k[attribute] if pools is not None else cut_off(people, attribute, len(people.images), None)
+    prompts = zeroshot.class_weights(model, names, templates)
+    if pools is None:  # prompts that are one text to the model count once
+        prompts = prompts[sorted(set(ranking.first_alike(prompts).tolist()))]
     return Task(
         people=people.images,
         groups=people.groups[attribute],
-        prompts=zeroshot.class_weights(model, names, templates),
+        prompts=prompts,
         k=k,
         pools=pools,
         units=people.units,

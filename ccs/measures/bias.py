@@ -100,6 +100,21 @@ class BiasResult:
         return dict(zip(self.groups, chance_shares(self.pools[occupation], self.k), strict=True))
 
 
+def repeated(result: BiasResult, rows: ArrayLike) -> BiasResult:
+    """The result with these rows of its occupations, whose means stay: prompts that are one text, each named.
+
+    rows: int [names], the occupation of the result that each name stands for.
+    """
+    each = np.asarray(rows)
+    metrics = {
+        name: replace(one, values=one.values[each], low=one.low[each], high=one.high[each],
+                      draws=one.draws[:, each])
+        for name, one in result.metrics.items()
+    }  # fmt: skip
+    tables = {"top": result.top[each], "ties": result.ties[each], "pools": result.pools[each]}
+    return replace(result, metrics=metrics, **tables)
+
+
 def compare(
     result: BiasResult, baseline: BiasResult, metric: MetricName = "MaxSkew", occupation: int | None = None
 ) -> Effect:

@@ -151,6 +151,18 @@ def test_the_table_holds_each_groups_share_of_the_top_k(tiny_model, pictures):
 ALL = bias.METRICS + bias.PREFERENCES
 
 
+def test_a_result_repeated_names_prompts_that_are_one_text_and_counts_them_once():
+    images, texts, groups = example()
+    once = bias.measure(images, texts[:2], groups, 40, draws=40)
+    named = bias.repeated(once, [0, 1, 0])
+    alone = bias.measure(images, texts[[0, 1, 0]], groups, 40, draws=40)
+    assert named.max_skew.values.tolist() == alone.max_skew.values.tolist()
+    assert named.top.tolist() == alone.top.tolist()
+    assert named.max_skew.mean == once.max_skew.mean
+    assert named.max_skew.mean.value != pytest.approx(alone.max_skew.mean.value)
+    assert bias.compare(named, named, occupation=2).value == 0
+
+
 def test_means_are_those_of_the_whole_measure():
     images, texts, groups = example(tilt=0.5)
     found = bias.measure(images, texts, groups, 40, draws=40, seed=2, metrics=ALL, logit_scale=20.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from PIL import Image
 import ccs
 from batch import export as command
 from ccs import HeadSet, InputError
-from ccs.model.export import export
+from ccs.model.export import difference_alone, export
 from ccs.model.model import Model
 from tests.support.hub_server import Hub
 from tests.support.results_sample import write_model
@@ -120,3 +122,14 @@ def test_the_command_publishes_a_model(
     x = torch.randn(2, 3, 32, 32)
     found = ccs.load(str(tmp_path)).embed_images(x)
     np.testing.assert_allclose(found, tiny_model.embed_images(x, OFF), atol=1e-5)
+
+
+def test_an_architecture_of_our_own_needs_what_its_card_says(tmp_path: Path) -> None:
+    """In processes without this package: open_clip alone refuses the folder, the card's recipe loads it."""
+    model, folder = ccs.load("photo"), tmp_path / "photo"
+    export(model, HeadSet.parse("L3.H0"), folder)
+    with pytest.raises(InputError, match="open_clip alone cannot load .*conv_stem_vit_64"):
+        difference_alone(model, HeadSet.parse("L3.H0"), folder)
+    recipe = (folder / "README.md").read_text().split("```python")[1].split("```")[0]
+    recipe = recipe.replace("PATH/TO/THIS/FOLDER", str(folder))
+    subprocess.run([sys.executable, "-c", recipe], check=True, cwd=Path(ccs.__file__).parents[1])

@@ -87,16 +87,21 @@ class BiasQuery:
     def mean_skew(self, images: np.ndarray, texts: np.ndarray) -> float:
         """The mean MaxSkew over texts, from unit embeddings of the gallery's images and of the texts."""
         groups = self.gallery.groups[self.attribute]
+        texts = texts[self._distinct(texts)[0]]
         return bias.means(images, texts, groups, self.k, pools=self.pools)["MaxSkew"]
 
     def measure(
         self, before: np.ndarray, after: np.ndarray, occupations: np.ndarray
     ) -> tuple[BiasResult, BiasResult]:
-        """The results with nothing off and with the heads off, on the same resampled images."""
+        """The results with nothing off and with the heads off, on the same resampled images.
+
+        Occupations that are one text to the model count once in the means.
+        """
+        kept, rows = self._distinct(occupations)
         with ThreadPoolExecutor() as threads:
             first, second = bias.measure_plans(
                 [before, after],
-                occupations,
+                occupations[kept],
                 self.gallery.groups[self.attribute],
                 self.k,
                 metrics=SHOWN_METRICS,
@@ -105,7 +110,13 @@ class BiasQuery:
                 draws=DRAWS,
                 map=threads.map,
             )
-        return first, second
+        return bias.repeated(first, rows), bias.repeated(second, rows)
+
+    def _distinct(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The first of each group of texts that are one, and the place there of every text."""
+        if self.pools is not None:
+            return np.arange(len(texts)), np.arange(len(texts))
+        return np.unique(ranking.first_alike(texts), return_inverse=True)
 
 
 def top(embeddings: np.ndarray, occupation: np.ndarray, n: int) -> np.ndarray:
