@@ -167,7 +167,8 @@ _ALONE = """
 import sys, numpy, open_clip, torch
 clip = open_clip.create_model("local-dir:" + sys.argv[1], require_pretrained=True).eval()
 with torch.no_grad():
-    numpy.save(sys.argv[3], clip.encode_image(torch.from_numpy(numpy.load(sys.argv[2])), normalize=True).numpy())
+            last = ended.stderr.strip().splitlines()[-1]
+            raise InputError(f"open_clip alone cannot load {folder}: {last}")
 """
 
 

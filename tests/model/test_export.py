@@ -128,7 +128,7 @@ def test_an_architecture_of_our_own_needs_what_its_card_says(tmp_path: Path) -> 
     """In processes without this package: open_clip alone refuses the folder, the card's recipe loads it."""
     model, folder = ccs.load("photo"), tmp_path / "photo"
     export(model, HeadSet.parse("L3.H0"), folder)
-    with pytest.raises(InputError, match="open_clip alone cannot load .*conv_stem_vit_64"):
+    with pytest.raises(InputError, match=r"open_clip alone cannot load .*conv_stem_vit_64"):
         difference_alone(model, HeadSet.parse("L3.H0"), folder)
     recipe = (folder / "README.md").read_text().split("```python")[1].split("```")[0]
     recipe = recipe.replace("PATH/TO/THIS/FOLDER", str(folder))
