@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+import ccs
 from ccs import results
 from tests.support.compute_sample import small_pool
 from tests.support.llm_providers import CompatibleServer
@@ -82,6 +83,8 @@ def test_the_first_six_jobs_run_one_after_the_other(
     sys.modules.pop("my_methods")
     said = capsys.readouterr().out
     assert "K 6 of 60, at most" in said
+    ages = ccs.open_gallery("faces", attribute="age").groups["age"]
+    assert ages.tolist()[:3] == ["10-19", "10-19", "20-29"]
     assert "chosen (2 heads)" in said
     assert re.search(r"^my_methods:lean +L\d\.H\d", said, re.MULTILINE)
     assert {"occupation", "model", "gallery", "k"} <= set(pd.read_csv("bias.csv"))

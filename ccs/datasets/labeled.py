@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,6 +18,8 @@ from ccs.paper import figures as paper
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
 MOST_GROUPS = 50
+MOST_NUMBERS = 12
+"""With more numbers than this in a column they are grouped by tens."""
 
 
 def images(rows: Rows, most: int | None = None) -> ImageSet:
@@ -113,6 +116,7 @@ def people(rows: Rows, most: int | None = None, attribute: str | None = None) ->
     """A user's own images of people; K is a tenth of them, occupations and templates are the study's.
 
     Attributes are the columns of usual names, or else all columns of 2 to 50 groups; or `attribute` alone.
+    Many numbers, such as ages in years, are grouped by tens.
     """
     found = rows.readable(most)
     known = {"group" if name == "label" else name.replace("_", " "): name for name in rows.columns}
@@ -121,7 +125,7 @@ def people(rows: Rows, most: int | None = None, attribute: str | None = None) ->
         raise InputError(f"{rows.name} has no attribute {attribute!r}; its columns are {', '.join(known)}.")
     groups = {}
     for name in [attribute] if attribute else usual or known:
-        cells = found.of(rows.strings(known[name]))
+        cells = _decades(found.of(rows.strings(known[name])))
         if 2 <= len(set(cells)) <= MOST_GROUPS and (attribute or name != "file"):
             groups[name] = cells
     if not groups:
@@ -131,6 +135,15 @@ def people(rows: Rows, most: int | None = None, attribute: str | None = None) ->
             f"(columns: {', '.join(known) or 'none'})."
         )
     return _people(rows.name, found, groups, dict.fromkeys(groups, max(1, len(found.images) // 10)))
+
+
+def _decades(cells: np.ndarray) -> np.ndarray:
+    """More than a dozen whole numbers by tens ("20-29"); other groups as they are."""
+    names = set(cells.tolist())
+    if len(names) <= MOST_NUMBERS or not all(re.fullmatch(r"\d{1,3}", name, re.ASCII) for name in names):
+        return cells
+    tens = [int(cell) // 10 * 10 for cell in cells]
+    return np.array([f"{ten}-{ten + 9}" for ten in tens])
 
 
 def _people(name: str, found: Readable, groups: Mapping[str, np.ndarray], k: Mapping[str, int]) -> BiasSet:

@@ -167,8 +167,8 @@ _ALONE = """
 import sys, numpy, open_clip, torch
 clip = open_clip.create_model("local-dir:" + sys.argv[1], require_pretrained=True).eval()
 with torch.no_grad():
-            last = ended.stderr.strip().splitlines()[-1]
-            raise InputError(f"open_clip alone cannot load {folder}: {last}")
+    found = clip.encode_image(torch.from_numpy(numpy.load(sys.argv[2])), normalize=True)
+numpy.save(sys.argv[3], found.numpy())
 """
 
 
@@ -184,7 +184,8 @@ def difference_alone(model: Model, off: HeadSet, folder: Path) -> float:
         places = map(str, (folder.resolve(), given, found))
         ended = subprocess.run([sys.executable, "-I", "-c", _ALONE, *places], capture_output=True, text=True)
         if ended.returncode:
-            raise InputError(f"open_clip alone cannot load {folder}: {ended.stderr.strip().splitlines()[-1]}")
+            last = ended.stderr.strip().splitlines()[-1]
+            raise InputError(f"open_clip alone cannot load {folder}: {last}")
         return float(np.abs(np.load(found) - model.embed_images(pixels, off)).max())
 
 

@@ -12,7 +12,7 @@ from ccs.ui.service.cache import Memory
 from ccs.ui.service.examples import first_example, parse_example
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import State, from_query, one_of, template
+from ccs.ui.state import OWN, State, from_query, one_of, template
 from ccs.ui.views import VIEWS, claims, classify
 from ccs.ui.views.bias.bias_query import BiasQuery
 from ccs.ui.views.bias.bias_view import Bias
@@ -52,8 +52,16 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
         state = replace(state, example="", template="")
     if not state.example:
         state = replace(state, example=first_example(state.model))
+    if state.gallery.startswith(OWN):
+        notices.append("This link was made with its maker’s own images of people, which stay with them: the "
+                       "figures here are those of the drawn faces, and differ.")  # fmt: skip
+        state = replace(state, gallery="")
     try:
-        BiasQuery.of(app, state)
+        asked = BiasQuery.of(app, state)
+        if state.attribute and state.attribute != asked.attribute:
+            notices.append(
+                f"{asked.gallery.name} has no attribute {state.attribute!r}: this is {asked.attribute}."
+            )
     except InputError as error:
         notices.append(f"The link’s gallery and K were left out: {error}")
         state = replace(state, gallery="", k=0)

@@ -67,7 +67,7 @@ def _written(state: State) -> dict[str, str]:
         if field.name == "off":  # a link without it opens a worked example
             out["off"] = str(value) or NOTHING
         elif field.name == "gallery" and value.startswith(OWN):
-            continue  # it is the visitor's alone
+            out["gallery"] = OWN  # the images are the visitor's alone
         elif value == getattr(_DEFAULT, field.name) or value is None:
             continue
         elif field.name in _MANY:

@@ -57,6 +57,10 @@ def test_a_link_opens_its_screen_and_names_what_it_cannot(app: App) -> None:
     for wrong in ("L30.H2", "admin", "nothing:9"):
         assert any(wrong in notice for notice in session.notices)
     assert links.open_link(app, {"model": "gone"}).state.model == "organism"
+    race = links.open_link(app, {"tab": "bias", "attribute": "race"})
+    assert any("no attribute 'race': this is gender" in one for one in race.notices)
+    own = links.open_link(app, {"tab": "bias", "gallery": "own:"})
+    assert any("its maker’s own images" in one for one in own.notices)
 
 
 def test_heads_go_off_and_on(app: App, session: Session) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.ui.state import State, from_query, line, texts
+from ccs.ui.state import OWN, State, from_query, line, texts
 
 HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))
 WORDS = st.text("abc é{}<&=+%#'\"", min_size=1, max_size=20).map(line).filter(bool)
@@ -37,6 +37,11 @@ def test_a_link_gives_the_screen_back(state: State) -> None:
     read, problems = from_query(dict(parse_qsl(state.query())))
     assert problems == ()
     assert read == state
+
+
+def test_a_link_made_with_ones_own_gallery_says_that_it_was() -> None:
+    read, _ = from_query(dict(parse_qsl(State(gallery=f"{OWN}secret").query())))
+    assert read.gallery == OWN  # nothing of its name, which gives access
 
 
 def test_a_link_says_that_no_head_is_off() -> None:
