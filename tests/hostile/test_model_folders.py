@@ -128,7 +128,7 @@ CHECKPOINTS: dict[str, tuple[Spoil, str]] = {
     "no queries": (their_weights_are(lambda values: values.pop(QUERY)), "in_proj_weight has no q"),
     "no tokenizer": (lacks(TOKENIZER), "there is no tokenizer.json"),
     "a tokenizer of another kind": (says(TOKENIZER, model__type="Unigram"), "cannot be read"),
-    "labels without end": (says(THEIR_CONFIG, num_labels=BILLION), "cannot be read within 1"),
+    "labels without end": (says(THEIR_CONFIG, num_labels=BILLION), "cannot be read within"),
     "a tokenizer of its own": (own_class, "'Tok' is none of the classes of tokenizers"),
     "an end of its own": (says(ABOUT, eos_token="<end>"), "has a token 49408, and its vocab_size is 49408"),
 }
