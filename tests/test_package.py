@@ -132,14 +132,3 @@ def test_the_command_line_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> N
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     assert all(find_spec(module) for module, _ in command_line.COMMANDS.values())
-
-
-def test_a_command_calls_itself_by_the_name_it_was_called(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["clip-ccs"])
-    with pytest.raises(SystemExit):
-        command_line.main(["search", "--help"])
-    assert capsys.readouterr().out.startswith("usage: clip-ccs search ")
-    assert command_line.main(["serach"]) == 2
-    assert "There is no command 'serach'; commands are app, compute, " in capsys.readouterr().err

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import random
-import re
-import resource
-import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from batch.compute import __main__ as compute
 from tests.support.compute_sample import arguments, child, contents, run
 
 KILLS = int(os.environ.get("CCS_KILLS", "2"))
@@ -49,27 +43,3 @@ def test_kills_at_random_moments(small_run: Path, tiny_folder: Path, texts: Path
         trial += 1
         # A machine's load comes and goes, and with it how long a run lasts.
         lasts *= 0.7 if kills == before else 1.1
-
-
-def test_a_full_disk(small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
-    """No file may grow beyond 20,000 bytes; what fits is kept, and with room the run resumes."""
-    out = tmp_path / "out"
-    args = arguments(tiny_folder, texts, out)
-
-    def short_of_space() -> int:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            status = compute.main(args)
-        assert re.search(r"error: There is no space left to write to .*/out.*\.", said.getvalue())
-        assert "Traceback" not in said.getvalue()
-        return status
-
-    process = child(short_of_space)
-    process.join()
-    assert process.exitcode == 2
-    assert not list(out.rglob("*.tmp"))
-    assert not list(out.glob("*/manifest.json"))
-    assert run(args) == 0
-    assert contents(out) == contents(small_run)

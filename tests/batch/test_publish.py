@@ -185,17 +185,6 @@ def test_a_tag_keeps_its_results(hub: Hub, folder: Path, capsys: pytest.CaptureF
     assert push(folder, "--tag", "v2") == 0
 
 
-def test_what_is_not_whole_is_not_published(
-    hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "organism" / "spans.parquet").unlink()
-    assert push(folder) == 2
-    assert "the results must be complete" in capsys.readouterr().err
-    assert push(folder.parent / "nowhere") == 2
-    assert "holds no results" in capsys.readouterr().err
-    assert not hub.requests
-
-
 def test_space(
     hub: Hub,
     folder: Path,

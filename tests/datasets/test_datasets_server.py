@@ -163,13 +163,6 @@ def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(
         assert name == "cifar100" or f"$CCS_DATA/{name}" in answers[name]
 
 
-def test_a_server_that_is_not_there(ask: Callable[..., Any], tmp_path: Path) -> None:
-    asked = [["imagenet", None], ["fairface", None]]
-    images, gallery = ask(OPEN, asked, HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path / "no"))
-    assert "'imagenet-val' cannot be fetched from the Hub (ILSVRC/imagenet-1k): no connection" in images
-    assert "'fairface-1.25' cannot be fetched from the Hub" in gallery
-
-
 def videos(tmp_path: Path, count: int) -> dict[str, bytes]:
     rows = [{"video": f"v{i}.mp4", "caption": [f"clip {i}", "a clip"]} for i in range(count)]
     made = {f"videos/v{i}.mp4": clip(tmp_path / f"v{i}.mp4", 1.0).read_bytes() for i in range(count + 1)}

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from ccs.datasets import strangers
-from ccs.datasets.strangers import Address
 from ccs.errors import InputError
 from ccs.specs import open_images
 from tests.support.datasets_sample import number_of, png
@@ -133,11 +132,3 @@ def test_images_that_unpack_to_too_much_are_refused(
     monkeypatch.setattr(strangers, "MAX_BYTES", 100)
     with pytest.raises(InputError, match="holds more than 0 MB once unpacked"):
         open_images("hf://datasets/user/photos", 4)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "photos", "../../etc/passwd", "a/b/c", "https://host/a/b", "a/b:c:d", "a b/c"]
-)
-def test_an_address_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is no data set of the Hub"):
-        Address.parse(text)

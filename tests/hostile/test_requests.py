@@ -195,13 +195,6 @@ def test_clients_take_turns() -> None:
     turns.give("nobody")
 
 
-def test_an_action_that_never_ran_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = Turns()
-    assert [turns.take("a") for _ in range(3)] == [True, True, False]
-    monkeypatch.setattr(guard, "LOST", 0.0)
-    assert turns.take("a")
-
-
 def test_too_much_at_once_is_refused(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     time.sleep(guard.LEAST + 0.2)
     monkeypatch.setattr(guard, "IN_FLIGHT", 3 * guard.PAGE)

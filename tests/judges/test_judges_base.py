@@ -165,18 +165,6 @@ def test_a_table_of_ones_own_adds_and_replaces(tmp_path: Path) -> None:
     assert prices.of("openai:gpt-6.1-terra") == Prices.load().of("openai:gpt-6.1-terra")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"models": {}}', '{"date": "x", "models": {"a": {"input": -1}}}']
-)
-def test_a_table_amiss_is_explained(tmp_path: Path, text: str) -> None:
-    own = tmp_path / "prices.json"
-    own.write_text(text)
-    with pytest.raises(InputError, match=r"not of the form of ccs/judges/prices\.json"):
-        Prices.load(own)
-    with pytest.raises(InputError, match="cannot be read"):
-        Prices.load(tmp_path / "absent.json")
-
-
 def test_a_budget_needs_a_price() -> None:
     Panel("openai:unheard-of")
     with pytest.raises(InputError, match=r"No price is known for openai:unheard-of"):

@@ -107,17 +107,3 @@ def test_a_paired_difference():
     other = retrieval.measure(clips, captions, owner, variant="as-published")
     with pytest.raises(InputError, match="same queries"):
         retrieval.compare(other[0], base, "R@1")
-
-
-@pytest.mark.parametrize(
-    ("owner", "says"),
-    [
-        ([0, 1], "3 captions"),
-        ([0, 1, 3], "there are 3 clips"),
-        ([0, 1, 1], "Clip 2 has no caption"),
-        ([0.5, 1, 2], "number of its clip"),
-    ],
-)
-def test_measure_refuses(owner, says):
-    with pytest.raises(InputError, match=says):
-        retrieval.measure(np.eye(3), np.eye(3), owner)

@@ -24,12 +24,6 @@ def test_bootstrap_equals_scipys_percentile_bootstrap():
     assert found.high == pytest.approx(other.confidence_interval.high, abs=0.01)
 
 
-def test_a_centered_interval_holds_its_value():
-    floor = np.where(np.arange(400) < 396, -4.0, -2.0)  # lumped: the mean of the draws is above all but four
-    found = stats.interval(-4.0, floor, center=True)
-    assert found.low < found.high == found.value == -4.0
-
-
 def test_intervals_are_those_of_the_columns():
     rng = np.random.default_rng(4)
     values, draws = rng.normal(size=5), rng.normal(size=(300, 5))

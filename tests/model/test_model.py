@@ -17,7 +17,6 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import ccs
-from ccs import InputError
 from ccs.model import reading
 from ccs.model.model import Model
 
@@ -68,21 +67,6 @@ def test_a_lazy_sequence_is_decoded_a_batch_at_a_time(tiny_model: Model, picture
     found = tiny_model.embed_images(Lazy(), batch_size=4)
     assert asked == list(range(6))
     np.testing.assert_allclose(found, tiny_model.embed_images(made), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("images", "message"),
-    [
-        (torch.zeros(2, 3, 16, 16), r"Pixels must be \[n, 3, 32, 32\] for tiny, not \[2, 3, 16, 16\]"),
-        (["dog.png"], "Image 0 is str, not a PIL.Image"),
-        (Image.new("RGB", (32, 32)), "given as a list"),
-    ],
-)
-def test_what_is_no_image_is_named(tiny_model: Model, images: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        tiny_model.embed_images(images)
-    with pytest.raises(InputError, match="at least one image, not -1"):
-        tiny_model.embed_images([Image.new("RGB", (32, 32))], batch_size=-1)
 
 
 def test_the_hash_is_that_of_the_weights(tiny_folder: Path, tiny_model: Model, tmp_path: Path) -> None:

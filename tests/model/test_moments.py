@@ -52,18 +52,6 @@ def test_batches_shards_and_their_order_change_nothing(tiny_model: Model, collec
     assert shards[0].count == 1  # adding leaves the parts as they were
 
 
-def test_any_heads_can_be_collected(tiny_model: Model, collected: Moments) -> None:
-    heads = HeadSet.parse("L0.H1 L3.H2 L3.H0 L5.H3")
-    some = ccs.collect_moments(tiny_model, [pixels(40)], heads)
-    matrix = full(tiny_model, pixels(40), heads)
-    assert some.heads == heads
-    np.testing.assert_allclose(some.variance(), matrix.var(1).sum(1), rtol=1e-5)
-    row = list(collected.heads).index(ccs.Head(3, 2))
-    np.testing.assert_array_equal(some.products[2], collected.products[row])
-    with pytest.raises(InputError, match=r"L6\.H0 is outside this model"):
-        ccs.collect_moments(tiny_model, [], HeadSet.parse("L6.H0"))
-
-
 def test_moments_of_different_models_or_heads_do_not_add(
     tiny_model: Model, tiny_quick_model: Model, collected: Moments
 ) -> None:

@@ -73,16 +73,6 @@ def test_a_tag_decides_the_activation_and_the_preprocessing(
     assert tuple(model.preprocess_config["mean"]) == (0.1, 0.2, 0.3)
 
 
-def test_weights_trained_without_quick_gelu_do_not_fit_such_an_architecture(
-    fetched: Callable[..., None],
-) -> None:
-    fetched(config_quick=True, weights_quick=False)
-    with pytest.raises(
-        InputError, match="ViT-tiny uses QuickGELU and the weights 'made' were trained with GELU"
-    ):
-        ccs.load("ViT-tiny/made")
-
-
 # -- what cannot be loaded -----------------------------------------------------------------------------------
 
 

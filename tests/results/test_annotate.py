@@ -200,17 +200,3 @@ def test_unknown_answers_are_named_by_row(
     assert annotate.main(["import", str(sheet), "--results", str(collection), "--out", str(out)]) == 2
     assert message in capsys.readouterr().err
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(None, "no file"), (b"\xff\xfe", "UTF-8"), (b"id,text,concept\n", "lacks the columns answer")],
-)
-def test_files_that_are_no_sheet(
-    collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content, message: str
-) -> None:
-    sheet = tmp_path / "x.csv"
-    if content is not None:
-        sheet.write_bytes(content)
-    assert annotate.main(["import", str(sheet), "--results", str(collection)]) == 2
-    assert message in capsys.readouterr().err

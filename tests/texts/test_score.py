@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 import pytest
@@ -33,17 +32,6 @@ def test_ccs_against_a_plain_count(panel: list[list[bool | None]], rule: score.R
         if (no == 0) if rule == "unanimous" else (yes > no):
             count += 1
     assert score.ccs(panel, rule) == count
-
-
-@given(st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=30))
-def test_ccs_at_k(scores: list[int | None]) -> None:
-    shares = score.ccs_at_k(scores, 5)
-    known = [s for s in scores if s is not None]
-    assert len(shares) == 6
-    if known:
-        assert shares == pytest.approx([known.count(n) / len(known) for n in range(6)])
-    else:
-        assert all(map(math.isnan, shares))
 
 
 @given(

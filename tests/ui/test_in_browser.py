@@ -142,18 +142,6 @@ def test_fast_clicks_are_not_lost(visit: Callable[..., Page]) -> None:
     page.wait_for_function("wanted => document.querySelector('.grid').dataset.off === wanted", arg=wanted)
 
 
-def test_bias_of_a_typed_occupation(visit: Callable[..., Page]) -> None:
-    page = visit(f"tab=bias&gallery={GALLERY}&off=L6.H1")
-    page.fill("textarea[name=occupations]", "zookeeper, xqzv")
-    page.fill("input[name=k]", "7")
-    done(page, lambda: page.click("text=Measure"))
-    assert "over 2 occupations" in page.inner_text(".lead")
-    assert "MaxSkew@7 by gender" in page.inner_text("#region-main")
-    assert page.locator(".strip.faces figure").count() == 24
-    done(page, lambda: page.click("[data-name=by-occupation] >> text=xqzv"))
-    assert "for “xqzv”" in page.inner_text("[data-name=first-images] h3")
-
-
 def test_a_point_of_the_paradox_switches_its_heads_off(visit: Callable[..., Page]) -> None:
     page = visit("tab=paradox&off=none")
     assert page.locator(".ring").count() == 0
@@ -252,19 +240,6 @@ def png(color: str = "red") -> str:
 
 def left_over(app: App) -> list[Path]:
     return [path for path in app.uploads.rglob("*") if path.is_file()]
-
-
-def test_uploads_good_and_bad(visit: Callable[..., Page], made: tuple[App, str], tmp_path: Path) -> None:
-    Image.new("RGB", (60, 30), "red").save(tmp_path / "good.jpg")
-    (tmp_path / "text.png").write_text("no image")
-    page = visit("tab=classify&off=L7.H2")
-    names = ("good.jpg", "text.png")
-    done(page, lambda: page.set_input_files("input[data-files]", [str(tmp_path / name) for name in names]))
-    assert "text.png is not an image" in page.inner_text(".notice.bad")
-    assert page.locator(".answer").count() == 1
-    assert left_over(made[0]) == []
-    done(page, lambda: page.click('[aria-label="Remove good.jpg"]'))
-    assert page.locator(".answer").count() == 4
 
 
 def test_a_gallery_of_ones_own_is_measured(

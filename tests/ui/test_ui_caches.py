@@ -6,29 +6,14 @@ import threading
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 
 import ccs
 from ccs.heads import HeadSet
 from ccs.model.offer import Offer
 from ccs.ui.service import model_cache
-from ccs.ui.service.cache import Cache, Memory, one
+from ccs.ui.service.cache import Cache, one
 from ccs.ui.service.model_cache import ModelCache
-
-
-def test_all_visitors_share_the_bytes() -> None:
-    cache = Cache(1000)
-    first, second = Memory(cache), Memory(cache)
-    for key in range(4):
-        first.get(key, lambda: np.zeros(200, np.int8))
-    second.get(0, lambda: np.ones(200, np.int8))  # the same key of another visitor is another value
-    assert first.get(0, lambda: None).sum() == 0
-    assert cache._items.currsize == 1000
-    second.get("b", lambda: np.zeros(300, np.int8))
-    assert [first.get(key, lambda: None) is None for key in range(4)] == [False, True, True, False]
-    huge = second.get("huge", lambda: np.zeros(5000, np.int8))  # is used, and not kept
-    assert (len(huge), cache._items.currsize) == (5000, 900)
 
 
 def test_one_thread_works_and_the_others_see_how_far_it_is() -> None:
