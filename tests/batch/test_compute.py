@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import ccs
 from batch.compute import __main__ as compute
@@ -159,26 +158,3 @@ def test_mistakes_are_sentences(
     assert said in captured.err
     assert "Traceback" not in captured.err
     assert not list(tmp_path.glob("*/*.parquet"))
-
-
-def test_a_folder_of_pictures_with_bad_files(
-    tiny_folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    args = ["--model", str(tiny_folder), "--texts", str(texts), "--images", str(folder)]
-    args += ["--out", str(tmp_path / "out")]
-    assert compute.main(args) == 2
-    rng = np.random.default_rng(0)
-    Image.fromarray(rng.integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(folder / "a.png")
-    (folder / "broken.jpg").write_bytes(b"no picture")
-    assert compute.main(args) == 2
-    assert "at least two are needed" in capsys.readouterr().err
-    for name in "bcdefgh":
-        Image.fromarray(rng.integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(folder / f"{name}.png")
-    assert compute.main(args) == 0
-    assert "Left out: broken.jpg" in capsys.readouterr().out
-    read = results.read(tmp_path / "out" / "tiny")
-    assert read.manifest["images"]["count"] == 8
-    assert any("broken.jpg" in name for name in read.manifest["images"]["skipped"])
-    assert set(read.tables) == {"spans", "labels", "judgments", "scores", "ccr"}

@@ -62,15 +62,6 @@ def test_the_sentence_turns_round_with_the_truth():
     assert "not shown to be a difference" in alike
 
 
-def test_a_planted_head_that_carries_next_to_nothing_is_not_looked_for():
-    rows = table(GOOD, BAD)
-    idle = (rows["layer"] == 5) & (rows["head"] == 2)
-    cases = scored(rows.assign(carries=rows["carries"].where(~idle, 0.04)))
-    by_name = {way.method: way for way in ways(cases)}
-    assert by_name["search"].found.value == pytest.approx((1 + 0.5) / 2)  # first in two models, second in two
-    assert by_name["search"].taken.value == pytest.approx(0.2)
-
-
 def test_an_attribute_that_did_not_take_is_left_out():
     rows = ranked("a", "search", GOOD, worth=0.01) + ranked("a", PLANTED, PLANTED_HEADS, worth=0.01)
     assert len(scored(pd.DataFrame(rows).astype({"planted": "boolean"}))) == 0

@@ -184,30 +184,3 @@ def test_two_processes_fetch_and_unpack_once(hub: Hub, ask: Callable[..., Any], 
     assert len(asked) == len(parts)
     (kept,) = [path for path in (tmp_path / "home/clip-ccs/msvd").iterdir() if path.is_dir()]
     assert len(list(kept.rglob("*.mp4"))) == 3
-
-
-SUITE = """
-import json, sys
-from pathlib import Path
-from batch.compute.inputs import open_sets
-from batch.compute.settings import Settings
-
-json.load(sys.stdin)
-told = []
-found, absent = open_sets(Settings(models=("tiny",), suite="paper"), told.append)
-reasons = {one["name"]: one["reason"] for one in absent}
-json.dump({"found": [one.name for one in found], "absent": reasons}, sys.stdout)
-"""
-
-
-def test_the_suite_goes_on_without_what_is_missing(hub: Hub, ask: Callable[..., Any], tmp_path: Path) -> None:
-    hub.repositories.clear()
-    hub.renamed.clear()
-    for name in ("cifar10", "fairface-1.25", "flickr8k"):
-        serve_set(hub, name, tmp_path)
-    answer = ask(SUITE, None)
-    assert answer["found"] == ["cifar10", "flickr8k", "fairface-1.25"]
-    # Images without labels are for the moments: they are not even opened.
-    assert answer["absent"].keys() == set(SOURCES) - {*answer["found"], "imagenet-val"}
-    assert "renamed, removed or made private" in answer["absent"]["msrvtt"]
-    assert "is not on the Hub" in answer["absent"]["cifar10-jpeg"]

@@ -160,24 +160,6 @@ def test_an_odd_body_is_refused(address: tuple[str, int], kind: str, path: str) 
     assert b"Traceback" not in text
 
 
-@pytest.mark.parametrize(
-    ("path", "fields"),
-    [
-        ("cancel", {}),
-        ("cancel", {"session_hash": ["a"], "event_id": 7}),
-        ("queue/join", {"session_hash": 7, "data": 8}),
-        ("run/act", {"session_hash": "a", "data": [None], "event_data": {"do": "undo"}}),
-    ],
-)
-def test_odd_fields_are_no_fault_of_the_server(
-    address: tuple[str, int], path: str, fields: dict[str, Any]
-) -> None:
-    status, text = ask(address, "POST", f"/gradio_api/{path}", json.dumps({"fn_index": 1, **fields}).encode())
-    assert status < 500
-    assert b"Traceback" not in text
-    assert path not in ("run/act", "api/act") or status >= 400  # nobody goes round the queue
-
-
 def test_the_page_is_answered_after_all_that(address: tuple[str, int]) -> None:
     answer = call(address, "heads", b'{"data": ["organism"]}')
     assert b"event: complete" in answer

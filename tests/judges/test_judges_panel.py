@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,7 @@ import pytest
 
 from ccs.errors import InputError
 from ccs.judges.panel import Panel
-from ccs.judges.question import Judgment, Question
+from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
 from ccs.judges.tags import TagsJudge
 from ccs.paper.figures import examples
@@ -128,17 +126,6 @@ def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(
         first, second = Panel(server.spec, settings).judge([QUESTIONS[0], twin])
         assert first == second  # equal questions are one request
         assert len(server.asked) == 2
-
-
-def test_it_works_inside_a_running_loop(settings: JudgeSettings) -> None:
-    with OpenAIServer() as server:
-        panel = Panel(server.spec, settings)
-
-        async def notebook() -> list[list[list[Judgment]]]:
-            return panel.judge(QUESTIONS[:1])
-
-        with ThreadPoolExecutor(1) as thread:  # this one may have a browser's loop
-            assert thread.submit(asyncio.run, notebook()).result()[0][0][0].verdict is True
 
 
 SCRIPT = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from ccs import HeadSet, InputError
 from ccs.model.export import difference_alone, export
 from ccs.model.model import Model
 from tests.support.hub_server import Hub
-from tests.support.results_sample import write_model
 
 OFF = HeadSet.parse("L1.H1 L4.H0 L4.H3 L5.H2")
 
@@ -89,24 +87,6 @@ def test_what_cannot_be_exported_is_named(
 
 
 # -- the command line ----------------------------------------------------------------------------------------
-
-
-def test_results_of_exactly_these_heads_reach_the_card(tiny_model: Model, tmp_path: Path) -> None:
-    write_model(tmp_path, "tiny")
-    manifest = tmp_path / "tiny" / "manifest.json"
-    import pandas as pd
-
-    rows = pd.read_parquet(tmp_path / "tiny" / "pruning.parquet")
-    pruned = next(heads for heads in rows["heads"] if heads)
-    assert command.measured(tiny_model, HeadSet.parse(pruned), tmp_path) == []  # of other weights
-    content = json.loads(manifest.read_text())
-    content["model"]["weights_hash"] = tiny_model.weights_hash
-    manifest.write_text(json.dumps(content))
-    lines = command.measured(tiny_model, HeadSet.parse(pruned), tmp_path)
-    row = rows[rows["heads"] == pruned].iloc[0]
-    assert any(row["dataset"] in line and f"{row['value']:.3f}" in line for line in lines)
-    assert command.measured(tiny_model, HeadSet.parse("L0.H0"), tmp_path) == []
-    assert command.measured(tiny_model, HeadSet.parse(pruned), tmp_path / "nowhere") == []
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own uploads

@@ -40,17 +40,3 @@ def test_set_operators_are_those_of_python(a: frozenset[Head], b: frozenset[Head
     assert (x == y) == (a == b)
     assert hash(x | y) == hash(y | x) == hash(a | b)  # equal sets of both types have one hash
     assert all((head in x) == (head in a) for head in a | b)
-
-
-def test_what_takes_the_heads_place_makes_another_plan() -> None:
-    off = HeadSet.parse("L1.H0 L2.H3")
-    mean = off.ablated("mean")
-    assert (mean.ablation, off.ablation) == ("mean", "zero")
-    assert mean != off
-    assert len({off, mean, HeadSet.parse("L2.H3 L1.H0").ablated("mean")}) == 2
-    assert str(mean) == str(off)
-    assert mean.of_layer(2) == HeadSet.parse("L2.H3").ablated("mean")
-    assert mean.of_layer(0) == HeadSet()  # nothing is off: nothing takes its place
-    assert eval(repr(mean)) == mean
-    with pytest.raises(InputError, match="'median' is not one of zero, mean"):
-        off.ablated("median")

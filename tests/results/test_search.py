@@ -128,15 +128,6 @@ def test_halves_of_people_with_pools_are_those_of_their_prompts():
     assert not one & other
 
 
-def test_no_head_helps_where_there_is_no_skew():
-    task = toy()
-    groups = np.random.default_rng(9).permutation(np.asarray(task.groups))
-    fair = Task(**{**task.__dict__, "groups": groups})
-    found = search.search(ToyModel(), fair, Limits(least=0.05))
-    assert found.off == HeadSet()
-    assert [(one.plan, one.front) for one in found.held_out] == [("none", True)]
-
-
 def test_other_sets_stand_beside_and_the_front_leaves_out_what_is_beaten():
     beside = [Plan("high", None, HeadSet.parse("L5.H0"), ""), Plan("random", 3, HeadSet.parse("L4.H2"), "")]
     said = []

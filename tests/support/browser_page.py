@@ -22,7 +22,7 @@ from tests.support.ui_page import SMALL, small_gallery
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 GALLERY = SMALL
-FLAGS = (*("--no-sandbox", "--disable-gpu"),)
+FLAGS = ("--no-sandbox", "--disable-gpu")
 
 # Warnings are errors here too, but for those that Gradio and Playwright cause themselves.
 MARKS = [

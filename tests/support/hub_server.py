@@ -58,7 +58,6 @@ class Fault:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
-    half: bool = False  # of an answer with data, and then the connection is closed
     seconds: float = 0.0
     times: int = 1
 
@@ -132,9 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(*header)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(data[: len(data) // 2] if self.half else data)
-            if self.half:
-                self._hang_up()
+            self.wfile.write(data)
 
     def _hang_up(self) -> None:
         self.wfile.flush()
@@ -152,7 +149,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._hang_up()
             return
         time.sleep(fault.seconds)
-        self.half = fault.half
         self.body = self._read()
         try:
             if fault.status:

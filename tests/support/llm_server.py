@@ -76,8 +76,6 @@ class LLMServer:
         self.acts: deque[Act] = deque()
         self.asked: list[Seen] = []
         self.faults: list[BaseException] = []
-        self.in_flight = 0
-        self.most_in_flight = 0
         self._lock = threading.Lock()
         self._released = threading.Event()
 
@@ -148,15 +146,9 @@ class LLMServer:
         with self._lock:
             self.asked.append(Seen(path, headers, body, time.monotonic(), system, user, schema))
             act = self.acts.popleft() if self.acts else Act("reply")
-            self.in_flight += 1
-            self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        try:
-            if act.before is not None:
-                act.before()
-            self._act(http, act, user, schema)
-        finally:
-            with self._lock:
-                self.in_flight -= 1
+        if act.before is not None:
+            act.before()
+        self._act(http, act, user, schema)
 
     def _act(self, http: BaseHTTPRequestHandler, act: Act, user: str, schema: Mapping[str, Any]) -> None:
         if act.kind == "status":

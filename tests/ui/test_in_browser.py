@@ -155,32 +155,6 @@ def test_a_point_of_the_paradox_switches_its_heads_off(visit: Callable[..., Page
     assert off(page) == heads
 
 
-def test_steps_focus_and_what_is_announced(visit: Callable[..., Page]) -> None:
-    page = visit(f"tab=classify&off=none&gallery={GALLERY}&k=999999")
-    assert "K must be 1 to 40, not 999999" in page.inner_text(".notice.bad")
-    page.keyboard.press("Tab")
-    assert page.inner_text(":focus") == "Skip to the view"
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "view"
-    done(page, lambda: page.click('[data-head="L7.H1"]'))
-    assert "With 1 head off" in page.inner_text(".lead")
-    page.focus("text=Undo")
-    done(page, lambda: page.keyboard.press("Enter"))
-    assert page.inner_text(":focus") == "Undo"
-    assert page.get_attribute(":focus", "aria-disabled") == "true"
-    # Back and Forward go from screen to screen of this page.
-    done(page, lambda: page.go_back())
-    assert off(page) == "L7.H1"
-    done(page, lambda: page.go_back())
-    assert off(page) == ""
-    done(page, lambda: page.go_forward())
-    assert off(page) == "L7.H1"
-    go(page, "paradox")
-    assert "a set of your own" in page.inner_text(".lead")
-    done(page, lambda: page.select_option('select[data-do="preset"]', "low"))
-    assert "Without low-CCS heads" in page.inner_text(".lead")
-
-
 def test_the_page_opens_on_a_claim(visit: Callable[..., Page], made: tuple[App, str]) -> None:
     page = visit()
     claim = claims.of(made[0].records("organism"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,19 +53,6 @@ def test_the_same_question_is_computed_once_and_kept(tmp_path: Path, computed: l
     with zipfile.ZipFile(io.BytesIO(again.archive(request.key))) as archive:
         archive.extractall(tmp_path / "unpacked")
     assert results.read(tmp_path / "unpacked" / "tiny").table("scores").equals(found.table("scores"))
-
-
-def test_what_was_asked_for_longest_ago_goes_first(tmp_path: Path, computed: list[list[str]]) -> None:
-    kept, sizes = Kept(tmp_path), []
-    for count in (10, 20):
-        list(kept.make(asked(count=count)))
-        sizes.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
-        time.sleep(0.02)
-    assert kept.results(asked(count=10).key)  # asked for again: now the other is the oldest
-    small = Kept(tmp_path, limit=sizes[1] + 100)
-    list(small.make(asked(count=30)))
-    there = [small.results(asked(count=count).key) is not None for count in (10, 20, 30)]
-    assert there == [True, False, True]
 
 
 def test_uploads_leave_no_file_behind(tmp_path: Path, computed: list[list[str]]) -> None:

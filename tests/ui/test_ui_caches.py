@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,30 +10,7 @@ import ccs
 from ccs.heads import HeadSet
 from ccs.model.offer import Offer
 from ccs.ui.service import model_cache
-from ccs.ui.service.cache import Cache, one
 from ccs.ui.service.model_cache import ModelCache
-
-
-def test_one_thread_works_and_the_others_see_how_far_it_is() -> None:
-    cache, begun, go, worked = Cache(9, one), threading.Event(), threading.Event(), []
-
-    def work() -> Generator[float, None, str]:
-        worked.append(1)
-        yield 0.25
-        begun.set()
-        go.wait(60)
-        yield 1.0
-        return "done"
-
-    thread = threading.Thread(target=lambda: list(cache.fill("key", work)))
-    thread.start()
-    begun.wait(60)
-    waiting = cache.fill("key", work)
-    assert next(waiting) == 0.25
-    go.set()
-    thread.join()
-    assert set(waiting) <= {0.25, 1.0}
-    assert (cache.find("key"), len(worked)) == ("done", 1)
 
 
 @dataclass

@@ -14,7 +14,6 @@ from ccs.measures.skew import max_skew
 from ccs.model.model import Model
 from ccs.ui import links
 from ccs.ui.clicks import regions
-from ccs.ui.html import _ENVIRONMENT
 from ccs.ui.service import top_activating
 from ccs.ui.service.examples import load_example
 from ccs.ui.service.galleries import Galleries
@@ -39,15 +38,6 @@ def test_classify_is_the_softmax_of_scaled_cosines(app: App, session: Session, m
     assert classes == example.classes
     assert np.abs(found.before - found.after).max() > 1e-4
     assert np.all(moved < 1)
-
-
-def test_texts_that_are_one_to_the_model_are_named(app: App) -> None:
-    query = {"tab": "bias", "off": "none", "occupations": "judge, poet, baker", "gallery": SMALL}
-    page = " ".join(regions(app, links.open_link(app, query))["main"].split())
-    assert "organism cannot tell 2 of these 3 texts apart</b>: to it poet and baker are one text." in page
-    words = [f"zyx{i}" for i in range(8)]
-    shown = str(_ENVIRONMENT.globals["alike"]("organism", [tuple(words), ("a", "b")], 10))
-    assert "zyx0, zyx1, zyx2, zyx3, zyx4 and 3 more are one text; so are a and b." in shown
 
 
 def test_extremes_are_the_ends_of_the_ranking() -> None:
