@@ -55,9 +55,3 @@ def test_heads_judges_and_prices_are_those_asked_for(told, tiny_folder: Path, tm
     prices.write_text('{"date": "2030-01-01", "models": {"openai:unheard-of": {"input": 0, "output": 1000}}}')
     said = told(*model, "--judges", "openai:unheard-of", "--prices", str(prices))
     assert f"at most {16 * 4096 * 1000 / 1e6:.2f}" in said  # every reply as long as may be
-
-
-def test_mistakes_are_sentences(told) -> None:
-    assert "no model 'organsim'" in told("--model", "organsim", "--dry-run", code=2)
-    assert "is not a judge" in told("--judges", "gpt", "--dry-run", code=2)
-    assert "nothing is fetched" in told("--model", "hf-hub:user/name", "--dry-run")

@@ -79,13 +79,6 @@ def test_heads_off_are_the_base_without_them(tmp_path: Path) -> None:
         planted_models.load(str(file))
 
 
-def test_the_world_follows_from_what_is_planted() -> None:
-    assert TRUTH.world == "skewed"
-    assert replace(TRUTH, carries={"skin tone": HEADS}).world == "skin tone"
-    assert replace(TRUTH, carries={"Colors": HEADS}).world == "balanced"
-    assert replace(TRUTH, carries={}).world == "balanced"
-
-
 def spoiled(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
     planted_models.save(clip(1), TRUTH, file)
     with safe_open(file, "pt") as opened:

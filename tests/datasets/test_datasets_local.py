@@ -127,16 +127,6 @@ class TestParquet:
         table.to_parquet(path)
         return path
 
-    def test_oxford_pets_as_the_study_read_it_is_all_of_its_folder_of_images(self, tmp_path: Path) -> None:
-        root = tmp_path / "oxford-pets-first-word"
-        for name in ("Abyssinian_1.jpg", "american_bulldog_1.jpg", "american_pit_bull_terrier_2.jpg"):
-            write(root / "images" / name, encoded())
-        write(root / "images" / "Abyssinian_1.mat", b"no image")
-        write(root / "annotations" / "trimaps" / "pug_1.png", encoded(format="PNG"))
-        found = specs.open_set("oxford-pets-first-word")
-        assert found.classes == ("Abyssinian", "american")
-        assert found.labels.tolist() == [0, 1, 1]
-
     def test_images_and_labels_stay_together_when_a_row_is_bad(self, tmp_path: Path) -> None:
         data = [encoded((number * 40, 0, 0), format="PNG") for number in range(5)]
         data[2] = data[2][:40]

@@ -160,11 +160,6 @@ def test_an_odd_body_is_refused(address: tuple[str, int], kind: str, path: str) 
     assert b"Traceback" not in text
 
 
-def test_the_page_is_answered_after_all_that(address: tuple[str, int]) -> None:
-    answer = call(address, "heads", b'{"data": ["organism"]}')
-    assert b"event: complete" in answer
-
-
 def test_clients_take_turns() -> None:
     turns = Turns()
     assert [turns.take("a") for _ in range(3)] == [True, True, False]  # nobody else is here

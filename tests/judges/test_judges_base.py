@@ -154,17 +154,6 @@ def test_prices_of_the_default_panel_are_known() -> None:
     assert prices.of("openai:unheard-of") is None
 
 
-def test_a_table_of_ones_own_adds_and_replaces(tmp_path: Path) -> None:
-    own = tmp_path / "prices.json"
-    models = {"openai:gpt-4o": {"input": 1, "output": 2}, "compatible:qwen": {"input": 3, "output": 4}}
-    own.write_text(json.dumps({"date": "2030-01-01", "batch_factor": 0.5, "models": models}))  # as of old
-    prices = Prices.load(own)
-    assert prices.date == "2030-01-01"
-    assert prices.of("openai:gpt-4o") == Price(input=1, output=2)
-    assert prices.of("compatible:qwen") == Price(input=3, output=4)
-    assert prices.of("openai:gpt-6.1-terra") == Prices.load().of("openai:gpt-6.1-terra")
-
-
 def test_a_budget_needs_a_price() -> None:
     Panel("openai:unheard-of")
     with pytest.raises(InputError, match=r"No price is known for openai:unheard-of"):

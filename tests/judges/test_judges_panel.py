@@ -22,7 +22,6 @@ from ccs.judges.tags import TagsJudge
 from ccs.paper.figures import examples
 from ccs.texts.pools import make_pool
 from ccs.texts.score import ccs
-from tests.judges.conftest import VARIABLES
 from tests.support.llm_providers import SERVERS, OpenAIServer
 from tests.support.llm_server import Act, LLMServer, verdicts
 
@@ -98,20 +97,6 @@ def test_a_budget_stops_before_it_is_exceeded(limits: JudgeSettings) -> None:
         assert set(causes) == {"", "budget: asking could exceed 2.50 dollars"}
         Panel(server.spec, replace(limits, budget=None)).judge(questions)
         assert len(server.asked) == 20  # what was paid for was kept
-
-
-def test_an_estimate_sends_nothing_and_leaves_nothing(
-    settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for variable in VARIABLES:
-        monkeypatch.delenv(variable)
-    panel = Panel("default,compatible:qwen@http://localhost:1/v1", settings)
-    twin = replace(QUESTIONS[0], head_key="L5.H5")  # equal questions are one request
-    estimates = panel.estimate([*QUESTIONS, twin])
-    assert [each.requests for each in estimates] == [6] * 4
-    assert all(0 < (each.dollars or 0) < (each.at_most or 0) for each in estimates[:3])
-    assert estimates[3].dollars == 0.0
-    assert not settings.cache.exists()
 
 
 def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(

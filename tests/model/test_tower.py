@@ -137,15 +137,6 @@ def test_attention_is_that_of_torch(model: Model, layer: int) -> None:
     np.testing.assert_allclose(model.tower.attention(below, layer, off), found, atol=1e-6)
 
 
-@pytest.mark.parametrize("text", ["L5.H4", "L2.H1 L40.H9"])
-def test_a_head_outside_the_model_is_named(tiny_model: Model, text: str) -> None:
-    off = HeadSet.parse(text)
-    with pytest.raises(InputError, match=r"L\d+\.H\d is outside this model, .*L0 to L5 with heads H0 to H3"):
-        tiny_model.embed_images(pixels(tiny_model, 1), off)
-    with pytest.raises(InputError, match=r"HeadSet\.parse"):
-        tiny_model.embed_images(pixels(tiny_model, 1), text)  # type: ignore[arg-type]
-
-
 def test_weights_stay_as_they_are_also_after_an_exception(
     tiny_model: Model, pictures: Callable[[int], list[Any]]
 ) -> None:

@@ -10,10 +10,8 @@ from huggingface_hub import constants
 from pytest_httpserver import HTTPServer
 
 from ccs.errors import InputError
-from ccs.files import sha256
 from ccs.texts import reference
 from ccs.texts.pools import load_pool
-from tests.support.shared import SHARED
 
 CONTENT = b"a badge\nA bag\na  bag\n"
 
@@ -55,11 +53,3 @@ def test_a_local_file_is_enough(served: HTTPServer, tmp_path: Path) -> None:
     mine.write_bytes(CONTENT[1:])
     with pytest.raises(InputError, match="is not the pool `reference`"):
         load_pool("reference")
-
-
-@pytest.mark.shared("data/image_descriptions_general.txt")
-def test_the_hash_is_that_of_the_studys_3498_texts() -> None:
-    path = SHARED / "data" / reference.FILE
-    assert sha256(path) == reference.SHA256
-    texts = path.read_text("utf-8").splitlines()
-    assert (len(texts), max(map(len, texts))) == (3498, reference.LONGEST)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl
 
 import pytest
 from PIL import Image
@@ -24,20 +23,6 @@ from tests.support.ui_page import SMALL, app, model, one_thread, session
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
 
-def test_the_first_visit_shows_an_effect(app: App) -> None:
-    first = links.open_link(app, {})
-    assert (first.state.tab, first.state.off) == ("start", HeadSet())
-    session = links.open_link(app, {"tab": "heads"})
-    # These tables are of the weights that ship, and so is a search for a fairer set.
-    claim = claims.of(app.records("organism"))
-    assert claim is not None
-    assert session.state.off == claim.off
-    assert not links.open_link(app, {"off": "none"}).state.off
-    assert links.open_link(app, {"example": "digits:2"}).state.example == "digits:2"
-    again = links.open_link(app, dict(parse_qsl(session.state.query())))
-    assert again.state == session.state
-
-
 def test_a_planted_skew_is_the_claim(app: App) -> None:
     assert claims.skewed("organism-planted")
     assert claims.skewed("organism")
@@ -46,21 +31,6 @@ def test_a_planted_skew_is_the_claim(app: App) -> None:
     assert planted is not None
     assert planted.off == benchmark.truth("organism-planted-02").heads
     assert ccs.load("organism-planted").weights_hash == benchmark.load("organism-planted-02").weights_hash
-
-
-def test_a_link_opens_its_screen_and_names_what_it_cannot(app: App) -> None:
-    session = links.open_link(
-        app, {"model": "organism", "off": "L6.H1 L30.H2", "tab": "admin", "example": "nothing:9"}
-    )
-    assert session.state.off == HeadSet.parse("L6.H1")
-    assert session.state.tab == "heads"
-    for wrong in ("L30.H2", "admin", "nothing:9"):
-        assert any(wrong in notice for notice in session.notices)
-    assert links.open_link(app, {"model": "gone"}).state.model == "organism"
-    race = links.open_link(app, {"tab": "bias", "attribute": "race"})
-    assert any("no attribute 'race': this is gender" in one for one in race.notices)
-    own = links.open_link(app, {"tab": "bias", "gallery": "own:"})
-    assert any("its maker’s own images" in one for one in own.notices)
 
 
 def test_heads_go_off_and_on(app: App, session: Session) -> None:

@@ -106,17 +106,6 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app: App
     check(page)
 
 
-def test_the_snippet_gives_the_same_figures(app: App, session: Session, model: Model) -> None:
-    classes, found, _ = classify.measure(session, model)
-    rows = printed(snippet(app, session))
-    assert len(rows) == 8
-    for row, name, shares in zip(
-        rows, ["before"] * 4 + ["after"] * 4, [*found.before, *found.after], strict=True
-    ):
-        best = int(shares.argmax())
-        assert row.startswith(f"{name} {classes[best]} {shares[best]:.4f}")
-
-
 def test_csv_cells_do_not_run_in_a_spreadsheet() -> None:
     figure = Figure(
         "x", "", "", ["a", "b"], [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]]

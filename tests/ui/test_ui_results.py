@@ -29,17 +29,6 @@ def test_views_without_results(model: Model, tmp_path: Path, tab: str) -> None:
     check(page["main"])
 
 
-def test_half_written_results_are_left_out_and_named(model: Model, tmp_path: Path) -> None:
-    folder = ui_sample.write(tmp_path, "organism", model.weights_hash)
-    ui_sample.write(tmp_path, "organism-control", "f" * 64)
-    (folder / "scores.parquet").write_bytes((folder / "scores.parquet").read_bytes()[:100])
-    broken = App(results.load(tmp_path), tmp_path)
-    broken.model_cache._models["organism"] = model
-    page = regions(broken, links.open_link(broken, {"model": "organism"}))
-    assert "scores.parquet" in page["top"]
-    assert "There are no tables for organism" in page["top"]
-
-
 def test_tables_of_other_weights_are_told(app: App, model: Model, tmp_path: Path) -> None:
     ui_sample.write(tmp_path, "organism", "0" * 64)
     other = App(results.load(tmp_path), tmp_path)

@@ -49,24 +49,6 @@ def test_a_link_says_that_no_head_is_off() -> None:
     assert from_query({"off": "none"}) == from_query({"off": ""}) == (State(), ())
 
 
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [
-        ("off", "L1.H"),
-        ("row", "x"),
-        ("head", "x"),
-        ("k", "-1"),
-        ("text", "1e9"),
-        ("find", "a" * 20_000),
-    ],
-)
-def test_a_bad_part_of_a_link_is_left_out_and_named(part: str, value: str) -> None:
-    state, problems = from_query({part: value, "model": "organism"})
-    assert state == State(model="organism")
-    assert len(problems) == 1
-    assert part in problems[0]
-
-
 def test_typed_texts() -> None:
     assert texts("a dog, a cat ,, a dog") == ("a dog", "a cat")
     assert texts("red, white\nblue\n\n") == ("red, white", "blue")
