@@ -21,9 +21,19 @@ ORGANISMS = ("organism", "organism-control")
 _ORGANISM = re.compile(r"organism(-control|-planted)?")
 STUDY_K = (5, 7, 9, 11, 13)
 """Texts per head in the study: 5, and in its table 3 the others too."""
-_WORLD_IMAGES = 2000
-_EVAL_IMAGES = 400
-_RANDOM_SETS, _FEW_RANDOM_SETS = 200, 20
+
+
+@dataclass(frozen=True)
+class _Size:
+    """How much a run on the drawn world does: images for the moments and of each set, and random sets."""
+
+    images: int
+    eval_images: int
+    random_sets: int
+
+
+_FEW_RANDOM_SETS = 20  # elsewhere than on the drawn world
+_QUICK, _FULL = _Size(600, 120, 10), _Size(2000, 400, 200)
 _DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "off",
     "k", "further_k", "max_images", "eval_images", "judges",
     "labeler", "random_sets", "as_published", "precision", "layers", "ablations", "stages")  # fmt: skip
@@ -121,7 +131,7 @@ class Settings:
     ks: tuple[int, ...] | None = option(
         None,
         "texts per head; further numbers add plans such as high@7 (default: "
-        f"{','.join(map(str, STUDY_K))} with a suite, else {STUDY_K[0]})",
+        f"{STUDY_K[0]}; {','.join(map(str, STUDY_K))} with --suite paper or --full)",
         flag="--k", metavar="K,...", read=_numbers,
     )  # fmt: skip
     layers: tuple[int, ...] | Literal["all"] | None = option(
@@ -135,13 +145,20 @@ class Settings:
     stages: tuple[str, ...] = option(
         STAGES, f"stages to run, and what they need, of {','.join(STAGES)} (default: all)", read=_stages
     )
+    full: bool = option(
+        False,
+        "as much as the tables that ship with the program have: on the drawn world "
+        f"{_FULL.images} images, {_FULL.eval_images} of each set and {_FULL.random_sets} random sets "
+        f"of heads (else {_QUICK.images}, {_QUICK.eval_images}, {_QUICK.random_sets}), every K of the study",
+    )
     max_images: int | None = option(None, "most images for the moments", least=1)
     eval_images: int | None = option(None, "most images of each evaluation set", least=1)
     seed: int = option(0, "seed of all randomness", least=0)
     random_sets: int | None = option(
         None,
-        f"random sets of heads of each kind, to rank the high heads among (default: {_RANDOM_SETS} on the "
-        f"suite world, else {_FEW_RANDOM_SETS})",
+        "random sets of heads of each kind, to rank the high heads among (default: "
+        f"{_QUICK.random_sets} or, with --full, {_FULL.random_sets} on the suite world; "
+        f"else {_FEW_RANDOM_SETS})",
         least=1,
     )
     out: Path = option(Path("results"), "folder of results")
@@ -209,15 +226,16 @@ class Settings:
         drawn = self.images == "world"
         home = drawn and _ORGANISM.fullmatch(name) is not None
         suite = self.suite or ("world" if home and not self.people else "none")
+        size = _FULL if self.full else _QUICK
         return replace(
             self,
             models=(name,),
             texts=self.texts or ("world" if home else "photographs"),
             suite=suite,
-            ks=self.ks or (STUDY_K[:1] if suite == "none" else STUDY_K),
-            max_images=self.max_images or (_WORLD_IMAGES if drawn else None),
-            random_sets=self.random_sets or (_RANDOM_SETS if suite == "world" else _FEW_RANDOM_SETS),
-            eval_images=self.eval_images or (_EVAL_IMAGES if suite == "world" else None),
+            ks=self.ks or (STUDY_K if self.full or suite == "paper" else STUDY_K[:1]),
+            max_images=self.max_images or (size.images if drawn else None),
+            random_sets=self.random_sets or (size.random_sets if suite == "world" else _FEW_RANDOM_SETS),
+            eval_images=self.eval_images or (size.eval_images if suite == "world" else None),
         )
 
     def described(self) -> dict[str, Any]:

@@ -26,13 +26,20 @@ def test_options_that_cannot_be(given: list[str], said: str) -> None:
 
 
 def test_a_suite_has_the_studys_k_by_default() -> None:
-    assert Settings().for_model("organism").all_ks == (5, 7, 9, 11, 13)
+    assert Settings().for_model("organism").all_ks == (5,)
+    assert Settings(full=True).for_model("organism").all_ks == (5, 7, 9, 11, 13)
     assert Settings(suite="paper").for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
     assert Settings(suite="paper", ks=(7,)).for_model("ViT-B-32/openai").all_ks == (7,)
     other = Settings().for_model("ViT-B-32/openai")
     assert (other.all_ks, other.k) == ((5,), 5)
     described = Settings(ks=(5, 9)).described()
     assert (described["k"], described["further_k"]) == (5, [9])
+
+
+def test_a_run_on_the_drawn_world_is_quick_unless_it_is_full() -> None:
+    quick, full = (Settings(full=whole).for_model("organism") for whole in (False, True))
+    assert (quick.max_images, quick.eval_images, quick.random_sets) == (600, 120, 10)
+    assert (full.max_images, full.eval_images, full.random_sets) == (2000, 400, 200)
 
 
 def test_the_study_is_one_word_and_what_is_given_beside_it_counts() -> None:
