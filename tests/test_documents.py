@@ -14,13 +14,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
+import yaml
 
 from tests.support.app_process import started
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-OTHERS = ("pip", "git", "ollama", "export", "for", "done", "hf")  # not this project's commands
+DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+OTHERS = ("pip", "git", "ollama", "export", "for", "done", "hf", "./run ruff")  # not this project's commands
+README = (ROOT / "README.md").read_text("utf-8")
 SHELL = ("./run demo", "./run test")
 
 
@@ -35,7 +39,7 @@ def commands() -> dict[str, tuple[str, ...]]:
             words = shlex.split(line, comments=True)
             while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
                 del words[0]
-            if words and words[0] not in OTHERS:
+            if words and words[0] not in OTHERS and shlex.join(words[:2]) not in OTHERS:
                 found.setdefault(f"{path.name}: {shlex.join(words)}", tuple(words))
     return found
 
@@ -59,16 +63,46 @@ def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) 
     words = [word for word in COMMANDS[command] if word != "..."]
     if words[:2] == ["./run", "app"]:
         words[:2] = ["python", "app.py"]
-    if "app.py" in words:
+    if words[:2] == ["./run", "clip-ccs"]:
+        name, argv = "batch.command_line", words[2:]
+    elif "app.py" in words:
         name, argv = "app", words[words.index("app.py") + 1 :]
     else:  # python, torchrun and accelerate run modules alike
         _, name, *argv = words[words.index("-m") :]
     module = importlib.import_module(name)
     if not hasattr(module, "main"):
         module = importlib.import_module(f"{name}.__main__")
+    monkeypatch.setattr(sys, "argv", ["program"])
     with pytest.raises((Understood, SystemExit)) as ended:
-        module.main(argv)
+        raise SystemExit(module.main(argv))
     assert ended.type is Understood or ended.value.code == 0  # --help
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    front, text = README.split("---\n", 2)[1:]
+    assert len(text.split()) <= 700
+    assert yaml.safe_load(front)["short_description"]
+    assert text.index("What has not been shown") < len(text) / 1.5
+    for path in (*DOCUMENTS, ROOT / "CHANGELOG.md"):
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text("utf-8")):
+            assert link.startswith(("http:", "https:")) or (path.parent / link).exists(), (
+                f"{path.name}: {link}"
+            )
+    assert (ROOT / "docs" / "app.gif").stat().st_size <= 1_500_000
+
+
+def test_the_readmes_snippet_prints_what_stands_below_it() -> None:
+    code, said = re.findall(r"^```(?:python|text)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == (said, 0), done.stderr
+
+
+def test_the_notebook_runs() -> None:
+    book = nbformat.read(ROOT / "docs" / "quickstart.ipynb", 4)
+    assert len(book.cells) <= 8
+    places = {"metadata": {"path": str(ROOT)}}
+    nbclient.NotebookClient(book, timeout=280, resources=places).execute()
+    assert "image/png" in book.cells[-1].outputs[-1].data
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -71,6 +72,27 @@ def _run(python: Path, code: str, folder: Path) -> subprocess.CompletedProcess[s
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [str(python), "-c", code]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_readmes_snippet_runs_on_the_wheel_alone(alone: Path, tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    code, said = re.findall(r"^```(?:python|text)\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    assert _run(alone, code, tmp_path).stdout == said
+
+
+@pytest.mark.weekly
+@pytest.mark.timeout(3600)
+def test_the_wheel_installs_alone(wheel: Path, tmp_path: Path) -> None:
+    """With what pip fetches for it and nothing else."""
+    venv.create(tmp_path / "empty", with_pip=True, symlinks=True)
+    python = tmp_path / "empty" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    code, said = re.findall(r"^```(?:python|text)\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    assert _run(python, code, tmp_path).stdout == said
+    assert "app" in _run(python, "import ccs.ui", tmp_path).stderr.splitlines()[-1]
+    page = subprocess.run([python.parent / "clip-ccs", "--help"], capture_output=True, text=True, check=True)
+    assert page.stdout.strip() == command_line.page()
 
 
 def test_the_library_works_without_any_extra(alone: Path, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class Settings:
     out: Path = option(OUT, "folder to write to")
     docs: bool = option(
         False,
-        "in a clone: write to docs/report, and bring README.md and docs/reproduction.md up to date",
+        "in a clone: write to docs/report, and bring docs/findings.md and docs/reproduction.md up to date",
     )
     no_static: bool = option(False, "leave out the charts as SVG files")
 
@@ -99,8 +99,10 @@ def _write_all(args: Settings) -> None:
         written = write(blocks, out, static=not args.no_static)
         if args.docs:
             bring_up_to_date(docs, "audit", counts())
-            bring_up_to_date(Path("README.md"), "localization", summary(scored(collection.localization)))
-            bring_up_to_date(Path("README.md"), "answers", answers(collection.models))
+            bring_up_to_date(
+                Path("docs/findings.md"), "localization", summary(scored(collection.localization))
+            )
+            bring_up_to_date(Path("docs/findings.md"), "answers", answers(collection.models))
     except OSError as error:
         raise InputError(f"The report cannot be written to {out} ({error.strerror or error}).") from None
     print("\n".join(str(path) for path in written))

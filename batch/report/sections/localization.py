@@ -120,7 +120,7 @@ def sentence(cases: pd.DataFrame) -> str:
 
 
 def summary(cases: pd.DataFrame) -> str:
-    """The sentence and the table of methods, as Markdown for the README; "" without cases."""
+    """The sentence and the table of methods, as Markdown for docs/findings.md; "" without cases."""
     if not len(cases):
         return ""
     return f"{sentence(cases)}\n\n{table(pd.DataFrame([way.row() for way in ways(cases)]))}"

@@ -237,7 +237,7 @@ def answers_of(tests: Sequence[Tested]) -> list[str]:
 
 
 def answers(models: Mapping[str, Results]) -> str:
-    """The organisms' answers that the README gives, a list in Markdown; "" without them."""
+    """The organisms' answers that docs/findings.md gives, a list in Markdown; "" without them."""
     found = strictest(by_model({name: models[name] for name in (ORGANISM, CONTROL) if name in models}))
     asked: dict[str, list[str]] = {}
     for one in found:
