@@ -19,6 +19,7 @@ from batch import command_line
 
 ROOT = Path(__file__).parents[1]
 MODULES = {"google-genai": "google.genai", "markdown-it-py": "markdown_it"}  # where the name is another
+NEEDED = {"httpx2", "jinja2", "markupsafe"}  # by torch and huggingface_hub themselves
 BLOCKED = """
 import sys
 from importlib.machinery import PathFinder
@@ -62,7 +63,7 @@ def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = {"all", "app", "data", "judges", "report"}
     required = {Requirement(line).name for line in project["dependencies"]}
-    names = _modules(project, *extras) - required - {"jinja2", "markupsafe"}  # which torch itself needs
+    names = _modules(project, *extras) - required - NEEDED
     (site / "sitecustomize.py").write_text(BLOCKED.format(names=names), "utf-8")
     (site / "ours.pth").write_text(str(Path(find_spec("torch").origin).parents[1]) + "\n", "utf-8")
     return folder / "bin" / "python"

@@ -83,6 +83,8 @@ def _listed(variable: str) -> list[str]:
 
 def serve(results: str | None, host: str, port: int | None, given: Sequence[str] = ()) -> None:
     """Serve the page until interrupted. given: models to offer, the first of which it opens on."""
+    if os.environ.get("SPACES_ZERO_GPU"):  # at the launch it looks for what asks for a GPU
+        from ccs.ui.service import taking_apart as _
     deciding = ThreadPoolExecutor(1).submit(opening_model, *given[:1])
     from ccs import results as tables
     from ccs.ui.server import LazyApp, page

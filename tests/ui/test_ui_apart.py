@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -117,3 +121,30 @@ def test_what_cannot_be_asked_for(
     list(take_apart(tiny_app, session, {**given, **fields}))
     assert words in session.notices[0]
     assert not session.state.apart
+
+
+def test_zero_gpu_lends_a_gpu_to_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the package `spaces`, and one for Python that tells what it computes on."""
+    lent: list[int] = []
+
+    def gpu(duration: int) -> Callable[[Any], Any]:
+        def decorate(work: Any) -> Any:
+            def on_loan(*given: Any) -> Any:
+                lent.append(duration)
+                return (yield from work(*given))
+
+            return on_loan
+
+        return decorate
+
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$CCS_DEVICE" > {tmp_path}/device\n')
+    python.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "spaces", SimpleNamespace(GPU=gpu))
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(os, "environ", {**os.environ, "SPACES_ZERO_GPU": "1"})
+    list(taking_apart.on_gpu(taking_apart._compute)([], tmp_path))
+    assert lent == [taking_apart.GPU_SECONDS]
+    assert (tmp_path / "device").read_text() == "cuda\n"
+    monkeypatch.delitem(os.environ, "SPACES_ZERO_GPU")
+    assert taking_apart.on_gpu(taking_apart._compute) is taking_apart._compute

@@ -8,6 +8,7 @@ least recently used go first.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import io
 import json
 import logging
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ UPLOADS = "uploads"  # the visitor's own, in the list
 FEWEST, MOST = 2, 5000
 KEEP_BYTES = 2**30
 LONGEST = 1800.0  # seconds that a run may take
+GPU_SECONDS = 300  # for which it is lent ZeroGPU's GPU
 NICE = 15  # a run takes what visitors leave of the machine; it stays in the session, or nice has no effect
 _STEPS = {"photographs": (0.05, 0.25), "moments": (0.3, 0.35), "texts": (0.65, 0.3)}
 """The shares of a run at which a step begins and that it takes, roughly."""
@@ -179,13 +181,23 @@ def _clear(out: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def on_gpu(work: Callable[..., Progress]) -> Callable[..., Progress]:
+    """The same work; on a Space with ZeroGPU, work for which a GPU is asked."""
+    if not os.environ.get("SPACES_ZERO_GPU"):
+        return work
+    lent: Callable[..., Progress] = importlib.import_module("spaces").GPU(duration=GPU_SECONDS)(work)
+    return lent
+
+
+@on_gpu
 def _compute(arguments: Sequence[str], folder: Path) -> Progress:
     """`python -m batch.compute` in the folder to its end. InputError says why it failed."""
+    device = {"CCS_DEVICE": "cuda"} if os.environ.get("SPACES_ZERO_GPU") else {}
     said: list[str] = []
     share, doing, end = 0.0, "starting", time.monotonic() + LONGEST
     with subprocess.Popen(
         [sys.executable, "-m", "batch.compute", "--progress", "json", *arguments],
-        cwd=folder, env=gate.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        cwd=folder, env=gate.environment() | device, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, process_group=0,
     ) as process:  # fmt: skip
         try:
