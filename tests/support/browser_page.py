@@ -33,7 +33,7 @@ MARKS = [
 Page = Any
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, str]]:
     """The app on made-up tables, and its address."""
     model = ccs.load("organism")
@@ -66,7 +66,7 @@ def served(folder: Path, cache: Path, model: Model) -> Iterator[tuple[App, str]]
     assert elsewhere == []
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
