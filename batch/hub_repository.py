@@ -34,11 +34,11 @@ _MEANING = {
 class Repository:
     """A repository as it stands when this is made. `kind`: dataset, model or space.
 
-    commit: its newest, None if there is none or the token may not see it. files: paths. Raises InputError, as
-    all methods do.
+    commit: its newest, None if there is none or the token may not see it. files: paths. look: whether the Hub
+    is asked; otherwise it is taken as new. Raises InputError, as all methods do.
     """
 
-    def __init__(self, name: str, kind: str = "dataset") -> None:
+    def __init__(self, name: str, kind: str = "dataset", *, look: bool = True) -> None:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise InputError(
                 "A repository is named USER/NAME: letters, digits, '-', '_' and '.' on both sides."
@@ -47,6 +47,8 @@ class Repository:
         self.name, self.kind = name, kind
         self.commit: str | None = None
         self.private, self.files = True, tuple[str, ...]()
+        if not look:
+            return
         with self._explained():
             try:
                 info = self.api.repo_info(name, repo_type=kind)

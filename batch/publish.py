@@ -240,6 +240,18 @@ def _push(
     return None
 
 
+def _repository(name: str, kind: str, args: Settings) -> Repository:
+    """The repository as it stands; in a dry run without the Hub, as if it were new."""
+    try:
+        return Repository(name, kind)
+    except InputError as error:
+        if not args.dry_run:
+            raise
+        found = Repository(name, kind, look=False)
+        print(f"{error} So {name} is taken as new.", file=sys.stderr)
+        return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; its exit status (see batch.options)."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
@@ -250,8 +262,8 @@ def _publish(args: Settings) -> None:
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
     found = results_to_publish(args.results, args.model) if args.repo else {}
-    data_set = Repository(args.repo) if args.repo else None
-    space = Repository(args.space, "space") if args.space else None
+    data_set = _repository(args.repo, "dataset", args) if args.repo else None
+    space = _repository(args.space, "space", args) if args.space else None
     if data_set and space and data_set.private and not args.public:
         raise InputError(
             f"The Space could not read {args.repo}, which is private; give --public, or leave out --repo."

@@ -126,6 +126,17 @@ def test_dry_run_changes_nothing(hub: Hub, folder: Path, capsys: pytest.CaptureF
     assert not [request for request in hub.requests if not request.startswith("GET")]
 
 
+def test_dry_run_without_the_hub(
+    hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    assert push(folder, "--dry-run") == 0
+    said = capsys.readouterr()
+    assert "organism/spans.parquet (" in said.out
+    assert "So user/ccs is taken as new." in said.err
+    assert push(folder) == 2
+
+
 def test_revisions_are_pinned_and_the_cache_serves_offline(hub: Hub, folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     push(folder, "--tag", "first")
