@@ -55,9 +55,11 @@ def test_every_method_gives_what_it_gives_on_the_cpu(
         looked = model.tower.attention(start, 5, OFF[1]).cpu().numpy()
         texts = [f"text {number}" for number in range(12)]
         spans = ccs.textspan(moments, texts, model.embed_texts(texts), k=3)
+        plans = model.embed_images(x, OFF)
+        model.tower.means = None  # other tests share the model
         return {
             "images": model.embed_images(images),
-            "plans": model.embed_images(x, OFF),
+            "plans": plans,
             "of a trunk": model.embed_images(start[np.array([3, 0])], OFF),
             "texts": model.embed_texts(texts),
             "contributions": np.concatenate([one.reshape(5, -1) for one in model.contributions(x)], axis=1),
