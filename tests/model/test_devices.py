@@ -55,11 +55,9 @@ def test_every_method_gives_what_it_gives_on_the_cpu(
         looked = model.tower.attention(start, 5, OFF[1]).cpu().numpy()
         texts = [f"text {number}" for number in range(12)]
         spans = ccs.textspan(moments, texts, model.embed_texts(texts), k=3)
-        plans = model.embed_images(x, OFF)
-        model.tower.means = None  # other tests share the model
-        return {
+        made = {
             "images": model.embed_images(images),
-            "plans": plans,
+            "plans": model.embed_images(x, OFF),
             "of a trunk": model.embed_images(start[np.array([3, 0])], OFF),
             "texts": model.embed_texts(texts),
             "contributions": np.concatenate([one.reshape(5, -1) for one in model.contributions(x)], axis=1),
@@ -69,6 +67,8 @@ def test_every_method_gives_what_it_gives_on_the_cpu(
             "picks": np.array([[span.index for span in each] for each in spans.values()]),
             "errors": np.array(list(largest_errors(model, images).values())),
         }
+        model.tower.means = None  # other tests share the model
+        return made
 
     expected = found(tiny_model)
     for name, values in found(there).items():
