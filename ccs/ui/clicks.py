@@ -22,7 +22,7 @@ from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import one_of
 from ccs.ui.views import VIEWS
-from ccs.ui.views.base import Empty
+from ccs.ui.views.base import MADE_WITH, Empty
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,22 @@ def cancel(app: App, session: Session | None) -> Update:
 
 def regions(app: App, session: Session, complete: bool = True) -> dict[str, str]:
     """The page as HTML, by region; with `complete` False, what can be shown at once."""
-    return _page(app, session, VIEWS[session.state.tab].render(app, session, complete))
+    before = MADE_WITH.set(_made_with(app, session))
+    try:
+        return _page(app, session, VIEWS[session.state.tab].render(app, session, complete))
+    finally:
+        MADE_WITH.reset(before)
+
+
+def _made_with(app: App, session: Session) -> dict[str, str]:
+    """Model, weights, gallery, template and heads off, as every CSV of the screen names them."""
+    state, cache = session.state, app.model_cache
+    if state.model in cache.loaded():
+        weights = cache.get(state.model).weights_hash
+    else:
+        weights = str(app.shown(state).manifest.get("model", {}).get("weights_hash", ""))
+    more = VIEWS[state.tab].made_with(app, session)
+    return {"model": state.model, "weights": weights[:16], **more, "heads off": str(state.off)}
 
 
 def _answer(app: App, session: Session) -> Iterator[Update]:

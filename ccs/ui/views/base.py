@@ -7,7 +7,9 @@ import io
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -24,6 +26,8 @@ from ccs.ui.shared import App
 from ccs.ui.state import State
 
 Made = TypeVar("Made")
+MADE_WITH: ContextVar[Mapping[str, str]] = ContextVar("MADE_WITH", default=MappingProxyType({}))
+"""Of the screen that is being rendered: what every row of a figure's CSV says besides."""
 _ADDRESS = r"hf://datasets/[\w.-]+/[\w.-]+(@[\w./-]+)?"
 
 
@@ -48,10 +52,13 @@ class Figure:
         return render(f"figures/{self.name}.html", figure=self, **self.shown)
 
     def csv(self) -> str:
-        """The rows as CSV. A text that a spreadsheet would run as a formula is quoted with an apostrophe."""
+        """The rows as CSV, each after what it was made with. A text that a spreadsheet would run as a formula
+        is quoted with an apostrophe.
+        """
+        made = {name: value for name, value in MADE_WITH.get().items() if name not in self.columns}
+        rows = [[*made, *self.columns], *([*made.values(), *row] for row in self.rows)]
         out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerows([[_inert(value) for value in row] for row in (self.columns, *self.rows)])
+        csv.writer(out, lineterminator="\n").writerows([map(_inert, row) for row in rows])
         return out.getvalue()
 
     def json(self) -> dict[str, Any]:
@@ -118,6 +125,10 @@ class View(ABC):
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
         """The long work before the screen is complete: yields (share done, what is being done)."""
         yield from ()
+
+    def made_with(self, app: App, session: Session) -> dict[str, str]:
+        """The gallery and the templates that the figures come from, where they come from any."""
+        return {"gallery": "", "template": ""}
 
     @abstractmethod
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:

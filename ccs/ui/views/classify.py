@@ -123,6 +123,9 @@ class Classify(View):
         "telling": _telling,
     }
 
+    def made_with(self, app: App, session: Session) -> dict[str, str]:
+        return {"gallery": "", "template": " | ".join(asked(session.state)[1])}
+
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         state = session.state
         return render(

@@ -105,6 +105,10 @@ class Bias(View):
         for share in app.galleries.pruned(model, name, off):
             yield share, f"Computing the exact answer for {n} images with {count(len(off), 'head')} off"
 
+    def made_with(self, app: App, session: Session) -> dict[str, str]:
+        gallery = BiasQuery.of(app, session.state).gallery
+        return {"gallery": gallery.name, "template": " | ".join(gallery.templates)}
+
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         query, state = BiasQuery.of(app, session.state), session.state
         found = of_model(app, state.model, complete, lambda model: measure(app, session, model, complete))
