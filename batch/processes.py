@@ -70,9 +70,15 @@ def start(device: str | None = None) -> Processes:
     Several processes share a machine's GPUs in turn, also one GPU. Raises InputError for a device that this
     machine does not have.
     """
-    from ccs.model.sources import AUTO, usable_device
+    from ccs.model.sources import AUTO, DEVICE, usable_device
 
     chosen = usable_device(device or AUTO)
+    by_accelerate = "ACCELERATE_MIXED_PRECISION" in os.environ and "ACCELERATE_USE_CPU" not in os.environ
+    if by_accelerate and chosen.type == "cpu" and (device or os.environ.get(DEVICE)) != "cpu":
+        raise InputError(
+            "`accelerate launch --multi_gpu` was asked for, but no GPU is found here: give --device cpu to "
+            "compute on the CPU all the same, or start with torchrun --standalone --nproc_per_node N."
+        )
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         return Processes(device=str(chosen))
     require("all", "accelerate")

@@ -1,9 +1,10 @@
-"""The progress of long work: a bar on a terminal, or a line of JSON per step for a program that reads it."""
+"""The progress of long work: a bar on a terminal, or lines of JSON for a program that reads them."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -11,18 +12,66 @@ from tqdm import tqdm
 
 
 class JsonLines(tqdm):  # type: ignore[misc]
-    """A bar that is told on stderr as `{"step": "moments", "done": 40, "total": 1000}`."""
+    """A run's bar, told on stderr as `{"doing": "moments: 40 of 1,000", "share": 0.12}`."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self.step = str(options.get("desc") or "")
-        super().__init__(*args, **{**options, "disable": False, "leave": True, "mininterval": 0.5})
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "disable": False, "mininterval": 0.5})
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        """Tell how far it is; tqdm calls this instead of drawing."""
-        print(
-            json.dumps({"step": self.step, "done": self.n, "total": self.total}), file=sys.stderr, flush=True
-        )
+        """Tell how far the run is; tqdm calls this instead of drawing."""
+        if self.desc:  # a part was begun
+            print(json.dumps({"doing": self.desc, "share": round(self.n, 4)}), file=sys.stderr, flush=True)
 
 
-BAR: ContextVar[type[tqdm]] = ContextVar("BAR", default=tqdm)
-"""What draws bars: tqdm, or `JsonLines`."""
+class RunBar:
+    """One bar for a run of many parts, each opened as a tqdm is, with its name as `desc`.
+
+    A part that is skipped, since it was done before, counts as done once a later one begins, and its share is
+    left out of the estimate of the time that is left.
+    """
+
+    def __init__(self, bar: type[tqdm] = tqdm, *, disable: bool | None = None) -> None:
+        shape = "{desc} |{bar}| {percentage:3.0f}% [{elapsed}<{remaining}]"
+        self.whole = bar(total=1.0, bar_format=shape, smoothing=0, miniters=0, disable=disable)
+        self._places: dict[str, tuple[float, float]] = {}
+
+    def expect(self, start: float, end: float, parts: Mapping[str, float]) -> None:
+        """The shares `start` to `end` of the run are these parts. parts: how long each takes, in any unit."""
+        unit = (end - start) / sum(parts.values())
+        for name, time in parts.items():
+            self._places[name] = start, start + unit * time
+            start += unit * time
+
+    def __call__(self, *, desc: str, total: int, **_: Any) -> Part:
+        """A part of so many items; as a context it is left when it is done."""
+        start, end = self._places.get(desc, (self.whole.n, self.whole.n))
+        if not self.whole.disable:  # a tqdm that shows nothing counts nothing
+            self.whole.initial += max(0.0, start - self.whole.n)
+        return Part(self.whole, desc, total, start, end)
+
+
+class Part:
+    """A part of a run, which is the shares `start` to `end` of it."""
+
+    def __init__(self, whole: tqdm, name: str, total: int, start: float, end: float) -> None:
+        self._whole, self._name, self._total = whole, name, total
+        self._start, self._end, self._done = start, end, 0
+
+    def __enter__(self) -> Part:
+        self.update(0)
+        self._whole.refresh()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._whole.refresh()
+
+    def update(self, n: int) -> None:
+        """So many items more are done."""
+        self._done += n
+        share = self._done / self._total if self._total else 1.0
+        self._whole.desc = f"{self._name}: {self._done:,} of {self._total:,}"
+        self._whole.update(max(0.0, self._start + share * (self._end - self._start) - self._whole.n))
+
+
+BAR: ContextVar[type[tqdm] | RunBar] = ContextVar("BAR", default=tqdm)
+"""What draws bars: tqdm, or the one bar of a run."""

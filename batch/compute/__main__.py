@@ -10,12 +10,14 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from tqdm import tqdm
+
 from batch.compute.settings import Settings
 from batch.compute.stages import locked
 from batch.options import command
 from batch.processes import Processes, start, stop
 from ccs.errors import InputError
-from ccs.progress import BAR, JsonLines
+from ccs.progress import BAR, JsonLines, RunBar
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,14 +28,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(settings: Settings) -> int:
     processes = start(settings.device)
-    if settings.progress == "json" and processes.first:
-        BAR.set(JsonLines)
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     log = logging.getLogger("ccs")  # manifest and summary hold what it warns of
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        return compute(settings, processes, print if processes.first else lambda _: None)
+        return compute(settings, processes, tqdm.write if processes.first else lambda _: None)
     except (InputError, KeyboardInterrupt) as error:
         if processes.first:
             raise
@@ -56,9 +56,16 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     failed = 0
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
-        for name in settings.models:
+        quiet = None if processes.first else True  # the first speaks for all: shards are dealt out evenly
+        bar = RunBar(JsonLines if settings.progress and processes.first else tqdm, disable=quiet)
+        stack.enter_context(bar.whole)
+        stack.callback(BAR.reset, BAR.set(bar))
+        for number, name in enumerate(settings.models, 1):
             try:
+                start, end = bar.whole.n, number / len(settings.models)
+                bar.expect(start, start + 0.3 * (end - start), {"photographs": 1})  # if any are fetched
                 run = Run(settings.for_model(name), processes, tell)
+                bar.expect(bar.whole.n, end, run.parts())
                 run.go()
                 for sentence in processes.once(partial(run_manifest.write, run)):
                     tell(sentence)

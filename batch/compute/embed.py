@@ -91,10 +91,13 @@ class Embedder:
         stage = self.store.stage("texts", inputs, shards=len(shards), suffix="safetensors")
 
         def work() -> None:
-            for shard in BAR.get()(stage.mine(), desc="texts", unit="shard", disable=self._quiet):
-                rows = shards.range(shard)
-                embedded = self.model.embed_texts(pool.texts[rows.start : rows.stop])
-                stage.write_arrays(shard, {"texts": embedded})
+            mine = stage.mine()
+            with BAR.get()(desc="texts", total=sum(len(shards.range(shard)) for shard in mine)) as bar:
+                for shard in mine:
+                    rows = shards.range(shard)
+                    embedded = self.model.embed_texts(pool.texts[rows.start : rows.stop])
+                    stage.write_arrays(shard, {"texts": embedded})
+                    bar.update(len(rows))
 
         if not stage.done:
             self.store.processes.together(work)
@@ -175,11 +178,6 @@ class Embedder:
         embedded, parts = self.model.embed_with_contributions(pixels, list(offs), direct, len(pixels))
         return {"plans": embedded, "direct": parts.direct.transpose(1, 0, 2)}
 
-    @property
-    def _quiet(self) -> bool | None:
-        # The first process speaks for all: shards are dealt out evenly.
-        return not self.store.processes.first or None
-
     def _over_images(
         self,
         name: str,
@@ -203,7 +201,7 @@ class Embedder:
         def write() -> None:
             parts: list[Any] = []
             workers = self.settings.workers
-            with BAR.get()(total=total, desc=name, unit="item", disable=self._quiet) as bar:
+            with BAR.get()(desc=name, total=total) as bar:
                 for batch in load(self.model, data, shards, mine, batch=size, workers=workers, clock=clock):
                     work(batch, parts)
                     bar.update(batch.last - batch.first)

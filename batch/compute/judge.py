@@ -15,6 +15,7 @@ from ccs.judges.prices import Spending
 from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
 from ccs.judges.tags import TagsJudge
+from ccs.progress import BAR
 from ccs.results import STAGES
 from ccs.texts import concepts, score
 from ccs.texts.labels import TAGS, chance_by_tags, score_by_tags
@@ -132,7 +133,9 @@ class Judging:
         stage = self.store.stage(name, inputs)
         rows: list[Row] = stage.read_json() if stage.done else []
         if not stage.done or (by_model and any(row["cause"] for row in rows)):
-            self.store.processes.once(lambda: stage.write_json(ask()))
+            with BAR.get()(desc=name, total=1) as bar:
+                self.store.processes.once(lambda: stage.write_json(ask()))
+                bar.update(1)
             stage.finish()
             rows = stage.read_json()
         return rows

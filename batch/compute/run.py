@@ -12,16 +12,18 @@ from batch.compute import head_effects, inputs, set_figures
 from batch.compute.embed import Embedder, distinct, largest_errors, read_plan
 from batch.compute.inputs import EvaluationSet
 from batch.compute.judge import Judging, score_heads
-from batch.compute.run_plans import Plans, make_plans
+from batch.compute.run_plans import Plans, make_plans, n_plans
 from batch.compute.settings import Settings
 from batch.compute.stages import Stage, Store, digest
 from batch.processes import Processes
 from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.image_sets import BiasSet, RetrievalSet
 from ccs.model.model import Model
 from ccs.model.offer import size_sentence
 from ccs.plans import Plan, level_heads
+from ccs.progress import BAR
 from ccs.results import schema
 from ccs.texts import score
 from ccs.texts.pools import load_pool
@@ -129,6 +131,18 @@ class Run:
             if "heads" in wanted:
                 self._heads(direct)
 
+    def parts(self) -> dict[str, float]:
+        """How long the parts of the run that take time are, in images whose moments are collected."""
+        found = {"moments": float(len(self.images.images)), "texts": len(self.pool.texts) / 20}
+        if not self.judging.by_tags:
+            found |= {"labels": 20.0 * len(self.model.heads), "judgments": 20.0 * len(self.model.heads)}
+        for data in self.sets if {"evaluation", "heads"} & set(self.settings.stages) else ():
+            n = sum(map(len, data.clips)) if isinstance(data, RetrievalSet) else len(data.images)
+            time = n * (1 + n_plans(data, self.settings, len(self.model.heads)) / 9)
+            found[f"embed/{data.name}"] = time
+            found[f"figures/{data.name}"] = time * (0.4 if isinstance(data, BiasSet) else 0.1)
+        return found
+
     # Stages ---------------------------------------------------------------------------------------------
 
     def _spans(self, moments_stage: Stage) -> tuple[dict[Head, tuple[Span, ...]], dict[Head, float]]:
@@ -174,7 +188,11 @@ class Run:
         if not stage.done:
             embedded = self.embedder.plans(data, offs, kept)
             stage.begin()
-            self.processes.once(lambda: stage.write_json(self._figures(data, plans, kept, embedded, where)))
+            with BAR.get()(desc=f"figures/{data.name}", total=len(plans)) as bar:
+                self.processes.once(
+                    lambda: stage.write_json(self._figures(data, plans, kept, embedded, where))
+                )
+                bar.update(len(plans))
             stage.finish(embed_seconds=embedded.seconds(), **embedded.notes())
             if sum(path.stat().st_size for path in embedded.paths.values()) > settings.keep:
                 embedded.discard()

@@ -65,6 +65,12 @@ def _singles_on(data: EvaluationSet) -> bool:
     return known and not isinstance(data, RetrievalSet)
 
 
+def n_plans(data: EvaluationSet, settings: Settings, heads: int) -> int:
+    """About how many plans will be measured on a set, before the scores are known that make them."""
+    whole, random = _singles_on(data), settings.random_sets or FEW_SETS
+    return 10 + (heads + 3 * random if whole else min(random, FEW_SETS))
+
+
 def make_plans(
     model: Model,
     settings: Settings,

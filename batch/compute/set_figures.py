@@ -317,7 +317,7 @@ def over_sets(found: Sequence[Row], table: str) -> list[Row]:
         summary: Row = {"seed": None, "heads": "", "p_value": None}
         for name, ends in (("value", ("low", "high")), ("difference", ("difference_low", "difference_high"))):
             values = [row[name] for row in same]
-            summary[name] = float(np.mean(values))
+            summary[name] = round(float(np.mean(values)), 12)  # differences may cancel out
             summary |= dict(zip(ends, np.quantile(values, (0.025, 0.975)).tolist(), strict=True))
         means.append(same[0] | summary)
     return means

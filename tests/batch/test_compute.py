@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -117,6 +118,29 @@ def test_figures_do_not_depend_on_how_the_work_is_cut(
 ) -> None:
     assert run(arguments(tiny_folder, texts, tmp_path, *more)) == 0
     same_tables(small_run / "tiny", tmp_path / "tiny")
+
+
+def shares(capsys: pytest.CaptureFixture[str], args: list[str]) -> tuple[list[str], list[float]]:
+    """What a run says that it does, and the shares that are done."""
+    capsys.readouterr()
+    assert compute.main([*args, "--progress", "json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().err.split("\n") if line]
+    return [one["doing"].split(":")[0] for one in told], [one["share"] for one in told]
+
+
+def test_one_bar_counts_the_whole_run(
+    tiny_folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = arguments(tiny_folder, texts, tmp_path)
+    doing, done = shares(capsys, args)
+    parts = [f"{part}/world/{name}" for name in ("digits", "clips") for part in ("embed", "figures")]
+    assert list(dict.fromkeys(doing)) == ["moments", "texts", "labels", "judgments", *parts]
+    assert done == sorted(done)
+    assert (done[0], done[-1]) == (0, 1)
+    shutil.rmtree(next((tmp_path / ".stages").glob("*/measure--world--clips")))
+    doing, done = shares(capsys, args)  # the others are done, and not done again
+    assert set(doing) == {"figures/world/clips"}
+    assert (done[0] > 0.3, done[-1]) == (True, 1)
 
 
 def test_a_second_run_does_nothing_again_and_mends_tables(

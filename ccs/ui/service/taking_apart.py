@@ -50,8 +50,6 @@ KEEP_BYTES = 2**30
 LONGEST = 1800.0  # seconds that a run may take
 GPU_SECONDS = 300  # for which it is lent ZeroGPU's GPU
 NICE = 15  # a run takes what visitors leave of the machine; it stays in the session, or nice has no effect
-_STEPS = {"photographs": (0.05, 0.25), "moments": (0.3, 0.35), "texts": (0.65, 0.3)}
-"""The shares of a run at which a step begins and that it takes, roughly."""
 
 Progress = Iterator[tuple[float, str]]  # the share that is done, and what is being done
 
@@ -208,11 +206,9 @@ def _compute(arguments: Sequence[str], folder: Path) -> Progress:
                     raise InputError(
                         f"It took more than {LONGEST / 60:.0f} minutes and was ended; take fewer photographs."
                     )
-                if line.startswith('{"step"'):
-                    step = json.loads(line)
-                    start, part = _STEPS.get(step["step"], (0.95, 0.0))
-                    share = start + part * step["done"] / max(1, step["total"])
-                    doing = f"{step['step']}: {step['done']:,} of {step['total']:,}"
+                if line.startswith('{"doing"'):
+                    told = json.loads(line)
+                    share, doing = told["share"], told["doing"]
                 elif line:
                     said.append(line)
                 yield share, doing
