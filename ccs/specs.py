@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ccs.datasets import clips, fetching, labeled, strangers
+from ccs.datasets import clips, excerpts, fetching, labeled, strangers
 from ccs.datasets.known_sets import ALIASES, SOURCES, DatasetRecord, source
 from ccs.datasets.rows import LABELS, Files, Rows, files_of, of_files, of_parquet
 from ccs.errors import InputError
@@ -158,7 +158,8 @@ def _known(record: DatasetRecord, most: int | None) -> ImageSet | RetrievalSet:
         folders = [local] if local else fetching.video_folders(record)
         about = {"annotations": record.annotations, "source": "" if local else record.address}
         return clips.retrieval_set(folders, name=record.name, count=record.frames, max_clips=most, **about)
-    rows = _local_copy(record, local) if local else fetching.known_rows(record, most)
+    fetched = fetching.known_rows if not record.excerpt else lambda record, _: excerpts.rows(record)
+    rows = _local_copy(record, local) if local else fetched(record, most)
     if record.kind == "captions":
         return labeled.captions(record, rows, most)
     if record.kind == "bias":

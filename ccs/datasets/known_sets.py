@@ -24,6 +24,7 @@ class DatasetRecord:
     captions: columns of captions. annotations, frames: the file with captions of videos, frames per video.
     groups: attribute -> column. k: attribute -> cut-off. rows: the expected number of rows. gigabytes:
     roughly how much is downloaded, for the split alone if it has files of its own.
+    excerpt: the number of its rows that are fetched, if not all (`excerpts`).
     large: streamed if only part of it is needed. gated: its terms must be accepted on the Hub.
     verified: how the id and the columns were checked.
     study: what the reference study did differently.
@@ -52,6 +53,7 @@ class DatasetRecord:
     rows: int = 0
     gigabytes: float = 0.0
     large: bool = False
+    excerpt: int = 0
     licence: str = ""
     gated: bool = False
     study: str = ""

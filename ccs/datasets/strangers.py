@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -101,8 +102,12 @@ def _require_few(count: int) -> None:
         raise InputError(f"The file holds {count} images; at most {MOST_FILES} are accepted.")
 
 
-def _read_parquet(opened: Any, wanted: int, labels: bool) -> Unpacked:
-    """At most so many rows, from evenly spaced row groups; plain columns where labels are asked for."""
+def _read_parquet(
+    opened: Any, wanted: int, labels: bool, row_groups: Sequence[int] | None = None
+) -> Unpacked:
+    """At most so many rows, from these row groups, as far as they are there, or else from evenly spaced ones;
+    plain columns where labels are asked for.
+    """
     from pyarrow.parquet import ParquetFile
 
     file = ParquetFile(opened)
@@ -111,6 +116,8 @@ def _read_parquet(opened: Any, wanted: int, labels: bool) -> Unpacked:
     groups = about.num_row_groups
     needed = -(-wanted // max(1, about.num_rows // max(1, groups)))
     chosen = list(spread(groups, min(groups, needed)))
+    if row_groups is not None:
+        chosen = [group for group in row_groups if group < groups]
     images: list[bytes | str] = []
     columns: dict[str, list[Any]] = {name: [] for name in plain}
     # Row by row, for a file may hold a cell once and repeat it in all rows.
@@ -180,7 +187,7 @@ def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
     """
     address, wanted = Address.parse(text), min(count or MOST, MOST)
     with explained(address.repository, address.repository, copy=False):
-        commit, files = _files(address)
+        commit, files = parquet_files(address)
     chosen = [files[i] for i in spread(len(files), min(FILES, len(files)))]
     images: list[bytes | str] = []
     columns: dict[str, list[Any]] = {}
@@ -190,7 +197,7 @@ def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
             share = -(-wanted * number // len(chosen)) - len(images)
             room = MAX_BYTES - sum(map(len, images))
             new, told, named, _ = gate.run(
-                _hub_file, address.repository, commit, path, endpoint(), share, labels,
+                hub_file, address.repository, commit, path, endpoint(), share, labels,
                 what=str(address), seconds=60 + share / 20, memory=MAX_BYTES + 2**30, answer=room,
             )  # fmt: skip
             columns = {
@@ -202,17 +209,26 @@ def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
     return _rows(str(address), f"{address} at {commit[:12]}", (images, columns, classes, []))
 
 
-def _hub_file(repository: str, commit: str, path: str, server: str, wanted: int, labels: bool) -> Unpacked:
+def hub_file(
+    repository: str,
+    commit: str,
+    path: str,
+    server: str,
+    wanted: int,
+    labels: bool,
+    row_groups: Sequence[int] | None = None,
+) -> Unpacked:
+    """Rows of a parquet file on the Hub, of which only what they need is fetched; for the gate."""
     from huggingface_hub import HfFileSystem
 
     with explained(repository, repository, copy=False):
         system = HfFileSystem(endpoint=server, token=False, skip_instance_cache=True)
-        with system.open(f"datasets/{repository}@{commit}/{path}", "rb") as opened:
-            return _read_parquet(opened, wanted, labels)
+        with system.open(f"datasets/{repository}@{commit}/{path}", "rb", block_size=2**19) as opened:
+            return _read_parquet(opened, wanted, labels, row_groups)
 
 
-def _files(address: Address) -> tuple[str, list[str]]:
-    """The commit, and the split's parquet files at that commit."""
+def parquet_files(address: Address, folder: str = "") -> tuple[str, list[str]]:
+    """The commit, and the split's parquet files at that commit, of those in a folder."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RevisionNotFoundError
 
@@ -226,7 +242,11 @@ def _files(address: Address) -> tuple[str, list[str]]:
             raise InputError(f"{address.repository} holds no parquet files.") from None
         files = _parquet(about)
     for split in [address.split] if address.split else ["train", ""]:
-        fitting = [path for path in files if re.search(rf"(^|[/_-]){re.escape(split)}([-_./]|$)", path)]
+        fitting = [
+            path
+            for path in files
+            if path.startswith(folder) and re.search(rf"(^|[/_-]){re.escape(split)}([-_./]|$)", path)
+        ]
         if fitting:
             return str(about.sha), fitting
     raise InputError(f"{address.repository} holds no parquet files of a split {address.split!r}.")

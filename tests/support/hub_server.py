@@ -72,6 +72,7 @@ class Hub:
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)  # old name -> new one
+    sent: int = 0  # bytes of files
 
     def put(self, kind: str, name: str, files: dict[str, Any]) -> None:
         """A public repository with one commit of these files, in place of what was there."""
@@ -321,6 +322,7 @@ class _Handler(BaseHTTPRequestHandler):
             first = int(wanted[1])
             status, part = 206, data[first : int(wanted[2] or len(data) - 1) + 1]
             kinds["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
+        self.hub.sent += len(part) if self.command == "GET" else 0
         return status, part, kinds
 
 

@@ -1,0 +1,147 @@
+"""Excerpts: a few hundred rows of a set on the Hub, fetched once by ranges of its parquet file, and kept.
+
+An excerpt of people is a fixed list of rows (`<name>.csv`, which holds no image): the first rows of every
+race and gender in the order of the published labels, as many of each, interleaved so that its beginning is
+balanced too. That the Hub's file has this order is checked when it is fetched: where the listed rows are not
+balanced there, the same rule picks rows of that file, and the source says so. Any other excerpt is a set's
+first rows. Row groups are read one by one, from the first, and as far as the rows need; behind the gate, as
+strangers' files are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ccs import gate
+from ccs.datasets.fetching import explained
+from ccs.datasets.known_sets import DatasetRecord
+from ccs.datasets.rows import Rows
+from ccs.datasets.strangers import MAX_BYTES, Address, hub_file, parquet_files
+from ccs.errors import InputError
+from ccs.files import atomic_write, endpoint
+from ccs.progress import BAR
+
+CELLS = ("race", "gender")
+
+
+def kept(record: DatasetRecord) -> Path:
+    """The file in which the excerpt is kept once it has been fetched."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HOME) / "clip-ccs" / "excerpts" / f"{record.name}.parquet"
+
+
+def rows(record: DatasetRecord) -> Rows:
+    """The excerpt's rows, fetched now where they are not kept. Raises InputError."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_table
+
+    if not kept(record).exists():
+        with BAR.get()(total=100, desc=record.name, unit="%") as bar:
+            for share in fetch(record):
+                bar.update(round(100 * share) - bar.n)
+    try:
+        table = read_table(kept(record))
+        columns: dict[str, list[Any]] = table.to_pydict()
+        source = table.schema.metadata[b"source"].decode()
+        images = columns.pop(record.image)
+    except (ArrowException, OSError, KeyError, TypeError) as error:
+        with suppress(OSError):
+            kept(record).unlink()
+        raise InputError(
+            f"What was kept of {record.name} cannot be read; it will be fetched anew."
+        ) from error
+    return Rows(record.name, source, len(images), images.__getitem__, columns)
+
+
+def fetch(record: DatasetRecord) -> Iterator[float]:
+    """Fetch the excerpt and keep it: yields the share that is done. Raises InputError."""
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    assert record.hub is not None
+    listed = listed_rows(record)
+    needed = max(listed, default=record.excerpt - 1) + 1
+    with explained(record.name, record.hub):
+        commit, paths = parquet_files(
+            Address(record.hub, record.split), f"{record.config or ''}/".lstrip("/")
+        )
+    images: list[bytes | str] = []
+    columns: defaultdict[str, list[str]] = defaultdict(list)
+    group, chosen = 0, None
+    while chosen is None:
+        yield min(0.99, len(images) / needed)
+        new, told, classes, _ = gate.run(
+            hub_file, record.hub, commit, paths[0], endpoint(), MAX_BYTES, record.kind != "images", [group],
+            what=record.name, seconds=60, memory=MAX_BYTES, answer=MAX_BYTES // 4,
+        )  # fmt: skip
+        images += new
+        for column, cells in told.items():
+            names = classes.get(column)
+            columns[column] += [str(names[cell] if names else cell) for cell in cells]
+        if not new or sum(map(len, images)) > MAX_BYTES // 4:
+            raise InputError(
+                f"{record.hub} does not hold the {record.excerpt} rows of {record.name} any more."
+            )
+        group += 1
+        if len(images) >= needed:
+            chosen = chosen_rows(record, listed, columns)
+    if why := next((found for row in chosen if isinstance(found := images[row], str)), ""):
+        raise InputError(f"{record.name} has a row that is no image: {why}.")
+    as_listed = "" if chosen == listed or not listed else ", its rows in another order than the list’s"
+    source = f"{record.title}: {record.address} at {commit[:12]}{as_listed}, {record.licence}"
+    table = pa.table(
+        {
+            record.image: pa.array([images[row] for row in chosen], pa.binary()),
+            **{name: [cells[row] for row in chosen] for name, cells in columns.items()},
+        }
+    )
+    with atomic_write(kept(record)) as path:
+        write_table(table.replace_schema_metadata({"source": source}), path)
+    yield 1.0
+
+
+def listed_rows(record: DatasetRecord) -> list[int]:
+    """The rows of the list that ships; none where the excerpt is a set's first rows."""
+    if not record.groups:
+        return []
+    text = files(__package__).joinpath(f"{record.name}.csv").read_text("utf-8")
+    return [int(line) for line in text.split()[1:]]
+
+
+def chosen_rows(
+    record: DatasetRecord, listed: Sequence[int], columns: dict[str, list[str]]
+) -> list[int] | None:
+    """The excerpt's rows of those read so far; None where more must be read."""
+    if not record.groups:
+        return list(range(record.excerpt))
+    cells = list(zip(*(columns[name] for name in CELLS), strict=True))
+    if Counter(cells[row] for row in listed) == shares(cells, record.excerpt):
+        return list(listed)
+    return balanced_rows(cells, record.excerpt)
+
+
+def shares(cells: Sequence[tuple[str, ...]], n: int) -> Counter[tuple[str, ...]]:
+    """How many of `n` rows each group has: as many of each, one less of the last in the alphabet where `n`
+    does not divide evenly.
+    """
+    groups = sorted(set(cells))
+    return Counter({group: (n + len(groups) - 1 - i) // len(groups) for i, group in enumerate(groups)})
+
+
+def balanced_rows(cells: Sequence[tuple[str, ...]], n: int) -> list[int] | None:
+    """The rule of the list: of every race and gender the first rows, `n` in all, the groups in turn.
+
+    cells: race and gender of each row. None where a group has too few rows.
+    """
+    wanted, seen, ranked = shares(cells, n), Counter[tuple[str, ...]](), []
+    for row, cell in enumerate(cells):
+        if seen[cell] < wanted[cell]:
+            ranked.append((seen[cell], cell, row))
+            seen[cell] += 1
+    return [row for _, _, row in sorted(ranked)] if len(ranked) == n else None

@@ -1,0 +1,63 @@
+"""A parquet file with the schema of FairFace on the Hub, and pictures or photographs in place of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ccs.datasets import SOURCES
+from ccs.datasets.excerpts import listed_rows
+
+NAMES = {
+    "age": ["0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "more than 70"],
+    "gender": ["Male", "Female"],
+    "race": [
+        "East Asian",
+        "Indian",
+        "Black",
+        "White",
+        "Middle Eastern",
+        "Latino_Hispanic",
+        "Southeast Asian",
+    ],
+}
+PATH = "1.25/validation-00000-of-00001-09e3e67bb00ab4ec.parquet"
+RECORD = SOURCES["fairface-600"]
+
+
+def labels_as_listed() -> list[dict[str, str]]:
+    """Labels of rows among which the listed ones are those that the rule picks."""
+    cells = [(race, gender) for race in sorted(NAMES["race"]) for gender in sorted(NAMES["gender"])]
+    listed = listed_rows(RECORD)
+    taken = {row: cells[i % 14] for i, row in enumerate(listed)}
+    found = [taken.get(row, ("White", "Male")) for row in range(max(listed) + 40)]
+    return [
+        {"race": race, "gender": gender, "age": NAMES["age"][row % 9]}
+        for row, (race, gender) in enumerate(found)
+    ]
+
+
+def labels_in_turn(count: int = 1200) -> list[dict[str, str]]:
+    """Labels that come in turn, and not in the order of the published ones."""
+    rows = [{name: names[row % len(names)] for name, names in NAMES.items()} for row in range(count)]
+    return rows
+
+
+def parquet(labels: Sequence[dict[str, str]], image: Callable[[int], bytes]) -> bytes:
+    """The file: images, and class numbers whose names stand in the schema."""
+    features = {name: {"names": names, "_type": "ClassLabel"} for name, names in NAMES.items()}
+    features |= {"image": {"_type": "Image"}, "service_test": {"dtype": "bool", "_type": "Value"}}
+    cells = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    columns = {
+        "image": pa.array([{"bytes": image(i), "path": None} for i in range(len(labels))], cells),
+        **{name: [NAMES[name].index(row[name]) for row in labels] for name in NAMES},
+        "service_test": [False] * len(labels),
+    }
+    about = {"huggingface": json.dumps({"info": {"features": features}})}
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns).replace_schema_metadata(about), out, row_group_size=100)
+    return out.getvalue()
