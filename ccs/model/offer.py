@@ -1,11 +1,9 @@
-"""The cost of a model before any of its weights are fetched: bytes, memory, whether it can be used at all."""
+"""What a model costs before any of its weights are fetched: bytes and memory, and whether it can be used."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from ccs.errors import InputError
@@ -13,11 +11,10 @@ from ccs.files import endpoint
 from ccs.heads import HeadSet
 from ccs.model import sources
 from ccs.model.building import WEIGHTS_FILES
-from ccs.model.checkpoints.weights import INDEX_FILE
 from ccs.model.sources import HUB, UNTRAINED
 
-SAFE, UNSAFE = ".safetensors", "open_clip_pytorch_model.bin"
 OVERHEAD = 2**29  # bytes that a model in use needs besides its weights
+_PICKLE, _SUFFIXES = "open_clip_pytorch_model.bin", (".safetensors", ".bin")
 _PROC, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
@@ -36,30 +33,18 @@ class Offer:
     attention: int = 0
 
     @property
+    def memory(self) -> int:
+        """Bytes needed at most: the module, the file that fills it, and a pass."""
+        return 2 * self.size + OVERHEAD + self.attention
+
+    @property
     def sentence(self) -> str:
         """What it costs, in words."""
         fetched = "on this machine already" if self.here else f"{self.size / 1e6:,.0f} MB to fetch"
         return (
-            f"{self.name}: {len(self.heads)} heads to switch off, {fetched}, and {self._memory / 1e9:.1f} GB "
+            f"{self.name}: {len(self.heads)} heads to switch off, {fetched}, and {self.memory / 1e9:.1f} GB "
             "of memory while it is loaded."
         )
-
-    @property
-    def _memory(self) -> int:
-        """Bytes needed at most: the module, the file that fills it, and a pass."""
-        return 2 * self.size + OVERHEAD + self.attention
-
-    def refusal(self, freed: int = 0) -> str:
-        """The reason why this machine cannot load it, or "". freed: bytes that will be freed first."""
-        room = _free_disk()
-        if why := _too_large(self.name, self._memory, freed):
-            return why
-        if not self.here and self.size > room - 2**30:
-            return (
-                f"The weights of {self.name} are {self.size / 1e9:.1f} GB, and this machine has "
-                f"{room / 1e9:.1f} GB of disk left."
-            )
-        return ""
 
 
 def look(name: str, *, anonymous: bool = False) -> Offer:
@@ -68,23 +53,21 @@ def look(name: str, *, anonymous: bool = False) -> Offer:
     anonymous: the name comes from a stranger. It may not select a folder, and a repository on the Hub must be
     public and hold safetensors: this machine's token opens nothing for strangers.
     """
-    asked = name.strip()
+    asked, size, here = name.strip(), 0, 0
     if anonymous and asked.startswith(HUB):
-        _weights_of(asked, sources.repository_of(asked), safe=True)
+        size = _on_the_hub(asked, sources.repository_of(asked), safe=True)
     elif anonymous and not sources.is_public(asked):
         raise InputError(sources.unknown(asked[:100]))
     source = sources.find(asked)
     tower = sources.known_tower(source)
-    known = partial(Offer, heads=tower.heads, attention=tower.attention_bytes)
     if source.place is not None and source.place.folder is not None:
-        files = source.place.folder.glob(f"*{SAFE}")
-        return known(source.name, sum(path.stat().st_size for path in files), True)
-    if source.tag == UNTRAINED:
-        return known(source.name, 0, True)
-    if not source.repository:
+        here = _held(source.place.folder)
+    elif source.repository:
+        here = _cached(source.repository)
+        size = here or size or _on_the_hub(source.name, source.repository)
+    elif source.tag != UNTRAINED:
         raise InputError(f"The weights of {source.name} are not on the Hub, so their size is not known here.")
-    here = _local(source.repository)
-    return known(source.name, here or _weights_of(source.name, source.repository), bool(here))
+    return Offer(source.name, here or size, bool(here) or not size, tower.heads, tower.attention_bytes)
 
 
 def size_sentence(name: str) -> str:
@@ -96,20 +79,14 @@ def size_sentence(name: str) -> str:
     return "" if found.here else found.sentence
 
 
-def require_room(name: str, size: int) -> None:
+def require_room(what: str, size: int) -> None:
     """Raise InputError, with the figures, where so many bytes are more than this machine has free."""
-    if why := _too_large(name, size):
-        raise InputError(why)
-
-
-def _too_large(name: str, size: int, freed: int = 0) -> str:
     free = free_memory()
-    if free is None or size <= free + freed:
-        return ""
-    return (
-        f"{name} needs about {size / 1e9:.1f} GB of memory while it is in use, and this machine has "
-        f"{(free + freed) / 1e9:.1f} GB free."
-    )
+    if free is not None and size > free:
+        raise InputError(
+            f"{what} needs about {size / 1e9:.1f} GB of memory, and this machine has "
+            f"{free / 1e9:.1f} GB free."
+        )
 
 
 def free_memory() -> int | None:
@@ -125,14 +102,7 @@ def free_memory() -> int | None:
     return min(found, default=None)
 
 
-def _free_disk() -> int:
-    from huggingface_hub import constants
-
-    cache = Path(constants.HF_HUB_CACHE)
-    return shutil.disk_usage(next(each for each in (cache, *cache.parents) if each.exists())).free
-
-
-def _weights_of(name: str, repository: str, *, safe: bool = False) -> int:
+def _on_the_hub(name: str, repository: str, *, safe: bool = False) -> int:
     """Bytes of a repository's weights, from the Hub. safe: without a token, and safetensors only."""
     import huggingface_hub
 
@@ -140,34 +110,33 @@ def _weights_of(name: str, repository: str, *, safe: bool = False) -> int:
         about = huggingface_hub.HfApi(endpoint=endpoint(), token=False if safe else None).model_info(
             repository, files_metadata=True, timeout=5
         )
-    except Exception as error:  # the Hub's client raises dozens of kinds
-        raise InputError(f"{name} cannot be had: {_why(error)}.") from None
-    sizes = {each.rfilename: each.size or 0 for each in about.siblings or []}
+    except Exception as error:  # the Hub's client raises dozens of kinds, whose text may quote headers
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        why = "the Hub could not be reached" if status is None else f"the Hub refused (status {status})"
+        why = "there is no such public repository" if status in (401, 404) else why
+        raise InputError(f"{name} cannot be had: {why}.") from None
     if safe and about.gated:
         raise InputError(f"{name} is gated on the Hub: its terms must be accepted by the machine's owner.")
-    if whole := [sizes[file] for file in (*WEIGHTS_FILES, *(() if safe else (UNSAFE,))) if file in sizes]:
+    sizes = {each.rfilename: each.size or 0 for each in about.siblings or []}
+    if whole := [sizes[file] for file in (*WEIGHTS_FILES, *(() if safe else (_PICKLE,))) if file in sizes]:
         return whole[0]
-    if shards := [size for file, size in sizes.items() if file.endswith(SAFE)]:
+    if shards := [size for file, size in sizes.items() if file.endswith(".safetensors")]:
         return sum(shards)
     raise InputError(f"{name} cannot be used: its repository holds no safetensors.")
 
 
-def _why(error: Exception) -> str:
-    """The reason in words, without the error's own text, which may quote request headers."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status is None:
-        return "the Hub could not be reached"
-    meaning = {401: "there is no such public repository", 404: "there is no such repository"}
-    meaning |= {403: "access is not allowed", 429: "the Hub has been asked too often; try again in a minute"}
-    return f"{meaning.get(status, 'the Hub refused')} (status {status})"
-
-
-def _local(repository: str) -> int:
+def _cached(repository: str) -> int:
     """Bytes of a repository's weights in the cache; 0 if there are none."""
-    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
-    for file in (*WEIGHTS_FILES, UNSAFE, INDEX_FILE):
-        if isinstance(path := try_to_load_from_cache(repository, file), str):
-            files = Path(path).parent.glob(f"*{SAFE}") if file == INDEX_FILE else [Path(path)]
-            return sum(each.stat().st_size for each in files)
-    return 0
+    try:
+        return _held(Path(snapshot_download(repository, local_files_only=True)))
+    except LocalEntryNotFoundError:
+        return 0
+
+
+def _held(folder: Path) -> int:
+    """Bytes of the weights in a folder."""
+    sizes = [(path.suffix, path.stat().st_size) for path in folder.iterdir()]
+    return next(filter(None, (sum(size for kind, size in sizes if kind == one) for one in _SUFFIXES)), 0)

@@ -9,8 +9,7 @@ from markupsafe import Markup
 
 from ccs.datasets.strangers import Address
 from ccs.errors import InputError
-from ccs.model.model import Model
-from ccs.model.offer import free_memory
+from ccs.model.offer import require_room
 from ccs.model.sources import is_public
 from ccs.texts.pools import POOLS
 from ccs.ui.actions import Fields
@@ -58,19 +57,10 @@ def read(app: App, session: Session, fields: Fields) -> Request:
         raise InputError(f"At least {FEWEST} images of your own are needed.")
     name = session.state.model
     model = app.model_cache.get(name)
-    _require_memory(model)
+    needed = COPIES * sum(values.nbytes for values in model.clip.state_dict().values()) + BESIDE
+    require_room(f"Taking {model.name} apart", needed)
     pictures = () if spec else session.uploads
     place = app.model_cache.place(name)
     if not is_public(place) and Path(place).is_dir():
         place = str(Path(place).resolve())  # the run is in a folder of its own
     return Request(name, place, model.weights_hash, spec, count if spec else len(pictures), pool, pictures)
-
-
-def _require_memory(model: Model) -> None:
-    needed = COPIES * sum(values.nbytes for values in model.clip.state_dict().values()) + BESIDE
-    free = free_memory()
-    if free is not None and needed > free:
-        raise InputError(
-            f"Taking {model.name} apart needs about {needed / 1e9:.1f} GB of memory, and this machine has "
-            f"{free / 1e9:.1f} GB free."
-        )

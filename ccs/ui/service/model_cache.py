@@ -20,7 +20,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.fetching import forget
 from ccs.model.model import Model, embedded
-from ccs.model.offer import Offer, look
+from ccs.model.offer import Offer, look, require_room
 from ccs.model.sources import AUTO, FOLDER, HUB, find, is_public, known_tower
 
 log = logging.getLogger(__name__)
@@ -130,8 +130,6 @@ class ModelCache:
     def offer(self, name: str) -> Offer:
         """The cost of a model that a visitor names, which can then be chosen. InputError for others."""
         found = look(name, anonymous=True)
-        if not found.here and (why := found.refusal(self._freed())):
-            raise InputError(why)
         with self._lock:
             self._offered[found.name] = found
         return found
@@ -179,19 +177,10 @@ class ModelCache:
                 offered = self._offered.get(gone)
                 if offered and not offered.here and gone.startswith(HUB) and gone not in self.given:
                     forget(gone.removeprefix(HUB))
-        if why := load.offer.refusal():
-            raise InputError(why)
+        require_room(load.offer.name, load.offer.memory)
         model = ccs.load(place, device=AUTO, layers=self._layers(name) or None)
         _ = model.weights_hash  # half a second for whoever asks first
         return model
-
-    def _freed(self) -> int:
-        """Bytes that are let go when another model is loaded."""
-        with self._lock:
-            if len(self._models) < KEPT:
-                return 0
-            sizes = (model.clip.state_dict().values() for model in self._models.values())
-            return min(int(sum(values.nbytes for values in each)) for each in sizes)
 
     def place(self, name: str) -> str:
         """The place by which `ccs.load` finds the model; InputError for a name that selects nothing."""
