@@ -228,7 +228,7 @@ def prepare(
         spans = textspan(moments, pool.texts, embeddings, 5)
         shared |= {"pool": pool, "pool_embeddings": embeddings, "moments": moments, "spans": spans}
         shared["scores"] = score_by_tags(spans, pool)
-    whole = make_task(model, people, things, attribute, people.occupations, people.templates)
+    whole = make_task(model, people, things, attribute)
     seen, unseen = (
         replace(half, people=model.trunk(half.people), things=model.trunk(half.things))
         for half in halves(whole, seed)

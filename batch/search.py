@@ -6,21 +6,29 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+
+import ccs
+from batch.bias import read_names
 from batch.options import command, option
-from ccs import results
+from ccs import plans as pruning
+from ccs import results, search
 from ccs.errors import InputError
+from ccs.fairness import asked, cut_off
 from ccs.files import write_text
-
-if TYPE_CHECKING:
-    from ccs.heads import HeadSet
-    from ccs.image_sets import BiasSet, ClassificationSet
-    from ccs.measures.stats import Effect, Estimate
-    from ccs.model.model import Model
-    from ccs.plans import Plan
-    from ccs.search import HeldOut, SearchResult, Task
-
+from ccs.heads import HeadSet
+from ccs.image_sets import BiasSet, ClassificationSet
+from ccs.measures import accuracy as zeroshot
+from ccs.measures import ranking
+from ccs.measures.stats import Effect, Estimate, signed
+from ccs.model.model import Model
+from ccs.plans import Plan
+from ccs.results import queries, searches
+from ccs.results.searches import Search
+from ccs.search import HeldOut, Limits, SearchResult, Task
+from ccs.specs import open_gallery, open_set
 
 PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
 OCCUPATIONS = "a file with one per line, or \"judge, nurse\" (default: the set's, or the study's)"
@@ -43,17 +51,10 @@ class Settings:
     )
     occupations: str | None = option(None, OCCUPATIONS)
     template: str | None = option(None, TEMPLATE)
-    prompt: tuple[str, ...] = option(
-        (), "a whole prompt; repeatable (default: the occupations in their template)", metavar="TEXT"
-    )
     top: int | None = option(None, TOP, least=2)
-    one_pool: bool = option(
-        False, "each prompt ranks all of --people (default: its own images, where the set has such pools)"
-    )
     things: str = option("world/subjects", THINGS, metavar="S")
     classes: str | None = option(None, CLASSES)
     max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1")
-    goal: float | None = option(None, "stop at this mean MaxSkew (default: as low as it gets)")
     least: float = option(
         0.02, "share of the lean (see ccs.measures.ranking) that each further head must take away"
     )
@@ -61,14 +62,9 @@ class Settings:
     screen: int = option(12, "heads tried together, the best single ones first")
     max_images: int | None = option(None, "most images of each set")
     seed: int = option(0, "seed of the halves")
-    again: int = option(
-        0,
-        "repeat the search on the halves of this many other cuts, to count how often a head is found",
-        least=0,
-    )
     results: Path = option(results.PRECOMPUTED, "tables whose plans are shown with the answer")
     out: Path | None = option(None, "also write the answer to this JSON file")
-    keep: bool = option(False, "save the answer beside --results, where batch.report shows it")
+    keep: bool = option(False, "save the answer beside --results, where the app finds it")
     device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
 
 
@@ -78,13 +74,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _search(args: Settings) -> None:
-    # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
-    import ccs
-    from ccs import search
-    from ccs.results import searches
-    from ccs.results.searches import Search
-    from ccs.search import Limits
-
     limits = Limits(**{one.name: getattr(args, one.name) for one in fields(Limits)})
     for flag, folder in (
         ("--out", args.out and args.out.parent),
@@ -93,18 +82,14 @@ def _search(args: Settings) -> None:
         if folder and not folder.is_dir():
             raise InputError(f"The folder {folder} for {flag} is not there.")
     model = ccs.load(args.model, device=args.device)
-    task, about = _task(args, model)
+    people, things = open_sets(args, [args.attribute] if args.attribute else [])
+    attribute = args.attribute or next(iter(people.groups))
+    task = make_task(model, people, things, attribute)
     beside, notice = _beside(args, model.name, model.heads)
     if notice:
         print(notice)
     found = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
     print(page(found, limits.max_loss))
-    others: list[HeadSet] = []
-    if args.again:
-        once = replace(task, people=model.trunk(task.people), things=model.trunk(task.things))
-        seeds = range(args.seed + 1, args.seed + 1 + args.again)
-        others = search.again(model, once, limits, seeds=seeds)
-        print("On both halves of other cuts:", "; ".join(str(off) or "no head" for off in others))
     answer = Search(
         model=model.name,
         weights_hash=model.weights_hash,
@@ -113,8 +98,12 @@ def _search(args: Settings) -> None:
         heads=found.off,
         seen=(*found.singles, *found.path),
         unseen=found.held_out,
-        again=tuple(others),
-        **about,
+        people=people.name,
+        attribute=attribute,
+        things=things.name,
+        prompts=people.occupations,
+        templates=people.templates,
+        k=task.k,
     )
     if args.out is not None:
         write_text(args.out, json.dumps(searches.as_data(answer), indent=1) + "\n")
@@ -126,11 +115,6 @@ def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, Classifica
     """The sets that --people and --things name, at most --max-images of each, with the names, template and K
     that were asked for; InputError for other kinds of sets, or people without one of the attributes.
     """
-    from batch.bias import read_names
-    from ccs.fairness import asked
-    from ccs.image_sets import ClassificationSet
-    from ccs.specs import open_gallery, open_set
-
     people = open_gallery(args.people, max_images=args.max_images)
     names = None if args.classes is None else read_names(args.classes)
     things = open_set(args.things, max_images=args.max_images, classes=names)
@@ -145,25 +129,11 @@ def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, Classifica
     return (people if args.top is None else replace(people, k=dict.fromkeys(people.groups, args.top))), things
 
 
-def make_task(
-    model: Model,
-    people: BiasSet,
-    things: ClassificationSet,
-    attribute: str,
-    names: Sequence[str],
-    templates: Sequence[str],
-    *,
-    one_pool: bool = False,
-) -> Task:
-    """The task of making the rankings of these people for the names, put into the templates, fairer."""
-    from ccs.fairness import cut_off
-    from ccs.measures import accuracy as zeroshot
-    from ccs.measures import ranking
-    from ccs.search import Task
-
-    pools = None if one_pool else people.own_pools(names)
+def make_task(model: Model, people: BiasSet, things: ClassificationSet, attribute: str) -> Task:
+    """The task of making these people's rankings for their occupations fairer."""
+    pools = people.own_pools(people.occupations)
     k = people.k[attribute] if pools is not None else cut_off(people, attribute, len(people.images), None)
-    prompts = zeroshot.class_weights(model, names, templates)
+    prompts = zeroshot.class_weights(model, people.occupations, people.templates)
     if pools is None:  # prompts that are one text to the model count once
         prompts = prompts[sorted(set(ranking.first_alike(prompts).tolist()))]
     return Task(
@@ -179,21 +149,8 @@ def make_task(
     )
 
 
-def _task(args: Settings, model: Model) -> tuple[Task, dict[str, Any]]:
-    """The task that is searched, and the names of its parts."""
-    people, things = open_sets(args, [args.attribute] if args.attribute else [])
-    attribute = args.attribute or next(iter(people.groups))
-    names, templates = (args.prompt, ("{}",)) if args.prompt else (people.occupations, people.templates)
-    task = make_task(model, people, things, attribute, names, templates, one_pool=args.one_pool)
-    about = {"people": people.name, "attribute": attribute, "things": things.name, "prompts": tuple(names)}
-    return task, about | {"templates": tuple(templates), "k": task.k}
-
-
 def _beside(args: Settings, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
     """High, low and random sets from the model's tables, and a notice where there are none."""
-    from ccs import plans as pruning
-    from ccs.results import queries
-
     folder = args.results / results.folder_name(name)
     if not folder.is_dir():
         return [], f"There are no tables of {name} in {args.results}: no high, low or random sets beside."
@@ -207,25 +164,18 @@ def _beside(args: Settings, name: str, heads: HeadSet) -> tuple[list[Plan], str]
 
 def page(found: SearchResult, max_loss: float) -> str:
     """The answer as a person reads it. max_loss: the accuracy that the search might lose."""
-    lines = ["", "On the half that the search did not see (95% intervals; changes are from nothing off):"]
-    rows: list[tuple[str, ...]] = [("set", "heads", "MaxSkew", "change", "p", "accuracy", "change", "")]
-    rows += [_row(one) for one in found.held_out]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines += [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
     chance = found.held_out[0].chance
-    lines.append(
-        f"Chance: MaxSkew {chance.value:.3f} ({chance.low:.3f} to {chance.high:.3f}). * no set beats it."
-    )
-    lines.append(answer(found, max_loss))
-    return "\n".join(lines)
+    return "\n".join([
+        "",
+        "On the half that the search did not see (95% intervals; changes are from nothing off):",
+        pd.DataFrame([_row(one) for one in found.held_out]).to_string(index=False),
+        f"Chance: MaxSkew {chance.value:.3f} ({chance.low:.3f} to {chance.high:.3f}). * no set beats it.",
+        answer(found, max_loss),
+    ])  # fmt: skip
 
 
 def answer(found: SearchResult, max_loss: float) -> str:
     """The answer in a sentence: confirmed if the half that the search did not see bears it out."""
-    from ccs.measures.stats import signed
-
     if not found.off:
         return "Answer: no head helps within these limits."
     shown = next(one for one in found.held_out if one.plan == "searched")
@@ -238,18 +188,17 @@ def answer(found: SearchResult, max_loss: float) -> str:
     )
 
 
-def _row(one: HeldOut) -> tuple[str, ...]:
-    seed = f" {one.seed}" if one.plan == "random" else ""
-    return (
-        f"{one.plan}{seed}",
-        str(len(one.heads)),
-        _figure(one.max_skew),
-        _figure(one.max_skew_change, "+"),
-        f"{one.max_skew_change.p_value:.3f}",
-        _figure(one.accuracy),
-        _figure(one.accuracy_change, "+"),
-        "*" if one.front else "",
-    )
+def _row(one: HeldOut) -> dict[str, str]:
+    return {
+        "set": f"{one.plan} {one.seed}" if one.plan == "random" else one.plan,
+        "heads": str(len(one.heads)),
+        "MaxSkew": _figure(one.max_skew),
+        "its change": _figure(one.max_skew_change, "+"),
+        "p": f"{one.max_skew_change.p_value:.3f}",
+        "accuracy": _figure(one.accuracy),
+        "change of accuracy": _figure(one.accuracy_change, "+"),
+        "": "*" if one.front else "",
+    }
 
 
 def _figure(found: Estimate | Effect, sign: str = "") -> str:

@@ -27,7 +27,6 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias, ranking
-from ccs.measures.skew import Target
 from ccs.measures.stats import Effect, Estimate
 from ccs.model.tower import Trunk
 from ccs.plans import Plan
@@ -61,14 +60,12 @@ class Task:
     things: Any
     labels: ArrayLike
     class_weights: ArrayLike
-    target: Target = "pool"
     pools: NDArray[np.bool_] | None = None
     units: NDArray[np.int64] | None = None
 
     def max_skew(self, embeddings: ArrayLike) -> float:
         """The mean MaxSkew over the prompts for embeddings [people, d]."""
-        settings: dict[str, Any] = {"target": self.target, "pools": self.pools}
-        return bias.means(embeddings, self.prompts, self.groups, self.k, **settings)["MaxSkew"]
+        return bias.means(embeddings, self.prompts, self.groups, self.k, pools=self.pools)["MaxSkew"]
 
     def lean(self, embeddings: ArrayLike) -> float:
         """The lean of the prompts' rankings for embeddings [people, d]."""
@@ -79,27 +76,20 @@ class Task:
 class Limits:
     """Bounds of a search.
 
-    `max_loss`: the accuracy (share of 1) that may be lost. `goal`: a mean MaxSkew at which to stop. `least`:
-    the share of the initial lean that each further head must remove. `max_heads`: the most heads to switch
-    off. `screen`: the number of candidates.
+    `max_loss`: the accuracy (share of 1) that may be lost. `least`: the share of the initial lean that each
+    further head must remove. `max_heads`: the most heads to switch off. `screen`: the number of candidates.
     """
 
     max_loss: float = 0.02
-    goal: float | None = None
     least: float = 0.02
     max_heads: int = 8
     screen: int = 12
 
     def __post_init__(self) -> None:
-        if self.max_loss < 0 or self.least < 0 or (self.goal is not None and self.goal < 0):
-            raise InputError("The loss, the goal and the least gain of a search must not be negative.")
+        if self.max_loss < 0 or self.least < 0:
+            raise InputError("The loss and the least gain of a search must not be negative.")
         if (fewest := min(self.max_heads, self.screen)) < 1:
             raise InputError(f"A search needs 1 or more heads and candidates, not {fewest}.")
-
-    @property
-    def bound(self) -> float:
-        """The goal, or minus infinity, which no set reaches, if there is none."""
-        return -math.inf if self.goal is None else self.goal
 
 
 @dataclass(frozen=True)
@@ -182,7 +172,10 @@ def search(
     """
     limits = limits or Limits()
     half, unseen = halves(task, seed)
-    off, singles, path = _found(model, half, limits, tell)
+    seen = partial(measure, model, half)
+    singles = seen([HeadSet([head]) for head in model.heads])
+    path = greedy(model, half, singles, limits, tell)
+    off = _backward(seen, path[-1], path[0], limits, tell)
     plans = [Plan("none", None, HeadSet(), "nothing is switched off")]
     if off:
         plans.append(Plan("searched", seed, off, "lowest MaxSkew within the loss allowed, on the other half"))
@@ -193,24 +186,6 @@ def search(
     ]
     held_out = _held_out(model, unseen, [*plans, *beside], seed, draws)
     return SearchResult(off=off, singles=tuple(singles), path=tuple(path), held_out=held_out)
-
-
-def again(
-    model: PrunableModel, task: Task, limits: Limits | None = None, *, seeds: Sequence[int]
-) -> list[HeadSet]:
-    """The answers on both halves of the task as each seed splits it; InputError as in `search`."""
-    every = (half for seed in seeds for half in halves(task, seed))
-    return [_found(model, half, limits or Limits(), lambda _: None)[0] for half in every]
-
-
-def _found(
-    model: PrunableModel, half: Task, limits: Limits, tell: Tell
-) -> tuple[HeadSet, list[Point], list[Point]]:
-    """The answer of a search, every head alone, and the path, all on the half that the search sees."""
-    seen = partial(measure, model, half)
-    singles = seen([HeadSet([head]) for head in model.heads])
-    path = greedy(model, half, singles, limits, tell)
-    return _backward(seen, path[-1], path[0], limits, tell), singles, path
 
 
 def greedy(
@@ -226,7 +201,7 @@ def greedy(
     helpful = sorted((p for p in singles if p.lean < start.lean), key=lambda p: p.lean)
     candidates = [head for point in helpful[: limits.screen] for head in point.off]
     tell(f"{len(helpful)} of {len(singles)} heads lower the lean alone; {len(candidates)} are candidates.")
-    while len(path) <= limits.max_heads and path[-1].max_skew > limits.bound:
+    while len(path) <= limits.max_heads:
         now = path[-1]
         tried = points([HeadSet([*now.off, head]) for head in candidates if head not in now.off])
         allowed = [point for point in tried if point.accuracy >= start.accuracy - limits.max_loss]
@@ -273,7 +248,6 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
             things=_take(task.things, things[side]),
             labels=labels[things[side]],
             class_weights=task.class_weights,
-            target=task.target,
         )
 
     return half(0), half(1)
@@ -303,7 +277,7 @@ def _backward(points: Points, end: Point, start: Point, limits: Limits, tell: Te
         spared = [
             p
             for p in tried
-            if (p.lean <= now.lean + limits.least * start.lean or p.max_skew <= limits.bound)
+            if p.lean <= now.lean + limits.least * start.lean
             and p.accuracy >= start.accuracy - limits.max_loss
         ]
         if not spared:
@@ -324,7 +298,6 @@ def _held_out(
         task.prompts,
         task.groups,
         task.k,
-        target=task.target,
         pools=task.pools,
         units=task.units,
         draws=draws,

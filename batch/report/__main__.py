@@ -14,7 +14,6 @@ from batch.report.document import Block, Chart, as_html, as_markdown, bring_up_t
 from batch.report.plots import write_static
 from batch.report.sections import agreement, published
 from batch.report.sections.audit import audit_blocks, counts
-from batch.report.sections.found_sets import search_blocks
 from batch.report.sections.localization import localization_blocks, scored, summary
 from batch.report.sections.model import model_sections
 from batch.report.sections.questions import answers, in_short
@@ -61,7 +60,7 @@ def build(collection: results.Collection, people: pd.DataFrame | None) -> list[B
     )
     blocks += localization_blocks(collection.localization)
     for name in sorted(models, key=_order):
-        blocks += [*model_sections(models[name]), *search_blocks(models[name])]
+        blocks += model_sections(models[name])
     blocks += [*published.tables_and_figures(models, people), *audit_blocks(trained, people)]
     return [*blocks, *published.what_does_not_reproduce(models), *published.dataset_blocks(models)]
 

@@ -31,8 +31,6 @@ SERIES: Mapping[str, tuple[str, str]] = {
     "ceiling": (GRAY, "line-ew"),
     "organism": ("#d1495b", "diamond"),
     "organism-control": (GRAY, "circle-open"),
-    "searched": ("#3a9679", "star"),
-    "step of the search": ("#3a9679", "star-open"),
     "single": (GRAY, "circle-open"),
     "concept": ("#8e6bbf", "cross"),
     "equal-high": ("#d1495b", "diamond-open"),
@@ -67,34 +65,6 @@ def dots(points: pd.DataFrame, unit: str) -> go.Figure:
     figure.for_each_trace(lambda trace: trace.update(marker_line_color=trace.marker.color))
     figure.update_yaxes(automargin=True)
     return _styled(figure, 150 + 26 * points["row"].nunique())
-
-
-def plane(
-    points: pd.DataFrame,
-    x: str,
-    y: str,
-    *,
-    front: Sequence[tuple[float, float]] = (),
-    level: tuple[str, float] | None = None,
-) -> go.Figure:
-    """A plane of named points, with a line through `front` and a dotted line at the `level` (name, y).
-
-    Columns: name, x, y, series.
-    """
-    figure = px.scatter(points, hover_name="name", **_axes(points, x, y))
-    if front:
-        across, up = zip(*front, strict=True)
-        line = {"color": _OTHER[0], "width": 1.5}
-        figure.add_scatter(x=across, y=up, mode="lines", name="front", line=line, hoverinfo="skip")
-    if level is not None:
-        name, value = level
-        figure.add_hline(y=value, line={"color": GRAY, "width": 1.5, "dash": "dot"}, annotation_text=name)
-    return _styled(figure, 440)
-
-
-def _axes(points: pd.DataFrame, x: str, y: str) -> dict[str, Any]:
-    styles = _styles("series", {series: SERIES.get(series, _OTHER) for series in points["series"]})
-    return styles | {"x": "x", "y": "y", "labels": {"x": x, "y": y, "series": ""}}
 
 
 def _styles(column: str, styles: Mapping[str, tuple[str, str]]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from typing import Any
 import pandas as pd
 
 from ccs.paper import figures
-from ccs.replication.checks import Check
 from ccs.replication.comparison import REPEATED, TABLES, claims, compare
 from ccs.results import Results
 
@@ -38,6 +37,21 @@ LARGER = (
 
 
 @dataclass(frozen=True)
+class Check:
+    """A sentence over figures: the number of cells that support it, and the cells that contradict it.
+
+    `source`: where the study says it. `note`: what the cells cannot say.
+    """
+
+    statement: str
+    source: str
+    note: str
+    holds: int
+    of: int
+    exceptions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Sentence:
     """A sentence of the study. `check`: a function in CHECKS, called with each of `cells`, if it has any.
 
@@ -51,9 +65,10 @@ class Sentence:
     note: str = ""
 
     def over(self, values: Figures) -> Check:
-        """The number of cells that support the sentence, and those that contradict it."""
-        outcomes = dict(one for cell in self.cells for one in CHECKS[self.check](values, **cell))
-        return Check.of_outcomes(self.text, outcomes, self.source, self.note)
+        """The sentence held against these figures."""
+        found = dict(one for cell in self.cells for one in CHECKS[self.check](values, **cell))
+        failed = tuple(name for name, good in found.items() if not good)
+        return Check(self.text, self.source, self.note, sum(found.values()), len(found), failed)
 
 
 @cache

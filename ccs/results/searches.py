@@ -30,7 +30,7 @@ class Search:
 
     `seen`: every head alone, no head off, then each step, on the half that the search saw; `unseen`: on the
     other half. `k`: the cut-off over all images of people (halved in each half), or over those of an
-    occupation. `again`: the answers of further searches, on both halves of other splits.
+    occupation.
     """
 
     model: str
@@ -46,7 +46,6 @@ class Search:
     heads: HeadSet
     seen: tuple[Point, ...]
     unseen: tuple[HeldOut, ...]
-    again: tuple[HeadSet, ...] = ()
 
     @property
     def asked(self) -> tuple[str, str, str]:

@@ -88,7 +88,7 @@ def kept_search(weights: str) -> Search:
     return Search(
         model="organism", weights_hash=weights, people="world/faces", attribute="gender",
         things="world/subjects", prompts=("a cook", "a judge"), templates=("{}",), k=60, seed=0,
-        limits=Limits(), heads=off, again=(off, HeadSet.parse("L5.H4 L5.H5")),
+        limits=Limits(), heads=off,
         seen=(Point(HeadSet(), 0.61, 0.91), Point(off, 0.29, 0.9)), unseen=unseen,
     )  # fmt: skip
 

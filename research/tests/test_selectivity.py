@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 
 from ccs import Head, InputError, results
 from ccs.model.model import Model
-from research.world import selective_heads, selectivity
+from research.world import correlations, selective_heads, selectivity
 from tests.support.report_sample import score_rows
 
 HEADS = (Head(4, 0), Head(4, 1), Head(5, 0))
@@ -175,3 +176,18 @@ def test_measured_rows_hold_every_head_and_factor(tiny_model: Model) -> None:
     }
     assert {"subject", "color", "backdrop"} <= set(rows["factor"])
     assert np.isfinite(rows[["value", "low", "high", "chance", "p_value", "q_value"]].to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("figures", "answer"),
+    [
+        (range(12), "yes"),
+        (range(11, -1, -1), "no, the reverse"),
+        ((4, 1, 5, 0, 3, 2) * 2, "not shown"),
+    ],
+    ids=["they do", "the reverse", "unrelated"],
+)
+def test_whether_heads_of_higher_ccs_carry_more(figures: Sequence[int], answer: str) -> None:
+    found = results.Results("m", Path(), {"scores": pd.DataFrame(score_rows("m"))}, {})
+    of_heads = {Head(4 + index // 6, index % 6): float(one) for index, one in enumerate(figures)}
+    assert str(correlations.with_ccs("x", found, of_heads)).startswith(f"{answer} (rho ")

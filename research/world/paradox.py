@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 
 from batch.report.document import Block, filled
-from batch.report.sections.found_sets import found_for, outcome
 from batch.report.sections.questions import (
     CONTROL,
     HURT,
@@ -23,6 +22,8 @@ from batch.report.sections.questions import (
 )
 from batch.report.wording import change, in_brackets, listed
 from ccs.results import Results
+from ccs.results.searches import Search, beside
+from ccs.search import HeldOut
 from research.world import planted_truth as truth
 from research.world.selective_heads import with_selectivity
 from research.world.shown_skew import ccs_and_lowering, organisms, plan_rows, planted_blocks
@@ -59,7 +60,7 @@ def organism_blocks(models: Mapping[str, Results], shares: pd.DataFrame) -> Iter
         searched=[
             (search.attribute + ("" if name == ORGANISM else f", {name}"), outcome(search))
             for name, results in found.items()
-            for search in found_for(results)[0]
+            for search in _searches(results)
         ],
         plans=plan_rows(found),
     )
@@ -110,3 +111,30 @@ def _selective(found: Mapping[str, Results], shares: pd.DataFrame) -> list[str]:
         if answers := [f"{one.name}: {one}" for one in with_selectivity(results, shares)]:
             parts.append(f"{name}: {'; '.join(answers)}")
     return parts
+
+
+def _searches(results: Results) -> Sequence[Search]:
+    """The searches kept beside a model's results."""
+    weights = str(results.manifest["model"].get("weights_hash", ""))
+    return beside(results.folder.parent, results.model, weights)[0]
+
+
+def outcome(search: Search) -> str:
+    """The search's outcome in a sentence or two."""
+    by_plan = {one.plan: one for one in search.unseen}
+    answer, high = by_plan.get("searched"), by_plan.get("high")
+    if answer is None:
+        return "No head helps within these limits."
+    text = f"It found {answer.heads}: MaxSkew {_changes(answer)}."
+    if high is not None:
+        text += f" The {len(high.heads)} high heads: MaxSkew {_changes(high)}."
+    for one in search.unseen:
+        better = one.max_skew.value <= answer.max_skew.value and one.accuracy.value >= answer.accuracy.value
+        if better and one.plan in ("high", "low", "random"):
+            name = f"{one.plan} {one.seed}" if one.plan == "random" else one.plan
+            return f"{text} At no lower accuracy {name} does as well, so the search gained nothing."
+    return text
+
+
+def _changes(one: HeldOut) -> str:
+    return f"{change(one.max_skew_change)}, accuracy {change(one.accuracy_change, 100, 1)} points"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from batch.report.sections.correlations import Correlated, with_ccs
 from ccs.heads import Head
 from ccs.model.model import Model
 from ccs.results import Results, queries
 from ccs.texts.concepts import tree
 from ccs.world import Scene, drawn_sets
+from research.world.correlations import Correlated, with_ccs
 from research.world.selectivity import measure
 
 FILE = Path(__file__).with_name("selectivity.parquet")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 
 from batch.report.document import Block, filled
-from batch.report.sections.correlations import Correlated, with_ccs
 from batch.report.sections.questions import CONTROL, ORGANISM
 from batch.report.wording import at_ceiling, in_brackets, interval, listed, p_text, signed
 from ccs.measures.stats import Estimate
@@ -16,6 +15,7 @@ from ccs.results import Results
 from ccs.world import planted
 from ccs.world.vocabulary import OCCUPATIONS
 from research.world import planted_truth as truth
+from research.world.correlations import Correlated, with_ccs
 
 TEMPLATES = Path(__file__).with_name("templates")
 PLANS = ("none", "high", "low", "random")

@@ -41,9 +41,7 @@ def test_what_is_reached_is_measured_on_the_other_half(written, tiny_model):
     off = HeadSet(ccs.Head(*head) for head in zip(first["layer"], first["head"], strict=True))
     args = batch.localize.Settings(max_images=40)
     people, things = batch.localize.open_sets(args, ["gender"])
-    whole = batch.localize.make_task(
-        tiny_model, people, things, "gender", people.occupations, people.templates
-    )
+    whole = batch.localize.make_task(tiny_model, people, things, "gender")
     unseen = halves(whole, 0)[1]
     assert isinstance(unseen, Task)
     point = measure(tiny_model, unseen, [off])[0]

@@ -5,7 +5,6 @@ network.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -13,11 +12,9 @@ import pytest
 
 from batch.report import __main__ as report
 from batch.report import document
-from batch.report.sections import agreement, correlations
+from batch.report.sections import agreement
 from batch.report.sections import audit as report_audit
-from ccs import results
 from ccs.errors import InputError
-from ccs.heads import Head
 from ccs.paper import figures as paper
 from ccs.replication import comparison
 from tests.support.report_sample import (
@@ -176,21 +173,6 @@ def test_documents_of_a_clone_are_written_only_when_asked(
     assert report.main([*arguments, "--docs"]) == 0
     assert Path("docs/report/report.md").exists()
     assert "At equal numbers" in page.read_text()
-
-
-@pytest.mark.parametrize(
-    ("figures", "answer"),
-    [
-        (range(12), "yes"),
-        (range(11, -1, -1), "no, the reverse"),
-        ((4, 1, 5, 0, 3, 2) * 2, "not shown"),
-    ],
-    ids=["they do", "the reverse", "unrelated"],
-)
-def test_whether_heads_of_higher_ccs_carry_more(figures: Sequence[int], answer: str) -> None:
-    found = results.Results("m", Path(), {"scores": pd.DataFrame(score_rows("m"))}, {})
-    of_heads = {Head(4 + index // 6, index % 6): float(one) for index, one in enumerate(figures)}
-    assert str(correlations.with_ccs("x", found, of_heads)).startswith(f"{answer} (rho ")
 
 
 def test_people_beside_the_panel(tmp_path: Path) -> None:

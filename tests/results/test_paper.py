@@ -11,8 +11,9 @@ import pytest
 
 from ccs.heads import Head, HeadSet
 from ccs.paper import figures as paper
-from ccs.replication import audit, checks, comparison
+from ccs.replication import audit, comparison
 from ccs.results import Results
+from ccs.texts import score
 from tests.support.shared import SHARED
 
 
@@ -70,26 +71,24 @@ def test_package_data_equals_its_source() -> None:
     assert list(paper.occupations()) == occupations["occupations"]
 
 
-def test_what_the_printed_figures_say_of_one_another() -> None:
-    found = checks.checks()
-    assert all(check.of - check.holds == len(check.exceptions) for check in found)
-    failing = {check.statement.split()[0]: check for check in found if check.exceptions}
-    assert (len(failing), len(found)) == (5, 12)
-    # No model of table 4 is possible, every one of the first version's table 2 is.
-    assert [name.split(",")[0] for name in failing["Two"].exceptions] == ["Table 4"] * 6
-    assert [name.split()[0] for name in failing["Table"].exceptions] == ["L23.H11", "L22.H10", "L11.H0"]
-    # Under any coding of the judges' votes two rows of table 4 are impossible.
-    assert [name.split(":")[0] for name in failing["One"].exceptions] == [
-        f"Table 4, {name}" for name in ("ViT-B-32-OpenAI", "ViT-L-14-OpenAI")
-    ]
-    # CIFAR-10 and Oxford-Pets in all six models, CIFAR-100 in two.
-    assert len(failing["Unpruned"].exceptions) == 14
-    assert sum("cifar100" in name for name in failing["Unpruned"].exceptions) == 2
-    poster = next(check for check in found if check.statement.startswith("The poster"))
-    assert {name.split()[0] for name in poster.exceptions} == {"ViT-L-14-OpenAI"}
+def test_tables_follow_from_the_lists_of_heads() -> None:
+    """Tables 2, 10 and 11 from tables 12 to 14, to their last digit; table 7 has its headings exchanged."""
+    for model in paper.models():
+        name, sets = model.paper_name, paper.head_sets(model.name)
+        assert {level: len(heads) for level, heads in sets.items()} == {
+            level: paper.table("table2").value(name, level) for level in paper.LEVELS
+        }
+        shares = dict(zip(paper.table("table10").columns, paper.table("table10").rows[name], strict=True))
+        low = shares["CCS@0"] + shares["CCS@1"]
+        for level, share in zip(paper.LEVELS, (shares["CCS@5"], shares["CCS@3"], low), strict=True):
+            assert share == pytest.approx(len(sets[level]) / len(model.heads), abs=0.0016)
+        ratio = score.ccr(list(paper.head_labels(model.name)["high"].values()))
+        assert paper.table("table11").value(name, "CCR") == pytest.approx(ratio, abs=0.0006)
+        equal, low_heads = paper.table("table7"), paper.table("table5")
+        assert equal.value(name, "food101/high") == low_heads.value(name, "food101/low")
 
 
-def sentence(where: str, text: str, values: audit.Figures | None = None) -> checks.Check:
+def sentence(where: str, text: str, values: audit.Figures | None = None) -> audit.Check:
     (found,) = (c for c in audit.audit(values) if where in c.source and text in c.statement)
     return found
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccs import HeadSet, InputError
+from ccs import InputError
 from ccs.plans import Plan
 from ccs.results import searches
 from ccs.results.searches import Search
@@ -35,7 +35,6 @@ def made() -> Search:
         heads=found.off,
         seen=(*found.singles, *found.path),
         unseen=found.held_out,
-        again=(found.off, HeadSet()),
     )
 
 

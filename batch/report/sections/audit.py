@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from batch.report.document import Block, table
-from ccs.replication import audit, checks
-from ccs.replication.checks import Check
+from ccs.replication import audit
+from ccs.replication.audit import Check
 from ccs.results import Results
 
 
@@ -35,9 +35,6 @@ def audit_blocks(results: Mapping[str, Results], agreement: pd.DataFrame | None)
             row["measured"] = _count(ours)
         rows.append({**row, "cells against it": _listed(printed), "note": printed.note or "–"})
     yield table(pd.DataFrame(rows))
-    yield "### What the printed figures say of one another"
-    cells = [[one.statement, f"{one.holds} of {one.of}", _listed(one)] for one in checks.checks()]
-    yield table(pd.DataFrame(cells, columns=["statement", "holds", "exceptions"]))
 
 
 def _count(check: Check) -> str:
@@ -50,7 +47,5 @@ def _listed(check: Check) -> str:
 
 def counts() -> str:
     """The counts as a Markdown table, for docs/reproduction.md."""
-    rows = [(check, check.source) for check in audit.audit()]
-    rows += [(check, "the figures beside one another") for check in checks.checks()]
-    cells = [[check.statement, where, _count(check), check.note or "–"] for check, where in rows]
+    cells = [[one.statement, one.source, _count(one), one.note or "–"] for one in audit.audit()]
     return table(pd.DataFrame(cells, columns=["sentence", "where", "cells for it", "note"]))

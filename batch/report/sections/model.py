@@ -10,7 +10,6 @@ import pandas as pd
 
 from batch.report.document import Block, Chart, fill, slug
 from batch.report.plots import dots
-from batch.report.sections.correlations import with_carried
 from batch.report.sections.questions import tests_of
 from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.heads import Head, HeadSet
@@ -52,7 +51,6 @@ def model_sections(results: Results) -> Iterator[Block]:
         chance_levels=_chance_levels(skew),
         skew_chart=_skew_chart(results, skew) if len(skew) else None,
         carriers=_carriers(results),
-        carried=[f"{one.name}: {one}" for one in with_carried(results)],
     )
 
 

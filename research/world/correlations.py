@@ -11,7 +11,6 @@ from batch.report.wording import interval, p_text
 from ccs.heads import Head
 from ccs.measures import stats
 from ccs.measures.stats import Effect
-from ccs.plans import PlanName
 from ccs.results import Results, queries
 
 
@@ -40,19 +39,3 @@ def with_ccs(name: str, results: Results, figures: Mapping[Head, float]) -> Corr
         return Correlated(name, len(known), Effect(*[float("nan")] * 4))
     found = stats.correlation(list(known.values()), [figures[head] for head in known])
     return Correlated(name, len(known), found)
-
-
-def with_carried(results: Results) -> list[Correlated]:
-    """CCS with what each head carries, on average over the sets: what is lost when it alone is off."""
-    measures = {
-        "accuracy": queries.top1(results),
-        "MaxSkew": queries.max_skew(results),
-        "logit gap": queries.preferences(results),
-    }
-    found = []
-    for name, rows in measures.items():
-        lost = -queries.single_plans(rows).groupby("plan")["difference"].mean()
-        carried = {head: float(lost[plan]) for plan in lost.index if (head := PlanName.parse(str(plan)).head)}
-        if carried:
-            found.append(with_ccs(name, results, carried))
-    return found
