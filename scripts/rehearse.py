@@ -79,7 +79,7 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
     with steps("publish"):
         steps.run("batch.publish", ["--repo", REPOSITORY, "--results", str(out), "--tag", "v1"])
     with steps("app"):
-        shown = _models_in_the_app()
+        shown = _models_in_the_app(models)
     holes = [*steps.failed, *_holes(out, models)]
     holes += [f"the app does not have {model}" for model in models if model not in shown]
     print("\n".join([steps.page(folder), *(f"hole: {hole}" for hole in holes), f"{len(holes)} holes."]))
@@ -121,14 +121,15 @@ class _Steps:
         return "\n".join([*lines, f"peak memory {peak:.1f} GB"])
 
 
-def _models_in_the_app() -> list[str]:
-    """The models that app.py offers when it is started on the published results."""
+def _models_in_the_app(models: Sequence[str]) -> list[str]:
+    """The models of whose heads app.py knows the scores when it is started on the published results."""
     from gradio_client import Client  # type: ignore[import-untyped]
 
     from tests.support.app_process import started
 
     with started({**os.environ, "CCS_RESULTS": f"hf://datasets/{REPOSITORY}@v1"}) as (url, _):
-        return list(Client(url, verbose=False).predict(api_name="/models"))
+        client = Client(url, verbose=False)
+        return [name for name in models if client.predict(model=name, api_name="/heads")[0]["K"]]
 
 
 def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:

@@ -36,14 +36,10 @@ class Endpoints:
     def __init__(self, source: Callable[[], App]) -> None:
         self._source = source
 
-    def models(self) -> list[str]:
-        """Names of the models that can be asked, the embedded ones first."""
-        return list(self._source().models)
-
     def heads(self, model: str = "organism") -> list[Json]:
         """All heads of a model: name, concept, CCS (null where unknown), K, level, explained share, variance.
 
-        model: one of `models`.
+        model: one of the page's list.
         """
         from ccs.ui.page import grid_column
 
@@ -164,7 +160,7 @@ def _told(function: Callable[..., Any], turns: Turns) -> Callable[..., Any]:
                 return function(*args)
             except InputError as error:
                 raise gr.Error(str(error), print_exception=False) from None
-            except Exception:
+            except Exception:  # whatever it is: the caller gets a sentence, the log the error
                 log.exception("the call of %s failed", function.__name__)
                 raise gr.Error(
                     "Something went wrong; the error has been logged.", print_exception=False
@@ -183,7 +179,7 @@ def expose(source: Callable[[], App], turns: Turns) -> None:
     """Add the functions to the page that is being built. They queue for the model like everyone else."""
     ends = Endpoints(source)
     shared: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": AT_ONCE}
-    for name in ("models", "heads", "bias", "fairer"):
+    for name in ("heads", "bias", "fairer"):
         endpoint(_told(getattr(ends, name), turns), api_name=name, **shared)
     with gr.Row(visible=False):
         inputs = [

@@ -57,7 +57,7 @@ def update(app: App, session: Session, do: str, fields: Fields) -> None:
     before = dict(vars(session))
     try:
         _ACTIONS[do](app, session, fields)
-    except Exception:
+    except BaseException:  # the visitor's cancelling too
         vars(session).update(before)
         raise
 
@@ -75,7 +75,7 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
         update(app, session, do, fields)
     except InputError as error:
         session.tell(str(error))
-    except Exception:
+    except Exception:  # a fault of this program's: the page goes on, and the log has it; so below
         log.exception("the action %r failed", do)
         session.tell("That did not work. The error has been logged, and nothing was changed.")
     yield from _answer(app, session)

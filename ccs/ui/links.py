@@ -36,7 +36,7 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
     elif state.model not in app.models:
         notices.append(
             f"The link’s model {state.model!r} is not here; this is {app.first}. "
-            "Others can be named under “another …” in the list of models."
+            "Whoever starts the page can offer others with --model."
         )
         state = replace(state, model=app.first, off=HeadSet(), head=None)
     try:

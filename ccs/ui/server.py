@@ -91,7 +91,7 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
         title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=(600, 3600)
     )
 
-    def region(name: str, html: str) -> gr.HTML:
+    def region(name: str, html: str) -> Any:  # Gradio makes an event of any name that the script quotes
         return gr.HTML(html, js_on_load=script, elem_id=f"region-{name}", apply_default_css=False)
 
     with demo:
@@ -106,13 +106,12 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         queued: dict[str, Any] = {**quiet, "concurrency_id": "model", "concurrency_limit": AT_ONCE}
         demo.load(open_page, [session], outputs, **queued)
-        # Gradio makes an event of any name that the script quotes.
         acts = [
-            getattr(part, "act")(act, [session], outputs, trigger_mode="multiple", **queued)  # noqa: B009
+            part.act(act, [session], outputs, trigger_mode="multiple", **queued)
             for part in (top, strip, left, main, state)
         ]
-        acts.append(getattr(left, "apart")(take_apart, [session], outputs, concurrency_limit=1, **quiet))  # noqa: B009
-        getattr(state, "cancel")(cancel, [session], outputs, cancels=acts, queue=False, **quiet)  # noqa: B009
+        acts.append(left.apart(take_apart, [session], outputs, concurrency_limit=1, **quiet))
+        state.cancel(cancel, [session], outputs, cancels=acts, queue=False, **quiet)
         api.expose(source, turns)
     demo.queue(default_concurrency_limit=AT_ONCE, max_size=WAITING, api_open=False)
     return demo, _launch_settings(turns, demo)
