@@ -12,17 +12,20 @@ half less the highest of the first. Linux only: memory is read from /proc.
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import itertools
 import json
 import os
 import random
+import struct
 import sys
 import tempfile
 import threading
 import time
 import uuid
 import zipfile
+import zlib
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -145,18 +148,32 @@ def tricks(visitor: Visitor, chance: random.Random, act: tuple[int, int]) -> Non
 
 
 def many_scans(chance: random.Random) -> bytes:
-    """A progressive JPEG of which the last scan comes 2,000 times."""
-    buffer = io.BytesIO()
-    Image.new("L", (5000, 4000), chance.randrange(256)).save(buffer, "JPEG", progressive=True)
-    whole = buffer.getvalue()
+    """A progressive JPEG of which the last scan comes 2,000 times, and which no other equals."""
+    whole = _jpeg()
     last = whole.rindex(b"\xff\xda")
-    return whole[:last] + whole[last:-2] * 2000 + b"\xff\xd9"
+    comment = b"\xff\xfe\x00\x12" + chance.randbytes(16)
+    return whole[:2] + comment + whole[2:last] + whole[last:-2] * 2000 + b"\xff\xd9"
 
 
 def photograph(chance: random.Random) -> bytes:
     """A PNG of twelve megapixels that no other equals."""
+    whole, text = _png(), b"tEXt" + b"Comment\x00" + chance.randbytes(8).hex().encode()
+    chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
+    return whole[:33] + chunk + whole[33:]  # 33 bytes: the signature and the header
+
+
+# Encoded once: a hostile visitor's own work is not done on the server's processors.
+@functools.cache
+def _jpeg() -> bytes:
     buffer = io.BytesIO()
-    Image.new("RGB", (4000, 3000), tuple(chance.randbytes(3))).save(buffer, "PNG")
+    Image.new("L", (5000, 4000), 90).save(buffer, "JPEG", progressive=True)
+    return buffer.getvalue()
+
+
+@functools.cache
+def _png() -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (4000, 3000), (200, 90, 40)).save(buffer, "PNG")
     return buffer.getvalue()
 
 

@@ -24,6 +24,7 @@ from urllib.parse import parse_qs
 
 from cachetools import TTLCache
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 AT_ONCE = 2
@@ -145,6 +146,11 @@ class Guard:
                 await self._post(client, headers, scope, receive, answer)
             else:
                 await self.app(scope, receive, answer)
+        except RuntimeError as error:
+            # So Gradio ends the stream of a page that it does not know, after the answer has begun.
+            if not isinstance(error.__cause__, HTTPException):
+                raise
+            await answer({"type": "http.response.body", "body": b""})
         finally:
             asyncio.get_running_loop().call_later(0 if streams else LEAST, self._leave, key, cost)
 
