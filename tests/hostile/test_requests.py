@@ -105,7 +105,8 @@ def test_an_image_that_is_sent_to_the_api_leaves_no_file(address: tuple[str, int
 def test_the_stream_of_an_unknown_page_ends(address: tuple[str, int]) -> None:
     """And is not cut off, with a traceback in the log."""
     status, body = ask(address, "GET", "/gradio_api/queue/data?session_hash=unknown")
-    assert status == 200 and b"session_not_found" in body
+    assert status == 200
+    assert b"session_not_found" in body
 
 
 PUBLIC = "http://93.184.215.14/x.png"
