@@ -7,9 +7,13 @@ import csv
 import importlib
 import re
 import shlex
+import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
@@ -165,3 +169,47 @@ def test_a_method_of_ones_own_that_fails_gets_a_sentence(
     assert command(f"{line} --method {method}") == 2
     assert says in capsys.readouterr().err
     assert not (study / "nothing").exists()
+
+
+@pytest.mark.weekly
+def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs 7 and 8. What asks providers and the Hub for real is rehearsed by scripts/rehearse.py."""
+    monkeypatch.chdir(study)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("PYTHONPATH", str(DOCUMENT.parents[1]))
+    run(SECTIONS[0], {})
+    ((_, page),) = snippets(SECTIONS[6])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    line = page.replace("app.py", f"-m ccs.ui --port {port}").replace("python", sys.executable, 1)
+    with subprocess.Popen(shlex.split(line)) as app:
+        try:
+            with httpx.Client(
+                base_url=f"http://127.0.0.1:{port}/gradio_api/call/", timeout=60, trust_env=False
+            ) as client:
+                event = opened(client, app).json()["event_id"]
+                heads = client.get(f"heads/{event}").text
+        finally:
+            app.terminate()
+    assert "event: complete" in heads
+    assert '"head": "L2.H0"' in heads
+    ((_, block),) = snippets(SECTIONS[7])
+    login, dry, real, report, tried, publish = block.splitlines()
+    assert login == "hf auth login"
+    assert real.replace("--budget 5 --out results", "--dry-run") == dry
+    assert tried.replace("--dry-run", "--space USER/SPACE --public") == publish
+    for line in (dry, report, tried):
+        assert command(line) == 0
+
+
+def opened(client: httpx.Client, app: subprocess.Popen[bytes]) -> httpx.Response:
+    """The answer to the first call once the page is served."""
+    while app.poll() is None:
+        try:
+            return client.post("heads", json={"data": ["my_clip"]})
+        except httpx.ConnectError:
+            time.sleep(0.2)
+    raise AssertionError(f"the app ended with {app.returncode}")
