@@ -20,8 +20,8 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.image_sets import BiasSet, RetrievalSet
+from ccs.model.footprint import footprint
 from ccs.model.model import Model
-from ccs.model.offer import size_sentence
 from ccs.plans import Plan, level_heads
 from ccs.progress import BAR
 from ccs.results import schema
@@ -57,8 +57,8 @@ class Run:
     def __init__(self, settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> None:
         """Load the model and open everything it is to be run on. Raises InputError."""
         self.settings, self.processes, self.tell = settings, processes, tell
-        if cost := size_sentence(settings.models[0]):
-            tell(cost)
+        if not (takes := footprint(settings.models[0])).here:
+            tell(takes.sentence)
         self.model = ccs.load(
             settings.models[0],
             device=processes.device,

@@ -72,12 +72,3 @@ def require_connection(repository: str, *files: str) -> None:
 
     if not any(isinstance(huggingface_hub.try_to_load_from_cache(repository, file), str) for file in files):
         huggingface_hub.get_session().head(endpoint(), timeout=5)
-
-
-def forget(repository: str) -> None:
-    """Remove everything of a repository from the Hub's cache on this machine."""
-    import huggingface_hub
-
-    cache = huggingface_hub.scan_cache_dir()
-    ours = [repo for repo in cache.repos if (repo.repo_type, repo.repo_id) == ("model", repository)]
-    cache.delete_revisions(*(one.commit_hash for repo in ours for one in repo.revisions)).execute()

@@ -19,7 +19,7 @@ from ccs.heads import HeadSet
 from ccs.model import reading
 from ccs.model.building import create
 from ccs.model.checkpoints.translation import cropping
-from ccs.model.offer import require_room
+from ccs.model.footprint import require_room
 from ccs.model.sources import Source, find, known_tower, usable_device
 from ccs.model.sources import embedded as embedded
 from ccs.model.tower import BATCH_TOKENS, ChosenLayers, ImageTower, Trunk

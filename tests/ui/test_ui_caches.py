@@ -8,7 +8,7 @@ import pytest
 
 import ccs
 from ccs.heads import HeadSet
-from ccs.model.offer import Offer
+from ccs.model.footprint import Footprint
 from ccs.ui.service import model_cache
 from ccs.ui.service.model_cache import ModelCache
 
@@ -25,7 +25,7 @@ class FakeModel:
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models by any name, which cost nothing."""
-    monkeypatch.setattr(model_cache, "look", lambda place: Offer(place, 0, True, HeadSet()))
+    monkeypatch.setattr(model_cache, "footprint", lambda place: Footprint(place, 0, True, 0))
 
 
 def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch, free: None) -> None:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from ccs.datasets.strangers import Address
 from ccs.errors import InputError
-from ccs.model.offer import require_room
+from ccs.model.footprint import require_room
 from ccs.model.sources import is_public
 from ccs.texts.pools import POOLS
 from ccs.ui.actions import Fields

@@ -18,8 +18,8 @@ from cachetools import LRUCache, TTLCache
 import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet
+from ccs.model.footprint import Footprint, footprint, require_room
 from ccs.model.model import Model, embedded
-from ccs.model.offer import Offer, look, require_room
 from ccs.model.sources import AUTO, FOLDER, HUB, find, is_public, known_tower
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class _Load:
 
     thread: threading.Thread
     began: float
-    offer: Offer | None = None
+    takes: Footprint | None = None
 
 
 class ModelCache:
@@ -110,10 +110,10 @@ class ModelCache:
     def progress(self, name: str) -> tuple[float, str]:
         """The share that is done of a model on its way, and what is being done."""
         load = self._loads.get(name)
-        if load is None or load.offer is None or load.offer.here or not load.offer.size:
+        if load is None or load.takes is None or load.takes.here or not load.takes.size:
             return 0.0, f"Loading {name}"
         seconds = time.monotonic() - load.began
-        return 0.0, f"Fetching {name}: {load.offer.size / 1e6:,.0f} MB, {seconds:.0f} seconds so far"
+        return 0.0, f"Fetching {name}: {load.takes.size / 1e6:,.0f} MB, {seconds:.0f} seconds so far"
 
     def failure(self, name: str) -> str:
         """Why the model could not be had when it was last tried, "" if it could or was not."""
@@ -153,12 +153,12 @@ class ModelCache:
 
     def _loaded(self, name: str, place: str) -> Model:
         load = self._loads[name]
-        load.offer, load.began = look(place), time.monotonic()
+        load.takes, load.began = footprint(place), time.monotonic()
         # Before the new one is there, and before its size is held against what is free.
         with self._lock:
             while len(self._models) >= KEPT:
                 self._models.popitem()
-        require_room(load.offer.name, load.offer.memory)
+        require_room(load.takes.name, load.takes.memory)
         model = ccs.load(place, device=AUTO, layers=self._layers(name) or None)
         _ = model.weights_hash  # half a second for whoever asks first
         return model
