@@ -14,7 +14,7 @@ COMMANDS = {
     "app": ("ccs.ui.__main__", "look at heads in the browser, switch them off, see what happens"),
     "compute": ("batch.compute.__main__", "take models apart: texts, concepts and scores of their heads"),
     "bias": ("batch.bias", "measure a model's social bias on a gallery of faces"),
-    "localize": ("batch.localize", "find the heads that carry a bias, by thirteen methods"),
+    "localize": ("batch.localize", "find the heads that carry a bias, or score methods that do"),
     "search": ("batch.search", "find the fewest heads to switch off for less bias"),
     "export": ("batch.export", "save a model with heads switched off"),
     "publish": ("batch.publish", "put tables or the app on the Hugging Face Hub"),

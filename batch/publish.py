@@ -14,14 +14,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import open_clip
-import pandas as pd
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
 from batch.hub_repository import Repository
 from batch.options import command, option
 from ccs import results
 from ccs.errors import InputError
-from ccs.results import localization, schema, searches
+from ccs.results import schema, searches
 
 ROOT = Path(__file__).resolve().parents[1]
 _CARD = Path(__file__).with_name("card.md")
@@ -83,21 +82,6 @@ def _searches(result: results.Results) -> Path | None:
     return path
 
 
-def add_located(repository: Repository, rows: pd.DataFrame, folder: Path) -> int:
-    """Put the data set's table `localization`, with these rows in it, into a folder; return its length.
-
-    Other models' rows stay. Raises InputError if the data set's own table is not one.
-    """
-    try:
-        if localization.FILE in repository.files:
-            (folder / localization.FILE).write_bytes(repository.fetch(localization.FILE))
-        if len(rows):
-            localization.keep(folder, rows)
-        return len(localization.read(folder))
-    except InputError as error:
-        raise InputError(f"{repository.name} holds a table that cannot be added to: {error}") from None
-
-
 def others(repository: Repository, ours: Collection[str]) -> dict[str, Manifest]:
     """Return the manifests of other models in the data set. Raises InputError where ours cannot join them."""
     found: dict[str, Manifest] = {}
@@ -120,22 +104,16 @@ def others(repository: Repository, ours: Collection[str]) -> dict[str, Manifest]
     return found
 
 
-def card(repository: str, manifests: Mapping[str, Manifest], located: int) -> str:
-    """Return the data set's card: one configuration for each table that any model has.
-
-    located: rows of the table `localization`, which lies beside the models' folders.
-    """
+def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
+    """Return the data set's card: one configuration for each table that any model has."""
     models = sorted(manifests.values(), key=lambda manifest: str(manifest["model"]["name"]))
     rows = {
         name: sum(int(manifest["tables"].get(name, {}).get("rows", 0)) for manifest in models)
         for name in schema.TABLES
         if any(name in manifest["tables"] for manifest in models)
     }
-    paths = {name: f"*/{name}.parquet" for name in rows}
-    if located:
-        paths[localization.NAME], rows[localization.NAME] = localization.FILE, located
     configs = [
-        {"config_name": name, "data_files": path, "default": name == "scores"} for name, path in paths.items()
+        {"config_name": name, "data_files": f"*/{name}.parquet", "default": name == "scores"} for name in rows
     ]
     data = DatasetCardData(license="mit", tags=["clip", "interpretability", "fairness"], configs=configs)
     judged = [each for manifest in models for each in (manifest["labeler"], *manifest["judges"])]
@@ -150,15 +128,13 @@ def card(repository: str, manifests: Mapping[str, Manifest], located: int) -> st
     return str(made)
 
 
-def run_tag(found: Mapping[str, results.Results], located: pd.DataFrame) -> str:
+def run_tag(found: Mapping[str, results.Results]) -> str:
     """Return a tag for this run: its last day and a hash of what is published."""
     content = hashlib.sha256()
     for folder in sorted(found):
         content.update((found[folder].folder / results.MANIFEST_FILE).read_bytes())
         if path := _searches(found[folder]):
             content.update(path.read_bytes())
-    if len(located):
-        content.update(located.to_csv(index=False).encode())
     day = max(str(result.manifest["created"])[:10] for result in found.values())
     return f"run-{day}-{content.hexdigest()[:8]}"
 
@@ -194,18 +170,14 @@ def _weights(model: str) -> str | None:
 
 def publish_results(repository: Repository, found: Mapping[str, results.Results], args: Settings) -> str:
     """Publish, or say what would be; return the address of exactly these results."""
-    located = localization.read(args.results)
-    if args.model:
-        located = located[located["model"].isin(args.model)]
-    tag = args.tag or run_tag(found, located)
+    tag = args.tag or run_tag(found)
     names = ", ".join(sorted(result.model for result in found.values()))
     manifests = {folder: result.manifest for folder, result in found.items()}
     manifests |= others(repository, manifests)
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
         copy_results(found, folder)
-        page = card(repository.name, manifests, add_located(repository, located, folder))
-        (folder / "README.md").write_text(page, "utf-8")
+        (folder / "README.md").write_text(card(repository.name, manifests), "utf-8")
         owned = [f"{name}/*" for name in found]
         commit = _push(repository, folder, f"Results of {names}", owned, args)
     if commit and (args.tag or tag not in repository.tags()):

@@ -16,18 +16,15 @@ from batch.options import command, option
 from ccs import plans as pruning
 from ccs import results, search
 from ccs.errors import InputError
-from ccs.fairness import asked, cut_off
+from ccs.fairness import asked
 from ccs.files import write_text
 from ccs.heads import HeadSet
 from ccs.image_sets import BiasSet, ClassificationSet
-from ccs.measures import accuracy as zeroshot
-from ccs.measures import ranking
 from ccs.measures.stats import Effect, Estimate, signed
-from ccs.model.model import Model
 from ccs.plans import Plan
 from ccs.results import queries, searches
 from ccs.results.searches import Search
-from ccs.search import HeldOut, Limits, SearchResult, Task
+from ccs.search import HeldOut, Limits, SearchResult, make_task
 from ccs.specs import open_gallery, open_set
 
 PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
@@ -127,26 +124,6 @@ def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, Classifica
     occupations = None if args.occupations is None else read_names(args.occupations)
     people = asked(people, occupations, args.template)
     return (people if args.top is None else replace(people, k=dict.fromkeys(people.groups, args.top))), things
-
-
-def make_task(model: Model, people: BiasSet, things: ClassificationSet, attribute: str) -> Task:
-    """The task of making these people's rankings for their occupations fairer."""
-    pools = people.own_pools(people.occupations)
-    k = people.k[attribute] if pools is not None else cut_off(people, attribute, len(people.images), None)
-    prompts = zeroshot.class_weights(model, people.occupations, people.templates)
-    if pools is None:  # prompts that are one text to the model count once
-        prompts = prompts[sorted(set(ranking.first_alike(prompts).tolist()))]
-    return Task(
-        people=people.images,
-        groups=people.groups[attribute],
-        prompts=prompts,
-        k=k,
-        pools=pools,
-        units=people.units,
-        things=things.images,
-        labels=things.labels,
-        class_weights=zeroshot.class_weights(model, things.classes, things.templates),
-    )
 
 
 def _beside(args: Settings, name: str, heads: HeadSet) -> tuple[list[Plan], str]:

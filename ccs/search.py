@@ -18,18 +18,23 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
+from ccs.fairness import cut_off
 from ccs.heads import HeadSet
+from ccs.image_sets import BiasSet, ClassificationSet
 from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias, ranking
 from ccs.measures.stats import Effect, Estimate
 from ccs.model.tower import Trunk
 from ccs.plans import Plan
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
 
 Tell = Callable[[str], None]
 
@@ -184,7 +189,7 @@ def search(
         for size, point in enumerate(path)
         if size and point.off != off
     ]
-    held_out = _held_out(model, unseen, [*plans, *beside], seed, draws)
+    held_out = held_out_figures(model, unseen, [*plans, *beside], seed, draws)
     return SearchResult(off=off, singles=tuple(singles), path=tuple(path), held_out=held_out)
 
 
@@ -211,6 +216,26 @@ def greedy(
         path.append(best)
         tell(f"{best.off}: MaxSkew {best.max_skew:.3f}, accuracy {best.accuracy:.3f}")
     return path
+
+
+def make_task(model: Model, people: BiasSet, things: ClassificationSet, attribute: str) -> Task:
+    """The task of making these people's rankings for their occupations fairer."""
+    pools = people.own_pools(people.occupations)
+    k = people.k[attribute] if pools is not None else cut_off(people, attribute, len(people.images), None)
+    prompts = zeroshot.class_weights(model, people.occupations, people.templates)
+    if pools is None:  # prompts that are one text to the model count once
+        prompts = prompts[sorted(set(ranking.first_alike(prompts).tolist()))]
+    return Task(
+        people=people.images,
+        groups=people.groups[attribute],
+        prompts=prompts,
+        k=k,
+        pools=pools,
+        units=people.units,
+        things=things.images,
+        labels=things.labels,
+        class_weights=zeroshot.class_weights(model, things.classes, things.templates),
+    )
 
 
 def halves(task: Task, seed: int) -> tuple[Task, Task]:
@@ -287,7 +312,7 @@ def _backward(points: Points, end: Point, start: Point, limits: Limits, tell: Te
     return now.off
 
 
-def _held_out(
+def held_out_figures(
     model: PrunableModel, task: Task, plans: Sequence[Plan], seed: int, draws: int
 ) -> tuple[HeldOut, ...]:
     """The figures of every plan on this half; the first (`none`) is the baseline."""

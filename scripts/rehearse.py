@@ -151,8 +151,6 @@ def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
         for name in studied - {one["name"] for one in [*found.manifest["sets"], *found.manifest["absent"]]}:
             yield f"{model}: nothing is said of {name}"
         for name in schema.TABLES:
-            if name == "localization":  # another command's
-                continue
             if not len(found.table(name)):
                 yield f"{model}: the table {name} is empty"
         if unknown := int(found.table("scores")["ccs"].isna().sum()):

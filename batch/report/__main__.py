@@ -14,7 +14,6 @@ from batch.report.document import Block, Chart, as_html, as_markdown, bring_up_t
 from batch.report.plots import write_static
 from batch.report.sections import agreement, published
 from batch.report.sections.audit import audit_blocks, counts
-from batch.report.sections.localization import localization_blocks, scored, summary
 from batch.report.sections.model import model_sections
 from batch.report.sections.questions import answers, in_short
 from ccs import results
@@ -58,7 +57,6 @@ def build(collection: results.Collection, people: pd.DataFrame | None) -> list[B
         printed=published.summary(models),
         **in_short(trained),
     )
-    blocks += localization_blocks(collection.localization)
     for name in sorted(models, key=_order):
         blocks += model_sections(models[name])
     blocks += [*published.tables_and_figures(models, people), *audit_blocks(trained, people)]
@@ -98,9 +96,6 @@ def _write_all(args: Settings) -> None:
         written = write(blocks, out, static=not args.no_static)
         if args.docs:
             bring_up_to_date(docs, "audit", counts())
-            bring_up_to_date(
-                Path("docs/findings.md"), "localization", summary(scored(collection.localization))
-            )
             bring_up_to_date(Path("docs/findings.md"), "answers", answers(collection.models))
     except OSError as error:
         raise InputError(f"The report cannot be written to {out} ({error.strerror or error}).") from None

@@ -8,14 +8,15 @@ bit for bit, the base model's.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccs.errors import InputError
-from ccs.files import atomic_write
+from ccs.files import atomic_write, endpoint, sha256
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model, embedded
 from ccs.model.model import load as load_model
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = "clip-ccs difference 1"
-SUFFIX = ".safetensors"
-MAX_BYTES = 64 * 2**20
+SUFFIX, HUB = ".safetensors", "hf://"
+MAX_BYTES, MAX_MODELS = 64 * 2**20, 200
+CARRIES = 0.1
+"""The least share of a planted skew with which a head counts as one that carries it."""
 FOLDER = Path(__file__).parent
 _EMBEDDED = Path(__file__).parents[1] / "world" / "models"
 _TRUTH_FILE = "truth.json"
@@ -51,10 +54,25 @@ class Truth:
     rate: float
 
     @property
+    def attributes(self) -> tuple[str, ...]:
+        """What was planted that groups people."""
+        return tuple(name for name in ("gender", "skin tone") if name in self.carries)
+
+    @property
     def world(self) -> str:
         """The world (ccs.world.planted.WORLDS) whose shares of groups the model learned."""
-        attributes = [name for name in ("gender", "skin tone") if name in self.carries]
-        return "skewed" if len(attributes) == 2 else attributes[0] if attributes else "balanced"
+        names = self.attributes
+        return "skewed" if len(names) == 2 else names[0] if names else "balanced"
+
+    def carriers(self, attribute: str) -> tuple[Head, ...]:
+        """The heads to find: those that carry CARRIES of the attribute's skew or more, most first.
+
+        All heads it was planted in where shares were not measured, and never none.
+        """
+        shares = self.shares.get(attribute, {})
+        parts = {head: shares.get(head, 1.0) for head in self.carries[attribute]}
+        order = sorted(parts, key=lambda head: -parts[head])
+        return tuple(order[: max(1, sum(part >= CARRIES for part in parts.values()))])
 
     def to_json(self) -> str:
         carries = {name: str(heads) for name, heads in self.carries.items()}
@@ -82,6 +100,58 @@ class Truth:
 def names() -> tuple[str, ...]:
     """The names of the models that come with this package, in order."""
     return tuple(sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}")))
+
+
+def located(models: str | Path | Iterable[str | Path] = "planted") -> tuple[str, ...]:
+    """Names and paths of models with something planted: see `ccs.benchmark.score`. InputError for others."""
+    if not isinstance(models, str | Path):
+        return tuple(one for each in models for one in located(each))
+    text = str(models)
+    if text == "planted":
+        return tuple(name for name in names() if truth(name).attributes)
+    folder = fetched(text) if text.startswith(HUB) else Path(text)
+    if not folder.is_dir():
+        truth(text)
+        return (text,)
+    found = [str(path) for path in sorted(folder.glob(f"*{SUFFIX}")) if truth(str(path)).attributes]
+    if not found:
+        raise InputError(f"{text[:100]} holds no model with a planted skew (*{SUFFIX}).")
+    return tuple(found)
+
+
+def fetched(address: str) -> Path:
+    """A folder with the models of a repository on the Hub, `hf://USER/NAME` or `hf://USER/NAME@REVISION`.
+
+    Nothing else of it is fetched, and at most MAX_MODELS files of MAX_BYTES. Raises InputError.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+
+    match = re.fullmatch(rf"{HUB}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@([\w./-]+))?", address, re.ASCII)
+    if not match or ".." in address:
+        raise InputError(f"{address[:100]!r} is no repository of models; one looks like {HUB}USER/NAME.")
+    name, revision = match[1], match[2]
+    try:
+        api = HfApi(endpoint=endpoint())
+        about = api.model_info(name, revision=revision, timeout=10, files_metadata=True)
+        sizes = [one.size or 0 for one in about.siblings or [] if one.rfilename.endswith(SUFFIX)]
+        if len(sizes) > MAX_MODELS or max(sizes, default=0) > MAX_BYTES:
+            raise InputError(f"{address} holds {len(sizes)} files of up to {max(sizes):,} bytes; too much.")
+        some = f"*{SUFFIX}"
+        return Path(snapshot_download(name, revision=revision, allow_patterns=some, endpoint=endpoint()))
+    except InputError:
+        raise
+    except Exception as error:  # the Hub's client raises dozens of kinds
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        why = type(error).__name__ if status is None else f"status {status}"
+        raise InputError(f"{address} could not be fetched: {why}.") from error
+
+
+def weights(name: str) -> str:
+    """The start of the SHA-256 of a model's file, by which its scores are known."""
+    file = file_of(name)
+    if file is None:
+        raise InputError(f"{name[:100]!r} is no model with something planted.")
+    return sha256(file)[:16]
 
 
 def file_of(name: str) -> Path | None:

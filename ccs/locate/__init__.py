@@ -2,24 +2,46 @@
 
 from collections.abc import Mapping
 
-from ccs.locate import ablation, chance, correct, experts, patching, searching, text, vectors
+from ccs.locate import (
+    ablation,
+    audit,
+    chance,
+    correct,
+    experts,
+    mask,
+    patching,
+    pursuit,
+    searching,
+    text,
+    weights,
+)
 from ccs.locate.base import Evidence as Evidence
 from ccs.locate.base import Method
 
 SEARCH = "search"
+RANDOM = "random"
+DEFAULT = SEARCH
+"""The method that is best on the benchmark, which `clip-ccs localize` uses unless told otherwise."""
 
 METHODS: Mapping[str, Method] = {
     "CCS high first": text.ccs_high,
     "CCS low first": text.ccs_low,
     "label People": text.label,
-    "TEXTSPAN, texts of the groups": text.group_texts,
-    "concept activation vectors": vectors.concept_vectors,
+    "TEXTSPAN, texts of the groups": audit.group_texts,
+    "concept activation vectors": audit.concept_vectors,
+    "mechanistic audit": audit.audit,
+    "Head Pursuit": pursuit.pursuit,
+    "SITH": weights.weights,
     "Locate-Then-Correct": correct.locate_then_correct,
     "expert heads": experts.experts,
     "direct effect": ablation.direct,
+    "direct effect, mean": ablation.direct_mean,
     "total effect": ablation.total,
+    "total effect, mean": ablation.total_mean,
     "activation patching": patching.patching,
     "patching by gradient": patching.gradient,
+    "patching by integrated gradients": patching.integrated,
+    "learned mask": mask.learned,
     SEARCH: searching.search,
-    "random": chance.random,
+    RANDOM: chance.random,
 }

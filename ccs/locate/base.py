@@ -6,12 +6,14 @@ carries the bias. Sources of the methods are named in their files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ccs.heads import Head, HeadSet
 from ccs.measures.ranking import toward
@@ -28,22 +30,36 @@ Scores = Mapping[Head, float]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Evidence:
-    """One half of the people and prompts of a task, and data about the model's heads.
-
-    task: its `people` are a trunk. names: group -> texts that name it. moments, pool, pool_embeddings [texts,
-    d]: the inputs of TEXTSPAN. spans, scores: the texts and the CCS of each head.
+class Reading:
+    """What TEXTSPAN reads in the heads: its inputs (moments, pool, pool_embeddings [texts, d]), and the texts
+    (spans) and the CCS (scores) of each head.
     """
 
-    model: Model
-    task: Task
-    names: Mapping[str, Sequence[str]]
     moments: Moments
     pool: Pool
     pool_embeddings: NDArray[np.float32]
     spans: Mapping[Head, Sequence[Span]]
     scores: Mapping[Head, HeadScore]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evidence:
+    """One half of the people and prompts of a task, and data about the model's heads.
+
+    task: its `people` are a trunk. names: group -> texts that name it. read: makes the `reading`, which takes
+    a while and which most methods do without.
+    """
+
+    model: Model
+    task: Task
+    names: Mapping[str, Sequence[str]]
+    read: Callable[[], Reading]
     seed: int = 0
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The texts and the CCS of each head."""
+        return self.read()
 
     @property
     def people(self) -> Trunk:
@@ -91,6 +107,47 @@ def ranking(scores: Scores, seed: int = 0) -> tuple[Head, ...]:
 def by_head(evidence: Evidence, values: Floats | Sequence[float]) -> dict[Head, float]:
     """Scores from values [heads] in the order of the model's heads."""
     return dict(zip(evidence.model.heads, map(float, values), strict=True))
+
+
+def values_of(model: Model, people: Trunk) -> dict[int, Tensor]:
+    """Layer -> the heads' outputs for these people, side by side before the output projection [n, T, H d]."""
+    found: dict[int, Tensor] = {}
+
+    def keep(layer: int, passed: Tensor) -> Tensor:
+        found[layer] = passed
+        return passed
+
+    with torch.no_grad():
+        model.tower.with_values(people, keep)
+    return found
+
+
+def replaced(model: Model, people: Trunk, others: Mapping[int, Tensor]) -> NDArray[np.float32]:
+    """Unit embeddings [heads, n, d] of people, each head in turn with the output that `others` has for it.
+
+    others: layer -> [n or 1, T, H d], as `values_of` gives them.
+    """
+    tower, found, start = model.tower, [], people
+    for head in model.heads:  # by layer, so that what lies below is computed once
+        start = tower.trunk(start, head.layer)
+        d = tower.layers[head.layer].head_dim
+        columns = slice(head.head * d, (head.head + 1) * d)
+
+        def change(layer: int, passed: Tensor, head: Head = head, columns: slice = columns) -> Tensor:
+            if layer != head.layer:
+                return passed
+            passed = passed.clone()
+            passed[..., columns] = others[layer][..., columns]
+            return passed
+
+        with torch.no_grad():
+            found.append(tower.with_values(start, change).cpu().numpy())
+    return np.stack(found)
+
+
+def in_batches(people: Trunk, size: int = 64) -> Iterable[slice]:
+    """The rows of the people in batches of this size."""
+    return (slice(start, start + size) for start in range(0, len(people), size))
 
 
 _TEMPLATES = {

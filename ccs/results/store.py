@@ -1,8 +1,7 @@
 """The results of runs: models' tables and manifests, from a folder or from the Hub.
 
 A collection is a folder with one folder per model, such as `precomputed/` or a published data set:
-`<model>/<table>.parquet` and `<model>/manifest.json` (see `ccs.results.schema`), and beside these folders the
-table `localization.parquet`.
+`<model>/<table>.parquet` and `<model>/manifest.json` (see `ccs.results.schema`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,8 @@ import pandas as pd
 
 from ccs.errors import InputError
 from ccs.files import endpoint, sha256, write_text
-from ccs.results import localization, schema
 from ccs.results import manifest as manifests
+from ccs.results import schema
 from ccs.results.table import PRECOMPUTED, empty, read_table
 
 MANIFEST_FILE = "manifest.json"
@@ -30,7 +28,7 @@ SEARCH_SUFFIX = ".search.json"
 STAGES = ".stages"
 """A folder beside the models' tables for this machine only, which is never published."""
 MAX_MODELS, MAX_HUB_BYTES = 200, 2 * 2**30
-HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}", f"*{SEARCH_SUFFIX}", localization.FILE)
+HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}", f"*{SEARCH_SUFFIX}")
 
 
 @dataclass(frozen=True)
@@ -51,16 +49,12 @@ class Results:
 
 @dataclass(frozen=True)
 class Collection:
-    """Results of several models. `source` says where they are from; `notices` lists what could not be read.
-
-    `localization`: the table of that name, which also holds models for which nothing else was computed.
-    """
+    """Results of several models. `source`: where they are from; `notices`: what could not be read."""
 
     models: Mapping[str, Results]
     source: str
     revision: str | None = None
     notices: tuple[str, ...] = field(default=())
-    localization: pd.DataFrame = field(default_factory=partial(empty, localization.NAME))
 
 
 def folder_name(model: str) -> str:
@@ -129,12 +123,7 @@ def read_all(
             models[results.model] = results
         except InputError as error:
             told.append(str(error))
-    located = empty(localization.NAME)
-    try:
-        located = localization.read(folder)
-    except InputError as error:
-        told.append(str(error))
-    return Collection(models, source, revision, tuple(told), located)
+    return Collection(models, source, revision, tuple(told))
 
 
 def load(

@@ -13,9 +13,9 @@ import yaml
 
 from batch import publish
 from ccs import results
-from ccs.results import localization, searches
+from ccs.results import searches
 from tests.support.hub_server import TOKEN, Fault, Hub, Repository
-from tests.support.results_sample import sample_rows, write_model
+from tests.support.results_sample import write_model
 
 # huggingface_hub uploads in a way that httpx2 has begun to deprecate
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -73,28 +73,6 @@ def test_models_are_added_without_touching_others_and_stale_tables_go(
     inside = {path for path in hub.files("user/ccs") if path.startswith("organism/")}
     assert inside == {"organism/spans.parquet", "organism/scores.parquet", "organism/manifest.json"}
     assert "ViT-B-32--openai/bias.parquet" in hub.files("user/ccs")
-
-
-def test_rankings_of_heads_go_along_and_those_of_other_models_stay(
-    hub: Hub, folder: Path, tmp_path: Path
-) -> None:
-    localization.keep(folder, sample_rows("organism")["localization"])
-    assert push(folder) == 0
-    write_model(tmp_path / "more", "other")
-    localization.keep(tmp_path / "more", sample_rows("other")["localization"])
-    assert push(tmp_path / "more") == 0
-    for _ in range(2):  # the second time there is nothing to send
-        found = results.load(ADDRESS, cache=tmp_path / "cache")
-        assert set(found.localization["model"]) == {"organism", "other"}
-        commits = len(data_set(hub).commits)
-        assert commits == 3
-        assert push(tmp_path / "more") == 0
-    front = yaml.safe_load(hub.files("user/ccs")["README.md"].decode().split("---\n")[1])
-    paths = {one["config_name"]: one["data_files"] for one in front["configs"]}
-    assert paths["localization"] == "localization.parquet"
-    localization.keep(folder, sample_rows("planted")["localization"])
-    assert push(folder) == 0
-    assert len(data_set(hub).tags) == 3  # other rankings are other results
 
 
 def test_searches_go_along_and_only_with_the_weights_they_are_of(

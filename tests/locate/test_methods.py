@@ -6,24 +6,33 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
-from ccs import Head, InputError, locate
+from ccs import Head, benchmark, locate
+from ccs.benchmark import scoring
 from ccs.heads import HeadSet
-from ccs.locate.base import ranking
-from ccs.locate.scoring import average_precision, first, precision
+from ccs.locate import audit, patching, pursuit, weights
+from ccs.locate.base import ranking, replaced, values_of
+from ccs.model.tower import Trunk
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
 from tests.support.locate_sample import WRITER, sample
 
 FROM_IMAGES = (
-    *("concept activation vectors", "expert heads", "direct effect", "total effect", "activation patching"),
-    *("patching by gradient", "search"),
+    *("concept activation vectors", "expert heads", "Head Pursuit", "direct effect"),
+    *("direct effect, mean", "total effect", "total effect, mean", "activation patching", "learned mask"),
+    *("patching by gradient", "patching by integrated gradients", "search"),
 )
 
 
 @pytest.fixture(scope="module")
 def evidence(tiny_folder, pictures):
     return sample(tiny_folder, pictures)
+
+
+def read(evidence, **change):
+    """The evidence with another reading."""
+    return replace(evidence, read=lambda: replace(evidence.reading, **change))
 
 
 @pytest.mark.parametrize("name", FROM_IMAGES)
@@ -63,7 +72,7 @@ def test_heads_by_ccs(evidence):
     some = list(evidence.model.heads)[:4]
     spans = {head: [Span("text 1", share, 0)] for head, share in zip(some, (0.1, 0.2, 0.9, 0.3), strict=True)}
     scores = {head: HeadScore(ccs, "Colors") for head, ccs in zip(some, (5, 5, None, 0), strict=True)}
-    told = replace(evidence, spans=spans, scores=scores)
+    told = read(evidence, spans=spans, scores=scores)
     assert ranking(locate.METHODS["CCS high first"](told)) == (some[1], some[0], some[3], some[2])
     assert ranking(locate.METHODS["CCS low first"](told)) == (some[3], some[0], some[1], some[2])
 
@@ -77,7 +86,7 @@ def test_heads_labeled_people_come_first_then_those_with_texts_of_people(evidenc
         for head, (women, colors) in zip(some, shares, strict=True)
     }
     scores = {head: HeadScore(5, label) for head, label in zip(some, labels, strict=True)}
-    found = locate.METHODS["label People"](replace(evidence, spans=spans, scores=scores))
+    found = locate.METHODS["label People"](read(evidence, spans=spans, scores=scores))
     assert ranking(found) == (some[1], some[2], some[3], some[0])
 
 
@@ -87,12 +96,95 @@ def test_texts_of_the_groups_explain_the_head_that_writes_the_groups(evidence):
     assert 0.2 < found[WRITER] <= 1
 
 
-def test_rankings_are_scored_against_planted_heads():
-    order = [Head(0, h) for h in (3, 1, 4, 0, 2)]
-    planted = HeadSet([Head(0, 3), Head(0, 4)])
-    assert average_precision(order, planted) == pytest.approx((1 + 2 / 3) / 2)
-    assert precision(order, planted) == 0.5
-    assert average_precision(order, HeadSet([Head(0, 3), Head(9, 9)])) == 0.5
-    assert [str(off) for off in first(order, 3)] == ["L0.H3", "L0.H1 L0.H3", "L0.H1 L0.H3 L0.H4"]
-    with pytest.raises(InputError, match="planted"):
-        precision(order, HeadSet())
+def test_integrated_gradients_are_the_mean_slope_toward_the_others_output(evidence):
+    """Against finite differences: each head's output moved a little, at each input between both people."""
+    model, people, step = evidence.model, evidence.people, 1e-2
+    others = people.tokens[torch.from_numpy(patching.counterparts(evidence))]
+    ours, theirs = (values_of(model, Trunk(one, people.layer)) for one in (people.tokens, others))
+    found = patching.integrated(evidence)
+    for head in (WRITER, Head(5, 0), Head(4, 3)):
+        d = model.tower.layers[head.layer].head_dim
+        own = slice(head.head * d, (head.head + 1) * d)
+        slopes = []
+        for share in (0.2, 0.4, 0.6, 0.8, 1.0):
+            between = Trunk(share * people.tokens + (1 - share) * others, people.layer)
+            leans = []
+            for sign in (1, -1):
+
+                def moved(layer, values, sign=sign, head=head, own=own):
+                    if layer == head.layer:
+                        values = values.clone()
+                        values[..., own] += sign * step * (ours[layer] - theirs[layer])[..., own]
+                    return values
+
+                with torch.no_grad():
+                    units = model.tower.with_values(between, moved).double().numpy()
+                leans.append((units * evidence.toward).sum())
+            slopes.append((leans[0] - leans[1]) / (2 * step))
+        assert found[head] == pytest.approx(np.mean(slopes), rel=0.02, abs=1e-5)
+
+
+def test_patching_replaces_one_head_as_a_forward_pass_of_its_own_does(evidence):
+    """`replaced` shares the layers below a head; here each head has a pass from the start."""
+    model, people = evidence.model, evidence.people[:6]
+    others = values_of(model, evidence.people[6:12])
+    fast = replaced(model, people, others)
+    for row, head in enumerate(model.heads):
+        d = model.tower.layers[head.layer].head_dim
+
+        def swap(layer, values, head=head, d=d):
+            if layer == head.layer:
+                columns = slice(head.head * d, (head.head + 1) * d)
+                values = torch.cat(
+                    [values[..., : columns.start], others[layer][..., columns], values[..., columns.stop :]],
+                    -1,
+                )
+            return values
+
+        with torch.no_grad():
+            assert np.allclose(fast[row], model.tower.with_values(people, swap).numpy(), atol=1e-6)
+
+
+def test_pursuit_finds_the_texts_that_rows_are_made_of():
+    rng = np.random.default_rng(0)
+    texts = rng.standard_normal((5, 12))
+    rows = rng.standard_normal((30, 2)) @ texts[[1, 3]]
+    assert pursuit.rebuilt(rows, texts, 2) == pytest.approx(1)
+    basis = np.linalg.qr(texts.T)[0]
+    noise = rng.standard_normal((30, 12))
+    # With every text allowed the order of choice no longer matters: the share in their span.
+    expected = np.square((rows + noise) @ basis).sum() / np.square(rows + noise).sum()
+    assert pursuit.rebuilt(rows + noise, texts) == pytest.approx(expected)
+
+
+def test_weights_of_value_and_output_are_those_of_the_module(evidence):
+    """Against the parameters by name, read out as the embedding reads the first token."""
+    model, head = evidence.model, Head(4, 1)
+    visual = model.clip.visual
+    attention, width = visual.transformer.resblocks[4].attn, model.tower.width
+    rows = slice(2 * width + width // 4, 2 * width + width // 2)
+    own = slice(width // 4, width // 2)
+    written = attention.in_proj_weight[rows].T @ attention.out_proj.weight[:, own].T
+    expected = (written * visual.ln_post.weight) @ visual.proj
+    assert np.allclose(weights.value_output(model, head), expected.detach().numpy(), atol=1e-5)
+
+
+def test_a_direction_is_explained_by_the_texts_it_is_made_of():
+    texts = np.eye(6)
+    found = weights.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), texts)
+    assert found == pytest.approx([0.8, 0, 0.6, 0, 0, 0])
+
+
+def test_the_audit_puts_heads_that_both_parts_name_first(evidence):
+    vectors, texts = audit.concept_vectors(evidence), audit.group_texts(evidence)
+    found = audit.audit(evidence)
+    both = {head for head in found if found[head] > 1}
+    assert WRITER in both
+    mean = np.mean(list(vectors.values()))
+    assert both == {head for head in found if texts[head] > 0 and vectors[head] > mean}
+
+
+def test_the_default_is_the_method_that_the_shipped_scores_put_first():
+    table = benchmark.table(benchmark.kept())
+    assert {scoring.PLANTED, *table.index} <= {scoring.PLANTED, *locate.METHODS}
+    assert table.index[1] == locate.DEFAULT

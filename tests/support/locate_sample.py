@@ -8,6 +8,7 @@ import torch
 import ccs
 from ccs import Head, HeadSet
 from ccs.locate import Evidence
+from ccs.locate.base import Reading
 from ccs.search import Task
 from ccs.texts.pools import make_pool
 from ccs.texts.score import HeadScore
@@ -61,13 +62,11 @@ def sample(folder, pictures, n=32):
     moments = ccs.collect_moments(model, [images])
     embeddings = model.embed_texts(pool.texts)
     scores = {head: HeadScore(i % 6, "Colors") for i, head in enumerate(model.heads)}
-    return Evidence(
-        model=model,
-        task=task,
-        names=NAMES,
+    reading = Reading(
         moments=moments,
         pool=pool,
         pool_embeddings=embeddings,
-        spans=textspan(moments, pool.texts, embeddings, 5),
+        spans=textspan(moments, pool.texts, embeddings, 3),
         scores=scores,
     )
+    return Evidence(model=model, task=task, names=NAMES, read=lambda: reading)

@@ -60,11 +60,6 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
             {**head, "measure": "total effect", "dataset": "world/faces", "metric": "MaxSkew mean"}
             | {"factor": "gender", **interval, "p_value": 0.1, "q_value": 0.2}
         ],
-        "localization": [
-            {**head, "dataset": "world/faces", "attribute": "gender", "method": "search", "rank": 1}
-            | {"score": 2.5, "planted": None, "carries": None, "max_skew": 0.3, "accuracy": None}
-            | {"max_skew_none": 0.5, "accuracy_none": 0.9, "chance": 0.1, "seed": 0}
-        ],
     }
 
 

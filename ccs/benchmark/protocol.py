@@ -1,0 +1,192 @@
+"""The protocol: a method sees one half of the people and prompts, and is judged on the other.
+
+People (within each group), prompts and images with classes (within each class) are split in half at random. A
+ranking of heads is compared with the heads that carry the planted skew. As many of its first heads as carry
+the skew are switched off in the forward pass, on the half that the method did not see.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats.contingency import association
+from torch.utils.flop_counter import FlopCounterMode
+
+from ccs import specs
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.image_sets import BiasSet, ClassificationSet
+from ccs.locate import Evidence
+from ccs.locate.base import Method, Reading, Scores, group_names
+from ccs.measures import accuracy, ranking
+from ccs.model.model import Model
+from ccs.model.moments import collect_moments
+from ccs.search import Task, halves, make_task
+from ccs.texts.labels import score_by_tags
+from ccs.texts.pools import load_pool
+from ccs.texts.textspan import textspan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sets:
+    """What a model's heads are looked for with. images, texts: what TEXTSPAN reads, and how many images."""
+
+    people: BiasSet
+    things: ClassificationSet
+    images: str = "world"
+    texts: str = "world"
+    moments: int = 500
+
+    @classmethod
+    def drawn(cls) -> Sets:
+        """Those of the benchmark: 600 drawn faces, and 186 drawn subjects for the accuracy."""
+        things = specs.open_set("world/subjects", max_images=186)
+        assert isinstance(things, ClassificationSet)
+        return cls(people=specs.open_gallery("world/faces"), things=things)
+
+
+class Subject:
+    """A model and what it sees of the sets, computed when first needed and shared by all splits."""
+
+    def __init__(self, model: Model, sets: Sets) -> None:
+        self.model, self.sets = model, sets
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The texts and the CCS of each head, by the stand-in `tags`."""
+        pool = load_pool(self.sets.texts)
+        images = specs.open_images(self.sets.images, self.sets.moments)
+        moments = collect_moments(self.model, [images.images])
+        embeddings = self.model.embed_texts(pool.texts)
+        spans = textspan(moments, pool.texts, embeddings, 5)
+        scores = score_by_tags(spans, pool)
+        return Reading(moments=moments, pool=pool, pool_embeddings=embeddings, spans=spans, scores=scores)
+
+    def split(self, attribute: str, seed: int) -> tuple[Evidence, Task]:
+        """What the methods see of an attribute, and the half that they do not; InputError as in `halves`."""
+        people = self.sets.people
+        whole = make_task(self.model, people, self.sets.things, attribute)
+        seen, unseen = halves(replace(whole, people=self._people, things=self._things), seed)
+        names = group_names(attribute, sorted(set(people.groups[attribute].tolist())))
+        return Evidence(model=self.model, task=seen, names=names, read=self._read, seed=seed), unseen
+
+    def _read(self) -> Reading:
+        return self.reading
+
+    @cached_property
+    def _people(self) -> object:
+        return self.model.trunk(self.sets.people.images)
+
+    @cached_property
+    def _things(self) -> object:
+        return self.model.trunk(self.sets.things.images)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Mean MaxSkew, Cramér's V and top-1 accuracy with a set of heads off."""
+
+    max_skew: float
+    cramers_v: float
+    accuracy: float
+
+
+def reached(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Reached]:
+    """The figures of each set of heads on a half of the people."""
+    people, things = (model.embed_images(images, list(sets)) for images in (task.people, task.things))
+    return [
+        Reached(
+            task.max_skew(one),
+            cramers_v(one, task.prompts, task.groups),
+            float(accuracy.correct(other, task.class_weights, task.labels).mean()),
+        )
+        for one, other in zip(people, things, strict=True)
+    ]
+
+
+def cramers_v(embeddings: ArrayLike, prompts: ArrayLike, groups: ArrayLike) -> float:
+    """Cramér's V (0 to 1) of each person's best prompt and group; 0 where all have the same prompt.
+
+    embeddings [people, d], prompts [prompts, d], groups [people].
+    """
+    best = ranking.cosines(prompts, embeddings).argmax(axis=0)
+    kinds, codes = (np.unique(one, return_inverse=True)[1] for one in (best, np.asarray(groups, np.str_)))
+    counts = np.zeros((kinds.max() + 1, codes.max() + 1), np.int64)
+    np.add.at(counts, (kinds, codes), 1)
+    return float(association(counts, method="cramer")) if min(counts.shape) > 1 else 0.0
+
+
+def average_precision(order: Sequence[Head], planted: HeadSet) -> float:
+    """The mean, over the planted heads, of the precision at their places in the order.
+
+    1 if they come first; a head missing from the order counts as 0. InputError without planted heads.
+    """
+    places = _places(order, planted)
+    return sum(found / place for found, place in enumerate(places, 1)) / len(planted)
+
+
+def precision(order: Sequence[Head], planted: HeadSet) -> float:
+    """The share of planted heads among as many first ones as were planted; InputError if none were."""
+    return sum(place <= len(planted) for place in _places(order, planted)) / len(planted)
+
+
+def _places(order: Sequence[Head], planted: HeadSet) -> list[int]:
+    """Places of the planted heads in the order, from 1."""
+    if not planted:
+        raise InputError("A ranking can be scored only against one or more planted heads.")
+    return [place for place, head in enumerate(order, 1) if head in planted]
+
+
+def one_pass(evidence: Evidence) -> int:
+    """Floating-point operations of a pass: all people of the half, once through the layers with heads."""
+    with FlopCounterMode(display=False) as counted:
+        evidence.model.embed_images(evidence.people)
+    return int(counted.get_total_flops())
+
+
+def measured(method: Method, evidence: Evidence) -> tuple[Scores, int]:
+    """A method's scores, and its floating-point operations in PyTorch, backward passes and texts included.
+
+    Nothing that another method computed is used but the reading, whose cost is left out: CCS is there before
+    anybody looks for heads.
+    """
+    spared = [0]
+
+    def read() -> Reading:
+        with FlopCounterMode(display=False) as inside:
+            found = evidence.reading
+        spared.append(inside.get_total_flops())
+        return found
+
+    with FlopCounterMode(display=False) as counted:
+        scores = method(replace(evidence, read=read))
+    return scores, int(counted.get_total_flops()) - sum(spared)
+
+
+def own(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Method:
+    """A method of a user's own, which ends in an InputError where it fails or does not score each head."""
+
+    def scored(evidence: Evidence) -> Scores:
+        try:
+            found = {head: float(score) for head, score in dict(method(evidence)).items()}
+        except Exception as error:
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(line.filename).name}, line {line.lineno}"
+            raise InputError(
+                f"The method {name} failed: {type(error).__name__}: {error} ({where})."
+            ) from error
+        for head in evidence.model.heads:
+            if head not in found:
+                raise InputError(f"The method {name} gives no score for {head}.")
+            if not math.isfinite(found[head]):
+                raise InputError(f"The method {name} gives {found[head]} for {head}, not a finite number.")
+        return {head: found[head] for head in evidence.model.heads}
+
+    return scored

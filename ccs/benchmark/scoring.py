@@ -1,0 +1,225 @@
+"""Scores of methods on models with planted heads: cells that are kept, and tables with intervals over models.
+
+A cell is one method on one model, attribute and split. The cells of the methods of `ccs.locate` on the models
+that come with this package are in `cells.parquet` beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ccs.benchmark import planted_models
+from ccs.benchmark.planted_models import Truth
+from ccs.benchmark.protocol import (
+    Sets,
+    Subject,
+    average_precision,
+    measured,
+    one_pass,
+    own,
+    precision,
+    reached,
+)
+from ccs.errors import InputError
+from ccs.files import atomic_write
+from ccs.heads import Head, HeadSet
+from ccs.locate.base import Method, ranking
+from ccs.measures import stats
+
+CELLS = Path(__file__).with_name("cells.parquet")
+PLANTED = "planted heads"
+"""The truth in the place of a method: what the heads that carry the skew do."""
+KEY = ("model", "weights", "attribute", "seed", "method")
+FIGURES = ("average_precision", "precision", "max_skew_taken", "cramers_v_taken", "accuracy_lost")
+COLUMNS = (*KEY, *FIGURES, "passes", "took", "heads")
+TOOK = 0.05
+"""The least MaxSkew that goes with all planted heads; a skew of less did not take, and is left out."""
+
+Tell = Callable[[str], None]
+
+
+def score(
+    method: Callable[..., Mapping[Head, float]],
+    models: str | Path | Iterable[str | Path] = "planted",
+    splits: int = 4,
+    *,
+    tell: Tell = print,
+) -> pd.DataFrame:
+    """How well a method finds the heads that carry a planted skew, beside the methods that are known.
+
+    Args:
+        method: a function of `ccs.locate.Evidence` that returns a score for each head of the model, the
+            higher the more likely it carries the skew.
+        models: "planted", those of this package; some of `names()`; files, or folders of files, of such
+            models; or "hf://USER/NAME", a repository on the Hub with such files.
+        splits: into halves, each an experiment of its own.
+        tell: called with a line for each model.
+
+    Returns a row per method, by falling average precision, with the columns of `table`. The known methods
+    are there where their cells of these models and splits are kept. Raises InputError, with the place, for a
+    method that fails or that leaves a head without a score.
+    """
+    name = getattr(method, "__name__", "method")
+    places = planted_models.located(models)
+    cells, failed = run({name: own(name, method)}, places, splits, tell=tell)
+    if failed:
+        raise InputError(failed[name])
+    return table(joined([kept(), cells]), name)
+
+
+def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Cells of several tables; of the same cell, that of the last."""
+    filled = [one for one in tables if len(one)]
+    if not filled:
+        return pd.DataFrame(columns=list(COLUMNS))
+    return pd.concat(filled, ignore_index=True).drop_duplicates(list(KEY), keep="last", ignore_index=True)
+
+
+def kept(path: Path = CELLS) -> pd.DataFrame:
+    """The cells in a file, none without one."""
+    return pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=list(COLUMNS))
+
+
+def run(
+    methods: Mapping[str, Method],
+    places: Sequence[str],
+    splits: int,
+    *,
+    file: Path | None = None,
+    attributes: Sequence[str] = (),
+    tell: Tell = print,
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The cells of methods on models, and a sentence for each method that failed, which is then left out.
+
+    places: names or paths of models. file: cells that are there are taken from it, and new ones kept in it,
+    so that a run which was stopped goes on. attributes: all that were planted by default.
+    """
+    sets, failed, found = Sets.drawn(), dict[str, str](), []
+    for place in places:
+        truth, weights = planted_models.truth(place), planted_models.weights(place)
+        subject: Subject | None = None
+        for attribute, seed in product(attributes or truth.attributes, range(splits)):
+            case = dict(zip(KEY, (Path(place).stem, weights, attribute, seed), strict=False))
+            there = _of(kept(file) if file else joined([]), case)
+            missing = {
+                name: method
+                for name, method in methods.items()
+                if name not in set(there["method"]) and name not in failed
+            }
+            found.append(there[there["method"].isin([*methods, PLANTED])])
+            if not missing:
+                continue
+            subject = subject or Subject(planted_models.load(place), sets)
+            tell(f"{subject.model.name}, {attribute}, split {seed + 1} of {splits}: {', '.join(missing)}")
+            rows = _cells(subject, truth, attribute, seed, missing, failed)
+            new = pd.DataFrame([case | row for row in rows], columns=list(COLUMNS))
+            found.append(new[~new["method"].isin(there["method"])])
+            if file:
+                keep(found[-1], file)
+    return joined(found), failed
+
+
+def keep(cells: pd.DataFrame, file: Path) -> None:
+    """Add cells to a file. Those of other weights of the same models go, since these models are gone."""
+    old, weights = kept(file), dict(zip(cells["model"], cells["weights"], strict=True))
+    stale = old["weights"] != old["model"].map(weights).fillna(old["weights"])
+    every = joined([old[~stale], cells]).sort_values(list(KEY), kind="stable")
+    with atomic_write(file) as temporary:
+        every.to_parquet(temporary, index=False, compression="zstd")
+
+
+def _of(cells: pd.DataFrame, case: Mapping[str, object]) -> pd.DataFrame:
+    for column, value in case.items():
+        cells = cells[cells[column] == value]
+    return cells
+
+
+def _cells(
+    subject: Subject,
+    truth: Truth,
+    attribute: str,
+    seed: int,
+    methods: Mapping[str, Method],
+    failed: dict[str, str],
+) -> list[dict[str, Any]]:
+    """The cells of one case, without what names it; methods that fail are added to `failed`."""
+    evidence, unseen = subject.split(attribute, seed)
+    carriers, plain = truth.carriers(attribute), one_pass(evidence)
+    orders, costs = {PLANTED: carriers}, {PLANTED: 0.0}
+    for name, method in methods.items():
+        try:
+            scores, operations = measured(method, evidence)
+        except InputError as error:
+            failed[name] = str(error)
+        else:
+            orders[name], costs[name] = ranking(scores, seed), operations / plain
+    first = {name: HeadSet(order[: len(carriers)]) for name, order in orders.items()}
+    sets = [HeadSet(), truth.carries[attribute], *sorted(set(first.values()), key=str)]
+    before, without, *others = reached(subject.model, unseen, sets)
+    by_set = dict(zip(sets[2:], others, strict=True))
+    rows = []
+    for name, order in orders.items():
+        after = by_set[first[name]]
+        figures = (
+            average_precision(order, HeadSet(carriers)),
+            precision(order, HeadSet(carriers)),
+            before.max_skew - after.max_skew,
+            before.cramers_v - after.cramers_v,
+            before.accuracy - after.accuracy,
+        )
+        row = {"method": name, "passes": costs[name], "took": before.max_skew - without.max_skew}
+        row |= dict(zip(FIGURES, figures, strict=True)) | {"heads": " ".join(map(str, order))}
+        rows.append(row)
+    return rows
+
+
+def by_model(cells: pd.DataFrame) -> pd.DataFrame:
+    """A row per model and method, means over attributes that took and splits: FIGURES and `passes`."""
+    took = cells[cells["took"] >= TOOK]
+    groups = took.groupby(["model", "weights", "method"])
+    # A figure that is unknown for a case is unknown for its model.
+    unknown = groups[list(FIGURES)].count().lt(groups.size(), axis=0)
+    return groups[list(FIGURES)].mean().mask(unknown).join(groups["passes"].median()).reset_index()
+
+
+def table(cells: pd.DataFrame, against: str | None = None) -> pd.DataFrame:
+    """A row per method, by falling average precision, the planted heads first.
+
+    Means over models, each with a 95% bootstrap interval between models (`_low`, `_high`):
+    `average_precision` of the ranking, `precision` at as many heads as carry the skew, and what switching
+    these off does on the other half: `max_skew_taken`, `cramers_v_taken`, `accuracy_lost`. `passes`: the
+    cost, the median. `models`: how many. against: a method whose models and splits alone count;
+    `difference`, `difference_low`, `difference_high` and `p_value` are its average precision less the row's,
+    paired over models.
+    """
+    if against:
+        asked = pd.MultiIndex.from_frame(cells[cells["method"] == against][list(KEY[:4])])
+        cells = cells[pd.MultiIndex.from_frame(cells[list(KEY[:4])]).isin(asked)]
+    models, rows = by_model(cells), []
+    for name, own_rows in models.groupby("method"):
+        row: dict[str, Any] = {"method": name, "models": len(own_rows)}
+        for figure in FIGURES:
+            values = own_rows[figure]
+            found = stats.UNKNOWN if values.isna().any() else stats.bootstrap(values)
+            row |= {figure: found.value, f"{figure}_low": found.low, f"{figure}_high": found.high}
+        row["passes"] = own_rows["passes"].median()
+        if against and name not in (against, PLANTED):
+            less = difference(models, against, str(name))
+            row |= {"difference": less.value, "difference_low": less.low, "difference_high": less.high}
+            row["p_value"] = less.p_value
+        rows.append(row)
+    if not rows:
+        raise InputError("There is no model here in which a planted skew took.")
+    rows.sort(key=lambda row: (row["method"] != PLANTED, -row["average_precision"]))
+    return pd.DataFrame(rows).set_index("method")
+
+
+def difference(models: pd.DataFrame, one: str, other: str, figure: str = "average_precision") -> stats.Effect:
+    """One method's figure less another's, paired over the models (rows of `by_model`) that have both."""
+    both = models.pivot(index=["model", "weights"], columns="method", values=figure)[[one, other]].dropna()
+    return stats.paired(both[one], both[other])

@@ -1,0 +1,174 @@
+"""Scores of methods: the protocol against a slow copy of it, kept cells, tables and their intervals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ccs import Head, HeadSet, InputError, benchmark
+from ccs.benchmark import planted_models, protocol, scoring
+from ccs.benchmark.answers import answer
+from ccs.benchmark.protocol import Sets, Subject, average_precision, cramers_v, precision
+from ccs.benchmark.scoring import PLANTED
+from ccs.locate import METHODS
+from ccs.locate.base import group_names, ranking
+from ccs.search import halves, make_task
+
+NAME = "organism-planted-14"
+CARRIERS = "L4.H4 L5.H0"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Few people and things, as the benchmark's own take seconds."""
+    whole = Sets.drawn()
+    kept = np.arange(0, 600, 6)
+    people = replace(
+        whole.people,
+        images=[whole.people.images[int(i)] for i in kept],
+        groups={name: own[kept] for name, own in whole.people.groups.items()},
+        k=dict.fromkeys(whole.people.k, 10),
+    )
+    things = replace(whole.things, images=whole.things.images[:20], labels=whole.things.labels[:20])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sets, "drawn", classmethod(lambda _: Sets(people=people, things=things, moments=30)))
+        yield
+
+
+def carriers_first(evidence):
+    """The truth, as a method of somebody's own."""
+    planted = benchmark.truth(NAME).carriers("gender")
+    return {head: float(head in planted) for head in evidence.model.heads}
+
+
+def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives():
+    cells, failed = scoring.run({"direct": METHODS["direct effect"]}, [NAME], 1, attributes=["gender"])
+    assert not failed
+    row = cells.set_index("method").loc["direct"]
+    model, sets = benchmark.load(NAME), Sets.drawn()
+    people = sets.people
+    task = make_task(model, people, sets.things, "gender")
+    seen, unseen = halves(task, 0)
+    names = group_names("gender", ["man", "woman"])
+    evidence = protocol.Evidence(
+        model=model, task=replace(seen, people=model.trunk(seen.people)), names=names, read=lambda: None
+    )
+    order = ranking(METHODS["direct effect"](evidence), 0)
+    assert row["heads"] == " ".join(map(str, order))
+    planted = HeadSet.parse(CARRIERS)
+    assert row["average_precision"] == average_precision(order, planted)
+    off = HeadSet(order[:2])
+    before, after = (model.embed_images(unseen.people, one) for one in (HeadSet(), off))
+    assert row["max_skew_taken"] == pytest.approx(unseen.max_skew(before) - unseen.max_skew(after), abs=1e-6)
+    rights = [
+        (model.embed_images(unseen.things, one) @ unseen.class_weights.T).argmax(1) == unseen.labels
+        for one in (HeadSet(), off)
+    ]
+    assert row["accuracy_lost"] == pytest.approx(rights[0].mean() - rights[1].mean())
+    assert row["passes"] == pytest.approx(1, abs=0.1)
+
+
+def test_a_function_of_ones_own_stands_beside_the_known_methods(capsys):
+    table = benchmark.score(carriers_first, models=NAME, splits=1)
+    assert f"{NAME}, gender, split 1 of 1" in capsys.readouterr().out
+    assert list(table.index[:2]) == [PLANTED, "carriers_first"]
+    assert table.loc["carriers_first", "average_precision"] > 0.5
+    if "random" in table.index:
+        row = table.loc["random"]
+        assert row["difference"] == pytest.approx(
+            table.loc["carriers_first", "average_precision"] - row["average_precision"]
+        )
+
+
+def test_a_method_that_fails_gets_a_sentence_and_the_others_go_on():
+    def fails(evidence):
+        return {}["nothing"]
+
+    with pytest.raises(InputError, match=r"fails failed: KeyError: 'nothing' \(test_scoring.py, line"):
+        benchmark.score(fails, models=NAME, splits=1)
+    methods = {"bad": protocol.own("bad", lambda _: {}), "random": METHODS["random"]}
+    cells, failed = scoring.run(methods, [NAME], 1, attributes=["gender"])
+    assert failed == {"bad": "The method bad gives no score for L4.H0."}
+    assert set(cells["method"]) == {PLANTED, "random"}
+
+
+def test_a_stopped_run_goes_on_with_what_is_missing(tmp_path):
+    file, told = tmp_path / "cells.parquet", []
+    about = {"file": file, "attributes": ["gender"], "tell": told.append}
+    some = {"random": METHODS["random"]}
+    first, _ = scoring.run(some, [NAME], 1, **about)
+    again, _ = scoring.run(some, [NAME], 1, **about)
+    assert len(told) == 1
+    pd.testing.assert_frame_equal(again.reset_index(drop=True), first.reset_index(drop=True))
+    both, _ = scoring.run(some | {"CAV": METHODS["concept activation vectors"]}, [NAME], 2, **about)
+    assert [line.split(": ")[1] for line in told] == ["random", "CAV", "random, CAV"]
+    assert len(both) == len(scoring.kept(file)) == 6
+    gone = scoring.kept(file).assign(weights="0" * 16, seed=5)
+    scoring.keep(gone, file)
+    assert set(scoring.kept(file)["weights"]) == {"0" * 16}  # the model has other weights now
+
+
+def test_figures_are_means_over_models_each_counted_once():
+    rows = [
+        {"model": model, "weights": "w", "attribute": attribute, "seed": seed, "method": method, "took": took}
+        | dict.fromkeys(scoring.FIGURES, value) | {"passes": 2.0, "heads": ""}
+        for model, attributes in (("a", ("gender", "skin tone")), ("b", ("gender",)))
+        for attribute in attributes
+        for seed in range(2)
+        for method, value in (("one", 0.8 if model == "a" else 0.4), ("two", 0.3))
+        for took in (0.2,)
+    ]  # fmt: skip
+    weak = [row | {"model": "c", "took": 0.01} for row in rows[:2]]
+    table = scoring.table(pd.DataFrame(rows + weak), "one")
+    assert table.loc["one", "average_precision"] == pytest.approx(0.6)
+    assert table.loc["two", "models"] == 2
+    assert table.loc["two", "difference"] == pytest.approx(0.3)
+    assert table.loc["one", "average_precision_low"] < 0.6 < table.loc["one", "average_precision_high"]
+    with pytest.raises(InputError, match="no model here in which"):
+        scoring.table(pd.DataFrame(weak))
+
+
+def test_an_answer_switches_off_what_lowers_the_lean_and_stands_beside_random_sets():
+    subject = Subject(benchmark.load(NAME), Sets.drawn())
+    found = answer(subject, "gender", "truth", carriers_first)
+    assert set(found.heads) <= set(HeadSet.parse(CARRIERS))
+    none, off, *drawn = found.held_out
+    assert off.max_skew.value < none.max_skew.value
+    assert len(drawn) == 20
+    assert [head.layer for head in drawn[0].heads] == sorted(head.layer for head in found.heads)
+    assert all(len(one.heads) == len(found.heads) for one in drawn)
+    assert found.after.cramers_v != found.before.cramers_v
+
+
+def test_rankings_are_scored_against_planted_heads():
+    order = [Head(0, h) for h in (3, 1, 4, 0, 2)]
+    planted = HeadSet([Head(0, 3), Head(0, 4)])
+    assert average_precision(order, planted) == pytest.approx((1 + 2 / 3) / 2)
+    assert precision(order, planted) == 0.5
+    assert average_precision(order, HeadSet([Head(0, 3), Head(9, 9)])) == 0.5
+    with pytest.raises(InputError, match="planted"):
+        precision(order, HeadSet())
+
+
+def test_cramers_v_of_a_table_done_by_hand():
+    prompts, groups = np.eye(2), ["a"] * 4 + ["b"] * 4
+    people = np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 0]]
+    assert cramers_v(people, prompts, groups) == pytest.approx(0.5)  # chi square 2 of 8 people
+    assert cramers_v(np.eye(2)[[0] * 8], prompts, groups) == 0
+
+
+def test_models_come_from_names_files_and_folders(tmp_path):
+    assert len(planted_models.located()) == sum(
+        bool(benchmark.truth(n).attributes) for n in benchmark.names()
+    )
+    file = planted_models.file_of(NAME)
+    (tmp_path / file.name).write_bytes(file.read_bytes())
+    assert planted_models.located(tmp_path) == (str(tmp_path / file.name),)
+    assert planted_models.located([NAME, str(file)]) == (NAME, str(file))
+    with pytest.raises(InputError, match="no model with something planted"):
+        planted_models.located("organism")
+    with pytest.raises(InputError, match="no repository of models"):
+        planted_models.located("hf://nobody")
