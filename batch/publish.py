@@ -16,9 +16,11 @@ from typing import Any
 import open_clip
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
+from batch import benchmark_folder
 from batch.hub_repository import Repository
 from batch.options import command, option
 from ccs import results
+from ccs.benchmark import planted_models
 from ccs.errors import InputError
 from ccs.results import schema, searches
 
@@ -36,7 +38,10 @@ class Settings:
     not sent again, and each run gets a tag. --space publishes the app as a Space that shows these results.
     """
 
-    repo: str | None = option(None, "the data set, USER/NAME")
+    repo: str | None = option(None, "the data set, USER/NAME; with --benchmark the repository of models")
+    benchmark: bool = option(
+        False, "publish the models with planted heads, with truth, card and metadata, instead of results"
+    )
     space: str | None = option(None, "also create or update the Space USER/NAME with this app")
     results: Path = option(results.PRECOMPUTED, "folder of results")
     model: tuple[str, ...] = option((), "only this model; repeatable")
@@ -186,6 +191,16 @@ def publish_results(repository: Repository, found: Mapping[str, results.Results]
     return address
 
 
+def publish_benchmark(repository: Repository, args: Settings) -> None:
+    """Publish the models with planted heads that come with this package, or say what would be."""
+    models = [planted_models.FOLDER / f"{name}{planted_models.SUFFIX}" for name in planted_models.names()]
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        benchmark_folder.write(models, folder, repository.name)
+        _push(repository, folder, f"{len(models)} models", benchmark_folder.OWNED, args)
+    print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
+
+
 def publish_space(space: Repository, models: Iterable[str], args: Settings, address: str | None) -> None:
     """Create or update the Space, or say what would change. It is to show the results at the address, and
     fetches these models' weights when it is built.
@@ -231,6 +246,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _publish(args: Settings) -> None:
+    if args.benchmark:
+        if not args.repo or args.space:
+            raise InputError("Say where to publish the benchmark: --repo USER/NAME, and no --space.")
+        publish_benchmark(_repository(args.repo, "model", args), args)
+        return
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
     found = results_to_publish(args.results, args.model) if args.repo else {}

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
 from batch import publish
-from ccs import results
+from ccs import InputError, results
+from ccs.benchmark import planted_models
 from ccs.results import searches
 from tests.support.hub_server import TOKEN, Fault, Hub, Repository
 from tests.support.results_sample import write_model
@@ -227,3 +232,28 @@ assert set(table.unique("model")) == {"organism", "ViT-B-32/openai"}
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_benchmark_goes_there_and_a_method_is_scored_on_what_comes_back(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    names = planted_models.names()[:2]
+    monkeypatch.setattr(planted_models, "names", lambda: names)
+    assert publish.main(["--repo", "user/planted", "--benchmark", "--public"]) == 0
+    assert "models=hf://user/planted" in capsys.readouterr().out
+    files = hub.files("user/planted", "models")
+    assert {"README.md", "LICENSE", "truth.csv", "cells.parquet", "croissant.json"} < set(files)
+    assert yaml.safe_load(files["README.md"].decode().split("---\n")[1])["license"] == "mit"
+    truth = pd.read_csv(io.BytesIO(files["truth.csv"]))
+    found = truth[truth["to_find"] & (truth["model"] == names[0]) & (truth["attribute"] == "gender")]
+    assert set(found["head"]) == set(map(str, planted_models.truth(names[0]).carriers("gender")))
+    described = {one["@id"]: one["sha256"] for one in json.loads(files["croissant.json"])["distribution"]}
+    stored = {path: hashlib.sha256(data).hexdigest() for path, data in files.items() if path in described}
+    assert stored == described
+    places = planted_models.located("hf://user/planted")
+    assert [Path(place).stem for place in places] == list(names)
+    for place, name in zip(places, names, strict=True):
+        assert planted_models.load(place).weights_hash == planted_models.load(name).weights_hash
+    with pytest.raises(InputError, match="could not be fetched: status 404"):
+        planted_models.located("hf://user/nothing")
