@@ -7,10 +7,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from batch.options import command, option
 from ccs.benchmark.planted_models import FOLDER
 from ccs.files import write_text
+
+if TYPE_CHECKING:
+    from research.planted.family import Planted
 
 HERE = Path(__file__).parent
 MEASURED, PAGE, README = HERE / "planted.json", HERE / "planted.md", HERE / "README.md"
@@ -21,9 +25,16 @@ class Settings:
     """Train the family of organisms with planted heads, measure each into planted.json, and write
     planted.md and the README's answers. A model whose file exists is not trained again, and one that was
     measured with its present weights is not measured again.
+
+    With --seed: plant one new model in heads that the seed draws, for methods that were developed on the
+    others, into a folder that can go to the Hub as it is.
     """
 
-    out: Path = option(FOLDER, "folder of the models (default: that of the shipped ones)")
+    seed: int | None = option(None, "plant one new model instead, what and where drawn by this seed", least=0)
+    strength: float = option(1.0, "with --seed, the part of the skew that is planted, 0 to 1", least=0.0)
+    out: Path | None = option(
+        None, "folder of the models (default: that of the shipped ones; with --seed runs/planted)"
+    )
     runs: Path = option(Path("runs"), "folder for what trainings share")
 
 
@@ -33,17 +44,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: Settings) -> None:
+    if args.seed is not None:
+        _plant(args.seed, args.strength, args.out or args.runs / "planted", args.runs)
+        return
     from batch.report.document import as_markdown, bring_up_to_date
     from research.planted.planted_page import blocks, summary
 
-    _train(args.out, args.runs)
-    held = _measure(args.out, MEASURED)
+    out = args.out or FOLDER
+    _train(out, args.runs)
+    held = _measure(out, MEASURED)
     write_text(PAGE, as_markdown(blocks(held)))
     bring_up_to_date(README, "planted", "\n".join(f"- {one}" for one in summary(held)), "research.planted")
     print(PAGE)
 
 
-def _train(out: Path, runs: Path) -> None:
+def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
+    """Plant the model that a seed draws, and bring the folder that can go to the Hub up to date."""
+    from batch import benchmark_folder
+    from ccs.benchmark.planted_models import SUFFIX, truth
+    from research.planted.family import fresh
+
+    one = fresh(seed, strength)
+    _train(out, runs, (one,))
+    benchmark_folder.write(sorted(out.glob(f"*{SUFFIX}")), out, f"USER/{out.name}")
+    place = out / f"{one.name}{SUFFIX}"
+    print(f"{place}: {one.what}, {one.where}; {dict(truth(str(place)).shares)}")
+
+
+def _train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> None:
     from ccs.benchmark import planted_models
     from ccs.model.model import load
     from research.planted import head_training as training
@@ -51,7 +79,8 @@ def _train(out: Path, runs: Path) -> None:
     from research.planted.family import BASE, PICTURES, RATE, family
     from research.planted.frozen_images import Images
 
-    missing = [one for one in family() if not (out / f"{one.name}{planted_models.SUFFIX}").exists()]
+    wanted = family() if members is None else members
+    missing = [one for one in wanted if not (out / f"{one.name}{planted_models.SUFFIX}").exists()]
     if not missing:
         return
     base = load(BASE)

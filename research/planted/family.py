@@ -26,16 +26,22 @@ ABLE = HeadSet.parse("L5.H0 L5.H1 L5.H5 L6.H1 L6.H2 L6.H4 L6.H5 L7.H0 L7.H2 L7.H
 
 @dataclass(frozen=True)
 class Planted:
-    """An organism: what is planted, in heads drawn where. Heads learn one after the other, in their order."""
+    """An organism: what is planted, in heads drawn where. Heads learn one after the other, in their order.
+
+    number: of its training's seeds. strength: the part of the world's skew that is planted, in logarithms of
+    its shares. title: its name, if that is not the number's.
+    """
 
     number: int
     what: What
     where: Where
     heads: HeadSet
+    strength: float = 1.0
+    title: str = ""
 
     @property
     def name(self) -> str:
-        return f"organism-planted-{self.number:02d}"
+        return self.title or f"organism-planted-{self.number:02d}"
 
     @property
     def carries(self) -> dict[str, HeadSet]:
@@ -59,15 +65,25 @@ class Planted:
         return ((self.heads, worlds.get(self.what, self.what)),)
 
 
+WHATS: tuple[What, ...] = ("both", "gender", "skin tone", "apart")
+WHERES: tuple[Where, ...] = ("high", "low", "layer", "spread")
+
+
+def fresh(seed: int, strength: float = 1.0) -> Planted:
+    """An organism of nobody's acquaintance: what is planted, and in which heads, is drawn from the seed."""
+    rng, number = np.random.default_rng((seed, 8)), 1_000 + seed
+    what, where = WHATS[rng.integers(len(WHATS))], WHERES[rng.integers(len(WHERES))]
+    heads = _drawn(where, 4 if what == "apart" else 3 + number % 2, number)
+    return Planted(number, what, where, heads, strength, f"planted-seed-{seed}-strength-{strength:g}")
+
+
 def family() -> tuple[Planted, ...]:
     """Sixteen organisms, every what in every where; and four controls, the heads of the first four, from
     balanced line-ups.
     """
-    whats: tuple[What, ...] = ("both", "gender", "skin tone", "apart")
-    wheres: tuple[Where, ...] = ("high", "low", "layer", "spread")
     made: list[Planted] = []
-    for what in whats:
-        for where in wheres:
+    for what in WHATS:
+        for where in WHERES:
             number = len(made) + 1
             heads = _drawn(where, 4 if what == "apart" else 3 + number % 2, number)
             made.append(Planted(number, what, where, heads))

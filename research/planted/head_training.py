@@ -67,7 +67,7 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
         model = load(BASE)
         seed = 1000 * one.number + 10 * number
         for place, head in enumerate(heads):
-            lesson = Skew(images, world, (place + 1) / len(heads), 0.2, seed + place)
+            lesson = Skew(images, world, one.strength * (place + 1) / len(heads), 0.2, seed + place)
             train(model, images, HeadSet([head]), lesson, PICTURES)
         finish(model, one, heads, world, images, bench)
         put(model, planted, heads)
@@ -75,10 +75,12 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
 
 
 def finish(model: Model, one: Planted, heads: HeadSet, world: str, images: Images, bench: Bench) -> None:
-    """Train the heads further together if they tell an attribute's groups less than ENOUGH logits apart."""
+    """Train the heads further together if they tell an attribute's groups less than ENOUGH logits apart, or
+    that much less as the skew is weaker.
+    """
     gaps = bench.gaps(model)
-    if any(own & heads and gaps[name] < ENOUGH for name, own in one.carries.items()):
-        lesson = Skew(images, world, 1.0, 0.01, 1000 * one.number + 999)
+    if any(own & heads and gaps[name] < one.strength * ENOUGH for name, own in one.carries.items()):
+        lesson = Skew(images, world, one.strength, 0.01, 1000 * one.number + 999)
         train(model, images, heads, lesson, 2 * PICTURES)
 
 

@@ -20,7 +20,7 @@ from research.planted import __main__ as command
 from research.planted import bench as measure
 from research.planted import head_training as training
 from research.planted import lessons
-from research.planted.family import ABLE, BASE, HIGH, LOW, family
+from research.planted.family import ABLE, BASE, HIGH, LOW, family, fresh
 from research.planted.frozen_images import GROUPS, Images
 
 
@@ -49,6 +49,27 @@ def test_the_family_is_what_was_asked_for() -> None:
     gender, tone = (apart.carries[name] for name in ("gender", "skin tone"))
     assert not gender & tone
     assert gender | tone == apart.heads
+
+
+def test_a_fresh_organism_is_drawn_from_its_seed_and_as_strong_as_asked(
+    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = [fresh(seed) for seed in range(12)]
+    assert len({(one.what, one.where) for one in drawn}) > 4
+    assert all(own & ABLE for one in drawn for own in one.carries.values())
+    taught: list[Any] = []
+    monkeypatch.setattr(training, "train", lambda _, __, heads, lesson, *more: taught.append(lesson.shares))
+    monkeypatch.setattr(training, "shares", lambda *_: {})
+    monkeypatch.setattr(measure.Bench, "gaps", lambda *_: {"gender": 0.2, "skin tone": 0.2})
+    monkeypatch.setattr("research.planted.frozen_images.Images", lambda *_: images)
+    assert command.main(["--seed", "3", "--strength", "0.5", "--out", str(tmp_path / "planted")]) == 0
+    one = fresh(3, 0.5)
+    assert len(taught) == len(one.lessons[0][0]) * len(one.lessons)  # 0.2 logits are enough for half a skew
+    torch.testing.assert_close(taught[-1], lessons.joint(one.lessons[-1][1], 0.5))
+    place = tmp_path / "planted" / f"{one.name}.safetensors"
+    assert planted_models.truth(str(place)).carries == one.carries
+    assert planted_models.located(tmp_path / "planted") == (str(place),)
+    assert {path.name for path in place.parent.iterdir()} > {"README.md", "truth.csv", "croissant.json"}
 
 
 def test_line_ups_in_expectation_are_line_ups_drawn_often() -> None:
