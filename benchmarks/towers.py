@@ -1,6 +1,6 @@
 """Every family of image towers, one architecture of each at full size: largest errors, and costs.
 
-    python -m benchmarks.towers [--families SigLIP ResNet] [--against ViT-B-32] [--repeats 2]
+    python -m benchmarks.towers [--families SigLIP CoCa] [--against ViT-B-32] [--repeats 2]
 
 Random weights. Errors are the largest difference of a coordinate of the unit embedding: for plans, from
 open_clip's own forward pass of a deep copy with zeroed columns of the output projections; for the sum of
@@ -53,14 +53,15 @@ class Family:
 
 FAMILIES = {
     "ViT, CLS token": Family(
-        r"(?!.*(CLIPA|SigLIP|siglip|coca_ViT)).*(ViT-|coca_(base|roberta)|nllb-clip)", "ViT-B-32", 8
+        r"(?!.*(CLIPA|SigLIP|siglip)).*(ViT-|coca_(base|roberta)|nllb-clip)", "ViT-B-32", 8
     ),
-    "MobileCLIP-B, -L": Family(r"MobileCLIP2?-[BL]", "MobileCLIP-B"),
+    "MobileCLIP-B, -L; relative positions": Family(r"MobileCLIP2?-[BL]|vit_relpos", "MobileCLIP-B"),
     "SigLIP, SigLIP 2": Family(r".*(SigLIP|siglip)", "ViT-B-16-SigLIP2"),
     "PE-Core": Family(r"PE-Core", "PE-Core-B-16"),
-    "EVA, EVA02": Family(r"EVA(?!02-E)", "EVA02-B-16"),
-    "ViTamin; average": Family(r"ViTamin", "ViTamin-S"),
+    "EVA, EVA02": Family(r"EVA", "EVA02-B-16"),
+    "ViTamin; average": Family(r"ViTamin|vit_medium", "ViTamin-S"),
     "CLIPA": Family(r".*CLIPA", "ViT-L-14-CLIPA", 1),
+    "CoCa": Family(r"coca_ViT", "coca_ViT-B-32", 8),
     "ResNet": Family(r"RN", "RN50"),
 }
 

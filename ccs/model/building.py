@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from ccs.errors import InputError
+from ccs.model.checkpoints import siglip
 from ccs.model.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE, renamed, shards
 from ccs.model.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.fetching import Place, require_connection
@@ -79,22 +80,28 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     settings = {key: value for key, value in source.config.items() if key != "custom_text"}
     text = settings["text_cfg"]
     kind = CustomTextCLIP if source.config.get("custom_text") or text.get("hf_model_name") else CLIP
+    is_siglip = source.checkpoint == "siglip"
+
+    def made() -> Any:
+        return siglip.model(source.config) if is_siglip else kind(**settings)
+
+    weights = _shards(place) if source.checkpoint else [_first(place, WEIGHTS_FILES)]
     if source.checkpoint:
-        weights = _shards(place)
-        tokenizer: Any = HubTokenizer(place, text["context_length"], text["vocab_size"])
+        # SigLIP was trained on texts without capitals.
+        clean = str.lower if is_siglip else str
+        tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
     else:
-        weights = [_first(place, WEIGHTS_FILES)]
         tokenizer = _tokenizer(text, place)
     with torch.device("meta"):  # shapes without memory
-        wanted = sum(values.numel() for values in kind(**settings).state_dict().values())
+        wanted = sum(values.numel() for values in made().state_dict().values())
     held = sum(map(_held, weights))
     # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
     if wanted > 2 * held + 10**7:
         raise ValueError(f"{wanted:,} weights are described, {weights[0].name} holds {held:,}")
-    clip = kind(**settings)
+    clip = made()
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in weights)
-        clip.load_state_dict(renamed(tensors))
+        clip.load_state_dict(siglip.renamed(tensors) if is_siglip else renamed(tensors))
     else:
         open_clip.load_checkpoint(clip, str(weights[0]))
     preprocess = merge_preprocess_dict(PreprocessCfg(), source.preprocess)

@@ -57,7 +57,7 @@ def load(
     """Load a model.
 
     name: an embedded model ("organism"), open_clip's name and tag ("ViT-B-32/openai"), a folder with
-    open_clip_config.json and weights or with a Hugging Face checkpoint (CLIPModel), or a
+    open_clip_config.json and weights or with a Hugging Face checkpoint (CLIPModel, SiglipModel), or a
     repository on the Hub that holds either ("hf-hub:org/name"). The tag "random" gives an architecture
     untrained weights from a fixed seed, for timing and for tests.
 

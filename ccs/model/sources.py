@@ -15,7 +15,7 @@ import torch
 from ccs import gate
 from ccs.errors import InputError
 from ccs.gate import reason
-from ccs.model.checkpoints import translation
+from ccs.model.checkpoints import siglip, translation
 from ccs.model.config import MAX_CONFIG_BYTES, read_config, used_by_open_clip
 from ccs.model.fetching import Place, require_connection
 from ccs.model.tower import ChosenLayers, ImageTower
@@ -39,7 +39,8 @@ class Source:
 
     config: its open_clip configuration, checked unless it is open_clip's own. where: the place of its
     weights, for messages. repository: where these are on the Hub, "" for another place. place: where its
-    files are, None for a name in open_clip's registry. checkpoint: it is a Hugging Face checkpoint.
+    files are, None for a name in open_clip's registry. checkpoint: the `model_type` of a Hugging Face
+    checkpoint.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Source:
     repository: str = ""
     preprocess: dict[str, Any] = field(default_factory=dict)
     place: Place | None = None
-    checkpoint: bool = False
+    checkpoint: str = ""
 
 
 def embedded() -> tuple[str, ...]:
@@ -138,18 +139,17 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
     try:
         if place.repository:
             require_connection(place.repository, CONFIG_FILE, translation.CONFIG_FILE)
-        text = place.read(CONFIG_FILE, MAX_CONFIG_BYTES)
-        checkpoint = text is None
-        if text is not None:
+        if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
+            checkpoint = ""
             config, preprocess = parsed(read_config, text, used_by_open_clip(), what=CONFIG_FILE)
         elif (text := place.read(translation.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            config = parsed(translation.read_config, text, what=translation.CONFIG_FILE)
+            config, checkpoint = parsed(translation.read_config, text, what=translation.CONFIG_FILE)
             files = translation.PROCESSOR_FILES
             if (folder := place.folder_of(files, MAX_CONFIG_BYTES)) is None:
                 raise InputError(f"There is no {files[1]} in {where}.")
             side = config["vision_cfg"]["image_size"]
             preprocess = parsed(
-                translation.read_preprocessing, folder.resolve(), side, what="The preprocessing"
+                translation.read_preprocessing, folder.resolve(), checkpoint, side, what="The preprocessing"
             )
         else:
             raise InputError(f"There is no model in {where}: it has neither {CONFIG_FILE} nor config.json.")
@@ -189,7 +189,10 @@ def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageTowe
     vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
     try:
         with torch.device("meta"):  # shapes without memory
-            visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
+            if source.checkpoint == "siglip":
+                visual = siglip.tower(source.config)
+            else:
+                visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
         return ImageTower(visual, chosen=layers)
     except InputError as error:
         raise InputError(f"{source.name} cannot be used. {error}") from None

@@ -42,7 +42,7 @@ def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
         with ccs.heads_off(model, "L10.H3 L11.H6"):
             features = model.encode_image(pixels)
 
-    model: open_clip's CLIP or image tower; transformers' CLIPModel, CLIPVisionModel (with or without
+    model: open_clip's CLIP, CoCa or image tower; transformers' CLIPModel, CLIPVisionModel (with or without
     projection), SiglipModel or SiglipVisionModel; or what `ccs.load` returns. heads: names or a HeadSet, of
     any layer; layers and heads count from 0, and a pool is the layer after the last block. Nested blocks add
     up. The weights are changed in place, so nothing else should use or save the model meanwhile.

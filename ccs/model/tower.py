@@ -233,7 +233,7 @@ class ImageTower(Decomposition):
             if pool:
                 record.last.append(x)
             if layer in record.layers:
-                coordinates = torch.cat([values, torch.ones_like(values[..., :1])], -1)
+                coordinates = self.layers[layer].account(values)
                 record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
         return values
 

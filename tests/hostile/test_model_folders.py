@@ -114,8 +114,9 @@ OPEN_CLIPS: dict[str, tuple[Spoil, str]] = {
 }
 CHECKPOINTS: dict[str, tuple[Spoil, str]] = {
     "a pipe": (config_is_a_pipe, "config.json is no file"),
-    "another model": (says(THEIR_CONFIG, model_type="bert"), "model_type is 'bert', not clip"),
+    "another model": (says(THEIR_CONFIG, model_type="bert"), "model_type is 'bert', not clip or siglip"),
     "quantised": (says(THEIR_CONFIG, quantization_config={"bits": 4}), "quantized"),
+    "a SigLIP that is a CLIP": (says(THEIR_CONFIG, model_type="siglip"), "hidden_act is"),
     "a flag for a number": (their_text(num_hidden_layers=True), "expected int, got bool"),
     "heads that do not divide": (their_vision(num_attention_heads=7), "not a multiple"),
     "an activation": (their_vision(hidden_act="__import__"), "its towers use __import__"),

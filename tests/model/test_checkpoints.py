@@ -17,7 +17,8 @@ import ccs
 from ccs import HeadSet, InputError
 from ccs.model.export import export
 from ccs.model.model import Model
-from tests.support.checkpoint import clip_vocabulary, theirs, write_clip
+from ccs.model.sources import find, known_tower
+from tests.support.checkpoint import clip_vocabulary, theirs, write_clip, write_siglip
 
 Pictures = Callable[[int], list[Image.Image]]
 
@@ -37,7 +38,7 @@ def hold_against_transformers(model: Any, folder: Path, pictures: Pictures) -> M
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "in shards": {"max_shard_size": "200KB"},
-    "GELU": {"vision": {"hidden_act": "gelu"}, "text": {"hidden_act": "gelu"}},
+    "GELU": {"vision": {"hidden_act": "gelu"}, "text": {"hidden_act": "gelu_pytorch_tanh"}},
     "other sizes": {
         "vision": {"image_size": 40, "patch_size": 10, "hidden_size": 48, "num_attention_heads": 2},
         "text": {
@@ -109,3 +110,25 @@ def test_images_that_are_squashed(written: tuple[Any, Path], tmp_path: Path, pic
     }
     (folder / "processor_config.json").write_text(json.dumps({"image_processor": own}), "utf-8")
     hold_against_transformers(model, folder, pictures)
+
+
+SIGLIPS: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "other sizes": {
+        "vision": {"image_size": 40, "patch_size": 10, "hidden_act": "gelu", "intermediate_size": 77},
+        "hidden_size": 20,
+        "projection_size": 32,
+        "layer_norm_eps": 0.1,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", SIGLIPS)
+def test_a_siglip_is_that_of_transformers(kind: str, tmp_path: Path, pictures: Pictures) -> None:
+    ours = hold_against_transformers(write_siglip(tmp_path, **SIGLIPS[kind]), tmp_path, pictures)
+    assert ours.logit_bias == pytest.approx(-3.0)
+    direct, rest = ours.contributions(pictures(2))
+    np.testing.assert_allclose(direct.sum((1, 2)) + rest, ours.embed_images(pictures(2)), atol=TOLERANCE)
+    assert ours.heads == known_tower(find(str(tmp_path))).heads
+    with pytest.raises(InputError, match="a tokenizer of its own"):
+        export(ours, HeadSet(), tmp_path / "exported")

@@ -26,7 +26,7 @@ from tests.support.towers import TOLERANCE, pixels
 
 # One of each family, by how tokens are made, attended to and read.
 ARCHITECTURES = ["ViT-B-32", "ViT-B-16-SigLIP2", "PE-Core-B-16", "EVA02-B-16", "ViTamin-S", "ViT-L-14-CLIPA"]
-ARCHITECTURES += ["RN50", "MobileCLIP-B"]
+ARCHITECTURES += ["coca_ViT-B-32", "RN50", "MobileCLIP-B", "vit_relpos_medium_patch16_cls_224"]
 OFF = [HeadSet(), HeadSet.parse("L3.H1 L5.H2"), HeadSet.parse("L5.H0").ablated("mean")]
 
 

@@ -15,26 +15,12 @@ from ccs.model.tower import ImageTower
 from tests.support import shrunk
 from tests.support.towers import TOLERANCE
 
-REFUSED = {
-    ("ConvNeXt", "it is built of no"): 11,
-    ("FastVit", "it is built of no"): 6,
-    ("SwinTransformer", "it is built of no"): 1,
-    ("VisionTransformerRelPos", "it is built of no"): 1,
-    ("VisionTransformer", "it pools its tokens by"): 2,
-    ("VisionTransformer", "it norms each token before"): 1,
-    ("Eva", "its blocks are EvaBlockPostNorm."): 2,
-}
-WITHOUT = (
-    "convnext",
-    "swin",
-    "MobileCLIP-S",
-    "MobileCLIP2-S",
-    "vit_relpos",
-    "vit_medium",
-    "EVA02-E",
-    "coca_ViT",
-)
-ARCHITECTURES = [name for name in open_clip.list_models() if not name.startswith(WITHOUT)]
+REFUSED = {"ConvNeXt": 11, "FastVit": 6, "SwinTransformer": 1}
+ARCHITECTURES = [
+    name
+    for name in open_clip.list_models()
+    if not name.startswith(("convnext", "swin", "MobileCLIP-S", "MobileCLIP2-S"))
+]
 
 
 @pytest.mark.parametrize("sharp", [False, True], ids=["", "sharp"])
@@ -59,13 +45,14 @@ def test_every_accepted_architecture_is_exact(name: str, sharp: bool) -> None:
 
 
 def test_all_other_architectures_are_refused_with_the_reason() -> None:
-    """120 of 144 architectures can be taken apart; a new version of open_clip fails here."""
-    met: Counter[tuple[str, str]] = Counter()
+    """126 of 144 architectures can be taken apart; a new version of open_clip fails here."""
+    met: Counter[str] = Counter()
     for name in set(open_clip.list_models()) - set(ARCHITECTURES):
         with torch.device("meta"):
             visual = shrunk.tower(name, shaken=False)
-        with pytest.raises(InputError, match="cannot be taken apart by head because") as caught:
+        with pytest.raises(
+            InputError, match="built of no layers of attention heads that are known"
+        ) as caught:
             ImageTower(visual)
-        words = str(caught.value).split()
-        met[words[3], " ".join(words[words.index("because") + 1 :][:5])] += 1
-    assert (len(ARCHITECTURES), met) == (120, REFUSED)
+        met[str(caught.value).split()[3]] += 1
+    assert (len(ARCHITECTURES), met) == (126, REFUSED)

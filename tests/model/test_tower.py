@@ -31,6 +31,7 @@ TYPES: dict[str, dict[str, Any]] = {
     "uneven patches": {"image_size": 36, "patch_size": 8},
     "fixed positions": {"pos_embed_type": "sin_cos_2d"},
     "patch dropout": {"patch_dropout": 0.5},
+    "average of normed patches": {"pool_type": "avg"},
     "average of patches": {"pool_type": "avg", "final_ln_after_pool": True},
 }
 

@@ -47,14 +47,25 @@ def write_clip(
     return model
 
 
-def tiny_siglip() -> Any:
-    """transformers' SiglipModel of two layers, four heads of dimension 8 each."""
-    from transformers import SiglipConfig, SiglipModel
+def write_siglip(folder: Path, *, vision: dict[str, Any] | None = None, **text: Any) -> Any:
+    """A SiglipModel of two layers, saved to `folder` with its processor; the model itself."""
+    from transformers import Siglip2Tokenizer, SiglipConfig, SiglipImageProcessor, SiglipModel
 
     tiny = {"hidden_size": 32, "intermediate_size": 100, "num_hidden_layers": 2, "num_attention_heads": 4}
-    seen, read = {**tiny, "image_size": 32, "patch_size": 8}, {**tiny, "vocab_size": 100}
+    seen = {**tiny, "image_size": 32, "patch_size": 8, **(vision or {})}
+    words = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    merges = [("a", "t"), ("c", "at"), ("▁", "cat")]
+    words += ["▁", *"abcdefghijklmnopqrstuvwxyz", "at", "cat", "▁cat"]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    read = {**tiny, "vocab_size": len(words), "max_position_embeddings": 12, **text}
     model = SiglipModel(SiglipConfig(vision_config=seen, text_config=read)).eval()
     shake(model, seed=3)
+    model.logit_scale.data.fill_(2.0)
+    model.logit_bias.data.fill_(-3.0)
+    model.save_pretrained(folder)
+    side = seen["image_size"]
+    SiglipImageProcessor(size={"height": side, "width": side}).save_pretrained(folder)
+    Siglip2Tokenizer(vocab=vocabulary, merges=merges).save_pretrained(folder)
     return model
 
 
@@ -62,7 +73,10 @@ def theirs(model: Any, folder: Path, images: list[Any], texts: list[str]) -> tup
     """Unit embeddings of images and texts by transformers alone."""
     import transformers
 
-    images_of, texts_of = transformers.CLIPImageProcessorPil, transformers.CLIPTokenizer
+    if model.config.model_type == "clip":
+        images_of, texts_of = transformers.CLIPImageProcessorPil, transformers.CLIPTokenizer
+    else:
+        images_of, texts_of = transformers.SiglipImageProcessorPil, transformers.Siglip2Tokenizer
     pixels = images_of.from_pretrained(folder)(images, return_tensors="pt").pixel_values
     length = model.config.text_config.max_position_embeddings
     tokens = texts_of.from_pretrained(folder)(

@@ -36,7 +36,7 @@ def vision_config(name: str) -> dict[str, Any]:
     if isinstance(vision["layers"], list):
         return vision | {"layers": [1, 1, 1, 1], "width": 8, "head_width": 64, "image_size": 64}
     small = {"layers": 3, "width": WIDTH, "head_width": WIDTH // HEADS, "patch_size": 8, "image_size": SIDE}
-    return vision | small
+    return vision | small | {"attn_pooler_queries": 3, "attn_pooler_heads": 2}
 
 
 @contextmanager

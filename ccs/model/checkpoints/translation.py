@@ -1,8 +1,8 @@
 """A Hugging Face checkpoint's configuration and preprocessing in open_clip's words.
 
-A `CLIPModel` of transformers and open_clip's model compute the same from the same numbers, so a checkpoint is
-a configuration and weights under other names. transformers reads the files, with its defaults and those of
-older versions; no model of its own is built, and no code is looked for.
+A `CLIPModel` or `SiglipModel` of transformers and open_clip's model compute the same from the same numbers,
+so a checkpoint is a configuration and weights under other names. transformers reads the files, with its
+defaults and those of older versions; no model of its own is built, and no code is looked for.
 """
 
 from __future__ import annotations
@@ -18,36 +18,39 @@ from ccs.model.config import require_bounded
 
 CONFIG_FILE = "config.json"
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
+KINDS = ("clip", "siglip")
+"""The `model_type` of the checkpoints that are read."""
+
+_SIGLIP = "vit_base_patch16_siglip_224"
 _FILTERS = {2: "bilinear", 3: "bicubic"}
 LEGACY_EOS = 2
 """The end token in configurations before transformers 4.31, which read out at the largest token."""
 
 
-def read_config(text: bytes) -> dict[str, Any]:
-    """open_clip's configuration of the checkpoint whose config.json is `text`.
+def read_config(text: bytes) -> tuple[dict[str, Any], str]:
+    """open_clip's configuration of the checkpoint whose config.json is `text`, and its `model_type`.
 
-    Raises ValueError, and others, for anything but the configuration of a CLIPModel.
+    Raises ValueError, and others, for anything but the configuration of a CLIPModel or a SiglipModel.
     """
-    from transformers import CLIPConfig
-
     said = json.loads(text)
     kind = said.get("model_type")
-    if kind != "clip":
-        raise ValueError(f"model_type is {str(kind)[:40]!r}, not clip")
+    if kind not in KINDS:
+        raise ValueError(f"model_type is {str(kind)[:40]!r}, not {' or '.join(KINDS)}")
     if said.get("quantization_config"):
         raise ValueError("its weights are quantized")
-    config = _translated(CLIPConfig.from_dict(said))
-    require_bounded(config, {})
-    return config
+    config = _clip(said) if kind == "clip" else _siglip(said)
+    require_bounded(config, {"timm_model_name": frozenset({_SIGLIP})})
+    return config, kind
 
 
-def _translated(config: Any) -> dict[str, Any]:
+def _clip(said: dict[str, Any]) -> dict[str, Any]:
+    from transformers import CLIPConfig
+
+    config: Any = CLIPConfig.from_dict(said)
     vision, text = config.vision_config, config.text_config
     quick = {tower.hidden_act == "quick_gelu" for tower in (vision, text)}
     if len(quick) > 1:
         raise ValueError(f"its towers use {vision.hidden_act} and {text.hidden_act}; both QuickGELU or none")
-    if vision.num_channels != 3:
-        raise ValueError(f"num_channels is {vision.num_channels}, not 3")
     if text.eos_token_id == LEGACY_EOS:
         end = {"pool_type": "argmax"}
     else:
@@ -55,19 +58,46 @@ def _translated(config: Any) -> dict[str, Any]:
     return {
         "embed_dim": config.projection_dim,
         "quick_gelu": quick.pop(),
-        "vision_cfg": _tower(vision)
-        | {
-            "image_size": vision.image_size,
-            "patch_size": vision.patch_size,
-            "head_width": vision.hidden_size // vision.num_attention_heads,
-        },
-        "text_cfg": _tower(text)
-        | {
-            "context_length": text.max_position_embeddings,
-            "vocab_size": text.vocab_size,
-            "heads": text.num_attention_heads,
-            **end,
-        },
+        "vision_cfg": _seen(vision),
+        "text_cfg": _read(text) | end,
+    }
+
+
+def _siglip(said: dict[str, Any]) -> dict[str, Any]:
+    """The configuration as for open_clip's own SigLIPs, but with the tower's sizes beside timm's name."""
+    from transformers import SiglipConfig
+
+    config: Any = SiglipConfig.from_dict(said)
+    vision, text = config.vision_config, config.text_config
+    if text.projection_size != vision.hidden_size or not vision.vision_use_head:
+        raise ValueError(f"its texts and pooled images do not both have {vision.hidden_size} dimensions")
+    if "quick_gelu" in (vision.hidden_act, text.hidden_act):
+        raise ValueError("hidden_act is 'quick_gelu', which SigLIP does not use")
+    pooled = {"timm_model_name": _SIGLIP, "timm_pool": "map", "timm_proj": "none"}
+    return {
+        "embed_dim": vision.hidden_size,
+        "init_logit_bias": -10.0,
+        "custom_text": True,
+        "vision_cfg": _seen(vision) | pooled,
+        "text_cfg": _read(text) | {"no_causal_mask": True, "proj_bias": True, "pool_type": "last"},
+    }
+
+
+def _seen(vision: Any) -> dict[str, Any]:
+    if vision.num_channels != 3:
+        raise ValueError(f"num_channels is {vision.num_channels}, not 3")
+    return _tower(vision) | {
+        "image_size": vision.image_size,
+        "patch_size": vision.patch_size,
+        "head_width": vision.hidden_size // vision.num_attention_heads,
+    }
+
+
+def _read(text: Any) -> dict[str, Any]:
+    return _tower(text) | {
+        "context_length": text.max_position_embeddings,
+        "vocab_size": text.vocab_size,
+        "heads": text.num_attention_heads,
     }
 
 
@@ -76,7 +106,7 @@ def _tower(tower: Any) -> dict[str, Any]:
     width, inner = tower.hidden_size, tower.intermediate_size
     if width % tower.num_attention_heads:
         raise ValueError(f"hidden_size {width} is not a multiple of {tower.num_attention_heads} heads")
-    if tower.hidden_act not in ("quick_gelu", "gelu"):
+    if tower.hidden_act not in ("quick_gelu", "gelu", "gelu_pytorch_tanh"):
         raise ValueError(f"hidden_act is {tower.hidden_act[:40]!r}")
     ratio = inner / width
     named: dict[str, Any] = {
@@ -87,17 +117,23 @@ def _tower(tower: Any) -> dict[str, Any]:
     }
     if tower.layer_norm_eps != 1e-5:
         named["norm_kwargs"] = {"eps": tower.layer_norm_eps}
+    if tower.hidden_act == "gelu_pytorch_tanh":
+        named["act_kwargs"] = {"approximate": "tanh"}
     return named
 
 
-def read_preprocessing(folder: Path, side: int) -> dict[str, Any]:
+def read_preprocessing(folder: Path, kind: str, side: int) -> dict[str, Any]:
     """open_clip's preprocessing configuration from the processor's files in a folder.
 
-    side: the images' side in pixels. Raises ValueError, and others.
+    kind: the checkpoint's `model_type`. side: the images' side in pixels. Raises ValueError, and others.
     """
-    from transformers import CLIPImageProcessorPil
+    from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
 
-    processor: Any = CLIPImageProcessorPil.from_pretrained(folder, local_files_only=True)
+    processor_class = SiglipImageProcessorPil if kind == "siglip" else CLIPImageProcessorPil
+    return _in_open_clips_words(processor_class.from_pretrained(folder, local_files_only=True), side)
+
+
+def _in_open_clips_words(processor: Any, side: int) -> dict[str, Any]:
     size, crop, square = processor.size, processor.crop_size, (side, side)
     squashed = size.shortest_edge is None and (size.height, size.width) == square
     cropped = size.shortest_edge == side and processor.do_center_crop and (crop.height, crop.width) == square

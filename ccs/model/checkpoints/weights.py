@@ -43,26 +43,30 @@ _PARTS = re.compile(r"(.*\.self_attn)\.([qkv])_proj\.(weight|bias)")
 
 
 def renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """The weights of a CLIPModel under open_clip's names, with queries, keys and values joined.
+    """The weights of a CLIPModel under open_clip's names. Raises ValueError if part of a layer is missing."""
+    weights = {}
+    for theirs, values in gathered(held).items():
+        name = theirs
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
+        weights[name] = values.T if name in ("visual.proj", "text_projection") else values
+    return weights
+
+
+def gathered(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """The weights with each attention's queries, keys and values joined: `in_proj_weight`, `in_proj_bias`.
 
     Raises ValueError where one of the three is missing.
     """
     weights: dict[str, Tensor] = {}
     parts: dict[str, dict[str, Tensor]] = {}
-    for theirs, values in held:
-        if part := _PARTS.fullmatch(theirs):
+    for name, values in held:
+        if part := _PARTS.fullmatch(name):
             parts.setdefault(f"{part[1]}.in_proj_{part[3]}", {})[part[2]] = values
-        elif not theirs.endswith(".position_ids"):  # a buffer of old versions: 0, 1, 2, ...
-            name = _named(theirs)
-            weights[name] = values.T if name in ("visual.proj", "text_projection") else values
+        elif not name.endswith(".position_ids"):  # a buffer of old versions: 0, 1, 2, ...
+            weights[name] = values
     for name, three in parts.items():
         if len(three) < 3:
             raise ValueError(f"{name} has no {' and no '.join(sorted(set('qkv') - set(three)))}")
-        weights[_named(name)] = torch.cat([three[letter] for letter in "qkv"])
+        weights[name] = torch.cat([three[letter] for letter in "qkv"])
     return weights
-
-
-def _named(name: str) -> str:
-    for old, new in _RENAMED:
-        name = name.replace(old, new)
-    return name

@@ -20,10 +20,9 @@ from ccs.model.towers.precision import autocast
 class Readout:
     """Activations behind the embedding of each image with no head off, in float32.
 
-    values: layer -> [n, T', H d + 1], coordinates of what its heads write, their values and a one (see
-    `Layer.directions`), at the tokens that are read. tokens: [n, T', W], these tokens after the last block.
-    route, pool_route: how they, and what the pool's heads gather, become the embedding. norm: [n], its length
-    before it is made a unit vector.
+    values: layer -> [n, T', H d + e], coordinates of what its heads write (see `Layer.account`) at the tokens
+    that are read. tokens: [n, T', W], these tokens after the last block. route, pool_route: how they, and
+    what the pool's heads gather, become the embedding. norm: [n], its length before it is made a unit vector.
     unit: [n, D], the unit embedding.
     """
 
@@ -62,7 +61,7 @@ class Decomposition:
 
         A head's contribution to the unit embedding is exactly `coordinates @ basis`. Each of the P channels
         of the read-out has d directions for the head's values and one for its share of the output
-        projection's bias; then come the head's shares of what all
+        projection's bias (more in a block that norms what it writes); then come the head's shares of what all
         parts have in common. Where the last norm sees one vector (P = 1) these are that norm's mean and bias,
         shared as in the reference study: over the 2 L + 1 terms of the residual stream and, within an
         attention layer's term, over its H heads; r is then d + 3. Where r would exceed D, the basis is that

@@ -28,8 +28,18 @@ def take_apart(visual: Module) -> Parts | None:
 
 
 def _block(module: Module, trunk: Module) -> Block:
-    from timm.models.eva import EvaBlock
+    from timm.models.eva import EvaBlock, EvaBlockPostNorm
 
+    heads = _attention(module.attn, trunk)
+    if type(module) is EvaBlockPostNorm:
+        return Block(
+            heads=heads,
+            norm=lambda x: x,
+            projection=module.attn.proj,
+            mlp=lambda x: module.norm2(module.mlp(x)),
+            scale=lambda: None,
+            after=module.norm1,
+        )
     if type(module) is not EvaBlock:
         raise Unknown(f"its blocks are {type(module).__name__}")
 
@@ -38,7 +48,7 @@ def _block(module: Module, trunk: Module) -> Block:
         return out if module.gamma_2 is None else out * module.gamma_2
 
     return Block(
-        heads=_attention(module.attn, trunk),
+        heads=heads,
         norm=module.norm1,
         projection=module.attn.proj,
         mlp=mlp,

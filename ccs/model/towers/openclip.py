@@ -1,12 +1,23 @@
-"""open_clip's own Vision Transformer: read out at the CLS token or as a mean."""
+"""open_clip's own Vision Transformer: read out at the CLS token, as a mean, or by a pool (CoCa)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from ccs.model.towers.parts import Attention, Block, Module, Parts, Unknown, layer_norm
-from ccs.model.towers.readouts import Linear, OneNorm
+from ccs.model.towers.parts import (
+    Affine,
+    Attention,
+    Block,
+    Module,
+    Parts,
+    ReadOut,
+    Unknown,
+    by_head,
+    layer_norm,
+)
+from ccs.model.towers.readouts import AttentionPool, Linear, NormedMean, OneNorm, Pool
 
 
 def take_apart(visual: Module) -> Parts | None:
@@ -56,12 +67,50 @@ def _block(block: Module) -> Block:
     )
 
 
-def _readout(visual: Module) -> OneNorm:
+def _readout(visual: Module) -> ReadOut:
     linear = Linear(lambda: visual.proj)
     if visual.attn_pool is not None:
-        raise Unknown("it pools its tokens by attention")
+        if visual.attn_pool_contrastive is not None:
+            raise Unknown("it pools its tokens by attention twice")
+        if visual.pool_type != "tok":
+            raise Unknown(f"its pooling of what the queries gather is {visual.pool_type!r}")
+        return _pool(visual, linear)
     if visual.pool_type == "tok":
         return OneNorm(visual.ln_post, linear, len(visual.transformer.resblocks))
-    if visual.pool_type != "avg" or not visual.final_ln_after_pool:
-        raise Unknown(f"its pooling is {visual.pool_type!r}, before a norm of its tokens")
-    return OneNorm(visual.ln_post, linear, len(visual.transformer.resblocks), prefix=1)
+    if visual.pool_type != "avg":
+        raise Unknown(f"its pooling is {visual.pool_type!r}")
+    if visual.final_ln_after_pool:
+        return OneNorm(visual.ln_post, linear, len(visual.transformer.resblocks), prefix=1)
+    return NormedMean(visual.ln_post, linear, prefix=1)
+
+
+def _pool(visual: Module, linear: Linear) -> AttentionPool:
+    """CoCa's pool; only its first query stands for the image."""
+    pool, attn = visual.attn_pool, visual.attn_pool.attn
+
+    def projection(index: int) -> Affine:
+        name = "qkv"[index]
+        weight = getattr(attn, f"{name}_proj_weight")
+        return (
+            attn.in_proj_weight.chunk(3)[index] if weight is None else weight,
+            attn.in_proj_bias.chunk(3)[index],
+        )
+
+    def query(_: Tensor) -> Tensor:
+        q = F.linear(layer_norm(pool.query[:1], pool.ln_q), *projection(0))
+        return by_head(q, attn.num_heads)
+
+    return AttentionPool(
+        Pool(
+            n_heads=int(attn.num_heads),
+            head_dim=int(attn.head_dim),
+            norm=lambda x: layer_norm(x, pool.ln_k),
+            query=query,
+            key=lambda: projection(1),
+            value=lambda: projection(2),
+            projection=attn.out_proj,
+        ),
+        linear,
+        before=pool.ln_k,
+        after=visual.ln_post,
+    )

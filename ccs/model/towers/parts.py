@@ -39,8 +39,11 @@ class Layer(Protocol):
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
         """The rest of the layer, from its input and its heads' values."""
 
+    def account(self, values: Tensor) -> Tensor:
+        """Coordinates [n, T, H d + e], `values` and e more, in which what the heads write is linear."""
+
     def directions(self) -> tuple[Tensor, Tensor]:
-        """The vectors that the values stand for [H, d, W], and a head's share of the bias [1, W]."""
+        """The vectors these coordinates stand for: [H, d, W], and a head's share of the e others, [e, W]."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ class Attention:
     """Self-attention of a layer. projections: of queries, keys and values, three or fused into one.
 
     inner: a norm on the heads' outputs. rotate: rotary positions, applied to queries and keys [n, H, T, d].
+    bias: [1, H, T, T], added to the scores.
     """
 
     n_heads: int
@@ -135,20 +139,23 @@ class Attention:
     projections: Callable[[], Sequence[Affine]]
     inner: Map | None = None
     rotate: Map | None = None
+    bias: Callable[[], Tensor] | None = None
 
     def values(self, x: Tensor, first: bool) -> Tensor:
         """The heads' outputs from normed tokens: [n, T, H d], or of the first token only [n, 1, H d]."""
         if first:
             return self._inner(weighted_values(self.attention(x, first), x, self._apart()[2]))
         q, k, v = self._qkv(x)
-        out = F.scaled_dot_product_attention(q, k, v)
+        mask = None if self.bias is None else self.bias()
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self._inner(out.transpose(1, 2).flatten(2))
 
     def attention(self, x: Tensor, first: bool) -> Tensor:
         """Attention [n, H, T] of the first token's query, or the mean over all queries."""
         if not first:
             q, k, _ = self._qkv(x)
-            return torch.softmax(q @ k.transpose(-1, -2) * self.head_dim**-0.5, dim=-1).mean(-2)
+            scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
+            return torch.softmax(scores if self.bias is None else scores + self.bias(), dim=-1).mean(-2)
         (w_q, b_q), (w_k, b_k), _ = self._apart()
         q = by_head(F.linear(x[:, 0], w_q, b_q), self.n_heads) * self.head_dim**-0.5
         if self.rotate is None:
@@ -156,7 +163,7 @@ class Attention:
         else:  # rotation is applied between query and key projection; the first token is not rotated
             k = self.rotate(self._heads(F.linear(x, w_k, b_k)))
             scores = (q[:, :, None] @ k.transpose(-1, -2))[:, :, 0]
-        return torch.softmax(scores, dim=-1)
+        return torch.softmax(scores if self.bias is None else scores + self.bias()[:, :, 0], dim=-1)
 
     def _qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         parts = [F.linear(x, *one) for one in self.projections()]
@@ -204,7 +211,8 @@ def weighted_values(attention: Tensor, x: Tensor, value: Affine) -> Tensor:
 class Block:
     """A layer of a residual stream: `x + scale write(heads(norm x))`, then `x + mlp(x)`.
 
-    mlp: everything that follows, from the stream to what is added to it.
+    after: a norm on the projection's output, for blocks that norm there and not before. mlp: everything that
+    follows, from the stream to what is added to it.
     """
 
     heads: Attention
@@ -212,6 +220,7 @@ class Block:
     projection: Module
     mlp: Map
     scale: Callable[[], Tensor | None]
+    after: Module | None = None
 
     @property
     def n_heads(self) -> int:
@@ -232,20 +241,29 @@ class Block:
         return x + self.mlp(x)
 
     def write(self, values: Tensor) -> Tensor:
-        out, scale = F.linear(values, self.projection.weight, self.projection.bias), self.scale()
+        out = F.linear(values, self.projection.weight, self.projection.bias)
+        out = out if self.after is None else layer_norm(out, self.after)
+        scale = self.scale()
         return out if scale is None else out * scale
 
+    def account(self, values: Tensor) -> Tensor:
+        ones = torch.ones_like(values[..., :1])
+        if self.after is None:
+            return torch.cat([values, ones], -1)
+        mean, std = spread(F.linear(values, self.projection.weight, self.projection.bias), self.after)
+        return torch.cat([values / std, 1 / std, mean / std, ones], -1)
+
     def directions(self) -> tuple[Tensor, Tensor]:
-        own, bias = written_by(self.projection, self.n_heads)
-        scale = self.scale()
-        return (own, bias) if scale is None else (own * scale, bias * scale)
-
-
-def written_by(projection: Module, n_heads: int) -> tuple[Tensor, Tensor]:
-    """`Layer.directions` of an output projection."""
-    weight, bias = projection.weight, projection.bias
-    shared = weight.new_zeros(1, len(weight)) if bias is None else bias[None] / n_heads
-    return rows_by_head(weight.T, n_heads), shared
+        weight, bias = self.projection.weight, self.projection.bias
+        extra = (weight.new_zeros(1, len(weight)) if bias is None else bias[None]) / self.n_heads
+        own = weight.T
+        if self.after is not None:
+            gamma, beta = self.after.weight, self.after.bias / self.n_heads
+            own = own * gamma
+            extra = torch.stack([extra[0] * gamma, -gamma / self.n_heads, beta])
+        if (scale := self.scale()) is not None:
+            own, extra = own * scale, extra * scale
+        return rows_by_head(own, self.n_heads), extra
 
 
 def by_head(x: Tensor, n_heads: int) -> Tensor:
@@ -266,3 +284,7 @@ def spread(x: Tensor, norm: Module) -> tuple[Tensor, Tensor]:
     """The mean and standard deviation [..., 1] by which the norm normalizes x."""
     variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
     return mean, (variance + norm.eps).sqrt()
+
+
+def centered(x: Tensor) -> Tensor:
+    return x - x.mean(-1, keepdim=True)

@@ -4,6 +4,8 @@ Each is linear in the tokens once the norms' means and deviations and the weight
 
 - `OneNorm`: one token, or the mean of the patches, is normed. What each part writes is divided by that norm's
   deviation; the norm's mean and bias are shared out as in the reference study (Decomposition.basis).
+- `NormedMean`: tokens are normed one by one, then averaged. What is written to a token is divided by that
+  token's deviation. Each part loses its own mean, so nothing is left to share out.
 - `AttentionPool`: normed tokens are gathered by the pool's own heads, with weights that are held fixed, and
   pass each head's values and the output projection. The MLP after it, if any, belongs to no head.
 """
@@ -23,12 +25,12 @@ from ccs.model.towers.parts import (
     Module,
     Route,
     Way,
+    centered,
     layer_norm,
     rows_by_head,
     scores_of,
     spread,
     weighted_values,
-    written_by,
 )
 
 
@@ -98,6 +100,35 @@ class OneNorm:
 
 
 @dataclass(frozen=True)
+class NormedMean:
+    """The mean of all normed tokens after the prefix, then a linear map."""
+
+    norm: Module
+    linear: Linear
+    prefix: int
+    pool = None
+    pool_route = None
+    pool_way = None
+    first = False
+
+    def gather(self, tokens: Tensor) -> Tensor:
+        return tokens[:, self.prefix :]
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.linear(layer_norm(self.gather(x), self.norm).mean(1))
+
+    @property
+    def way(self) -> Way:
+        return Way(1, lambda vectors: self.linear.through(centered(vectors) * self.norm.weight))
+
+    def route(self, x: Tensor) -> Route:
+        std = spread(self.gather(x), self.norm)[1]
+        weights = (1 / std / std.shape[1]).transpose(1, 2)
+        constant = self.linear(self.norm.bias.expand(len(x), -1))
+        return Route(weights, constant[:, :0], constant)
+
+
+@dataclass(frozen=True)
 class Pool:
     """The heads of a pool: one query each, which `query` gives unscaled, [n or 1, H, d]."""
 
@@ -119,21 +150,26 @@ class Pool:
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
         return F.linear(values, self.projection.weight, self.projection.bias)
 
+    def account(self, values: Tensor) -> Tensor:
+        return torch.cat([values, torch.ones_like(values[..., :1])], -1)
+
     def directions(self) -> tuple[Tensor, Tensor]:
-        return written_by(self.projection, self.n_heads)
+        weight, bias = self.projection.weight, self.projection.bias
+        return rows_by_head(weight.T, self.n_heads), bias[None] / self.n_heads
 
 
 @dataclass(frozen=True)
 class AttentionPool:
-    """A pool's heads, then an MLP (SigLIP, PE) or nothing (ResNet), then a linear map.
+    """A pool's heads, then an MLP (SigLIP, PE) or a norm (CoCa) or nothing (ResNet), then a linear map.
 
-    before: the norm of the tokens. mlp: from what the pool gathered to what is added to it.
+    before: the norm of the tokens. mlp: from what the pool gathered to what is added to it. after: the norm.
     """
 
     pool: Pool
     linear: Linear
     before: Module | None = None
     mlp: Map | None = None
+    after: Module | None = None
     first = False
 
     def gather(self, tokens: Tensor) -> Tensor:
@@ -141,32 +177,45 @@ class AttentionPool:
 
     def project(self, x: Tensor) -> Tensor:
         state = x[:, 0]
-        return self.linear(state if self.mlp is None else state + self.mlp(state))
+        if self.mlp is not None:
+            state = state + self.mlp(state)
+        return self.linear(state if self.after is None else layer_norm(state, self.after))
 
     @property
     def way(self) -> Way:
-        return Way(self.pool.n_heads, self.linear.through, self._each)
+        return Way(self.pool.n_heads, self._after, self._each)
 
     @property
     def pool_way(self) -> Way:
-        return Way(1, self.linear.through)
+        return Way(1, self._after)
 
     def pool_route(self, x: Tensor) -> Route:
         constant = self._constant(x)
-        return Route(torch.ones_like(x[..., :1]), constant[:, :0], constant)
+        return Route(self._scale(x)[:, None], constant[:, :0], constant)
 
     def route(self, x: Tensor) -> Route:
         assert self.before is not None
-        weights = self.pool.attention(x) / spread(x, self.before)[1].transpose(1, 2)
+        attention, state = self.pool.attention(x), self.pool.finish(x, self.pool.values(x))
+        scale = self._scale(state)
+        weights = attention / spread(x, self.before)[1].transpose(1, 2) * scale[:, None]
         projection = self.pool.projection
         passed = F.linear(F.linear(self.before.bias, *self.pool.value()), projection.weight, projection.bias)
-        constant = self._constant(self.pool.finish(x, self.pool.values(x))) + self.linear.through(passed)
+        constant = self._constant(state) + scale * self._after(passed)
         return Route(weights, constant[:, :0], constant)
+
+    def _scale(self, state: Tensor) -> Tensor:
+        """The inverse deviation of the norm after the pool: [n, 1]."""
+        return (
+            torch.ones_like(state[:, 0, :1]) if self.after is None else 1 / spread(state, self.after)[1][:, 0]
+        )
+
+    def _after(self, state: Tensor) -> Tensor:
+        """The linear part of what follows the pool, without biases and without `_scale`."""
+        return self.linear.through(state if self.after is None else centered(state) * self.after.weight)
 
     def _each(self, vectors: Tensor) -> Tensor:
         assert self.before is not None
-        pool = self.pool
-        normed = (vectors - vectors.mean(-1, keepdim=True)) * self.before.weight
+        pool, normed = self.pool, centered(vectors) * self.before.weight
         weight = rows_by_head(pool.value()[0], pool.n_heads)
         own = rows_by_head(pool.projection.weight.T, pool.n_heads)
         passed: Tensor = normed @ weight.transpose(1, 2) @ own
@@ -175,4 +224,6 @@ class AttentionPool:
     def _constant(self, state: Tensor) -> Tensor:
         """The part that does not depend on what the pool's heads wrote: the MLP, and biases."""
         constant = self.linear.constant(state[:, 0])
-        return constant if self.mlp is None else constant + self.linear.through(self.mlp(state[:, 0]))
+        if self.mlp is not None:
+            constant = constant + self.linear.through(self.mlp(state[:, 0]))
+        return constant if self.after is None else constant + self.linear.through(self.after.bias)

@@ -1,20 +1,27 @@
-"""timm's ViTs: SigLIP, MobileCLIP and ViTamin (convolutional stem)."""
+"""timm's ViTs: SigLIP, MobileCLIP, ViTamin (convolutional stem), and those with relative positions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
 
 from ccs.model.towers.parts import Attention, Block, Module, Parts, Unknown
-from ccs.model.towers.timm_wrap import fused, parts, plain, require_plain, trunk_of
+from ccs.model.towers.timm_wrap import block, fused, parts, plain, require_plain, trunk_of
 
 
 def take_apart(visual: Module) -> Parts | None:
     from timm.models.vision_transformer import VisionTransformer
+    from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 
     trunk = trunk_of(visual)
-    if not isinstance(trunk, VisionTransformer):
-        return None
-    return parts(visual, lambda pixels: _embed(trunk, pixels), [_block(one) for one in trunk.blocks])
+    if isinstance(trunk, VisionTransformer):
+        return parts(visual, lambda pixels: _embed(trunk, pixels), [_block(one) for one in trunk.blocks])
+    if isinstance(trunk, VisionTransformerRelPos):
+        blocks = [_relative(one, trunk.shared_rel_pos) for one in trunk.blocks]
+        return parts(visual, lambda pixels: _unplaced(trunk, pixels), blocks)
+    return None
 
 
 def _embed(trunk: Module, pixels: Tensor) -> Tensor:
@@ -22,24 +29,35 @@ def _embed(trunk: Module, pixels: Tensor) -> Tensor:
     return embedded
 
 
+def _unplaced(trunk: Module, pixels: Tensor) -> Tensor:
+    x: Tensor = trunk.patch_embed(pixels)
+    return x if trunk.cls_token is None else torch.cat([trunk.cls_token.expand(len(x), -1, -1), x], dim=1)
+
+
 def _block(module: Module) -> Block:
     from timm.layers.attention import Attention as TimmAttention
     from timm.models.vision_transformer import Block as TimmBlock
 
-    attn, ls1 = module.attn, module.ls1
-    if type(module) is not TimmBlock or type(attn) is not TimmAttention:
-        raise Unknown(f"its blocks are {type(module).__name__} with {type(attn).__name__}")
+    if type(module) is not TimmBlock or type(module.attn) is not TimmAttention:
+        raise Unknown(f"its blocks are {type(module).__name__} with {type(module.attn).__name__}")
+    return block(module, _attention(module.attn))
+
+
+def _relative(module: Module, shared: Module | None) -> Block:
+    from timm.models.vision_transformer_relpos import RelPosBlock
+
+    if type(module) is not RelPosBlock:
+        raise Unknown(f"its blocks are {type(module).__name__}")
+    positions: Module = module.attn.rel_pos or shared
+    return block(module, _attention(module.attn, None if positions is None else positions.get_bias))
+
+
+def _attention(attn: Module, bias: Callable[[], Tensor] | None = None) -> Attention:
     require_plain(attn, q_norm="it norms queries", k_norm="it norms keys", gate="it gates its heads")
-    heads = Attention(
+    return Attention(
         n_heads=int(attn.num_heads),
         head_dim=int(attn.head_dim),
         projections=lambda: fused(attn.qkv),
         inner=None if plain(getattr(attn, "norm", None)) else attn.norm,
-    )
-    return Block(
-        heads=heads,
-        norm=module.norm1,
-        projection=attn.proj,
-        mlp=lambda x: module.ls2(module.mlp(module.norm2(x))),
-        scale=lambda: None if plain(ls1) else ls1.gamma,
+        bias=bias,
     )

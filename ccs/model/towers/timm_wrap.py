@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from ccs.model.towers.parts import Affine, Block, Map, Module, Parts, ReadOut, Unknown, by_head
-from ccs.model.towers.readouts import AttentionPool, Linear, OneNorm, Pool
+from ccs.model.towers.parts import Affine, Attention, Block, Map, Module, Parts, ReadOut, Unknown, by_head
+from ccs.model.towers.readouts import AttentionPool, Linear, NormedMean, OneNorm, Pool
 
 
 def trunk_of(visual: Module) -> Module | None:
@@ -47,6 +47,17 @@ def fused(qkv: Module) -> list[Affine]:
     return [(qkv.weight, qkv.bias)]
 
 
+def block(module: Module, heads: Attention) -> Block:
+    """A block that norms before attention and before its MLP, with or without LayerScale."""
+    return Block(
+        heads=heads,
+        norm=module.norm1,
+        projection=module.attn.proj,
+        mlp=lambda x: module.ls2(module.mlp(module.norm2(x))),
+        scale=lambda: None if plain(module.ls1) else module.ls1.gamma,
+    )
+
+
 def _linear(visual: Module) -> Linear:
     """The last linear map, timm's own or the wrapper's; both, or more than a linear map, is refused."""
     found = [visual.trunk.head, *visual.head]
@@ -71,9 +82,9 @@ def _readout(trunk: Module, linear: Linear) -> ReadOut:
     require_layer_norm(norms[0])
     if trunk.global_pool == "token":
         return OneNorm(norms[0], linear, len(trunk.blocks))
-    if norms[0] is not trunk.fc_norm:
-        raise Unknown("it norms each token before their mean")
-    return OneNorm(norms[0], linear, len(trunk.blocks), prefix=prefix)
+    if norms[0] is trunk.fc_norm:
+        return OneNorm(norms[0], linear, len(trunk.blocks), prefix=prefix)
+    return NormedMean(norms[0], linear, prefix=prefix)
 
 
 def require_layer_norm(norm: Module) -> None:
