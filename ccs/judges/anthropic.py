@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccs.judges.provider import Provider, Reply, Request, Usage
+from ccs.judges.provider import GeneratedProvider, Reply, Request, Usage
 
 
-class AnthropicProvider(Provider):
+class AnthropicProvider(GeneratedProvider):
     """Messages with output constrained to a JSON schema."""
 
     kind = "anthropic"

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ccs.errors import InputError
 from ccs.extras import require
 from ccs.judges.anthropic import AnthropicProvider
-from ccs.judges.openai import CompatibleProvider, GoogleProvider, OpenAIProvider
+from ccs.judges.google import GoogleProvider
+from ccs.judges.openai import CompatibleProvider, OpenAIProvider
 from ccs.judges.prices import CostEstimate, Prices, Spending, expected_usage, largest_usage
 from ccs.judges.provider import Provider, Request, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply

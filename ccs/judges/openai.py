@@ -1,21 +1,20 @@
-"""Models at OpenAI and Google, or at any server with chat completions (vLLM, Ollama, llama.cpp)."""
+"""Models at OpenAI, or at any server with its chat completions API (vLLM, Ollama, llama.cpp)."""
 
 from __future__ import annotations
 
-import os
-from typing import Any, ClassVar
+from typing import Any
 
 from ccs.errors import InputError
-from ccs.judges.provider import Provider, Reply, Request, Usage
+from ccs.judges.provider import GeneratedProvider, Reply, Request, Usage
 
 
-class OpenAIProvider(Provider):
+class OpenAIProvider(GeneratedProvider):
     """Chat completions with a strict JSON schema."""
 
     kind = "openai"
     package = "openai"
     client = "AsyncOpenAI"
-    keys: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
+    keys = ("OPENAI_API_KEY",)
     limit_name = "max_completion_tokens"
 
     async def call(self, request: Request) -> Any:
@@ -40,26 +39,11 @@ class OpenAIProvider(Provider):
     def read(self, response: Any) -> Reply:
         completion = response.to_dict(warnings=False)
         counts = completion.get("usage") or {}
-        sent, received, every = (counts.get(f"{name}_tokens") for name in ("prompt", "completion", "total"))
-        if sent and received and every:  # Google's hidden reasoning is in the total alone
-            received = max(received, every - sent)
-        usage = Usage.stated(sent, received)
+        usage = Usage.stated(counts.get("prompt_tokens"), counts.get("completion_tokens"))
         choice = completion["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
         refusal = message.get("refusal") or ("content filter" if finish == "content_filter" else "")
         return Reply(message.get("content"), usage, refusal, finish == "length")
-
-
-class GoogleProvider(OpenAIProvider):
-    """Gemini models, by the chat completions that Google offers beside its own interface."""
-
-    kind = "google"
-    keys = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
-
-    def address(self) -> str:
-        # The variable by which Google's own package, too, is led to a gateway.
-        default = "https://generativelanguage.googleapis.com/v1beta/openai/"
-        return os.environ.get("GOOGLE_GEMINI_BASE_URL") or default
 
 
 class CompatibleProvider(OpenAIProvider):

@@ -1,4 +1,4 @@
-"""Local HTTP servers that speak the protocols of OpenAI and Anthropic, asked by the real SDKs."""
+"""Local HTTP servers that speak the protocols of OpenAI, Anthropic and Google, asked by the real SDKs."""
 
 from __future__ import annotations
 
@@ -74,9 +74,31 @@ class AnthropicServer(LLMServer):
         return {"type": "error", "error": {"type": "t", "message": message}}
 
 
-class GoogleServer(OpenAIServer):
+class GoogleServer(LLMServer):
     kind = "google"
     model = "gemini-3.8-flash"
+    path = f"/models/{model}:generateContent"
+
+    def read(self, body: Any) -> tuple[str, str, Mapping[str, Any]]:
+        (content,) = body["contents"]
+        form = body["generationConfig"]
+        assert form["responseMimeType"] == "application/json"
+        system = body["systemInstruction"]["parts"][0]["text"]
+        return system, content["parts"][0]["text"], form["responseJsonSchema"]
+
+    def success(self, text: str, truncated: bool = False) -> dict[str, Any]:
+        content = {"role": "model", "parts": [{"text": text}]}
+        return self._response({"content": content, "finishReason": "MAX_TOKENS" if truncated else "STOP"})
+
+    def refusal(self) -> dict[str, Any]:
+        return self._response({"finishReason": "SAFETY"})
+
+    def _response(self, candidate: Mapping[str, Any]) -> dict[str, Any]:
+        usage = {"promptTokenCount": 100, "candidatesTokenCount": 15, "thoughtsTokenCount": 5}
+        return {"candidates": [dict(candidate)], "usageMetadata": usage, "modelVersion": self.model}
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return {"error": {"code": status, "message": message, "status": "S"}}
 
 
 SERVERS: dict[str, type[LLMServer]] = {
