@@ -154,17 +154,12 @@ def _known(record: DatasetRecord, most: int | None) -> ImageSet | RetrievalSet:
     root = Path(os.environ.get(DATA_ROOT) or "/nowhere").expanduser()
     candidates = (root / file for file in (record.name, f"{record.name}.parquet"))
     local = next((path for path in candidates if path.exists()), None)
-    if local is None and record.hub is None:
-        where = f"$CCS_DATA/{record.name} ({record.verified})"
-        raise InputError(f"{record.name!r} is read from a local copy: put one in {where}.")
-    if local and record.kind == "videos":
-        return clips.retrieval_set(local, record.name, record.frames, record.annotations, most)
-    if local:
-        rows = _local_copy(record, local)
-    elif record.excerpt:
-        rows = excerpts.rows(record)
-    else:
-        rows = fetching.rows_at(record, str(record.hub), most if record.large else None)
+    if record.kind == "videos":
+        folders = [local] if local else fetching.video_folders(record)
+        about = {"annotations": record.annotations, "source": "" if local else record.address}
+        return clips.retrieval_set(folders, name=record.name, count=record.frames, max_clips=most, **about)
+    fetched = fetching.known_rows if not record.excerpt else lambda record, _: excerpts.rows(record)
+    rows = _local_copy(record, local) if local else fetched(record, most)
     if record.kind == "captions":
         return labeled.captions(record, rows, most)
     if record.kind == "bias":
@@ -180,6 +175,8 @@ def _local_copy(record: DatasetRecord, local: Path) -> Rows:
         return of_parquet(local, record.name, record.image)
     if (local / "README.md").exists():
         return fetching.rows_at(record, str(local))
+    if any(local.rglob("*.tar")):
+        return fetching.rows_at(replace(record, config=None), str(local))
     if any(local.rglob("*.parquet")):
         return of_parquet(local, record.name, record.image)
     if record.kind == "captions":
@@ -195,6 +192,11 @@ def _local_copy(record: DatasetRecord, local: Path) -> Rows:
                 f"{record.name!r} needs a CSV file with the groups of its images in {str(local)!r}."
             )
         return of_files(files, record.name, str(local), table=tables[0])
+    if record.first_word:
+        inner = local / "images" if (local / "images").is_dir() else local
+        return of_files(
+            files_of(inner), record.name, str(local), lambda path: path.split("/")[-1].split("_")[0]
+        )
     return _folders(local, record.name, _class if record.kind == "classification" else None)
 
 
@@ -225,7 +227,7 @@ def _group(path: str) -> str:
 def _own(spec: str, most: int | None, classes: str | None) -> ImageSet | RetrievalSet:
     path = Path(spec).expanduser()
     if path.is_dir() and any(one.suffix.lower() in clips.SUFFIXES for one in path.rglob("*")):
-        return clips.retrieval_set(path, as_text(path.resolve().name), _FRAMES, most=most)
+        return clips.retrieval_set([path], name=as_text(path.resolve().name), count=_FRAMES, max_clips=most)
     rows = _rows(spec, most, _class)
     if not rows.count:
         raise InputError(f"{spec!r} has no class folders with images in them.")

@@ -118,10 +118,12 @@ def page(settings: Settings) -> str:
     ]
     lines += ["Language models:", *_judges([judge for one in found for judge in one.judges])]
     weights = sum(one.weights or 0 for one in found)
-    # The sets of one address are one download.
-    sizes = {record.address: record.gigabytes for record in records if record.hub}
+    # The sets of one address are one download; videos are there twice, packed and unpacked.
+    sizes = {record.address: record.gigabytes * 1e9 for record in records}
+    twice = {record.address: record.gigabytes * 1e9 for record in records if record.kind == "videos"}
     lines.append(
-        f"Disk: {weights / 1e9:.1f} GB of weights, {sum(sizes.values()):.1f} GB of data sets, and up to "
+        f"Disk: {weights / 1e9:.1f} GB of weights, {sum(sizes.values()) / 1e9:.1f} GB of data sets, "
+        f"{sum(twice.values()) / 1e9:.1f} GB of them once more when unpacked, and up to "
         f"{settings.keep / 1e9:g} GB of embeddings per model and set (--keep)."
     )
     return "\n".join(lines)

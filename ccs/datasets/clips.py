@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,25 +89,32 @@ def _first_frame(path: Path) -> str:
 
 
 def retrieval_set(
-    folder: Path, name: str, count: int, annotations: str = "", most: int | None = None
+    folders: Sequence[Path],
+    *,
+    name: str,
+    count: int,
+    annotations: str | None = None,
+    max_clips: int | None = None,
+    source: str = "",
 ) -> RetrievalSet:
-    """Video files with captions, anywhere below a folder, `count` frames of each.
+    """Video files with captions, anywhere below the folders; the first folder has the annotations.
 
-    annotations: the name of a JSON list of objects with `video` or `file` (a path, or its end) and `caption`
-    (a string or a list of strings); by default the only JSON file in the folder. Clips that are missing,
-    cannot be decoded or have no caption are listed in `skipped`. most: the most clips.
+    `annotations`: the name of a JSON list of objects with `video` or `file` (a path, or its end) and
+    `caption` (a string or a list of strings); by default the only JSON file in the folder. Clips that are
+    missing, cannot be decoded or have no caption are listed in `skipped`.
     """
-    entries = _annotations_in(_annotation_file(folder, annotations))
+    entries = annotations_in(_annotation_file(folders[0], annotations))
     by_name: dict[str, Path] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
+    found = (path for folder in folders for path in sorted(folder.rglob("*")))
+    for path in (path for path in found if path.suffix.lower() in SUFFIXES):
         by_name.setdefault(path.name, path)
         by_name.setdefault(path.stem, path)
     paths: list[Path] = []
     captions: list[tuple[str, ...]] = []
     skipped: list[str] = []
     total = hashlib.sha256(f"{count} frames".encode())
-    for entry in entries[:most]:
-        wanted = str(entry.get("video") or entry.get("file") or entry.get("video_id") or "")
+    for entry in entries[:max_clips]:
+        wanted = file_of(entry)
         given = entry.get("caption", entry.get("captions"))
         texts = tuple(given) if isinstance(given, list) else (given,) if given else ()
         file = by_name.get(Path(wanted).name) or by_name.get(Path(wanted).stem)
@@ -121,18 +129,25 @@ def retrieval_set(
         captions.append(texts)
     if not paths:
         example = f" (for example {skipped[0]})" if skipped else ""
-        raise InputError(f"None of the {len(skipped)} clips listed in {str(folder)!r} can be used{example}.")
+        raise InputError(
+            f"None of the {len(skipped)} clips listed in {str(folders[0])!r} can be used{example}."
+        )
     return RetrievalSet(
         name=name,
         clips=Lazy(lambda index: frames(paths[index], count), range(len(paths))),
         captions=tuple(captions),
         fingerprint=total.hexdigest(),
-        source=as_text(str(folder)),
+        source=as_text(source or str(folders[0])),
         skipped=tuple(skipped),
     )
 
 
-def _annotation_file(root: Path, name: str) -> Path:
+def file_of(entry: Mapping[str, Any]) -> str:
+    """The file that an annotation is about: its path, or the end of it, with or without its suffix."""
+    return str(entry.get("video") or entry.get("file") or entry.get("video_id") or "")
+
+
+def _annotation_file(root: Path, name: str | None) -> Path:
     listed = sorted(root.rglob("*.json"))
     found = [path for path in listed if path.name == name] or listed
     if not found:
@@ -145,7 +160,7 @@ def _annotation_file(root: Path, name: str) -> Path:
     return found[0]
 
 
-def _annotations_in(file: Path) -> list[dict[str, Any]]:
+def annotations_in(file: Path) -> list[dict[str, Any]]:
     """The entries of a JSON file of annotations. Raises InputError."""
     try:
         entries = json.loads(file.read_text(encoding="utf-8"))

@@ -1,14 +1,19 @@
-"""Sets that are fetched from the Hub: rows and text files; every failure becomes one clear sentence."""
+"""Sets that are fetched from the Hub: rows, text files, videos; every failure becomes one clear sentence."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from ccs.datasets import clips
 from ccs.datasets.known_sets import DatasetRecord
 from ccs.datasets.rows import Rows, of_dataset
 from ccs.errors import InputError
@@ -17,6 +22,8 @@ from ccs.files import endpoint
 
 STREAM_SEED = 0
 """Seed of the shuffled stream from which part of a large set is taken."""
+_ARCHIVE = re.compile(r"(.*\.(?:zip|tar|tar\.gz))(?:\.part.*)?", re.IGNORECASE)
+_NOT_NEEDED = re.compile(r"train|raw_data/", re.IGNORECASE)
 
 
 def reachable(seconds: float) -> bool:
@@ -93,6 +100,14 @@ def _explanation(error: Exception, hub: str) -> str:
     return f"could not be read from {hub!r} ({said[:300]})"
 
 
+def known_rows(record: DatasetRecord, most: int | None = None) -> Rows:
+    """The rows of a set. Part of a large set is streamed in a fixed shuffled order, not downloaded whole."""
+    if record.hub is None:
+        where = f"put a local copy in $CCS_DATA/{record.name} ({record.verified})"
+        raise InputError(f"{record.name!r} is not on the Hub; {where}.")
+    return rows_at(record, record.hub, most if record.large else None)
+
+
 def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Rows:
     """The rows of a repository with a data set, or of a local folder laid out like one.
 
@@ -158,3 +173,65 @@ def text_file(record: DatasetRecord, name: str) -> str:
     with explained(record.name, record.hub):
         path = hf_hub_download(record.hub, name, repo_type="dataset", revision=record.revision)
     return Path(path).read_text(encoding="utf-8")
+
+
+def video_folders(record: DatasetRecord) -> tuple[Path, Path]:
+    """The folders with a set's annotations and loose videos, and with what its archives hold; fetched once.
+
+    Of loose videos only those are fetched that the annotations name; archives only where some are not loose.
+    Where several processes ask at once, one fetches and unpacks, and the others wait.
+    """
+    from filelock import FileLock
+    from huggingface_hub import HfApi, constants, hf_hub_download
+
+    assert record.hub is not None
+    _check_connection()
+    home = Path(constants.HF_HOME) / "clip-ccs" / record.name
+    home.mkdir(parents=True, exist_ok=True)
+    fetch = partial(hf_hub_download, record.hub, repo_type="dataset", revision=record.revision)
+    with explained(record.name, record.hub), FileLock(home / "lock"):
+        for killed in home.glob("tmp*"):
+            shutil.rmtree(killed)
+        told = Path(fetch(record.annotations))
+        snapshot = told.parents[record.annotations.count("/")]
+        unpacked = home / snapshot.name
+        if not unpacked.exists() and not constants.is_offline_mode():
+            listed = HfApi().list_repo_files(record.hub, repo_type="dataset", revision=snapshot.name)
+            listed = [path for path in listed if not _NOT_NEEDED.search(path)]
+            wanted = {Path(clips.file_of(entry)).stem for entry in clips.annotations_in(told)}
+            needed = [
+                path
+                for path in listed
+                if Path(path).suffix.lower() in clips.SUFFIXES and Path(path).stem in wanted
+            ]
+            if wanted - {Path(path).stem for path in needed}:
+                needed += [path for path in listed if _ARCHIVE.fullmatch(path)]
+            with ThreadPoolExecutor(8) as pool:
+                paths = list(pool.map(lambda path: Path(fetch(path, revision=snapshot.name)), needed))
+            with tempfile.TemporaryDirectory(dir=home) as part:
+                unpack([path for path in paths if _ARCHIVE.fullmatch(path.name)], Path(part) / "videos")
+                (Path(part) / "videos").rename(unpacked)
+    return snapshot, unpacked
+
+
+def unpack(archives: Sequence[Path], target: Path) -> None:
+    """Unpack zips, tars, and tars in numbered parts into a new folder."""
+    target.mkdir(parents=True)
+    wholes: dict[str, list[Path]] = {}
+    for archive in sorted(archives):
+        found = _ARCHIVE.fullmatch(str(archive))
+        assert found is not None
+        wholes.setdefault(found[1], []).append(archive)
+    for whole, parts in wholes.items():
+        archive, joined = parts[0], target.with_name(Path(whole).name)
+        if len(parts) > 1 or str(archive) != whole:
+            with joined.open("wb") as out:
+                for part in parts:
+                    with part.open("rb") as piece:
+                        shutil.copyfileobj(piece, out)
+            archive = joined
+        if whole.lower().endswith(".zip"):
+            shutil.unpack_archive(archive, target)
+        else:
+            shutil.unpack_archive(archive, target, filter="data")
+        joined.unlink(missing_ok=True)

@@ -36,7 +36,7 @@ def test_the_whole_study(told) -> None:
     # 4 x 48 + 2 x 64 heads, asked of a labeler and three judges
     assert re.search(r"all +1,280 requests, \d+\.\d\d dollars, at most \d+\.\d\d", said)
     # sets of one repository are downloaded once
-    assert "5.8 GB of weights, 42.9 GB of data sets, and up to" in said
+    assert "5.8 GB of weights, 81.4 GB of data sets, 38.5 GB of them once more when unpacked" in said
     assert told("--study", "--plan-cost") == said
 
 

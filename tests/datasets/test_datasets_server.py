@@ -10,13 +10,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ccs.datasets import SOURCES
-from tests.support.datasets_sample import repository, schemas, webdataset
+from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
 from tests.support.hub_server import Hub, Repository, serve
 
 OPEN = """
@@ -160,3 +161,26 @@ def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(
         assert words in answers[name], answers[name]
         assert "\n" not in answers[name]
         assert name == "cifar100" or f"$CCS_DATA/{name}" in answers[name]
+
+
+def videos(tmp_path: Path, count: int) -> dict[str, bytes]:
+    rows = [{"video": f"v{i}.mp4", "caption": [f"clip {i}", "a clip"]} for i in range(count)]
+    made = {f"videos/v{i}.mp4": clip(tmp_path / f"v{i}.mp4", 1.0).read_bytes() for i in range(count + 1)}
+    return {"msvd_test.json": json.dumps(rows).encode(), **made}
+
+
+def test_two_processes_fetch_and_unpack_once(hub: Hub, ask: Callable[..., Any], tmp_path: Path) -> None:
+    files = videos(tmp_path, 2)
+    told = files.pop("msvd_test.json")
+    whole = tar_of(files)
+    parts = {f"v.tar.part-{i}": whole[i * 4096 : (i + 1) * 4096] for i in range(-(-len(whole) // 4096))}
+    serve_set(hub, "msvd", tmp_path, {"msvd_test.json": told, **parts})
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: ask(OPEN, [["msvd", None]])[0], range(2)))
+    assert both[0] == both[1]
+    assert both[0]["captions"] == [["clip 0", "a clip"], ["clip 1", "a clip"]]
+    assert both[0]["source"] == "friedrichor/MSVD test"
+    asked = [line for line in hub.requests if line.startswith("GET") and "v.tar.part" in line]
+    assert len(asked) == len(parts)
+    (kept,) = [path for path in (tmp_path / "home/clip-ccs/msvd").iterdir() if path.is_dir()]
+    assert len(list(kept.rglob("*.mp4"))) == 3

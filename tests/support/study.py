@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import mmap
+import shutil
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,7 +61,7 @@ def less(draws: int, data: Path, *, small: bool) -> None:
 
 
 def serve_sets(hub: Hub, folder: Path, data: Path) -> None:
-    """Serve every registered set as its repository; those on no Hub go into the folder `data`."""
+    """Serve every registered set as its repository; the one that is on no Hub goes into the folder `data`."""
     from ccs.datasets import SOURCES
     from tests.support.datasets_sample import repository, schemas, webdataset
 
@@ -69,8 +70,7 @@ def serve_sets(hub: Hub, folder: Path, data: Path) -> None:
         here = folder / name
         like = name if name in known else name.removesuffix("-joined").removesuffix("-gender")
         if record.kind == "videos":
-            _videos(data / name, record.annotations)
-            continue
+            _videos(here, record.annotations)
         elif name == "country211":
             (here / "test").mkdir(parents=True, exist_ok=True)
             (here / "test" / "0.tar").write_bytes(webdataset([1, 0, 1]))
@@ -100,13 +100,15 @@ def _both(one: bytes, other: bytes) -> bytes:
 
 
 def _videos(folder: Path, annotations: str) -> None:
-    """Three videos beside their captions; the third cannot be read."""
+    """Three videos in an archive beside their captions; the third cannot be read."""
     from tests.support.datasets_sample import clip
 
     rows = [{"video": f"video{i}.mp4", "video_id": f"video{i}", "caption": f"clip {i}"} for i in range(3)]
     for row in rows[:2]:
-        clip(folder / row["video"], seconds=1.0)
-    (folder / rows[2]["video"]).write_bytes(b"nothing of the kind")
+        clip(folder / "unpacked" / row["video"], seconds=1.0)
+    (folder / "unpacked" / rows[2]["video"]).write_bytes(b"nothing of the kind")
+    shutil.make_archive(str(folder / "videos"), "zip", folder / "unpacked")
+    shutil.rmtree(folder / "unpacked")
     (folder / annotations).write_text(json.dumps(rows))
 
 
