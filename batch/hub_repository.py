@@ -6,6 +6,7 @@ A refusal by the Hub becomes a sentence that quotes nothing of the request: the 
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,28 +35,36 @@ _MEANING = {
 class Repository:
     """A repository as it stands when this is made. `kind`: dataset, model or space.
 
-    commit: its newest, None if there is none or the token may not see it. files: paths. look: whether the Hub
-    is asked; otherwise it is taken as new. Raises InputError, as all methods do.
+    commit: its newest, None if there is none or the token may not see it. files, tags: paths, and commits by
+    tag. dry: nothing will be put there; where the Hub does not answer, that is said and it is taken as new.
+    Raises InputError, as all methods do.
     """
 
-    def __init__(self, name: str, kind: str = "dataset", *, look: bool = True) -> None:
+    def __init__(self, name: str, kind: str = "dataset", *, dry: bool = False) -> None:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise InputError(
                 "A repository is named USER/NAME: letters, digits, '-', '_' and '.' on both sides."
             )
-        self.api = HfApi(endpoint=endpoint())
-        self.name, self.kind = name, kind
+        self.api, self.name, self.kind = HfApi(endpoint=endpoint()), name, kind
         self.commit: str | None = None
-        self.private, self.files = True, tuple[str, ...]()
-        if not look:
-            return
+        self.private, self.files, self.tags = True, tuple[str, ...](), dict[str, str]()
+        try:
+            self._look()
+        except InputError as error:
+            if not dry:
+                raise
+            print(f"{error} So {name} is taken as new.", file=sys.stderr)
+
+    def _look(self) -> None:
         with self._explained():
             try:
-                info = self.api.repo_info(name, repo_type=kind)
+                info = self.api.repo_info(self.name, repo_type=self.kind)
             except RepositoryNotFoundError:
                 return
             self.commit, self.private = info.sha, bool(info.private)
-            self.files = tuple(self.api.list_repo_files(name, repo_type=kind, revision=info.sha))
+            self.files = tuple(one.rfilename for one in getattr(info, "siblings", None) or ())
+            refs = self.api.list_repo_refs(self.name, repo_type=self.kind)
+            self.tags = {one.name: one.target_commit for one in refs.tags}
 
     def fetch(self, path: str) -> bytes:
         """One small file's bytes."""
@@ -89,20 +98,14 @@ class Repository:
             )
             return str(info.oid)
 
-    def tags(self) -> dict[str, str]:
-        """The commit that each tag names."""
-        with self._explained():
-            refs = self.api.list_repo_refs(self.name, repo_type=self.kind)
-            return {one.name: one.target_commit for one in refs.tags}
-
     def tag(self, name: str, commit: str) -> None:
-        """Name a commit. Raises InputError if the name is another commit's."""
+        """Name a commit."""
+        if (there := self.tags.get(name, commit)) != commit:
+            raise InputError(
+                f"The tag {name} of {self.name} already names other results (commit {there[:8]}); "
+                "choose another --tag."
+            )
         with self._explained():
-            if (there := self.tags().get(name, commit)) != commit:
-                raise InputError(
-                    f"The tag {name} of {self.name} already names other results (commit {there[:8]}); "
-                    "choose another --tag."
-                )
             self.api.create_tag(self.name, tag=name, revision=commit, repo_type=self.kind, exist_ok=True)
 
     def set_variable(self, key: str, value: str) -> None:
@@ -114,16 +117,13 @@ class Repository:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except Exception as raised:
-            error = (
-                raised.__cause__ if type(raised) is RuntimeError else raised
-            )  # so an upload's thread wraps it
+        except Exception as raised:  # an upload's thread wraps its own in a RuntimeError
+            error = raised.__cause__ if type(raised) is RuntimeError else raised
             if not isinstance(error, _TROUBLE):
                 raise
             status = int(getattr(getattr(error, "response", None), "status_code", 0))
+            if not status:
+                why = f"The Hub could not be reached for {self.name}: {type(error).__name__}."
+                raise InputError(why) from None
             meaning = _MEANING.get(status, "the Hub failed; give the command again later")
-            raise InputError(
-                f"The Hub answered {status} for {self.name}: {meaning}."
-                if status
-                else f"The Hub could not be reached for {self.name}: {type(error).__name__}."
-            ) from None
+            raise InputError(f"The Hub answered {status} for {self.name}: {meaning}.") from None

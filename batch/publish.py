@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import shutil
 import sys
@@ -22,7 +21,7 @@ from batch.options import command, option
 from ccs import results
 from ccs.benchmark import planted_models
 from ccs.errors import InputError
-from ccs.results import schema, searches
+from ccs.results import manifest, schema, searches
 
 ROOT = Path(__file__).resolve().parents[1]
 _CARD = Path(__file__).with_name("card.md")
@@ -71,20 +70,9 @@ def copy_results(found: Mapping[str, results.Results], folder: Path) -> None:
         (folder / name).mkdir()
         for file in (*(f"{table}.parquet" for table in result.tables), results.MANIFEST_FILE):
             shutil.copy(result.folder / file, folder / name)
-        if path := _searches(result):
+        path = searches.place(result.folder.parent, result.model)
+        if path.exists():
             shutil.copy(path, folder)
-
-
-def _searches(result: results.Results) -> Path | None:
-    """Return the file of a model's searches; InputError if it cannot be used with these results."""
-    folder = result.folder.parent
-    path = searches.place(folder, result.model)
-    if not path.exists():
-        return None
-    _, notice = searches.beside(folder, result.model, str(result.manifest["model"]["weights_hash"]))
-    if notice:
-        raise InputError(f"Nothing was published, because searches must fit the results: {notice}")
-    return path
 
 
 def others(repository: Repository, ours: Collection[str]) -> dict[str, Manifest]:
@@ -94,34 +82,29 @@ def others(repository: Repository, ours: Collection[str]) -> dict[str, Manifest]
         folder, _, name = path.partition("/")
         if name != results.MANIFEST_FILE or folder in ours:
             continue
-        try:
-            manifest = json.loads(repository.fetch(path))
-            version = manifest["schema_version"]
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{repository.name} holds {path}, which is not a manifest of results.") from None
-        if version != schema.VERSION:
+        found[folder] = manifest.parse(repository.fetch(path), f"{repository.name}/{path}")
+        if (version := found[folder]["schema_version"]) != schema.VERSION:
             raise InputError(
                 f"{repository.name} holds {folder} in version {version} of the tables and these results have "
                 f"version {schema.VERSION}: one data set cannot hold both. Publish {folder} again with them, "
                 "or choose another --repo."
             )
-        found[folder] = manifest
     return found
 
 
 def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
     """Return the data set's card: one configuration for each table that any model has."""
-    models = sorted(manifests.values(), key=lambda manifest: str(manifest["model"]["name"]))
+    models = sorted(manifests.values(), key=lambda one: str(one["model"]["name"]))
     rows = {
-        name: sum(int(manifest["tables"].get(name, {}).get("rows", 0)) for manifest in models)
+        name: sum(int(one["tables"].get(name, {}).get("rows", 0)) for one in models)
         for name in schema.TABLES
-        if any(name in manifest["tables"] for manifest in models)
+        if any(name in one["tables"] for one in models)
     }
     configs = [
         {"config_name": name, "data_files": f"*/{name}.parquet", "default": name == "scores"} for name in rows
     ]
     data = DatasetCardData(license="mit", tags=["clip", "interpretability", "fairness"], configs=configs)
-    judged = [each for manifest in models for each in (manifest["labeler"], *manifest["judges"])]
+    judged = [each for one in models for each in (one["labeler"], *one["judges"])]
     made = DatasetCard.from_template(
         data,
         template_path=str(_CARD),
@@ -133,13 +116,11 @@ def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
     return str(made)
 
 
-def run_tag(found: Mapping[str, results.Results]) -> str:
-    """Return a tag for this run: its last day and a hash of what is published."""
+def run_tag(found: Mapping[str, results.Results], folder: Path) -> str:
+    """Return a tag for this run: its last day and a hash of the folder's files."""
     content = hashlib.sha256()
-    for folder in sorted(found):
-        content.update((found[folder].folder / results.MANIFEST_FILE).read_bytes())
-        if path := _searches(found[folder]):
-            content.update(path.read_bytes())
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content.update(path.read_bytes())
     day = max(str(result.manifest["created"])[:10] for result in found.values())
     return f"run-{day}-{content.hexdigest()[:8]}"
 
@@ -175,17 +156,17 @@ def _weights(model: str) -> str | None:
 
 def publish_results(repository: Repository, found: Mapping[str, results.Results], args: Settings) -> str:
     """Publish, or say what would be; return the address of exactly these results."""
-    tag = args.tag or run_tag(found)
     names = ", ".join(sorted(result.model for result in found.values()))
     manifests = {folder: result.manifest for folder, result in found.items()}
     manifests |= others(repository, manifests)
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
         copy_results(found, folder)
+        tag = args.tag or run_tag(found, folder)
         (folder / "README.md").write_text(card(repository.name, manifests), "utf-8")
         owned = [f"{name}/*" for name in found]
         commit = _push(repository, folder, f"Results of {names}", owned, args)
-    if commit and (args.tag or tag not in repository.tags()):
+    if commit and (args.tag or tag not in repository.tags):
         repository.tag(tag, commit)
     print(f"{args.repo}: tag {tag}; load it as {(address := f'hf://datasets/{args.repo}@{tag}')}")
     return address
@@ -227,18 +208,6 @@ def _push(
     return None
 
 
-def _repository(name: str, kind: str, args: Settings) -> Repository:
-    """The repository as it stands; in a dry run without the Hub, as if it were new."""
-    try:
-        return Repository(name, kind)
-    except InputError as error:
-        if not args.dry_run:
-            raise
-        found = Repository(name, kind, look=False)
-        print(f"{error} So {name} is taken as new.", file=sys.stderr)
-        return found
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; its exit status (see batch.options)."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
@@ -254,8 +223,8 @@ def _publish(args: Settings) -> None:
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
     found = results_to_publish(args.results, args.model) if args.repo else {}
-    data_set = _repository(args.repo, "dataset", args) if args.repo else None
-    space = _repository(args.space, "space", args) if args.space else None
+    data_set = Repository(args.repo, "dataset", dry=args.dry_run) if args.repo else None
+    space = Repository(args.space, "space", dry=args.dry_run) if args.space else None
     if data_set and space and data_set.private and not args.public:
         raise InputError(
             f"The Space could not read {args.repo}, which is private; give --public, or leave out --repo."

@@ -51,24 +51,20 @@ class Files:
 
 
 def measure(photographs: Path, model: Model, repeats: int = REPEATS) -> dict[str, Any]:
-    """Images a second of both over all files of the folder, best of the repeats, and their ratio.
-
-    waiting: the share of time for which ours waited for images.
-    """
+    """Images a second of both over all files of the folder, best of the repeats, and their ratio."""
     device = model.tower.device
     settings = Settings(images=str(photographs))
     images = open_moment_images(settings)
     paths = sorted(photographs.iterdir())
     transform = image_transform_v2(PreprocessCfg(**model.preprocess_config), is_train=False)
-    size, workers, waiting = 0, decoders(len(paths), device.type), 0.0
+    size, workers = 0, decoders(len(paths), device.type)
 
     def ours() -> None:
-        nonlocal size, waiting
+        nonlocal size
         with tempfile.TemporaryDirectory() as folder:
             embedder = Embedder(model, Store(Path(folder), Processes()), settings)
             size = embedder.backoff.largest
             stage = embedder.moments(images)
-            waiting = stage.notes()["waiting_share"]
             assert embedder.read_moments(stage).count == len(paths)
 
     def plain() -> None:
@@ -97,7 +93,6 @@ def measure(photographs: Path, model: Model, repeats: int = REPEATS) -> dict[str
         "batch": size,
         "decoders": workers,
         "threads": torch.get_num_threads(),
-        "waiting": waiting,
     }
     return about | rates | {"ratio": best["plain"] / best["ours"], "load before": load, "allowed": ALLOWED}
 

@@ -51,11 +51,11 @@ class RunBar:
 
 
 class Part:
-    """A part of a run, which is the shares `start` to `end` of it."""
+    """A part of a run, which is the shares `start` to `end` of it. `n`: its items that are done."""
 
     def __init__(self, whole: tqdm, name: str, total: int, start: float, end: float) -> None:
         self._whole, self._name, self._total = whole, name, total
-        self._start, self._end, self._done = start, end, 0
+        self._start, self._end, self.n = start, end, 0
 
     def __enter__(self) -> Part:
         self.update(0)
@@ -67,9 +67,9 @@ class Part:
 
     def update(self, n: int) -> None:
         """So many items more are done."""
-        self._done += n
-        share = self._done / self._total if self._total else 1.0
-        self._whole.desc = f"{self._name}: {self._done:,} of {self._total:,}"
+        self.n += n
+        share = self.n / self._total if self._total else 1.0
+        self._whole.desc = f"{self._name}: {self.n:,} of {self._total:,}"
         self._whole.update(max(0.0, self._start + share * (self._end - self._start) - self._whole.n))
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
 
-from batch.compute.inputs import Batch, Clock, Shards, items, load
+from batch.compute.inputs import Batch, Shards, items, load
 from batch.compute.settings import Settings
 from batch.compute.stages import Stage, Store
 from ccs.errors import InputError
@@ -193,7 +193,7 @@ class Embedder:
         stage = self.store.stage(name, inputs, shards=len(shards), suffix="safetensors")
         if stage.done:
             return stage
-        clock, mine, size = Clock(), stage.mine(), self.backoff.largest
+        mine, size = stage.mine(), self.backoff.largest
         total = sum(len(shards.range(shard)) for shard in mine)
         if isinstance(data, RetrievalSet) and total:
             size = max(1, size // max(1, len(data.clips[0])))
@@ -202,7 +202,7 @@ class Embedder:
             parts: list[Any] = []
             workers = self.settings.workers
             with BAR.get()(desc=name, total=total) as bar:
-                for batch in load(self.model, data, shards, mine, batch=size, workers=workers, clock=clock):
+                for batch in load(self.model, data, shards, mine, batch=size, workers=workers):
                     work(batch, parts)
                     bar.update(batch.last - batch.first)
                     if batch.ends_shard:
@@ -215,14 +215,7 @@ class Embedder:
                         parts = []
 
         self.store.processes.together(write)
-        everyone = self.store.processes.gather((clock.waiting, clock.total, clock.images))
-        waiting, seconds, images = (sum(column) for column in zip(*everyone, strict=True))
-        stage.finish(
-            waiting_share=round(waiting / seconds, 4) if seconds else 0.0,
-            images=images,
-            processes=len(everyone),
-            batch_size=self.backoff.largest,
-        )
+        stage.finish()
         return stage
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -139,15 +138,6 @@ def question(data: EvaluationSet) -> str:
 # Pixels -------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Clock:
-    """Seconds of a stage spent waiting for images, and in all."""
-
-    waiting: float = 0.0
-    total: float = 0.0
-    images: int = 0
-
-
 @dataclass(frozen=True)
 class Batch:
     """Pixels [n, 3, s, s] of items `first` to `last` of a shard; an item (a clip) may be several images."""
@@ -205,7 +195,6 @@ def load(
     *,
     batch: int,
     workers: int | None,
-    clock: Clock,
 ) -> Iterator[Batch]:
     """The pixels of the wanted shards, in order, in batches that never cross a shard's end."""
     n = sum(len(shards.range(shard)) for shard in wanted)
@@ -221,15 +210,8 @@ def load(
         pin_memory=model.tower.device.type == "cuda",
         multiprocessing_context="fork" if processes else None,
     )
-    began = time.perf_counter()
-    loaded = iter(loader)
-    for shard, rows in _batches(shards, wanted, batch):
-        asked = time.perf_counter()
-        pixels, sizes = next(loaded)
-        clock.waiting += time.perf_counter() - asked
-        clock.images += len(pixels)
+    for (shard, rows), (pixels, sizes) in zip(_batches(shards, wanted, batch), loader, strict=True):
         yield Batch(shard, rows.start, rows.stop, pixels, sizes, rows.stop == shards.range(shard).stop)
-    clock.total += time.perf_counter() - began
 
 
 def _batches(shards: Shards, wanted: Sequence[int], size: int) -> Iterator[tuple[int, range]]:
@@ -244,12 +226,6 @@ def _join(loaded: list[tuple[Tensor, int]]) -> tuple[Tensor, tuple[int, ...]]:
     return torch.cat([pixels for pixels, _ in loaded]), tuple(count for _, count in loaded)
 
 
-def cores_per_process() -> int:
-    """The cores that this process has for itself, where it shares the machine with others of the run."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-
-
 def decoders(images: int, device: str, workers: int | None = None) -> int:
     """The number of worker processes that decode for this one: `workers`, or chosen.
 
@@ -259,5 +235,6 @@ def decoders(images: int, device: str, workers: int | None = None) -> int:
         return workers
     if images < _LEAST_FOR_WORKERS:
         return 0
-    cores = cores_per_process()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     return min(_MOST_WORKERS, cores // 2 if device == "cpu" else cores - 1)

@@ -193,7 +193,7 @@ class Run:
                     lambda: stage.write_json(self._figures(data, plans, kept, embedded, where))
                 )
                 bar.update(len(plans))
-            stage.finish(embed_seconds=embedded.seconds(), **embedded.notes())
+            stage.finish()
             if sum(path.stat().st_size for path in embedded.paths.values()) > settings.keep:
                 embedded.discard()
         found = stage.read_json()

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 from batch.compute import inputs
 from batch.compute.run import Run
@@ -91,7 +90,7 @@ def _add_earlier(folder: Path, made: dict[str, list[dict[str, Any]]], now: dict[
             earlier: list[dict[Any, Any]] = rows.astype(object).to_dict("records")
             made[name] = [*earlier, *made.get(name, [])]
     now["sets"] = [*others, *now["sets"]]
-    now["measured"]["seconds"] = before["measured"]["seconds"] | now["measured"]["seconds"]
+    now["measured"]["seconds"] = before["measured"].get("seconds", {}) | now["measured"]["seconds"]
     return told
 
 
@@ -139,40 +138,13 @@ def versions() -> dict[str, str]:
 
 
 def measured(run: Run) -> dict[str, Any]:
-    """Time, waiting and memory. Stages that were done before keep the time they took then."""
-    notes = {name: stage.notes() for name, stage in _stages(run).items()}
-    read = {name: note for name, note in notes.items() if note.get("images")}
-    seen = sum(note["images"] for note in read.values())
-    waiting = sum(note["waiting_share"] * note["images"] for note in read.values())
+    """Time and memory. Stages that were done before keep the time that they took then."""
     return {
-        "seconds": seconds(run),
-        "images": {name: note["images"] for name, note in read.items()},
-        "waiting_share": round(waiting / seen, 4) if seen else 0.0,
+        "seconds": run.store.seconds(),
         "peak_memory_bytes": peak_memory(),
-        "peak_device_memory_bytes": _peak_device_memory(run.processes.device),
         "processes": run.processes.size,
         "device": run.processes.device,
-        "batch_sizes": {name: note["batch_size"] for name, note in notes.items() if "batch_size" in note},
     }
-
-
-def seconds(run: Run) -> dict[str, float]:
-    """Seconds of every stage, also of those done before; a set's embedding apart from its figures."""
-    found = {}
-    for name, stage in _stages(run).items():
-        if "embed_seconds" in (notes := stage.notes()):
-            found[name.replace("measure/", "embed/")] = round(float(notes["embed_seconds"]), 2)
-        found[name] = round(stage.seconds(), 2)
-    return found
-
-
-def _stages(run: Run) -> dict[str, Any]:
-    """The stages of a run. A set's embeddings may be gone; what was noted of them is with its figures."""
-    return {name: stage for name, stage in run.store.opened.items() if not name.startswith("embed/")}
-
-
-def _peak_device_memory(device: str) -> int:
-    return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else 0
 
 
 def peak_memory() -> int:
@@ -188,7 +160,7 @@ def page(run: Run) -> str:
     """A summary of a model's results, in a screenful."""
     model, found = run.model, results.read(run.folder)
     lines = ["", f"{model.name} ({model.architecture}, weights {model.weights_hash[:12]})"]
-    taken = sum(seconds(run).values())
+    taken = sum(run.store.seconds().values())
     lines.append(f"  {len(run.images.images)} images, {len(run.pool.texts)} texts, {taken:.0f} s in all")
     if "scores" in run.tables:
         lines += _scores(run.tables["scores"], run.settings.all_ks, run.chance)

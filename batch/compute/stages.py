@@ -120,24 +120,15 @@ class Stage:
         """The JSON value of the only shard."""
         return json.loads(self.paths[0].read_text(encoding="utf-8"))
 
-    def finish(self, **notes: Any) -> None:
-        """Wait for the others, learn what they wrote, and note the stage as done, with what was measured."""
+    def finish(self) -> None:
+        """Wait for the others, learn what they wrote, and note how long it took."""
         for written in self.processes.gather(self.paths):
             self.paths = self.paths | written
-        seconds = round(time.monotonic() - self.started, 3)
-        text = json.dumps({"name": self.name, "key": self.key, "seconds": seconds, "notes": notes})
+        text = json.dumps({"name": self.name, "seconds": round(time.monotonic() - self.started, 2)})
         self.processes.once(lambda: write_text(self.folder / _RECORD, text))
 
-    def seconds(self) -> float:
-        """Seconds that the stage took when it was done."""
-        return float(self._read_record().get("seconds", 0.0))
-
-    def notes(self) -> dict[str, Any]:
-        """What was measured while the stage ran."""
-        return dict(self._read_record().get("notes", {}))
-
     def discard(self) -> None:
-        """Remove the shards (the record stays): what was made of them is kept elsewhere."""
+        """Remove the shards: what was made of them is kept elsewhere."""
         if self.processes.first:
             for path in self.paths.values():
                 path.unlink(missing_ok=True)
@@ -165,24 +156,13 @@ class Stage:
             old.unlink()
         self.paths[index] = path
 
-    def _read_record(self) -> dict[str, Any]:
-        try:
-            record = json.loads((self.folder / _RECORD).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return record if isinstance(record, dict) else {}
-
 
 class Store:
-    """The stages of one model's run, under `folder`.
-
-    `opened`: every stage opened so far, by name.
-    """
+    """The stages of one model's run, under `folder`."""
 
     def __init__(self, folder: Path, processes: Processes) -> None:
         self.folder = folder
         self.processes = processes
-        self.opened: dict[str, Stage] = {}
 
     def stage(self, name: str, inputs: Mapping[str, Any], *, shards: int = 1, suffix: str = "json") -> Stage:
         """Open a stage: what of it is there and can be trusted, and what is missing.
@@ -191,7 +171,7 @@ class Store:
         """
         key = digest([name, suffix, {**inputs, "shards": shards}])[:16]
         folder = self.folder / name.replace("/", "--")
-        stage = self.opened[name] = Stage(name, key, folder, shards, suffix, self.processes)
+        stage = Stage(name, key, folder, shards, suffix, self.processes)
         stage.paths = self.processes.once(stage.sort)
         return stage
 
@@ -202,6 +182,11 @@ class Store:
             self.processes.once(lambda: stage.write_json(work()))
             stage.finish()
         return stage.read_json()
+
+    def seconds(self) -> dict[str, float]:
+        """How long each stage took, whenever it was done."""
+        records = [json.loads(path.read_text()) for path in sorted(self.folder.glob(f"*/{_RECORD}"))]
+        return {str(record["name"]): float(record["seconds"]) for record in records}
 
     def forget(self) -> None:
         """Remove every stage."""

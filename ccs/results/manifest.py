@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
@@ -18,6 +18,12 @@ def _model_name(name: str) -> str:
     path = name.startswith(("/", "~", ".", "local-dir:")) or "\\" in name or ".." in name.split("/")
     if not name.isprintable() or not name.strip() or path:
         raise ValueError("this is no name of a model")
+    return name
+
+
+def _table_name(name: str) -> str:
+    if name not in schema.TABLES and name not in schema.GONE:
+        raise ValueError("this is no name of a table")
     return name
 
 
@@ -44,11 +50,6 @@ class _Table(_Part):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class _Measured(_Part):
-    seconds: dict[str, Any] = Field(default_factory=dict)
-    judges: dict[str, Any] = Field(default_factory=dict)
-
-
 class Manifest(_Part):
     """The types of the entries that are read by programs; `schema.MANIFEST` says what each means."""
 
@@ -65,9 +66,9 @@ class Manifest(_Part):
     seeds: dict[str, Any]
     versions: dict[str, Any]
     largest_error: dict[str, Any]
-    measured: _Measured
+    measured: dict[str, Any]
     absent: Records
-    tables: dict[Literal[(*schema.TABLES, *schema.GONE)], _Table]  # type: ignore[valid-type]
+    tables: dict[Annotated[str, AfterValidator(_table_name)], _Table]
 
 
 def parse(text: bytes, name: str) -> dict[str, Any]:
