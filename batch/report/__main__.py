@@ -60,7 +60,7 @@ def build(collection: results.Collection, people: pd.DataFrame | None) -> list[B
     for name in sorted(models, key=_order):
         blocks += model_sections(models[name])
     blocks += [*published.tables_and_figures(models, people), *audit_blocks(trained, people)]
-    return [*blocks, *published.what_does_not_reproduce(models), *published.dataset_blocks(models)]
+    return [*blocks, *fill("not_reproduced"), *published.holes(models)]
 
 
 def _order(name: str) -> tuple[int, str]:

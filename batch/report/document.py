@@ -105,11 +105,6 @@ def bring_up_to_date(document: Path, name: str, text: str, command: str = "batch
         write_text(document, f"{before}{start}\n{text}\n{end}{after}")
 
 
-def slug(name: str) -> str:
-    """The name as part of a file's name."""
-    return "".join(letter if letter.isalnum() else "-" for letter in name).lower()
-
-
 def as_markdown(blocks: Sequence[Block], images: frozenset[str] = frozenset()) -> str:
     """The blocks as Markdown; a chart is an image where `images` holds its key, otherwise its words."""
     return "\n\n".join(_markdown(block, images) for block in blocks) + "\n"

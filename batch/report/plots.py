@@ -29,10 +29,6 @@ SERIES: Mapping[str, tuple[str, str]] = {
     "objects": ("#d1495b", "diamond"),
     "chance": (GRAY, "line-ns"),
     "ceiling": (GRAY, "line-ew"),
-    "organism": ("#d1495b", "diamond"),
-    "organism-control": (GRAY, "circle-open"),
-    "single": (GRAY, "circle-open"),
-    "concept": ("#8e6bbf", "cross"),
     "equal-high": ("#d1495b", "diamond-open"),
     "equal-low": ("#2e86c1", "square-open"),
 }

@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +28,12 @@ TOLERANCE = 1e-5
 _WEIGHTS, _CONFIG, _CARD = "open_clip_model.safetensors", "open_clip_config.json", "README.md"
 
 
-def export(model: Model, off: HeadSet, folder: str | Path, measured: Sequence[str] = ()) -> float:
+def export(model: Model, off: HeadSet, folder: str | Path) -> float:
     """Write `model` with the heads `off` switched off to a new folder: weights, configuration and model card.
 
-    measured: lines of Markdown for the card's section on what was measured. Returns the largest difference
-    between embeddings of random pixels by plain open_clip from that folder and by ours, at most 1e-5. Weights
-    are float16 where that loses nothing, else float32. Raises InputError for a head outside the model, a
-    folder that is not empty, or a model whose tokenizer is not open_clip's own.
+    Returns the largest difference between embeddings of random pixels by plain open_clip from that folder and
+    by ours, at most 1e-5. Weights are float16 where that loses nothing, else float32. Raises InputError for a
+    head outside the model, a folder that is not empty, or a model whose tokenizer is not open_clip's own.
     """
     model.tower.require(off)
     if not model.has_open_clips_tokenizer:
@@ -56,7 +54,7 @@ def export(model: Model, off: HeadSet, folder: str | Path, measured: Sequence[st
             difference = _difference(model, off, written)
             if not difference <= TOLERANCE:
                 raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
-            (written / _CARD).write_text(card(model, off, difference, measured), "utf-8")
+            (written / _CARD).write_text(card(model, off, difference), "utf-8")
             written.replace(folder)
     return difference
 
@@ -71,11 +69,10 @@ convolutional.register()
 """
 
 
-def card(model: Model, off: HeadSet, difference: float, measured: Sequence[str]) -> str:
+def card(model: Model, off: HeadSet, difference: float) -> str:
     """The model card, with the front matter that the Hub reads."""
     name = model.name if not model.tag else f"{model.architecture} ({model.tag})"
     what = f"the attention heads {off} of its image tower switched off" if off else "no head switched off"
-    about = "\n".join(measured) if measured else "Nothing else was measured with exactly these heads off."
     return f"""---
 library_name: open_clip
 pipeline_tag: zero-shot-image-classification
@@ -102,8 +99,7 @@ Nothing was trained.
 
 Image embeddings of this folder, loaded by open_clip, and of the original with the heads' outputs set to
 zero in the forward pass differ by at most {difference:.1e} in any entry of a unit vector (random pixels).
-
-{about}
+Nothing else was measured with exactly these heads off.
 
 ## How to use it
 

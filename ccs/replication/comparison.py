@@ -257,7 +257,8 @@ def _look_up(
 
 
 def _from_scores(claim: Claim, results: Results) -> Measured | None:
-    scores = queries.scores_at(results, 5)
+    scores = results.table("scores")
+    scores = scores[scores["k"] == 5]
     if not len(scores):
         return None
     if claim.measure == "level":

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from ccs.heads import Head, HeadSet
+from ccs.heads import Head
 from ccs.measures.stats import Effect, Estimate
 from ccs.plans import Alike, PlanName
-from ccs.results.schema import ONE_POOL, TOP_SHARE
+from ccs.results.schema import ONE_POOL
 from ccs.results.store import Results
 from ccs.texts import score
 from ccs.texts.score import HeadScore
@@ -30,11 +30,6 @@ def main_k(results: Results) -> int | None:
     """The main K, the smallest number of texts per head; None without scores."""
     scores = results.table("scores")
     return int(scores["k"].min()) if len(scores) else None
-
-
-def scores_at(results: Results, k: int) -> pd.DataFrame:
-    """The scores at k texts per head."""
-    return _where(results.table("scores"), k=k)
 
 
 def main_scores(results: Results) -> pd.DataFrame:
@@ -53,25 +48,13 @@ def head_scores(results: Results) -> dict[Head, HeadScore]:
     }
 
 
-def variances(results: Results) -> dict[Head, float]:
-    """The variance of each head's contribution."""
-    rows = main_scores(results)
-    heads = (Head(int(layer), int(head)) for layer, head in zip(rows["layer"], rows["head"], strict=True))
-    return dict(zip(heads, rows["variance"].astype(float).tolist(), strict=True))
-
-
-def of_level(scores: pd.DataFrame, level: str) -> pd.DataFrame:
-    """The scores of one level: `high`, `moderate`, `low`, `unknown`, or "" between the levels."""
-    return _where(scores, level=level)
-
-
 def high_labels(results: Results) -> dict[Head, tuple[str | None, str | None]]:
     """The high heads at the main K: label as given (in older tables, as normalized), label normalized."""
     known, given = head_scores(results), dict[Head, str]()
     for row in results.table("labels").to_dict("records"):
         if not pd.isna(spelled := row.get("given")):
             given[Head(int(row["layer"]), int(row["head"]))] = spelled
-    high = of_level(main_scores(results), "high")
+    high = _where(main_scores(results), level="high")
     heads = [Head(int(layer), int(head)) for layer, head in zip(high["layer"], high["head"], strict=True)]
     return {head: (given.get(head, known[head].label), known[head].label) for head in heads}
 
@@ -170,13 +153,6 @@ def with_full(results: Results, rows: pd.DataFrame) -> pd.DataFrame:
     return rows.join(counts, on=where).fillna({"full": 0})
 
 
-def top_shares(results: Results, dataset: str, attribute: str) -> pd.DataFrame:
-    """Each group's share of each occupation's top K, with the column `group`."""
-    rows = _where(results.table("bias"), mode="correct", target="pool", dataset=dataset, attribute=attribute)
-    rows = rows[rows["metric"].str.startswith(TOP_SHARE)]
-    return rows.assign(group=rows["metric"].str.removeprefix(TOP_SHARE))
-
-
 def is_main_figure(row: Any) -> bool:
     """True for a row of pruning or bias that holds top-1 over all classes or the correct mean MaxSkew.
 
@@ -205,11 +181,6 @@ def head_effects(
     return _once(rows[rows["measure"].isin(("total effect", "direct effect"))])  # others in older tables
 
 
-def of_head(rows: pd.DataFrame, head: Head) -> pd.DataFrame:
-    """The rows of one head in any table with the columns layer and head."""
-    return _where(rows, layer=head.layer, head=head.head)
-
-
 # Plans --------------------------------------------------------------------------------------------------
 
 
@@ -221,12 +192,6 @@ def of_plan(rows: pd.DataFrame, plan: str, dataset: str | None = None) -> pd.Dat
 def of_kinds(rows: pd.DataFrame, kinds: Collection[str]) -> pd.DataFrame:
     """The rows of plans of these kinds at the main K, with heads replaced by zero."""
     return rows[_plans(rows, lambda p: p.kind in kinds and p.k is None and p.ablation == "zero")]
-
-
-def of_heads(rows: pd.DataFrame, off: HeadSet) -> pd.DataFrame:
-    """The rows of plans that switch off exactly these heads with the same ablation, whatever their names."""
-    rows = _where(rows, heads=str(off), n_heads=len(off))
-    return rows[_plans(rows, lambda plan: plan.ablation == off.ablation)]
 
 
 def without_seeds(rows: pd.DataFrame) -> pd.DataFrame:

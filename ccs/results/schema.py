@@ -1,7 +1,7 @@
 """The versioned schema of all tables of results: names, types, meanings and keys of their columns.
 
-The tables are described in schema.toml, from which docs/tables.md is printed (`python -m ccs.results`);
-tables are validated against it when they are written and when they are read.
+The tables are described in schema.toml, from which `python -m scripts.tables_page` prints docs/tables.md;
+they are validated against it when they are written and when they are read.
 """
 
 from __future__ import annotations
@@ -101,38 +101,3 @@ def _tables(described: Mapping[str, Any]) -> dict[str, Table]:
 _DESCRIBED = tomllib.loads(files("ccs.results").joinpath("schema.toml").read_text("utf-8"))
 TABLES: Mapping[str, Table] = MappingProxyType(_tables(_DESCRIBED))
 MANIFEST: Mapping[str, str] = MappingProxyType(_DESCRIBED["manifest"])
-
-
-def as_markdown() -> str:
-    """The text of docs/tables.md."""
-    lines = [
-        "# Tables",
-        "",
-        f"Schema version {VERSION}. A model's results are a folder `<model>/` with one parquet file per",
-        "table and a `manifest.json`. pandas, DuckDB and `datasets` read them as they are:",
-        "",
-        "```python",
-        "import pandas as pd, datasets",
-        "",
-        'pd.read_parquet("precomputed/organism/scores.parquet")',
-        'datasets.load_dataset("USER/NAME", "scores")  # after python -m batch.publish --repo USER/NAME',
-        "# DuckDB:  select * from 'precomputed/*/scores.parquet'",
-        "```",
-        "",
-        "Every row names its model and the model's weights, so that tables of several models can be",
-        "concatenated. A table that a run did not compute has no file. Empty means unknown or not",
-        "applicable, never zero. Intervals are 95%. Shares and accuracies are of 1, not of 100.",
-        "This page is printed by `python -m ccs.results`.",
-        "",
-    ]
-    for table in TABLES.values():
-        lines += [f"## {table.name}", "", table.meaning, ""]
-        lines += [f"One row per {', '.join(table.key[2:])} of a model.", ""]
-        lines += ["| column | type | may be empty | meaning |", "|---|---|---|---|"]
-        lines += [
-            f"| {c.name} | {c.kind} | {'yes' if c.nullable else ''} | {c.meaning} |" for c in table.columns
-        ]
-        lines.append("")
-    lines += ["## manifest.json", "", "How the tables were made.", "", "| key | meaning |", "|---|---|"]
-    lines += [f"| {key} | {meaning} |" for key, meaning in MANIFEST.items()]
-    return "\n".join(lines) + "\n"

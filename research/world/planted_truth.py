@@ -13,6 +13,7 @@ from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
 from ccs.plans import PlanName
 from ccs.results import Results, queries
+from ccs.results.schema import TOP_SHARE
 from ccs.texts.score import HeadScore
 from ccs.world import planted
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
@@ -57,9 +58,19 @@ def planted_max_skew(occupation: str, attribute: str) -> float:
     return max(float(np.log(share / fair[group])) for group, share in skewed.items())
 
 
+def top_shares(results: Results, attribute: str) -> pd.DataFrame:
+    """Each group's share of each occupation's top K of the plain faces, with the column `group`."""
+    rows = results.table("bias")
+    asked = {"mode": "correct", "target": "pool", "dataset": FACES, "attribute": attribute}
+    for column, value in asked.items():
+        rows = rows[rows[column] == value]
+    rows = rows[rows["metric"].str.startswith(TOP_SHARE)]
+    return rows.assign(group=rows["metric"].str.removeprefix(TOP_SHARE))
+
+
 def shares_of(results: Results, attribute: str, plan: str = "none") -> dict[str, dict[str, float]]:
     """Occupation -> group -> share of the top K of the plain faces; empty where the tables have none."""
-    frame = queries.of_plan(queries.top_shares(results, FACES, attribute), plan)
+    frame = queries.of_plan(top_shares(results, attribute), plan)
     found: dict[str, dict[str, float]] = {}
     for group, occupation, value in zip(frame["group"], frame["occupation"], frame["value"], strict=True):
         found.setdefault(occupation, {})[group] = float(value)
@@ -69,7 +80,7 @@ def shares_of(results: Results, attribute: str, plan: str = "none") -> dict[str,
 
 def chance_of(results: Results, attribute: str) -> dict[str, Estimate]:
     """Group -> share of a random ranking's top K, with its 95% range."""
-    frame = queries.of_plan(queries.top_shares(results, FACES, attribute), "none").drop_duplicates("group")
+    frame = queries.of_plan(top_shares(results, attribute), "none").drop_duplicates("group")
     return {row["group"]: queries.chance(row) for _, row in frame.iterrows()}
 
 

@@ -22,7 +22,7 @@ def test_high_heads_are_named_by_texts_that_the_model_tells_apart(name: str) -> 
     pool = load_pool(found.manifest["settings"]["texts"])
     vectors = ccs.load(name).embed_texts(pool.texts)
     row_of = {text: row for row, text in enumerate(pool.texts)}
-    high = queries.of_level(queries.main_scores(found), "high")[["layer", "head", "k"]]
+    high = queries.main_scores(found).query("level == 'high'")[["layer", "head", "k"]]
     spans = found.table("spans").merge(high, on=["layer", "head"])
     spans = spans[spans["rank"] < spans["k"]]
     assert len(spans) == high["k"].sum()

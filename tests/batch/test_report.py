@@ -44,7 +44,6 @@ def test_without_results_the_published_side_stands_alone(tmp_path: Path) -> None
     table5 = section(text, "### Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101")
     row = line(table5, "ViT-B-32-OpenAI")
     assert row[1:4] == ["75.68", "71.31", "73.61"]
-    assert row[-3:] == ["89.83", "64.23", "84"]
     assert page.count("<figure") == 4
     assert not list((tmp_path / "out").glob("*.tmp"))
 
@@ -87,7 +86,7 @@ def test_an_organism_has_its_own_section(measured: tuple[str, str]) -> None:
     listed = [row.split(" | ")[2] for row in carriers.splitlines() if row.startswith("| world/faces")]
     assert listed == ["L5.H5", "L5.H4", "L5.H3", "L5.H2", "L5.H1"]
     assert carriers.count("✓") == 2  # one head, and the sentence that explains the mark
-    assert page.count("<figure") == 4 + 2 + 2  # figures, organism, study's model
+    assert page.count("<figure") == 4
 
 
 def test_concentrated_concepts_by_layer_and_spelling(measured: tuple[str, str], tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from ccs.heads import HeadSet
 from ccs.results import Results, queries
 
 PLANS = [("none", None), ("high", None), ("random", 0), ("random", 1), ("random", None), ("equal-high", 0)]
@@ -59,17 +58,6 @@ def test_max_skew_is_the_correct_one_unless_asked() -> None:
     )
     assert list(queries.max_skew(whole)["dataset"]) == ["d"]
     assert list(queries.max_skew(whole, dataset="d (one-pool)")["dataset"]) == ["d (one-pool)"]
-    assert list(queries.top_shares(found, "d", "gender")["group"]) == ["woman"]
-
-
-def test_rows_of_the_same_heads_under_any_name() -> None:
-    plans = ["high", "concept:Colors", "high~mean", "none", "random"]
-    heads = ["L6.H1", "L6.H1", "L6.H1", "", ""]
-    frame = pd.DataFrame({"plan": plans, "heads": heads, "n_heads": [1, 1, 1, 0, 5]})
-    off = HeadSet.parse("L6.H1")
-    assert list(queries.of_heads(frame, off)["plan"]) == ["high", "concept:Colors"]
-    assert list(queries.of_heads(frame, off.ablated("mean"))["plan"]) == ["high~mean"]
-    assert list(queries.of_heads(frame, HeadSet())["plan"]) == ["none"]
 
 
 def test_tables_that_were_not_computed_have_no_rows() -> None:
@@ -83,5 +71,4 @@ def test_tables_that_were_not_computed_have_no_rows() -> None:
     ]
     skew = queries.max_skew(none)
     asked += [skew, queries.group_plans(skew), queries.of_plan(skew, "high")]
-    asked += [queries.top_shares(none, "d", "a")]
     assert all(frame.empty and len(frame.columns) for frame in asked)

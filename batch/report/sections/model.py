@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from batch.report.document import Block, Chart, fill, slug
-from batch.report.plots import dots
+from batch.report.document import Block, fill
 from batch.report.sections.questions import tests_of
 from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.heads import Head, HeadSet
 from ccs.plans import PlanName
 from ccs.results import Results, queries
 
-DRAWN = ("none", "high", "low", "random")
-"""The plans that the charts show."""
 Rows = list[dict[str, str]]
 
 
@@ -45,11 +42,9 @@ def model_sections(results: Results) -> Iterator[Block]:
         counts=_counts(scores),
         chance=[f"{share:.1%} of CCS {value}" for value, share in enumerate(manifest["chance_ccs"])],
         accuracy=_by_plan(accuracy, ["dataset", "subset"], _changed(100, 1)),
-        accuracy_chart=_accuracy_chart(results) if len(accuracy) else None,
         retrieval=_by_plan(recall, ["dataset", "direction", "metric"], _changed(100, 1)),
         skew=_by_plan(skew, ["dataset", "attribute"], _changed(1, 3)),
         chance_levels=_chance_levels(skew),
-        skew_chart=_skew_chart(results, skew) if len(skew) else None,
         carriers=_carriers(results),
     )
 
@@ -122,40 +117,12 @@ def _changed(scale: float, digits: int) -> Callable[[pd.Series], str]:
     return cell
 
 
-def _points(rows: pd.DataFrame, where: pd.Series, scale: float = 1.0) -> pd.DataFrame:
-    """The rows of the plans that charts show, as `dots` takes them, one line per `where`."""
-    figures = {name: scale * rows[name].astype(float) for name in ("value", "low", "high")}
-    points = rows.assign(row=where, series=rows["plan"], measured=True, **figures)
-    return queries.of_kinds(points, DRAWN)
-
-
-def _accuracy_chart(results: Results) -> Chart:
-    rows = queries.group_plans(queries.top1(results))
-    return Chart(
-        f"{slug(results.model)}-accuracy",
-        dots(_points(rows, rows["dataset"], 100), "top-1 (%)"),
-        f"{results.model}: zero-shot accuracy with no head, the high, the low and as many random heads off.",
-    )
-
-
 def _chance_levels(skew: pd.DataFrame) -> list[str]:
     return [
         f"{row['dataset']}, {row['attribute']} (K = {row['k']} of {row['n']}): "
         f"{in_brackets(queries.chance(row))}"
         for _, row in skew.drop_duplicates(["dataset", "attribute", "k"]).iterrows()
     ]
-
-
-def _skew_chart(results: Results, skew: pd.DataFrame) -> Chart:
-    points = _points(skew, skew["dataset"] + ", " + skew["attribute"])
-    chance = queries.of_plan(points, "none").dropna(subset="chance")
-    level = {"value": chance["chance"], "low": chance["chance_low"], "high": chance["chance_high"]}
-    return Chart(
-        f"{slug(results.model)}-skew",
-        dots(pd.concat([chance.assign(series="chance", **level), points]), "MaxSkew, mean over occupations"),
-        f"{results.model}: MaxSkew with no head, the high, the low and as many random heads off, beside "
-        "chance.",
-    )
 
 
 def _carriers(results: Results) -> Rows:

@@ -7,10 +7,9 @@ from math import isnan
 
 import pandas as pd
 
-from batch.report.document import Block, Chart, fill, table
+from batch.report.document import Block, Chart, table
 from batch.report.plots import dots
 from batch.report.sections.agreement import agreement_blocks, plain
-from ccs.datasets import SOURCES
 from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures as paper
 from ccs.replication.comparison import TABLES, Compared, claims, compare
@@ -67,21 +66,9 @@ def _section(key: str, found: Sequence[Compared]) -> Iterator[Block]:
         yield table(_beside(beside))
     rows = {one.claim.row for one in beside}
     if rows != set(printed.rows):
-        alone = _published_alone(printed, [row for row in printed.rows if row not in rows])
+        alone = [[row, *map(plain, values)] for row, values in printed.rows.items() if row not in rows]
         yield "*Published; nothing was measured.*"
-        yield table(alone)
-
-
-def _published_alone(printed: paper.PaperTable, names: Sequence[str]) -> pd.DataFrame:
-    columns = ["", *printed.columns]
-    rows = [[row, *map(plain, printed.rows[row])] for row in names]
-    if printed.key in ("table5", "table6"):
-        known = paper.table("open_clip")
-        datasets = [name.split("/")[0] for name in printed.columns if name.endswith("/original")]
-        columns += [f"{name}/open_clip" for name in datasets]
-        for row in rows:
-            row += [plain(known.value(row[0], name)) for name in datasets]
-    return pd.DataFrame(rows, columns=columns)
+        yield table(pd.DataFrame(alone, columns=["", *printed.columns]))
 
 
 def _beside(found: Sequence[Compared]) -> pd.DataFrame:
@@ -142,39 +129,11 @@ def _chart(key: str, found: Sequence[Compared]) -> Chart:
     return Chart(key, figure, text)
 
 
-def what_does_not_reproduce(models: Models) -> list[Block]:
-    """Reasons why some printed figures cannot be expected again, and CIFAR-10 where both copies were run."""
-    answers = {True: "✓ the copy explains it", False: "✗ the copy alone does not explain it"}
-    copies = [
-        {
-            "model": one.claim.model,
-            "original": f"{one.standard.value:.2f}",
-            "JPEG copy": " ".join(_figures(one.measured, 2)),
-            "points that the copy costs": f"{one.standard.value - one.measured.value:.2f}",
-            "published": f"{one.claim.published:.2f}",
-            "answer": answers[bool(one.agrees)],
-        }
-        for one in compared("table5", models)
-        if one.claim.dataset == "cifar10" and one.claim.plan == "none" and one.measured and one.standard
-    ]
-    return fill("not_reproduced", copies=copies)
-
-
-def dataset_blocks(models: Models) -> list[Block]:
-    """The section on data sets, and the holes in the results."""
-    sets = [
-        {
-            "set": source.title,
-            "on the Hub": source.hub or "local only",
-            "split": source.split,
-            "rows": f"{source.rows:,}",
-            "what the study did differently": source.study or "nothing noted",
-        }
-        for source in SOURCES.values()
-    ]
-    holes = [
+def holes(models: Models) -> list[Block]:
+    """What was asked for and could not be computed."""
+    found = [
         {"asked for, not computed": f"{name}: {entry.get('name')}", "why": str(entry.get("reason"))}
-        for name, found in models.items()
-        for entry in found.manifest["absent"]
+        for name, results in models.items()
+        for entry in results.manifest["absent"]
     ]
-    return fill("datasets", sets=sets, holes=holes)
+    return ["## Holes", table(pd.DataFrame(found))] if found else []
