@@ -218,7 +218,7 @@ def _publish(args: Settings) -> None:
     if args.benchmark:
         if not args.repo or args.space:
             raise InputError("Say where to publish the benchmark: --repo USER/NAME, and no --space.")
-        publish_benchmark(_repository(args.repo, "model", args), args)
+        publish_benchmark(Repository(args.repo, "model", dry=args.dry_run), args)
         return
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
