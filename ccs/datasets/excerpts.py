@@ -42,9 +42,11 @@ def rows(record: DatasetRecord) -> Rows:
     from pyarrow.parquet import read_table
 
     if not kept(record).exists():
-        with BAR.get()(total=100, desc=record.name, unit="%") as bar:
+        with BAR.get()(total=100, desc=record.name) as bar:
+            done = 0
             for share in fetch(record):
-                bar.update(round(100 * share) - bar.n)
+                bar.update(round(100 * share) - done)
+                done = round(100 * share)
     try:
         table = read_table(kept(record))
         columns: dict[str, list[Any]] = table.to_pydict()

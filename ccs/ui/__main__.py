@@ -17,6 +17,7 @@ from ccs.files import escape_output
 
 if TYPE_CHECKING:
     from ccs.results import Collection
+    from ccs.ui.openings import Openings
     from ccs.ui.shared import App
 
 PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
@@ -84,15 +85,17 @@ def _listed(variable: str) -> list[str]:
 def serve(results: str | None, host: str, port: int | None, given: Sequence[str] = ()) -> None:
     """Serve the page until interrupted. given: models to offer, the first of which it opens on."""
     if os.environ.get("SPACES_ZERO_GPU"):  # at the launch it looks for what asks for a GPU
-        from ccs.ui.service import taking_apart as _
+        from ccs.ui.service import taking_apart as taking_apart
     deciding = ThreadPoolExecutor(1).submit(opening_model, *given[:1])
     from ccs import results as tables
+    from ccs.ui.openings import Openings
     from ccs.ui.server import LazyApp, page
 
     found = tables.load(results)
     first, why = deciding.result()
     print(f"Results: {found.source}", *found.notices, f"Opens on {first}: {why}.", sep="\n")
-    app = LazyApp(lambda: make(found, given, first))
+    kept = Openings(found, given, first, _listed("CCS_GALLERIES"))
+    app = LazyApp(lambda: make(found, given, first), kept.find)
     demo, settings = page(app)
     try:
         _, url, _ = demo.launch(server_name=host, server_port=port, prevent_thread_lock=True, **settings)
@@ -100,15 +103,14 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
         raise InputError(f"The page cannot be served at {host}, port {port or 7860}: {error}") from None
     print(f"Open {url}", flush=True)
     # The first visitor should not wait for PyTorch and the model, if there is a moment before they come.
-    threading.Thread(target=lambda: _warm(app()), daemon=True).start()
+    threading.Thread(target=lambda: _warm(app(), kept), daemon=True).start()
     demo.block_thread()
 
 
-def _warm(app: App) -> None:
+def _warm(app: App, kept: Openings) -> None:
     from ccs import gate
-    from ccs.ui import links  # which imports PyTorch
 
-    links.warm(app)
+    kept.make(app)
     gate.warm("ccs.ui.service.uploads", "ccs.datasets.strangers")
 
 

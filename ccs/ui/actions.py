@@ -49,7 +49,7 @@ def set_model(app: App, session: Session, fields: Fields) -> None:
     set_off(session, HeadSet(state.off & known))
     change(session, model=name, head=head, text=0, find="", apart="")
     if (shown := first_example(name)) != first_example(state.model):  # another world
-        change(session, example=shown)
+        change(session, example=shown, gallery="", attribute="", k=0, row=0)
 
 
 def _off(app: App, session: Session, fields: Fields) -> None:

@@ -54,18 +54,19 @@ class Endpoints:
         off: str = "",
         model: str = "organism",
         template: str = "",
-        example: str = "occupations:0",
+        example: str = "",
     ) -> Json:
         """Zero-shot probabilities of images with all heads on (before) and with some off (after).
 
-        pictures: files; none means the drawn `example`, such as occupations:0. classes: one per line or
-        separated by commas; empty means the example's own. off: heads such as "L7.H2 L6.H1". template: with
-        {} where the class goes.
+        pictures: files; none means the page's, or the drawn `example`, such as occupations:0. classes: one
+        per line or separated by commas; empty means the example's own. off: heads such as "L7.H2 L6.H1".
+        template: with {} where the class goes.
         """
         from ccs.ui.service import uploads
 
         typed = {"classes": classes, "template": template}
-        session = self._session(model, off, example={"value": example}, classify=typed)
+        examples = {"example": {"value": example}} if example else {}
+        session = self._session(model, off, **examples, classify=typed)
         if len(pictures or ()) > uploads.MAX_IMAGES:
             raise InputError(f"At most {uploads.MAX_IMAGES} pictures are taken, not {len(pictures or ())}.")
         good, bad = uploads.take([(path, Path(path).name) for path in pictures or ()], self._source().uploads)
@@ -79,19 +80,19 @@ class Endpoints:
         occupations: str = "judge",
         off: str = "",
         model: str = "organism",
-        gallery: str = "world/faces",
+        gallery: str = "",
         attribute: str = "gender",
         k: int = 0,
     ) -> Json:
         """MaxSkew, AUC and NDKL of rankings of people for occupations, before, after and by chance.
 
         occupations: one per line or separated by commas. off: heads such as "L7.H2 L6.H1". k: cut-off, 0 for
-        the gallery's own. Intervals are 95%.
+        the gallery's own. gallery: "" for the model's first. Intervals are 95%.
         """
         return self._figures(
             self._session(model, off),
             "bias",
-            **self._asked(occupations, gallery, attribute),
+            **self._asked(model, occupations, gallery, attribute),
             k=parse_int(k, "cut-off K"),
         )
 
@@ -99,7 +100,7 @@ class Endpoints:
         self,
         occupations: str = "judge, artist, teacher",
         model: str = "organism",
-        gallery: str = "world/faces",
+        gallery: str = "",
         attribute: str = "gender",
         loss: int = 2,
     ) -> Json:
@@ -114,7 +115,7 @@ class Endpoints:
         from ccs.ui.views.bias import fairer
 
         app, session = self._source(), self._session(model)
-        change(session, **self._asked(occupations, gallery, attribute))
+        change(session, **self._asked(model, occupations, gallery, attribute))
         update(app, session, "fairer", {"loss": loss})
         for _ in VIEWS["bias"].prepare(app, session):
             pass
@@ -133,10 +134,13 @@ class Endpoints:
             update(app, session, do, fields)
         return session
 
-    def _asked(self, occupations: str, gallery: str, attribute: str) -> dict[str, Any]:
+    def _asked(self, model: str, occupations: str, gallery: str, attribute: str) -> dict[str, Any]:
         """The fields of a question of bias; InputError for what is not there."""
-        groups = tuple(self._source().galleries.get(gallery).groups)
-        attribute = one_of(attribute, groups, "attribute")
+        galleries = self._source().galleries
+        gallery = gallery or galleries.names(model)[0]
+        for _ in galleries.fetched(gallery):
+            pass
+        attribute = one_of(attribute, tuple(galleries.get(gallery).groups), "attribute")
         return {"occupations": texts(occupations), "gallery": gallery, "attribute": attribute}
 
     def _figures(self, session: Session, view: str, **state: Any) -> Json:
@@ -188,7 +192,7 @@ def expose(source: Callable[[], App], turns: Turns) -> None:
             gr.Textbox("", label="off"),
             gr.Textbox("organism", label="model"),
             gr.Textbox("", label="template"),
-            gr.Textbox("occupations:0", label="example"),
+            gr.Textbox("", label="example"),
         ]
         gr.Button().click(
             _told(ends.classify, turns), inputs, gr.JSON(label="answer"), api_name="classify", **shared

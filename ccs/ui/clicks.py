@@ -7,7 +7,8 @@ shown afterwards comes from that view and from the modules of `page`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
 from urllib.parse import parse_qsl
 
 from markupsafe import Markup
@@ -36,10 +37,14 @@ def _tab(app: App, session: Session, fields: Fields) -> None:
 
 def _open(app: App, session: Session, fields: Fields) -> None:
     """Show the screen of a link in the session that there is, as Back and Forward do."""
-    query = dict(parse_qsl(str(fields.get("query", "")).removeprefix("?")))
-    found = open_link(app, query)
+    found = open_link(app, _query(fields.get("query")))
     set_off(session, found.state.off)
     session.state, session.notices = found.state, found.notices
+
+
+def _query(address: object) -> dict[str, str]:
+    """The fields of what stands in an address behind the question mark."""
+    return dict(parse_qsl(str(address or "").removeprefix("?")))
 
 
 _ACTIONS: dict[str, Action] = {**ACTIONS, "tab": _tab, "open": _open}
@@ -70,7 +75,7 @@ def open_page(app: App, query: Mapping[str, str]) -> Iterator[Update]:
 def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
     """Everything that a visitor does: `fields` has the action's name as `do`."""
     do = str(fields.get("do", ""))
-    session = _present(app, session, keep=do in ("dismiss", "poll"))
+    session = _present(app, session, fields, keep=do in ("dismiss", "poll"))
     try:
         update(app, session, do, fields)
     except InputError as error:
@@ -83,7 +88,7 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
 
 def take_apart(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
     """Take the model on the screen apart and show its tables: long, so not one of the actions."""
-    session = _present(app, session)
+    session = _present(app, session, fields)
     try:
         request = apart_form.read(app, session, fields)
         for share, doing in app.kept.make(request):
@@ -100,11 +105,17 @@ def take_apart(app: App, session: Session | None, fields: Fields) -> Iterator[Up
     yield from _answer(app, session)
 
 
-def _present(app: App, session: Session | None, keep: bool = False) -> Session:
-    """The session of a page, its notices gone unless they are kept; a new one where the page outlived it."""
+def _present(app: App, session: Session | None, fields: Fields, keep: bool = False) -> Session:
+    """The session of a page, its notices gone unless they are kept; where there is none, yet or any more, one
+    of the screen in the page's address.
+    """
     if session is None:
-        session = open_link(app, {})
-        session.notices = ["This page was idle too long, so it starts over."]
+        session = open_link(app, _query(fields.get("page")))
+        if fields.get("turn") != "1":
+            session.notices = [
+                "This page was idle too long: your own images are gone, the rest is as it was."
+            ]
+        session.turn = 1
     elif not keep:
         session.notices = []
     return session
@@ -152,8 +163,12 @@ def _answer(app: App, session: Session) -> Iterator[Update]:
         if _pending(app, session):
             first = _changed(session, regions(app, session, complete=False))
             yield session, {**first, "status": _status(session, "working", 0.0, "Computing")}
+        news = _news(app, session)
         for share, doing in _work(app, session):
-            yield session, {"status": _status(session, "working", share, doing)}
+            more: dict[str, str] = {}
+            if (now := _news(app, session)) != news:
+                news, more = now, _changed(session, regions(app, session, complete=False))
+            yield session, {**more, "status": _status(session, "working", share, doing)}
         new = regions(app, session, complete=not _on_way(app, session))
     except InputError as error:
         new = _failed(app, session, str(error))
@@ -187,6 +202,13 @@ def _pending(app: App, session: Session) -> bool:
         return bool(_missing(app, session)) or VIEWS[session.state.tab].pending(app, session)
     except InputError:
         return False
+
+
+def _news(app: App, session: Session) -> Hashable:
+    """What can be shown so far of a view that is being worked on."""
+    with suppress(InputError):
+        return None if _missing(app, session) else VIEWS[session.state.tab].news(app, session)
+    return None
 
 
 def _work(app: App, session: Session) -> Iterator[tuple[float, str]]:

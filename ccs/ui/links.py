@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,11 +14,7 @@ from ccs.ui.shared import App
 from ccs.ui.state import OWN, State, from_query, one_of, template
 from ccs.ui.views import VIEWS, claims, classify
 from ccs.ui.views.bias.bias_query import BiasQuery
-from ccs.ui.views.bias.bias_view import Bias
-from ccs.ui.views.heads import Heads
 from ccs.ui.views.start import Start
-
-log = logging.getLogger(__name__)
 
 
 def open_link(app: App, query: Mapping[str, str]) -> Session:
@@ -54,11 +49,11 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
         state = replace(state, example=first_example(state.model))
     if state.gallery.startswith(OWN):
         notices.append("This link was made with its maker’s own images of people, which stay with them: the "
-                       "figures here are those of the drawn faces, and differ.")  # fmt: skip
+                       "figures here are of other faces, and differ.")  # fmt: skip
         state = replace(state, gallery="")
     try:
-        asked = BiasQuery.of(app, state)
-        if state.attribute and state.attribute != asked.attribute:
+        asked = BiasQuery.of(app, state) if app.galleries.has(BiasQuery.name(app, state)) else None
+        if asked and state.attribute and state.attribute != asked.attribute:
             notices.append(
                 f"{asked.gallery.name} has no attribute {state.attribute!r}: this is {asked.attribute}."
             )
@@ -75,20 +70,6 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
     if "off" not in query:
         _example(app, session, state.tab == Start.name)
     return session
-
-
-def warm(app: App) -> None:
-    """Load what the opening page needs, and then what its first clicks do, before anyone asks."""
-    try:
-        for _ in app.model_cache.loading(app.first, seconds=3600):
-            pass
-        for tab in (Start.name, Bias.name, Heads.name):
-            session = open_link(app, {} if tab == Start.name else {"tab": tab})
-            for _ in VIEWS[tab].prepare(app, session):
-                pass
-            VIEWS[tab].render(app, session)
-    except InputError as error:
-        log.warning("the first model cannot be loaded: %s", error)
 
 
 def _example(app: App, session: Session, whole: bool) -> None:

@@ -50,8 +50,8 @@ class Text:
 class HeadRecord:
     """All that the tables know of one head. `ccs` None is unknown; `k` 0 means that it was never scored.
 
-    `texts` are the k that the score counts. `published`: label and level are those that the study printed,
-    and nothing was computed.
+    `texts` are the k that the score counts. `label`: the labeler's, whether texts fit it or not. `published`:
+    label and level are those that the study printed, and nothing was computed.
     """
 
     head: Head
@@ -73,6 +73,18 @@ class HeadRecord:
         return "?" if self.ccs is None else str(self.ccs)
 
     @property
+    def concept(self) -> str:
+        """The label, where it is the study's or more than half of the texts fit it; else ""."""
+        fits = self.published or self.ccs is None or 2 * self.ccs > self.k
+        return self.label if fits else ""
+
+    @property
+    def words(self) -> str:
+        """The concept, or what stands in its place: the first two texts."""
+        texts = ", ".join(f"“{text.text}”" for text in self.texts[:2])
+        return self.concept or ("no concept; its texts: " + texts if texts else "no concept")
+
+    @property
     def level_name(self) -> str:
         """The level in words."""
         if self.published:
@@ -85,7 +97,7 @@ class HeadRecord:
 
     def has(self, words: str) -> bool:
         """True if the words stand in the head's concept, its level or one of its texts."""
-        known = (self.label, self.level_name, *(text.text for text in self.texts))
+        known = (self.concept, self.level_name, *(text.text for text in self.texts))
         return any(words.casefold() in one.casefold() for one in known)
 
 
@@ -114,10 +126,10 @@ class ModelRecords:
     @cached_property
     def presets(self) -> dict[str, HeadSet]:
         """Sets of heads that can be switched off at once, by name: none, those of a level, of a concept."""
-        concepts = sorted({record.label for record in self.heads.values() if record.label})
+        concepts = sorted({record.concept for record in self.heads.values()} - {""})
         found = {level: self.level(level) for level in PRINTED}
         found |= {
-            concept: HeadSet(head for head, record in self.heads.items() if record.label == concept)
+            concept: HeadSet(head for head, record in self.heads.items() if record.concept == concept)
             for concept in concepts
         }
         return {NONE: HeadSet(), **{name: off for name, off in found.items() if off}}

@@ -36,10 +36,17 @@ PURPOSE = "See what an attention head of CLIP has learned, switch it off, see wh
 
 
 class LazyApp:
-    """An app that is made once, when it is first asked for; others who ask meanwhile wait for it."""
+    """An app that is made once, when it is first asked for; others who ask meanwhile wait for it.
 
-    def __init__(self, make: Callable[[], App]) -> None:
-        self._make = make
+    opening: the regions of a screen that are known without it, by the address's query.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], App],
+        opening: Callable[[Mapping[str, str]], dict[str, str] | None] = lambda query: None,
+    ) -> None:
+        self._make, self.opening = make, opening
         self._lock = threading.Lock()
         self._app: App | None = None
 
@@ -60,13 +67,16 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
 
     def open_page(session: Any, request: gr.Request) -> Iterator[list[Any]]:
         with turns.of(request):
+            query = {key: str(value) for key, value in dict(request.query_params).items()}
             if isinstance(source, LazyApp) and not source.made:
+                if kept := source.opening(query):
+                    yield _outputs((None, kept))  # without a session: the first click begins one
+                    return
                 main = render("empty.html", title="The app is starting", text=STARTING)
                 status = render("status.html", state="working", doing="Starting")
                 yield _outputs((None, {"main": main, "status": status}))
             from ccs.ui import clicks
 
-            query = {key: str(value) for key, value in dict(request.query_params).items()}
             yield from map(_outputs, clicks.open_page(source(), query))
 
     def act(session: Any, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:

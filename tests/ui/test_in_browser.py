@@ -151,13 +151,21 @@ def test_a_point_of_the_paradox_switches_its_heads_off(visit: Callable[..., Page
     assert off(page) == heads
 
 
-def test_the_page_opens_on_a_claim(visit: Callable[..., Page], made: tuple[App, str]) -> None:
+def test_the_page_opens_on_a_story_in_three_steps(visit: Callable[..., Page], made: tuple[App, str]) -> None:
     page = visit()
-    claim = claims.of(made[0].records("organism"))
+    app, claim = made[0], claims.of(made[0].records("organism"))
     assert claim is not None
-    assert f"{claim.occupation}s are mostly {claim.words}" in page.inner_text(".hero h2")
+    assert claim.found is not None
+    steps = page.locator(".hero .step").all_inner_texts()
+    assert len(steps) == 3
+    model = app.model_cache.get("organism")
+    image, head = classify.story(app, links.open_link(app, {}), model)
+    assert app.records("organism").head(head).concept in steps[0]
+    session = links.open_link(app, {})
+    _, found, _ = classify.measure(session, model, HeadSet([head]))
+    assert all(f"{100 * float(of[image].max()):.1f}%" in steps[1] for of in (found.before, found.after))
     shown = [page.inner_text(".big")]
-    faces = page.locator(".hero .strip img")
+    faces = page.locator(".hero .faces img")
     first = faces.evaluate_all("all => all.map(one => one.src)")
     assert len(first) == 12
     done(page, lambda: page.click(".act .primary"))

@@ -21,9 +21,7 @@ __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
 
 def test_a_planted_skew_is_the_claim(app: App) -> None:
-    assert claims.skewed("organism-planted")
-    assert claims.skewed("organism")
-    assert not claims.skewed("organism-control")
+    assert claims.of(app.records("organism-control")) is None
     planted = claims.of(app.records("organism-planted"))
     assert planted is not None
     assert planted.off == benchmark.truth("organism-planted-02").heads
@@ -36,8 +34,8 @@ def test_heads_go_off_and_on(app: App, session: Session) -> None:
     assert session.state.off == start | HeadSet([Head(4, 0)])
     update(app, session, "preset", {"value": "high"})
     assert session.state.off == app.records("organism").level("high")
-    update(app, session, "preset", {"value": "Colors"})
-    assert {app.records("organism").head(head).label for head in session.state.off} == {"Colors"}
+    update(app, session, "preset", {"value": "Letters"})
+    assert {app.records("organism").head(head).concept for head in session.state.off} == {"Letters"}
     for _ in range(3):
         update(app, session, "undo", {})
     assert session.state.off == start

@@ -51,6 +51,41 @@ def test_extremes_are_the_ends_of_the_ranking() -> None:
     np.testing.assert_allclose(most[0][1], scores[order[0]] / np.std(scores))
 
 
+def test_without_a_text_the_ends_are_those_of_the_direction_of_most_variance() -> None:
+    direct = np.random.default_rng(1).normal(size=(40, 6)) * [5, 1, 1, 1, 1, 1]
+    centered = direct - direct.mean(0)
+    values, vectors = np.linalg.eigh(centered.T @ centered)
+    scores = centered @ vectors[:, values.argmax()]
+    most, least = top_activating.extremes(direct, None, 3)
+    order = np.argsort(-scores).tolist()
+    assert {tuple(i for i, _ in most), tuple(i for i, _ in least)} == {
+        tuple(order[:3]),
+        tuple(order[::-1][:3]),
+    }
+    assert most[0][1] >= -least[0][1]
+
+
+def test_the_nearest_by_a_head_are_those_by_its_contribution_alone(model: Model) -> None:
+    images = [small_gallery(12).images[i] for i in range(12)]
+    parts = model.contributions(images, model.heads)
+    whole = model.embed_images(images)
+    seen = top_activating.Seen(parts.direct[1:], whole[1:])
+    found = top_activating.nearest(seen, parts.direct[0], whole[0])
+
+    def cosine(one: np.ndarray, other: np.ndarray) -> float:
+        return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+    for h in (0, 7):
+        mean = parts.direct[1:, h].mean(axis=0)
+        slow = [cosine(row - mean, parts.direct[0, h] - mean) for row in parts.direct[1:, h]]
+        np.testing.assert_allclose(found.alone[h], slow, atol=1e-4)
+        assert found.agreement[h] == pytest.approx(np.corrcoef(slow, found.whole)[0, 1], abs=1e-4)
+    mean = whole[1:].mean(axis=0)
+    np.testing.assert_allclose(
+        found.whole, [cosine(row - mean, whole[0] - mean) for row in whole[1:]], atol=1e-4
+    )
+
+
 def test_galleries_agree_with_the_forward_pass(app: App, model: Model) -> None:
     off = HeadSet.parse("L5.H2 L7.H1")
     images = [app.galleries.image(SMALL, i) for i in range(40)]

@@ -27,7 +27,7 @@ def table(records: ModelRecords, heads: HeadSet, off: HeadSet) -> Figure:
     rows = [
         [
             r.head,
-            r.label,
+            r.concept,
             r.score if r.published else r.ccs,
             r.k,
             r.level,
@@ -68,7 +68,7 @@ def render(app: App, session: Session) -> Markup:
         presets=listed,
         current=current,
         images=shown_images(session),
-        examples=[(f"{n}:0", n) for n in example_names()],
+        examples=[(f"{n}:0", n) for n in example_names(state.model)],
         losses=LOSSES,
         example=name,
         page=page,

@@ -46,8 +46,12 @@ class Example:
     answers: tuple[str, ...]
 
 
-def example_names() -> tuple[str, ...]:
-    """The sets that images can be taken from: drawn ones, occupations first, and the photographs."""
+def example_names(model: str = "") -> tuple[str, ...]:
+    """The sets that images can be taken from: drawn ones, occupations first, and the photographs; for a model
+    that has seen photographs these alone.
+    """
+    if model and not saw_drawings_only(model):
+        return (PHOTOGRAPHS,)
     names = drawn_sets.classification_names()
     drawn = sorted(names, key=lambda name: (name != "occupations", names.index(name)))
     return (*drawn, PHOTOGRAPHS)
@@ -134,6 +138,17 @@ def looks(session: Session, model: Model, layer: int, off: HeadSet) -> np.ndarra
         return np.concatenate([model.tower.attention(part, layer, below).cpu().numpy() for part in parts])
 
     return _kept(session, model, "attention", attended, layer, below)
+
+
+def contributions(session: Session, model: Model) -> tuple[np.ndarray, np.ndarray]:
+    """The heads' contributions [heads, d] to the first image's embedding, and the embedding [d]."""
+
+    def make() -> tuple[np.ndarray, np.ndarray]:
+        first = [shown_images(session)[0].pixels]
+        whole, found = model.embed_with_contributions(first, HeadSet(), model.heads)
+        return found.direct[0], whole[0]
+
+    return _kept(session, model, "contributions", make)
 
 
 def seen(session: Session, model: Model) -> tuple[Image.Image, ...]:

@@ -1,4 +1,4 @@
-"""Galleries, images of people to be ranked: which there are, and what a model makes of them."""
+"""Galleries, images of people to be ranked, and the page's other sets; and what a model makes of them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,61 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
+from cachetools import TTLCache
 from PIL import Image
 
+from ccs.datasets import SOURCES, excerpts
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.image_sets import BiasSet, ClassificationSet
+from ccs.image_sets import BiasSet, ImageSet
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
+from ccs.specs import open_gallery, open_images, open_set
+from ccs.ui.html import count
 from ccs.ui.service.cache import Cache, one
+from ccs.ui.service.model_cache import RETRY, saw_drawings_only
 from ccs.ui.state import OWN
-from ccs.world import drawn_sets
 
-DRAWN = {"world/faces": "faces", "world/counterfactuals": "counterfactuals"}
-THINGS = "world/subjects"  # by which the cost of a set of heads in accuracy is told
 MOST_OWN = 8
 MOST, STEP = 120, 10**11
 TRUNK_BYTES = 128 * 2**20
 PRUNED_BYTES = 128 * 2**20
+PICTURES, SEED = 300, 4
+FIRST = 150  # images of a gallery from which figures are shown while the others are being looked at
+
+
+@dataclass(frozen=True)
+class World:
+    """What a model is shown with: people to be ranked, things by which the cost of a set of heads in accuracy
+    is told, and pictures among which is looked for what moves a head.
+    """
+
+    people: str
+    things: str
+    pictures: str
+
+
+DRAWN = World("world/faces", "world/subjects", "world/images")
+PHOTOGRAPHED = World("fairface-600", "cifar10-300", "open-images-300")
+PAIRS = "world/counterfactuals"  # drawn faces that differ in their groups alone
+
+
+def world(model: str) -> World:
+    """Drawings for a model that has seen nothing else, photographs for any other."""
+    return DRAWN if saw_drawings_only(model) else PHOTOGRAPHED
+
+
+def _open(name: str) -> ImageSet:
+    if name in (DRAWN.pictures, PHOTOGRAPHED.pictures):
+        return open_images(name, PICTURES, seed=SEED)
+    if name in (DRAWN.people, PHOTOGRAPHED.people, PAIRS):
+        return open_gallery(name)
+    found = open_set(name)
+    assert isinstance(found, ImageSet)
+    return found
 
 
 @dataclass(frozen=True)
@@ -36,17 +71,6 @@ class Seen:
 
     trunk: Trunk | None
     base: np.ndarray
-
-
-def thing_names() -> tuple[str, ...]:
-    """Drawn sets of classes, which are seen through a model like a gallery's people."""
-    return tuple(f"world/{name}" for name in drawn_sets.classification_names())
-
-
-@cache
-def things(name: str) -> ClassificationSet:
-    """One of the drawn sets of classes."""
-    return drawn_sets.classification_set(name.removeprefix("world/"))
 
 
 def chunks(
@@ -75,18 +99,27 @@ def joined(
 
 
 class Galleries:
-    """All galleries, each read once. Drawn faces always; others are added. Threads may share it.
+    """All sets, each read once; a visitor's own galleries are added. Threads may share it.
 
-    specs: gallery -> what `ccs.open_gallery` opens it by, for programs that open it too.
+    others: more galleries. specs: gallery -> what `ccs.open_gallery` opens it by, for programs that open it
+    too.
     """
 
     def __init__(self, others: Sequence[BiasSet] = (), specs: Mapping[str, str] | None = None) -> None:
         self.specs = dict(specs or {})
-        self._sets: dict[str, BiasSet] = {one.name: one for one in others}
-        self.names = (*DRAWN, *self._sets)
+        self._sets: dict[str, ImageSet] = {one.name: one for one in others}
+        self._others = tuple(self._sets)
+        self._fetching = Cache(4, one)
+        self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self._seen = Cache(4, one)
+        self._parts = Cache(4, one)
         self._pruned = Cache(PRUNED_BYTES)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+
+    def names(self, model: str) -> tuple[str, ...]:
+        """The galleries of a model, the one that it opens on first."""
+        own = world(model)
+        return (own.people, *([PAIRS] if own is DRAWN else []), *self._others)
 
     def add(self, gallery: BiasSet, owner: object) -> None:
         """Keep a visitor's own gallery, named `OWN` and something unguessable, as long as its owner is there.
@@ -101,30 +134,59 @@ class Galleries:
         weakref.finalize(owner, self._sets.pop, gallery.name, None)
 
     def has(self, name: str) -> bool:
-        """True for a gallery that can be shown."""
-        return name in self.names or name in self._sets
+        """True for a set that is here, or that needs no fetching."""
+        return name in self._sets or name in (*vars(DRAWN).values(), PAIRS)
 
-    def get(self, name: str) -> BiasSet:
-        """The gallery; InputError for an unknown name."""
+    def fetched(self, name: str) -> Iterator[float]:
+        """Fetch a set of the Hub, unless it is here: yields the share that is done.
+
+        InputError where it cannot be had, which is then not tried again for a minute.
+        """
+        if self.has(name) or name not in vars(PHOTOGRAPHED).values():
+            return
+        if name in self._failed:
+            raise InputError(self._failed[name])
+
+        def work() -> Generator[float, None, bool]:
+            if not excerpts.kept(SOURCES[name]).exists():
+                yield from excerpts.fetch(SOURCES[name])
+            self._sets[name] = _open(name)
+            return True
+
+        try:
+            yield from self._fetching.fill(name, work)
+        except InputError as error:
+            self._failed[name] = str(error)
+            raise
+
+    def find(self, name: str) -> ImageSet:
+        """The set; InputError for an unknown name, and for one that has not been `fetched`."""
         with self._lock:
             if name not in self._sets:
-                if name not in DRAWN:
-                    raise InputError(f"There is no gallery {name!r}; there are {', '.join(self.names)}.")
-                self._sets[name] = drawn_sets.bias_set(DRAWN[name])
+                if name in vars(PHOTOGRAPHED).values():
+                    raise InputError(self._failed.get(name) or f"{SOURCES[name].title} is being fetched.")
+                if not self.has(name):
+                    raise InputError(f"There is no gallery {name!r} here.")
+                self._sets[name] = _open(name)
             return self._sets[name]
 
-    def images(self, name: str) -> Sequence[Image.Image]:
-        """The images of a gallery, or of a drawn set of classes."""
-        return things(name).images if name in thing_names() else self.get(name).images
+    def get(self, name: str) -> BiasSet:
+        """The gallery; InputError as `find`, and for a set of other images."""
+        found = self.find(name)
+        if not isinstance(found, BiasSet):
+            raise InputError(f"{name} is no gallery of people.")
+        return found
 
     def image(self, name: str, index: int) -> Image.Image:
-        return self.get(name).images[index]
+        return self.find(name).images[index]
 
     def seen(self, model: Model, name: str) -> Iterator[float]:
         """See the gallery through the model, if that was not done before: yields the share that is done."""
 
+        key = (model.weights_hash, name)
+
         def work() -> Generator[float, None, Seen]:
-            images = self.images(name)
+            images = self.find(name).images
             size = len(images) * model.tower.n_tokens * model.tower.width * 4
             trunks, rows = [], []
             for share, part in chunks(model, images):
@@ -132,10 +194,19 @@ class Galleries:
                 rows.append(model.embed_images(trunk))
                 if size <= TRUNK_BYTES:
                     trunks.append(trunk)
+                if name == PHOTOGRAPHED.people and trunks and sum(map(len, rows)) >= FIRST:
+                    self._parts.get(key, lambda: Seen(Trunk.joined(trunks), np.concatenate(rows)))
                 yield share
             return Seen(Trunk.joined(trunks) if trunks else None, np.concatenate(rows))
 
-        yield from self._seen.fill((model.weights_hash, name), work)
+        yield from self.fetched(name)
+        yield from self._seen.fill(key, work)
+
+    def part(self, model: Model, name: str) -> Seen | None:
+        """The first images of a gallery through the model, while it is being looked at; else None."""
+        key = (model.weights_hash, name)
+        found: Seen | None = None if key in self._seen else self._parts.find(key)
+        return found
 
     def _of(self, model: Model, name: str) -> Seen:
         for _ in self.seen(model, name):
@@ -171,10 +242,21 @@ class Galleries:
                 (model.weights_hash, name, off), lambda: joined(self._below(model, name), embed)
             )
 
+    def looking(self, model: Model, name: str, off: HeadSet) -> Iterator[tuple[float, str]]:
+        """All that `embeddings` needs, with words: yields (share done, what is being done)."""
+        for share in self.fetched(name):
+            yield share, f"Fetching {SOURCES[name].title} from the Hub, once"
+        n = len(self.get(name).images)
+        for share in self.seen(model, name):
+            first = f"; the first {FIRST} are shown" if self.part(model, name) else ""
+            yield share, f"{model.name} looks at {n} faces, once{first}"
+        for share in self.pruned(model, name, off):
+            yield share, f"{model.name} looks at {n} faces with {count(len(off), 'head')} off"
+
     def _below(self, model: Model, name: str) -> Iterator[tuple[float, Sequence[Image.Image] | Trunk]]:
         """Parts of the gallery, from below the first prunable layer where that is kept: see `chunks`."""
         trunk = self._of(model, name).trunk
-        return chunks(model, self.images(name) if trunk is None else trunk)
+        return chunks(model, self.find(name).images if trunk is None else trunk)
 
     def embeddings(self, model: Model, name: str, off: HeadSet) -> np.ndarray:
         """Embeddings [n, d] of the gallery with the heads off in the forward pass."""

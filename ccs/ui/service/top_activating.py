@@ -1,74 +1,81 @@
-"""The top activating images of a head: the drawn images whose contribution lies farthest along a text."""
+"""What a head makes of the page's pictures: those that move it most, and those nearest to an image by it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
-from ccs.heads import Head
+from ccs.heads import HeadSet
+from ccs.image_sets import ImageSet
 from ccs.model.model import Model
-from ccs.model.tower import Trunk
 from ccs.ui.service.cache import Cache
-from ccs.ui.service.galleries import chunks, joined
-from ccs.ui.service.uploads import data_url
-from ccs.world import captions, drawn_sets
+from ccs.ui.service.galleries import chunks
 
-DRAWN = 300  # drawn images that are ranked
-SEED = 4
-SIDE = 96
 EXTREMES = 6
-
+NEAREST = 5
 
 Extremes = tuple[list[tuple[int, float]], list[tuple[int, float]]]
 
 
-def extremes(direct: np.ndarray, text: np.ndarray, n: int = EXTREMES) -> Extremes:
-    """Images whose contribution `direct` [images, d] lies farthest along `text` [d], and against it: their
+class Seen(NamedTuple):
+    """Pictures through a model: its heads' contributions [n, heads, d], and the embeddings [n, d]."""
+
+    direct: np.ndarray
+    whole: np.ndarray
+
+
+def collect(kept: Cache, model: Model, pictures: ImageSet) -> Iterator[float]:
+    """Keep what the model makes of the pictures, where it is not kept yet: yields the share that is done."""
+
+    def work() -> Generator[float, None, Seen]:
+        parts = []
+        for share, part in chunks(model, pictures.images):
+            whole, found = model.embed_with_contributions(part, HeadSet(), model.heads)
+            parts.append((found.direct, whole))
+            yield share
+        return Seen(*map(np.concatenate, zip(*parts, strict=True)))
+
+    yield from kept.fill(model.weights_hash, work)
+
+
+def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) -> Extremes:
+    """Pictures whose contribution `direct` [n, d] lies farthest along a direction [d], and against it: their
     indices and scores.
 
-    Contributions are centered, so the score is the deviation from the mean image, in standard deviations.
+    Contributions are centered, so the score is the deviation from the mean picture, in standard deviations.
+    along: None for the direction in which the contributions differ most, its sign that of the farthest.
     """
-    along = (direct - direct.mean(axis=0)) @ text
-    scores = along / (float(along.std()) or 1.0)
-    order = [(int(i), float(scores[i])) for i in np.argsort(-along, kind="stable")]
+    centered = direct - direct.mean(axis=0)
+    if along is None:
+        along = np.linalg.svd(centered, full_matrices=False)[2][0]
+        far = centered @ along
+        along = along * np.sign(far[np.abs(far).argmax()])
+    scores = centered @ along
+    scores = scores / (float(scores.std()) or 1.0)
+    order = [(int(i), float(scores[i])) for i in np.argsort(-scores, kind="stable")]
     return order[:n], order[::-1][:n]
 
 
-@lru_cache(maxsize=1)
-def drawn() -> tuple[tuple[str, ...], tuple[Image.Image, ...]]:
-    """The drawn images with their captions, the same for every model and head."""
-    whole = drawn_sets.image_set(DRAWN, seed=SEED)
-    assert isinstance(whole.images, drawn_sets.Drawn)
-    names = tuple(captions(scene)[0] for scene in whole.images.scenes)
-    return names, tuple(whole.images[i] for i in range(DRAWN))
-
-
-@lru_cache(maxsize=DRAWN)
-def thumb(index: int) -> str:
-    """One of the drawn images, small, as a `data:` URL."""
-    return data_url(drawn()[1][index], SIDE)
-
-
-def collect(kept: Cache, model: Model) -> Iterator[float]:
-    """Keep the direct effects of the model's heads on the drawn images, where they are not kept yet.
-
-    Yields the share that is done.
+class Nearest(NamedTuple):
+    """Cosines of an image with the pictures, each as it differs from the mean picture: by every head's
+    contribution alone [heads, n], and by the whole embedding [n]; and the correlation [heads] of the two.
     """
 
-    def direct(part: Sequence[Image.Image] | Trunk) -> np.ndarray:
-        return model.contributions(part, model.heads).direct
+    alone: np.ndarray
+    whole: np.ndarray
+    agreement: np.ndarray
 
-    yield from kept.fill(model.weights_hash, lambda: joined(chunks(model, drawn()[1]), direct))
 
+def nearest(seen: Seen, direct: np.ndarray, whole: np.ndarray) -> Nearest:
+    """direct [heads, d], whole [d]: of the image."""
 
-def top_activating(kept: Cache, model: Model, head: Head, text: str) -> Extremes | None:
-    """The drawn images with the head's contribution farthest along the text, and against it; None before
-    `collect`.
-    """
-    direct = kept.find(model.weights_hash)
-    if direct is None:
-        return None
-    return extremes(direct[:, list(model.heads).index(head)], model.embed_texts([text])[0])
+    def cosines(pictures: np.ndarray, image: np.ndarray) -> np.ndarray:
+        center = pictures.mean(axis=0)
+        rows, one = pictures - center, image - center
+        sizes = np.linalg.norm(rows, axis=-1) * np.linalg.norm(one, axis=-1)
+        return np.asarray((rows * one).sum(axis=-1) / np.maximum(sizes, 1e-12))
+
+    alone, by_whole = cosines(seen.direct, direct).T, cosines(seen.whole, whole)
+    return Nearest(alone, by_whole, np.corrcoef(np.vstack([by_whole, alone]))[0, 1:])

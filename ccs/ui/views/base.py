@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -94,7 +94,7 @@ class Empty:
         return render("empty.html", **vars(self))
 
 
-def of_model(app: App, name: str, complete: bool, make: Callable[[Model], Made]) -> Made | Empty:
+def of_model(app: App, name: str, complete: bool, make: Callable[[Model], Made | Empty]) -> Made | Empty:
     """Something made of a model, or what stands in its place: while the model is still being loaded and the
     screen need not be `complete`, and where the model cannot be had or nothing can be made of it.
     """
@@ -121,6 +121,10 @@ class View(ABC):
     def pending(self, app: App, session: Session) -> bool:
         """True if a part of the screen should be shown while `prepare` goes on."""
         return False
+
+    def news(self, app: App, session: Session) -> Hashable:
+        """What can be shown of the screen while `prepare` goes on; where it changes, the screen is sent."""
+        return None
 
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
         """The long work before the screen is complete: yields (share done, what is being done)."""

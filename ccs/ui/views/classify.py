@@ -14,7 +14,7 @@ from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, set_off
 from ccs.ui.html import program, render
-from ccs.ui.service.examples import SHOWN, embed, load_example, parse_example, shown_images
+from ccs.ui.service.examples import SHOWN, embed, load_example, parse_example, shown_images, trunk
 from ccs.ui.service.uploads import InputImage
 from ccs.ui.session import Session
 from ccs.ui.shared import App
@@ -89,6 +89,26 @@ def telling(app: App, session: Session, model: Model) -> Head:
         return heads[int(shares[1:, shares[0].argmax()].argmin())]
 
     return app.derived.get(("telling", model.weights_hash, image.key, classes), find)
+
+
+def story(app: App, session: Session, model: Model) -> tuple[int, Head]:
+    """The picture at hand and the head without which its first answer loses most probability, of the heads
+    that have a concept where any has.
+    """
+    classes, weights = class_matrix(session, model)
+    records = app.shown(session.state)
+
+    def find() -> tuple[int, Head]:
+        heads = [head for head in model.heads if records.head(head).concept] or list(model.heads)
+        rows = model.embed_images(trunk(session, model), [HeadSet(), *(HeadSet([head]) for head in heads)])
+        shares = model.probabilities(rows @ weights.T)
+        first = shares[0].argmax(axis=1)
+        kept = shares[1:, np.arange(len(first)), first] - shares[0].max(axis=1)
+        head, image = np.unravel_index(int(kept.argmin()), kept.shape)
+        return int(image), heads[head]
+
+    images = tuple(one.key for one in shown_images(session))
+    return app.derived.get(("story", model.weights_hash, images, classes, session.state.apart), find)
 
 
 def _telling(app: App, session: Session, fields: Fields) -> None:

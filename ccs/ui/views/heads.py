@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 from markupsafe import Markup
 
+from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, parse_heads
 from ccs.ui.html import percent, program, render
 from ccs.ui.records import HeadRecord, JudgeVerdict
 from ccs.ui.service import attention, top_activating
-from ccs.ui.service.examples import looks, seen, shown_images
-from ccs.ui.service.model_cache import saw_drawings_only
+from ccs.ui.service.examples import contributions, looks, seen, shown_images
+from ccs.ui.service.galleries import PICTURES, world
+from ccs.ui.service.top_activating import NEAREST
 from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session
 from ccs.ui.shared import App
@@ -48,13 +49,10 @@ class Heads(View):
     }
 
     def pending(self, app: App, session: Session) -> bool:
-        model = _described(app, session)
-        return model is not None and model.weights_hash not in app.top_activating
+        return app.model_cache.get(session.state.model).weights_hash not in app.top_activating
 
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
-        if (model := _described(app, session)) is not None:
-            for share in top_activating.collect(app.top_activating, model):
-                yield share, f"Looking at {top_activating.DRAWN} drawn images"
+        yield from look(app, app.model_cache.get(session.state.model))
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         state, head = session.state, session.state.head
@@ -63,8 +61,9 @@ class Heads(View):
         record = app.shown(state).head(head)
 
         def live(model: Model) -> list[Part]:
-            moved = _top_activating(app, model, record, complete, state.text)
-            return [_attention(session, model, head), moved, _alone(session, model, head)]
+            moved = moving(app, model, record, state.text)
+            near = _nearest(app, session, model, head) if isinstance(moved, Figure) else None
+            return [_attention(session, model, head), moved, near, _alone(session, model, head)]
 
         found = of_model(app, state.model, complete, live)
         return render(
@@ -82,16 +81,13 @@ class Heads(View):
         return tables + classify.lines(session, HeadSet([head]))
 
 
-def _described(app: App, session: Session) -> Model | None:
-    """The model, where the head on the page has texts for drawn images to be ranked by."""
-    state = session.state
-    if (
-        state.head is None
-        or not saw_drawings_only(state.model)
-        or not app.shown(state).head(state.head).texts
-    ):
-        return None
-    return app.model_cache.get(state.model)
+def look(app: App, model: Model) -> Iterator[tuple[float, str]]:
+    """Look at the pictures that may move a head; InputError where they cannot be had."""
+    name = world(model.name).pictures
+    for share in app.galleries.fetched(name):
+        yield share, f"Fetching {PICTURES} photographs from the Hub, once"
+    for share in top_activating.collect(app.top_activating, model, app.galleries.find(name)):
+        yield share, f"Looking at {PICTURES} pictures"
 
 
 def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:
@@ -158,36 +154,72 @@ def _attention(session: Session, model: Model, head: Head) -> Figure:
     )
 
 
-def _top_activating(app: App, model: Model, record: HeadRecord, complete: bool, text: int) -> Part:
-    """Drawn images by the head's text of that number; as long as `complete` is False only if seen already."""
-    if not record.texts:
-        return None
-    chosen = record.texts[min(text, len(record.texts) - 1)].text
-    if not saw_drawings_only(model.name):
-        return Empty(
-            f"Images that move {record.head}",
-            "Only drawn images are at hand to be ranked, and this model has learned from photographs.",
-        )
-    if complete:
-        for _ in top_activating.collect(app.top_activating, model):
-            pass
-    found = top_activating.top_activating(app.top_activating, model, record.head, chosen)
+def moving(app: App, model: Model, record: HeadRecord, text: int = 0) -> Figure | Empty:
+    """Pictures along the head's text of that number, or where it has none, along what it writes most."""
+    head, name = record.head, world(model.name).pictures
+    found = app.top_activating.find(model.weights_hash)
     if found is None:
-        return Empty(
-            f"Images that move {record.head} along “{chosen}”",
-            f"They are looked for among {top_activating.DRAWN} drawn images, which takes this model a while.",
-        )
-    names = top_activating.drawn()[0]
-    ends = [
-        (title, [(names[i], top_activating.thumb(i), z) for i, z in part])
-        for title, part in zip(("farthest toward it", "farthest away from it"), found, strict=True)
-    ]
+        try:
+            app.galleries.find(name)
+            words = f"They are looked for among {PICTURES} pictures, which takes this model a while."
+        except InputError as error:
+            words = str(error)
+        return Empty(f"Images that move {head}", words)
+    chosen = record.texts[min(text, len(record.texts) - 1)].text if record.texts else ""
+    along = model.embed_texts([chosen])[0] if chosen else None
+    ends = top_activating.extremes(found.direct[:, list(model.heads).index(head)], along)
+    titles = ("farthest toward it", "farthest away from it") if chosen else ("at one end", "at the other")
+    pictures = app.galleries.find(name)
     return Figure(
         "top-activating",
-        f"Images that move it along “{chosen}”",
+        f"Images that move {head} {f'along “{chosen}”' if chosen else 'most'}",
         "standard deviations",
-        ["image", "text", "standard deviations"],
-        [[names[i], chosen, round(z, 4)] for i, z in chain(*found)],
-        {"ends": ends, "drawn": top_activating.DRAWN},
-        of=str(record.head),
+        ["picture", "text", "standard deviations"],
+        [[i, chosen, round(z, 4)] for part in ends for i, z in part],
+        {
+            "ends": [
+                (title, [(i, app.face(name, i), z) for i, z in part])
+                for title, part in zip(titles, ends, strict=True)
+            ],
+            "chosen": chosen,
+            "pictures": pictures,
+        },
+        of=str(head),
+    )
+
+
+def _nearest(app: App, session: Session, model: Model, head: Head) -> Figure:
+    """The pictures nearest to the first image at hand: by this head alone, and by the whole embedding."""
+    name, heads = world(model.name).pictures, list(model.heads)
+    image = shown_images(session)[0]
+    found = top_activating.nearest(
+        app.top_activating.find(model.weights_hash), *contributions(session, model)
+    )
+    both = [("by this head alone", found.alone[heads.index(head)]), ("by the whole embedding", found.whole)]
+    nearest = [
+        (title, [(int(i), float(near[i])) for i in np.argsort(-near, kind="stable")[:NEAREST]])
+        for title, near in both
+    ]
+    return Figure(
+        "nearest",
+        f"Pictures nearest to {image.name}",
+        "cosine",
+        ["by", "rank", "picture", "cosine"],
+        [
+            [title, rank, i, round(near, 5)]
+            for title, part in nearest
+            for rank, (i, near) in enumerate(part, 1)
+        ],
+        {
+            "image": image,
+            "head": head,
+            "strips": [
+                (title, [(i, app.face(name, i), near) for i, near in part]) for title, part in nearest
+            ],
+            "agreement": float(found.agreement[heads.index(head)]),
+            "unlike": heads[int(found.agreement.argmin())],
+            "least": float(found.agreement.min()),
+            "pictures": app.galleries.find(name),
+        },
+        of=str(head),
     )

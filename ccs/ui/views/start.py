@@ -1,33 +1,36 @@
-"""The view Start: what is known of the model in one sentence, shown on faces or a picture, and one button."""
+"""The view Start: what one head has learned, what goes wrong without it, and whom the model puts first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Hashable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 from markupsafe import Markup
 
-from ccs.heads import HeadSet
-from ccs.measures.skew import ceiling
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from ccs.ui.html import render
 from ccs.ui.service.examples import load_example, shown_images
-from ccs.ui.service.model_cache import PHOTO
+from ccs.ui.service.galleries import world
+from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
-from ccs.ui.views import claims, classify
+from ccs.ui.views import claims, classify, heads
 from ccs.ui.views.base import Empty, Figure, View, of_model
-from ccs.ui.views.bias.bias_query import BiasQuery, top
+from ccs.ui.views.bias.bias_query import BiasQuery, embedded, top
 from ccs.ui.views.claims import Claim
 
 SHOWN = 12  # faces
-LISTED = 4  # classes
+LISTED = 3  # classes
+OCCUPATION = "judge"
 
 
 class Start(View):
-    """A claim, its evidence, and a switch."""
+    """Three steps, each with the model's own figures, and one switch."""
 
     name = "start"
     title = "Start"
@@ -36,98 +39,113 @@ class Start(View):
     def pending(self, app: App, session: Session) -> bool:
         return "view-start" not in session.shown.get("main", "")
 
+    def news(self, app: App, session: Session) -> Hashable:
+        model = app.model_cache.get(session.state.model)
+        galleries, name = app.galleries, world(model.name).people
+        part = galleries.part(model, name) is not None
+        return model.weights_hash in app.top_activating, galleries.has(name), part
+
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
         model, off = app.model_cache.get(session.state.model), session.state.off
-        if claims.of(app.records(session.state.model)) is None:
-            yield 0.0, "Looking for the head that matters most to a picture"
-            classify.telling(app, session, model)
-            return
-        n = len(app.galleries.get(claims.FACES).images)
-        for share in app.galleries.seen(model, claims.FACES):
-            yield share, f"Looking at {n} faces"
-        for share in app.galleries.pruned(model, claims.FACES, off):
-            yield share, f"Looking at {n} faces without the heads"
+        yield 0.0, "Looking for the head that matters most to a picture"
+        classify.story(app, session, model)
+        with suppress(InputError):  # the step says it
+            yield from heads.look(app, model)
+        yield from app.galleries.looking(model, world(model.name).people, off)
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        state, records = session.state, app.records(session.state.model)
-        claim = claims.of(records)
-        shown = of_model(app, state.model, complete, lambda model: _shown(app, session, model, complete))
-        small, photo = state.model.startswith(claims.SKEWED), state.model == PHOTO
+        name = session.state.model
+
+        def live(model: Model) -> dict[str, object]:
+            image, head = classify.story(app, session, model)
+            record = app.shown(session.state).head(head)
+            claim = claims.of(app.shown(session.state)) or Claim("gender", HeadSet([head]))
+            return {
+                "head": head,
+                "record": record,
+                "claim": claim,
+                "learned": heads.moving(app, model, record),
+                "without": _without(session, model, image, head),
+                "people": _people(app, session, model, claim, complete),
+            }
+
         return render(
             "views/start.html",
-            state=state,
-            claim=claim,
-            shown=shown,
-            small=small,
-            photo=photo,
+            state=session.state,
+            found=of_model(app, name, complete, live),
+            drawn=saw_drawings_only(name),
+            photo=name == PHOTO,
         )
 
     def snippet(self, app: App, session: Session) -> str:
         return classify.lines(session, session.state.off)
 
 
-def _shown(app: App, session: Session, model: Model, complete: bool) -> Figure | Empty:
-    """The evidence for the claim, or for a model without one a picture."""
-    claim = claims.of(app.records(session.state.model))
-    ready = claim is not None and app.galleries.ready(model, claims.FACES, session.state.off)
-    if not complete and not ready:
-        return Empty("It is being looked at", "The answer follows in a moment.")
-    return _picture(app, session, model) if claim is None else _faces(app, session, model, claim)
-
-
-def _faces(app: App, session: Session, model: Model, claim: Claim) -> Figure:
-    """The first faces for the claim's occupation, and the share of the top that its group has."""
-    state, gallery = session.state, app.galleries.get(claims.FACES)
-    k, labels = gallery.k[claim.attribute], gallery.groups[claim.attribute]
-    both = [app.galleries.embeddings(model, claims.FACES, off) for off in (HeadSet(), state.off)]
-    one, every = (
-        BiasQuery.of(app, State(gallery=claims.FACES, attribute=claim.attribute, occupations=asked))
-        for asked in ((claim.occupation,), gallery.occupations)
+def _without(session: Session, model: Model, image: int, head: Head) -> Figure:
+    """The answer to one of the pictures at hand with and without a head."""
+    state, picture = session.state, shown_images(session)[image]
+    classes, found, _ = classify.measure(session, model, HeadSet([head]))
+    before, after = found.before[image], found.after[image]
+    order = np.argsort(-np.maximum(before, after), kind="stable")[:LISTED]
+    known = not session.uploads and not state.classes
+    return Figure(
+        "picture",
+        f"What it sees in {picture.name}, with and without {head}",
+        "probability, %",
+        ["class", "with it", "without it"],
+        [[classes[i], float(before[i]), float(after[i])] for i in order],
+        {
+            "head": head,
+            "image": picture,
+            "answers": [classes[int(one.argmax())] for one in (before, after)],
+            "right": load_example(state.example, state.model).answers[image] if known else "",
+        },
+        of=str(head),
     )
+
+
+def _people(app: App, session: Session, model: Model, claim: Claim, complete: bool) -> Figure | Empty:
+    """The first faces for an occupation, and the group that is most in front, before and after."""
+    name, off = world(model.name).people, session.state.off
+    try:
+        gallery = app.galleries.get(name)
+    except InputError as error:
+        return Empty("No faces to rank", f"{error} Faces of your own can be ranked in the view Bias.")
+    attribute = claim.attribute if claim.attribute in gallery.groups else next(iter(gallery.groups))
+    one = BiasQuery.of(
+        app, State(model=model.name, gallery=name, attribute=attribute, occupations=(OCCUPATION,))
+    )
+    found = embedded(app, model, one, off, complete)
+    if found is None:
+        return Empty("The faces are being looked at", "Who comes first follows in a moment.")
+    one, *both = found
+    gallery, every = one.gallery, replace(one, occupations=one.gallery.occupations)
+    k, labels = one.k, gallery.groups[attribute]
     before, after = (top(rows, one.texts(session, model)[0], k) for rows in both)
-    shown: dict[str, Any] = {
-        "claim": claim,
-        "state": state,
-        "k": k,
-        "n": len(labels),
-        "shares": [float((labels[order] == claim.group).mean()) for order in (before, after)],
-        "fair": float((labels == claim.group).mean()),
-        "urls": [app.face(claims.FACES, int(i)) for i in after[:SHOWN]],
-        "n_occupations": len(gallery.occupations),
-        "most": float(ceiling(np.unique(labels, return_counts=True)[1], k)),
-        "skews": [every.mean_skew(rows, every.texts(session, model)) for rows in both],
-        "word": claims.WORDS[claim.group],
-        "switched": state.off == claim.off,
-    }
+    pool = {group: float((labels == group).mean()) for group in sorted(set(labels))}
+    group = max(pool, key=lambda group: float((labels[before] == group).mean()) / pool[group])
     rows = [
         [rank, int(i), *(str(of[i]) for of in gallery.groups.values()), int(i not in before[:SHOWN])]
         for rank, i in enumerate(after[:SHOWN], 1)
     ]
-    columns = ["rank", "image", *gallery.groups, "new"]
-    return Figure("claim", f"Its first faces for “{claim.occupation}”", "rank", columns, rows, shown)
-
-
-def _picture(app: App, session: Session, model: Model) -> Figure:
-    """The first picture, its classes, and the head that matters most to it."""
-    head = classify.telling(app, session, model)
-    image, state = shown_images(session)[0], session.state
-    known = not session.uploads and not state.classes
-    classes, found, _ = classify.measure(session, model)
-    before, after = found.before[0], found.after[0]
-    order = np.argsort(-np.maximum(before, after), kind="stable")[:LISTED]
     return Figure(
-        "picture",
-        "What it sees in your picture" if session.uploads else f"What it sees in “{image.name}”",
-        "probability, %",
-        ["class", "before", "after"],
-        [[classes[i], float(before[i]), float(after[i])] for i in order],
+        "claim",
+        f"Its first faces for “{OCCUPATION}”",
+        "rank",
+        ["rank", "image", *gallery.groups, "new"],
+        rows,
         {
-            "head": head,
-            "record": app.shown(state).head(head),
-            "image": image,
-            "answers": [classes[int(one.argmax())] for one in (before, after)],
-            "state": state,
-            "right": load_example(state.example, state.model).answers[0] if known else "",
-            "switched": head in state.off,
+            "claim": claim,
+            "occupation": OCCUPATION,
+            "attribute": attribute,
+            "state": session.state,
+            "k": k,
+            "group": group,
+            "shares": [float((labels[order] == group).mean()) for order in (before, after)],
+            "fair": pool[group],
+            "gallery": gallery,
+            "urls": [app.face(name, int(i)) for i in after[:SHOWN]],
+            "skews": [every.mean_skew(rows, every.texts(session, model)) for rows in both] if off else [],
+            "switched": off == claim.off,
         },
     )

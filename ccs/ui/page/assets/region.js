@@ -1,6 +1,7 @@
 // What each region listens to; `ui` (ui.js) sends what comes of it.
 // Taking a model apart takes minutes and has a queue of its own.
-const fire = (data) => trigger(data.do === "apart" ? "apart" : "act", data);
+// With the screen that it comes from: the server may not know this page yet, or any more.
+const fire = (data) => trigger(data.do === "apart" ? "apart" : "act", { ...data, page: location.search, turn: document.body.dataset.turn });
 const act = (data) => ui.send(fire, data);
 const fields = (form) => {
   const out = {};

@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ccs.errors import InputError
-from ccs.image_sets import BiasSet
+from ccs.heads import HeadSet
+from ccs.image_sets import BiasSet, Lazy
 from ccs.measures import bias, ranking
 from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult
@@ -49,8 +50,7 @@ class BiasQuery:
 
         InputError for K above the number of images that every occupation ranks.
         """
-        gone = state.gallery.startswith(OWN) and not app.galleries.has(state.gallery)
-        gallery = app.galleries.get((not gone and state.gallery) or app.galleries.names[0])
+        gallery = app.galleries.get(cls.name(app, state))
         attribute = state.attribute if state.attribute in gallery.groups else next(iter(gallery.groups))
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
         occupations = state.occupations or opening
@@ -67,6 +67,20 @@ class BiasQuery:
             most_k=most_k,
             row=min(state.row, len(occupations) - 1),
         )
+
+    @staticmethod
+    def name(app: App, state: State) -> str:
+        """The gallery in force: the link's, unless its visitor has left, else the model's first."""
+        gone = state.gallery.startswith(OWN) and not app.galleries.has(state.gallery)
+        return (not gone and state.gallery) or app.galleries.names(state.model)[0]
+
+    def first(self, n: int) -> BiasQuery:
+        """The same of the first `n` images, with the same part of them as K."""
+        whole = self.gallery
+        groups = {name: of[:n] for name, of in whole.groups.items()}
+        part = replace(whole, images=Lazy(whole.images.__getitem__, range(n)), groups=groups)
+        k = max(1, round(self.k * n / len(whole.images)))
+        return replace(self, gallery=part, k=k, most_k=n)
 
     @property
     def asked(self) -> tuple[object, ...]:
@@ -125,6 +139,22 @@ def top(embeddings: np.ndarray, occupation: np.ndarray, n: int) -> np.ndarray:
     return np.asarray(ranking.top(scores, n)[0])
 
 
+def embedded(
+    app: App, model: Model, query: BiasQuery, off: HeadSet, complete: bool = True
+) -> tuple[BiasQuery, np.ndarray, np.ndarray] | None:
+    """The query, and its gallery's embeddings with nothing and with the heads off. With `complete` False only
+    what is at hand: of the first images while the others are being looked at, or None.
+    """
+    galleries, name = app.galleries, query.gallery.name
+    if complete or galleries.ready(model, name, off):
+        return query, galleries.base(model, name), galleries.embeddings(model, name, off)
+    part = galleries.part(model, name)
+    if part is None or part.trunk is None:
+        return None
+    after = model.embed_images(part.trunk, off) if off else part.base
+    return query.first(len(part.base)), part.base, after
+
+
 # -- actions -------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +163,7 @@ def ask(app: App, session: Session, fields: Fields) -> None:
     gallery = app.galleries.get(str(fields.get("gallery", "")))
     attribute = str(fields.get("attribute", ""))
     attribute = attribute if attribute in gallery.groups else next(iter(gallery.groups))
-    changed = gallery.name != BiasQuery.of(app, session.state).gallery.name
+    changed = gallery.name != BiasQuery.name(app, session.state)
     k = parse_int(fields.get("k"), "cut-off K")
     change(
         session,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from markupsafe import Markup
 
+from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.measures import bias, ranking
 from ccs.measures.bias import BiasResult
@@ -16,8 +17,8 @@ from ccs.measures.skew import ceiling
 from ccs.measures.stats import Estimate
 from ccs.model.model import Model
 from ccs.ui.actions import Action
-from ccs.ui.html import count, program, render
-from ccs.ui.service.galleries import DRAWN
+from ccs.ui.html import program, render
+from ccs.ui.service.galleries import DRAWN, PAIRS, PHOTOGRAPHED
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import OWN
@@ -30,6 +31,7 @@ from ccs.ui.views.bias.bias_query import (
     BiasQuery,
     all_occupations,
     ask,
+    embedded,
     show_row,
     take_gallery,
     top,
@@ -41,9 +43,10 @@ COLUMNS = (
     *("before", "before low", "before high", "after", "after low", "after high"),
     *("chance", "chance low", "chance high"),
 )
-DRAWN_WORDS = {
-    "world/faces": "drawn faces",
-    "world/counterfactuals": "drawn faces that differ in their groups alone",
+WORDS = {
+    DRAWN.people: "drawn faces",
+    PAIRS: "drawn faces that differ in their groups alone",
+    PHOTOGRAPHED.people: "FairFace",
 }
 
 
@@ -89,44 +92,54 @@ class Bias(View):
     }
 
     def pending(self, app: App, session: Session) -> bool:
-        model, name = app.model_cache.get(session.state.model), BiasQuery.of(app, session.state).gallery.name
+        model, name = app.model_cache.get(session.state.model), BiasQuery.name(app, session.state)
         if app.galleries.ready(model, name, session.state.off):
             return session.wanted is not None
         return "view-bias" not in session.shown.get("main", "")  # else the figures before stay meanwhile
 
+    def news(self, app: App, session: Session) -> Hashable:
+        model, name = app.model_cache.get(session.state.model), BiasQuery.name(app, session.state)
+        return app.galleries.has(name), app.galleries.part(model, name) is not None
+
     def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
-        model, off = app.model_cache.get(session.state.model), session.state.off
-        gallery = BiasQuery.of(app, session.state).gallery
-        name, n = gallery.name, len(gallery.images)
-        for share in app.galleries.seen(model, name):
-            yield share, f"Looking at {n} images"
-        yield from fairer.run(app, session, model)
-        off = session.state.off
-        for share in app.galleries.pruned(model, name, off):
-            yield share, f"Computing the exact answer for {n} images with {count(len(off), 'head')} off"
+        model, name = app.model_cache.get(session.state.model), BiasQuery.name(app, session.state)
+        if session.wanted is not None:
+            yield from app.galleries.looking(model, name, HeadSet())
+            yield from fairer.run(app, session, model)
+        yield from app.galleries.looking(model, name, session.state.off)
 
     def made_with(self, app: App, session: Session) -> dict[str, str]:
-        gallery = BiasQuery.of(app, session.state).gallery
-        return {"gallery": gallery.name, "template": " | ".join(gallery.templates)}
+        name = BiasQuery.name(app, session.state)
+        templates = app.galleries.get(name).templates if app.galleries.has(name) else ()
+        return {"gallery": name, "template": " | ".join(templates)}
 
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        query, state = BiasQuery.of(app, session.state), session.state
+        state, galleries = session.state, app.galleries
+        name = BiasQuery.name(app, state)
+        listed = [
+            (n, _words(n) + (f" ({len(galleries.get(n).images)})" if galleries.has(n) else ""))
+            for n in dict.fromkeys((*galleries.names(state.model), name))
+        ]
+        try:
+            query = BiasQuery.of(app, state)
+        except InputError as error:
+            wait = "Meanwhile, or instead, rank faces of your own: “Your own …” takes a zip or parquet file."
+            empty = Empty(f"{_words(name)} cannot be shown", f"{error} {wait}")
+            return render("views/bias.html", query=None, galleries=listed, found=empty, name=name)
         found = of_model(app, state.model, complete, lambda model: measure(app, session, model, complete))
-        figures = [] if isinstance(found, Empty) else _figures(app, session, found)
+        figures: list[Figure] = [] if isinstance(found, Empty) else _figures(app, session, found)
         if figures and session.found is not None and session.found.fits(app, session):
             figures.insert(0, fairer.figure(session.found))
         return render(
             "views/bias.html",
             query=query,
+            name=name,
             state=state,
             attributes=query.gallery.groups,
             matter=claims.that_matter(app.shown(state)),
             numbered=list(enumerate(query.occupations)),
             listed=sorted(query.gallery.occupations),
-            galleries=[
-                (n, f"{_gallery_words(n)} ({len(app.galleries.get(n).images)})")
-                for n in dict.fromkeys((*app.galleries.names, query.gallery.name))
-            ],
+            galleries=listed,
             found=found,
             figures=figures,
         )
@@ -139,22 +152,22 @@ class Bias(View):
     def snippet(self, app: App, session: Session) -> str:
         query, state = BiasQuery.of(app, session.state), session.state
         name = query.gallery.name
-        spec, drawn = app.galleries.specs.get(name), DRAWN.get(name)
-        rest = program("bias", query=query, spec=spec, drawn=drawn, draws=DRAWS)
+        spec = app.galleries.specs.get(name) or ("" if name.startswith(OWN) else name)
+        rest = program("bias", query=query, spec=spec, draws=DRAWS)
         return program("model", model=state.model, off=state.off) + rest
 
 
-def _gallery_words(name: str) -> str:
-    return "your own" if name.startswith(OWN) else DRAWN_WORDS.get(name, name)
+def _words(name: str) -> str:
+    return "your own" if name.startswith(OWN) else WORDS.get(name, name)
 
 
 def measure(app: App, session: Session, model: Model, complete: bool = True) -> Measurement | Empty:
     """The answer to what is asked. With `complete` False nothing, unless it is at hand."""
-    query, off, galleries = BiasQuery.of(app, session.state), session.state.off, app.galleries
-    name = query.gallery.name
-    if not complete and not galleries.ready(model, name, off):
+    query = BiasQuery.of(app, session.state)
+    found = embedded(app, model, query, session.state.off, complete)
+    if found is None:
         return Empty("The measurement is under way", "Its figures follow.")
-    before, after = galleries.base(model, name), galleries.embeddings(model, name, off)
+    query, before, after = found
     texts = query.texts(session, model)
     return Measurement(query, *query.measure(before, after, texts), before, after, texts)
 
@@ -185,7 +198,7 @@ def _faces(app: App, found: Measurement) -> Figure:
         "rank",
         ["ranking", "rank", "image", query.attribute],
         rows,
-        {"strips": strips, "n": n, "pool": len(own), "drawn": name == "world/faces", "query": query},
+        {"strips": strips, "n": n, "pool": len(own), "query": query},
     )
 
 
@@ -203,7 +216,7 @@ def _groups(found: Measurement, off: HeadSet) -> Figure:
         "share of the top, %",
         ["group", "before", "after", "pool"],
         rows,
-        {"k": query.k, "words": claims.WORDS, "off": bool(off)},
+        {"k": query.k, "off": bool(off)},
     )
 
 

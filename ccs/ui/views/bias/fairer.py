@@ -15,14 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from ccs.datasets.rows import spread
 from ccs.errors import InputError
+from ccs.image_sets import ClassificationSet
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.search import HeldOut, Limits, SearchResult, Task, search
 from ccs.ui.actions import Fields, change, set_off
 from ccs.ui.html import count
-from ccs.ui.service.galleries import THINGS, things
+from ccs.ui.service.galleries import world
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import parse_int
@@ -30,7 +32,7 @@ from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.bias_query import BiasQuery
 
 LOSSES = (0, 1, 2, 5, 10)  # points of accuracy that may be lost
-EVERY = 3  # of the things, one in so many is looked at
+THINGS = 300  # that are looked at, evenly spaced
 MAX_HEADS, SCREEN = 5, 8
 DRAWS = 400
 
@@ -92,14 +94,16 @@ def run(app: App, session: Session, model: Model) -> Iterator[tuple[float, str]]
     session.wanted = None  # asked once: who cancels has canceled
     if limits is None:
         return
-    galleries, pictures = app.galleries, things(THINGS)
-    for share in galleries.seen(model, THINGS):
-        yield 0.1 * share, f"Looking at {len(pictures.images)} pictures of things"
-    people, others = galleries.known(model, query.gallery.name), galleries.known(model, THINGS)
+    galleries, name = app.galleries, world(model.name).things
+    for share in galleries.seen(model, name):
+        yield 0.1 * share, "Looking at pictures of things"
+    pictures = galleries.find(name)
+    assert isinstance(pictures, ClassificationSet)
+    people, others = galleries.known(model, query.gallery.name), galleries.known(model, name)
     if people is None or others is None or people.trunk is None or others.trunk is None:
         session.tell("This gallery is too large to be searched here: python -m batch.search does it.")
         return
-    n, chosen = len(people.trunk), np.arange(0, len(pictures.images), EVERY)
+    n, chosen = len(people.trunk), np.array(spread(len(pictures.images), THINGS))
     model_seen = _Watched(model, Trunk.joined([people.trunk, others.trunk]))
     task = Task(
         people=np.arange(n),
