@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.clicks import alone
 from benchmarks.common import PHOTOGRAPHS, keep, timed
+from benchmarks.visitor_waits import alone
 from ccs.ui import clicks, links
 from ccs.ui.service.taking_apart import Request
 

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ccs.datasets import clips, excerpts, fetching, labeled, strangers
@@ -70,7 +69,7 @@ def open_set(
     elif spec in SOURCES or spec in ALIASES:
         found = _known(source(spec), max_images)
     else:
-        found = _own(spec, max_images, "\n".join(classes) if classes else None)
+        found = _own(spec, max_images, "\n".join(classes or ()))
     if isinstance(found, ClassificationSet):
         if classes and len(classes) != len(found.classes):
             raise InputError(f"{spec} has {len(found.classes)} classes, but {len(classes)} names were given.")
@@ -200,15 +199,15 @@ def _local_copy(record: DatasetRecord, local: Path) -> Rows:
     return _folders(local, record.name, _class if record.kind == "classification" else None)
 
 
-def _class_names(record: DatasetRecord, local: Path | None) -> Callable[[], str] | None:
-    """What reads the file with the names of the record's classes, if it has one."""
+def _class_names(record: DatasetRecord, local: Path | None) -> str:
+    """The file with the names of the record's classes, "" if it has none."""
     if record.names in ("column", "wordnet"):
-        return None
+        return ""
     if local is None:
-        return partial(fetching.text_file, record, record.names)
+        return fetching.text_file(record, record.names)
     for path in (local / record.names, local.parent / record.names):
         if path.exists():
-            return lambda: path.read_text(encoding="utf-8").strip("\n")
+            return path.read_text(encoding="utf-8").strip("\n")
     raise InputError(f"{record.name!r} needs the file {record.names} of {record.hub!r} beside its data.")
 
 
@@ -224,7 +223,7 @@ def _group(path: str) -> str:
     return path.split("/")[0] if "/" in path else ""
 
 
-def _own(spec: str, most: int | None, classes: str | None) -> ImageSet | RetrievalSet:
+def _own(spec: str, most: int | None, classes: str) -> ImageSet | RetrievalSet:
     path = Path(spec).expanduser()
     if path.is_dir() and any(one.suffix.lower() in clips.SUFFIXES for one in path.rglob("*")):
         return clips.retrieval_set([path], name=as_text(path.resolve().name), count=_FRAMES, max_clips=most)
@@ -232,7 +231,7 @@ def _own(spec: str, most: int | None, classes: str | None) -> ImageSet | Retriev
     if not rows.count:
         raise InputError(f"{spec!r} has no class folders with images in them.")
     record = DatasetRecord(name=rows.name, kind="classification")
-    return labeled.classes(record, rows, most, (lambda: classes) if classes else None)
+    return labeled.classes(record, rows, most, classes)
 
 
 def _rows(spec: str, most: int | None, label: Callable[[str], str] | None = None) -> Rows:

@@ -51,9 +51,9 @@ def missing() -> str:
 
 def every() -> list[Line]:
     """All lines, in the order in which they are shown."""
-    from benchmarks.gpu import clicks, exact, memory, processes, speed
+    from benchmarks.gpu import clicks_on_gpu, exact, memory, processes, speed
 
-    return [line for part in (exact, speed, memory, clicks, processes) for line in part.lines()]
+    return [line for part in (exact, speed, memory, clicks_on_gpu, processes) for line in part.lines()]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

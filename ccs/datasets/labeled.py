@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -27,17 +27,15 @@ def images(rows: Rows, most: int | None = None) -> ImageSet:
     return ImageSet(name=rows.name, **rows.readable(most).fields())
 
 
-def classes(
-    record: DatasetRecord, rows: Rows, most: int | None, read_names: Callable[[], str] | None = None
-) -> ClassificationSet:
-    """Images with a class each. read_names: reads the names of bare class numbers, one per line."""
+def classes(record: DatasetRecord, rows: Rows, most: int | None, names_told: str = "") -> ClassificationSet:
+    """Images with a class each. names_told: the names of bare class numbers, one per line."""
     numbers, given = rows.labels(record.label if record.label in rows.columns else "label")
     if given is None:
-        if read_names is None:
+        if not names_told:
             raise InputError(
                 f"The labels of {record.name!r} are bare numbers and nothing says which class each is."
             )
-        given = tuple(read_names().splitlines())
+        given = tuple(names_told.splitlines())
         if max(numbers) >= len(given):
             raise InputError(
                 f"{record.name!r} has class number {max(numbers)} but only {len(given)} class names."
@@ -202,9 +200,11 @@ def _counterfactuals(record: DatasetRecord, rows: Rows, most: int | None) -> Bia
         raise InputError(
             f"No row of {record.name!r} varies {' and '.join(sorted(wanted))} for an occupation of the study."
         )
-    found = rows.select(kept).readable(most)
-    groups = {attribute: found.of([varied[row][attribute] for row in kept]) for attribute in record.groups}
-    pools = found.of([shown[row] for row in kept])
+    found = rows.readable(most, kept)
+    groups = {
+        attribute: np.array([varied[row][attribute] for row in found.kept]) for attribute in record.groups
+    }
+    pools = found.of(shown)
     sizes = {name: int((pools == name).sum()) for name in occupations}
     least = max(record.k.values())
     few = [f"occupation {name}: only {size} images" for name, size in sizes.items() if size < least]
@@ -215,5 +215,5 @@ def _counterfactuals(record: DatasetRecord, rows: Rows, most: int | None) -> Bia
         occupations=tuple(name for name, size in sizes.items() if size >= least),
         skipped=(*found.skipped, *few),
         pools=pools,
-        units=np.unique(found.of([units[row] for row in kept]), return_inverse=True)[1].astype(np.int64),
+        units=np.unique(found.of(units), return_inverse=True)[1].astype(np.int64),
     )

@@ -7,7 +7,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -96,26 +96,16 @@ class Rows:
         names, numbers = np.unique([str(cell) for cell in cells], return_inverse=True)
         return numbers.tolist(), tuple(names.tolist())
 
-    def select(self, rows: Sequence[int]) -> Rows:
-        """These rows."""
-        columns = {name: Lazy(cells.__getitem__, rows) for name, cells in self.columns.items()}
-        return replace(
-            self,
-            count=len(rows),
-            read=lambda row: self.read(rows[row]),
-            columns=columns,
-            called=lambda row: self.called(rows[row]),
-        )
-
-    def readable(self, most: int | None = None) -> Readable:
-        """Read every image once, of at most `most` evenly spaced rows.
+    def readable(self, most: int | None = None, among: Sequence[int] | None = None) -> Readable:
+        """Read every image once, of at most `most` evenly spaced rows (`among` these, by default all).
 
         Raises InputError if there are no rows, or none that can be read.
         """
         total = hashlib.sha256()
         kept: list[int] = []
         skipped: list[str] = []
-        for row in spread(self.count, most):
+        rows = range(self.count) if among is None else among
+        for row in (rows[place] for place in spread(len(rows), most)):
             try:
                 data = self.read(row)
                 why = "" if self.strange else problem(data)

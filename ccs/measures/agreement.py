@@ -12,10 +12,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from ccs.errors import InputError
 from ccs.extras import require
@@ -83,13 +81,8 @@ def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int =
 
     if not both:
         return Agreement(0, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
-    return Agreement(
-        len(both),
-        estimate(_same),
-        estimate(kappa),
-        estimate(_of_ranks(scipy.stats.spearmanr)),
-        estimate(_of_ranks(scipy.stats.kendalltau)),
-    )
+    phi = estimate(_phi)
+    return Agreement(len(both), estimate(_same), estimate(kappa), spearman_rho=phi, kendall_tau=phi)
 
 
 def krippendorff_alpha(
@@ -145,14 +138,10 @@ def _same(left: Floats, right: Floats) -> float:
     return float((left == right).mean())
 
 
-def _of_ranks(coefficient: Callable[[Floats, Floats], Any]) -> Callable[[Floats, Floats], float]:
-    """The coefficient of two sides [pairs], NaN where one of them does not vary."""
-
-    def measured(left: Floats, right: Floats) -> float:
-        varied = np.ptp(left) > 0 and np.ptp(right) > 0
-        return float(coefficient(left, right).statistic) if varied else float("nan")
-
-    return measured
+def _phi(left: Floats, right: Floats) -> float:
+    """Spearman's rho of two sides' verdicts [pairs], which are 0 or 1; Kendall's tau-b is the same number."""
+    varied = np.ptp(left) > 0 and np.ptp(right) > 0
+    return float(np.corrcoef(left, right)[0, 1]) if varied else float("nan")
 
 
 def _estimate(value: float, drawn: Sequence[float]) -> Estimate:

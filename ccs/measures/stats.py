@@ -1,4 +1,4 @@
-"""Statistics shared by all measures: bootstrap, paired differences, adjusted p-values, correlations.
+"""Statistics shared by all measures: bootstrap, paired differences, adjusted p-values.
 
 The resampling unit is the image (or whatever a value belongs to). Random results are reproducible by their
 seed.
@@ -23,7 +23,6 @@ LEVEL = 0.95
 POWER = 0.8
 DEVIATIONS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard deviations to each end of a normal interval
 FEW = 200  # with fewer draws an interval is the normal one
-CORRELATED = 4000  # draws of a correlation
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ UNKNOWN = Estimate(float("nan"), float("nan"), float("nan"))
 
 @dataclass(frozen=True)
 class Effect(Estimate):
-    """A difference (or a correlation), its 95% interval, and the two-sided p-value of "there is none"."""
+    """A difference, its 95% interval, and the two-sided p-value of "there is none"."""
 
     p_value: float
 
@@ -277,29 +276,3 @@ def _adjusted(p_values: ArrayLike, adjust: Callable[[Floats], Floats]) -> Floats
     if known.any():
         array[known] = adjust(array[known])
     return array
-
-
-def correlation(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> Effect:
-    """Spearman's correlation of x [n] with y [n], n >= 4: bootstrap over the pairs, p by permuting x.
-
-    NaN where x or y does not vary.
-    """
-    left, right = vector(x, "x values", least=4), vector(y, "y values", least=4)
-    if len(left) != len(right):
-        raise InputError(f"A correlation needs as many x as y values, not {len(left)} and {len(right)}.")
-    if np.ptp(left) == 0 or np.ptp(right) == 0:
-        return Effect(*[float("nan")] * 4)
-    rng, n = np.random.default_rng(seed), len(left)
-
-    def measured(a: Floats, b: Floats) -> Floats:
-        """Correlation of each row of a with the same row of b: [rows]; 0 where a row is constant."""
-        a, b = (scipy.stats.rankdata(side, axis=-1) - (n + 1) / 2 for side in (a, b))
-        product, scale = (a * b).sum(axis=-1), np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
-        return np.asarray(np.divide(product, scale, out=np.zeros_like(product), where=scale > 0))
-
-    value = float(measured(left[None], right[None])[0])
-    picked = rng.integers(0, n, size=(CORRELATED, n))
-    around = interval(value, measured(left[picked], right[picked]))
-    permuted = rng.permuted(np.tile(left, (CORRELATED, 1)), axis=1)
-    reached = int((np.abs(measured(permuted, right[None])) >= abs(value) - 1e-12).sum())
-    return Effect(value, around.low, around.high, (1 + reached) / (1 + CORRELATED))

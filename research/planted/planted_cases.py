@@ -12,6 +12,7 @@ from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
 from ccs.texts.score import level
 from research.planted.bench import ATTRIBUTES, K, Row
+from research.rank_correlation import correlation
 from research.seeds import over_seeds
 
 LIES = ("high", "low", "elsewhere")
@@ -117,7 +118,7 @@ def when(found: pd.DataFrame) -> When:
     }
     return When(
         {lies: (len(values), over_seeds(values)) for lies, values in by_place.items()},
-        stats.correlation(each["in_high"], each["lowered"]),
+        correlation(each["in_high"], each["lowered"]),
         stats.paired(each["lowered"], each["random"]),
         stats.paired(each["lowered"], each["low"]),
     )

@@ -12,6 +12,7 @@ from ccs.heads import Head
 from ccs.measures import stats
 from ccs.measures.stats import Effect
 from ccs.results import Results, queries
+from research.rank_correlation import correlation
 
 
 @dataclass(frozen=True)
@@ -37,5 +38,5 @@ def with_ccs(name: str, results: Results, figures: Mapping[Head, float]) -> Corr
     known = {head: float(value) for head, value in ccs.items() if value is not None}
     if len(known) < 4:
         return Correlated(name, len(known), Effect(*[float("nan")] * 4))
-    found = stats.correlation(list(known.values()), [figures[head] for head in known])
+    found = correlation(list(known.values()), [figures[head] for head in known])
     return Correlated(name, len(known), found)

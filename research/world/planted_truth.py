@@ -17,6 +17,7 @@ from ccs.results.schema import TOP_SHARE
 from ccs.texts.score import HeadScore
 from ccs.world import planted
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+from research.rank_correlation import correlation
 
 FACES = "world/faces"
 """Plain faces, no occupational cue, every group as often as every other."""
@@ -106,7 +107,7 @@ def alignment(shares: Shares, attribute: str) -> Alignment | None:
     wanted = [lean(planted.shares(name, attribute), attribute) for name in names]
     strong = [i for i, name in enumerate(names) if abs(planted.lean(name, attribute)) == 2]
     right = sum(ranked[i] * wanted[i] > 0 for i in strong)
-    return Alignment(stats.correlation(ranked, wanted), right, len(strong))
+    return Alignment(correlation(ranked, wanted), right, len(strong))
 
 
 def carriers(results: Results, attribute: str) -> pd.DataFrame:
@@ -130,7 +131,7 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
         changes = changes.reindex(list(OCCUPATIONS)).dropna().astype(float)
         if len(changes) < 4:
             continue
-        together = stats.correlation(-changes, planted_skew[changes.index])
+        together = correlation(-changes, planted_skew[changes.index])
         score = scores.get(head, HeadScore(None, None))
         rows.append(
             {"head": head, "label": score.label, "ccs": score.ccs, "effect": queries.effect(row)}

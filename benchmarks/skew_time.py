@@ -1,7 +1,7 @@
 """Time of the bias figures once embeddings are there: FairFace's size, every plan of the study.
 
-`python -m benchmarks.bias` prints seconds with and without NDKL and those of the obvious way (one prompt at a
-time, a full sort, no intervals), and writes benchmarks/results/bias.json.
+`python -m benchmarks.skew_time` prints seconds with and without NDKL and those of the obvious way (one prompt
+at a time, a full sort, no intervals), and writes benchmarks/results/skew_time.json.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
     for name, value in found.items():
         print(f"  {name:52s} {value:10.3g}")
     setting = {"plans": PLANS, "draws": DRAWS, "processors": os.cpu_count(), "load": os.getloadavg()[0]}
-    keep("bias", setting | found)
+    keep("skew_time", setting | found)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A visitor's waiting time: the page's start, a click on a head, and what a click costs for a CLIP model.
 
-    python -m benchmarks.clicks
+    python -m benchmarks.visitor_waits
 
 Seconds are wall-clock time on an otherwise idle machine; the median click is kept. A click is the server's
 work from an action to the HTML it sends and, where there is a Chromium, also the time until a visitor sees
@@ -191,7 +191,7 @@ def main() -> int:
     }
     for name in ("start", "organism", RANDOM, f"{RANDOM}, Bias"):
         print(name, *(f"{key} {value:.3f}" for key, value in found[name].items()), sep=" | ")
-    keep("clicks", found)
+    keep("visitor_waits", found)
     held = (
         found["start"]["served"] <= ALLOWED["start"],
         found["organism"]["click in classify"] <= ALLOWED["click"],

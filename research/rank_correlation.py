@@ -1,0 +1,38 @@
+"""Spearman's correlation with its interval and p-value, by resampling and by permuting."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike
+
+from ccs.errors import InputError
+from ccs.measures.stats import Effect, Floats, interval, vector
+
+DRAWS = 4000
+
+
+def correlation(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> Effect:
+    """Spearman's correlation of x [n] with y [n], n >= 4: bootstrap over the pairs, p by permuting x.
+
+    NaN where x or y does not vary.
+    """
+    left, right = vector(x, "x values", least=4), vector(y, "y values", least=4)
+    if len(left) != len(right):
+        raise InputError(f"A correlation needs as many x as y values, not {len(left)} and {len(right)}.")
+    if np.ptp(left) == 0 or np.ptp(right) == 0:
+        return Effect(*[float("nan")] * 4)
+    rng, n = np.random.default_rng(seed), len(left)
+
+    def measured(a: Floats, b: Floats) -> Floats:
+        """Correlation of each row of a with the same row of b: [rows]; 0 where a row is constant."""
+        a, b = (scipy.stats.rankdata(side, axis=-1) - (n + 1) / 2 for side in (a, b))
+        product, scale = (a * b).sum(axis=-1), np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
+        return np.asarray(np.divide(product, scale, out=np.zeros_like(product), where=scale > 0))
+
+    value = float(measured(left[None], right[None])[0])
+    picked = rng.integers(0, n, size=(DRAWS, n))
+    around = interval(value, measured(left[picked], right[picked]))
+    permuted = rng.permuted(np.tile(left, (DRAWS, 1)), axis=1)
+    reached = int((np.abs(measured(permuted, right[None])) >= abs(value) - 1e-12).sum())
+    return Effect(value, around.low, around.high, (1 + reached) / (1 + DRAWS))
