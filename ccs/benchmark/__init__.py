@@ -8,7 +8,19 @@
 >>> benchmark.score(method)     # of a function of ccs.locate.Evidence: a table, beside the known methods
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from ccs.benchmark.planted_models import Truth, load, names, truth
-from ccs.benchmark.scoring import kept, score, table
+
+if TYPE_CHECKING:
+    from ccs.benchmark.scoring import kept, score, table
 
 __all__ = ["Truth", "kept", "load", "names", "score", "table", "truth"]
+
+
+def __getattr__(name: str) -> object:
+    # Loaded when first used: the page asks for the truth about a model and scores nothing.
+    if name not in ("kept", "score", "table"):
+        raise AttributeError(f"module 'ccs.benchmark' has no attribute {name!r}")
+    return getattr(import_module("ccs.benchmark.scoring"), name)
