@@ -19,7 +19,7 @@ from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
 
-from batch.compute.inputs import Batch, Shards, items, load
+from batch.compute.inputs import Batch, items, load, shards_of
 from batch.compute.settings import Settings
 from batch.compute.stages import Stage, Store
 from ccs.errors import InputError
@@ -86,15 +86,15 @@ class Embedder:
 
     def texts(self, pool: Pool) -> Stage:
         """Unit embeddings of the pool: `texts` [n, D] in shards."""
-        shards = Shards(len(pool.texts), _TEXTS)
+        shards = shards_of(len(pool.texts), _TEXTS)
         inputs = {"weights": self.model.weights_hash, "texts": pool.fingerprint}
         stage = self.store.stage("texts", inputs, shards=len(shards), suffix="safetensors")
 
         def work() -> None:
             mine = stage.mine()
-            with BAR.get()(desc="texts", total=sum(len(shards.range(shard)) for shard in mine)) as bar:
+            with BAR.get()(desc="texts", total=sum(len(shards[shard]) for shard in mine)) as bar:
                 for shard in mine:
-                    rows = shards.range(shard)
+                    rows = shards[shard]
                     embedded = self.model.embed_texts(pool.texts[rows.start : rows.stop])
                     stage.write_arrays(shard, {"texts": embedded})
                     bar.update(len(rows))
@@ -189,12 +189,12 @@ class Embedder:
         """A stage that reads images. `work` adds what a batch gives to its shard's parts, which `arrays`
         turns into what the shard holds.
         """
-        shards = Shards.of(len(items(data)), self.settings.shard)
+        shards = shards_of(len(items(data)), self.settings.shard)
         stage = self.store.stage(name, inputs, shards=len(shards), suffix="safetensors")
         if stage.done:
             return stage
         mine, size = stage.mine(), self.backoff.largest
-        total = sum(len(shards.range(shard)) for shard in mine)
+        total = sum(len(shards[shard]) for shard in mine)
         if isinstance(data, RetrievalSet) and total:
             size = max(1, size // max(1, len(data.clips[0])))
 

@@ -150,24 +150,13 @@ class Batch:
     ends_shard: bool
 
 
-@dataclass(frozen=True)
-class Shards:
-    """Items cut into shards of `size`: the same for any number of processes and any batch size."""
+def shards_of(items: int, size: int | None = None) -> list[range]:
+    """The items cut into shards, the same for any number of processes and any batch size.
 
-    items: int
-    size: int
-
-    @classmethod
-    def of(cls, items: int, size: int | None = None) -> Shards:
-        """Shards small enough to lose little when killed, and few enough for a folder to hold."""
-        return cls(items, size or min(65_536, max(128, -(-items // 1000))))
-
-    def __len__(self) -> int:
-        return max(1, -(-self.items // self.size))
-
-    def range(self, shard: int) -> range:
-        """The items of a shard; the only shard of no items is empty."""
-        return range(shard * self.size, min(self.items, (shard + 1) * self.size))
+    Small enough to lose little when killed, and few enough for a folder to hold; of no items one, empty.
+    """
+    size = size or min(65_536, max(128, -(-items // 1000)))
+    return [range(start, min(items, start + size)) for start in range(0, max(1, items), size)]
 
 
 @dataclass(frozen=True)
@@ -190,14 +179,14 @@ class _Items(torch.utils.data.Dataset[tuple[Tensor, int]]):
 def load(
     model: Model,
     data: ImageSet | RetrievalSet,
-    shards: Shards,
+    shards: Sequence[range],
     wanted: Sequence[int],
     *,
     batch: int,
     workers: int | None,
 ) -> Iterator[Batch]:
     """The pixels of the wanted shards, in order, in batches that never cross a shard's end."""
-    n = sum(len(shards.range(shard)) for shard in wanted)
+    n = sum(len(shards[shard]) for shard in wanted)
     if not n:
         return
     processes = decoders(n, model.tower.device.type, workers)
@@ -211,15 +200,14 @@ def load(
         multiprocessing_context="fork" if processes else None,
     )
     for (shard, rows), (pixels, sizes) in zip(_batches(shards, wanted, batch), loader, strict=True):
-        yield Batch(shard, rows.start, rows.stop, pixels, sizes, rows.stop == shards.range(shard).stop)
+        yield Batch(shard, rows.start, rows.stop, pixels, sizes, rows.stop == shards[shard].stop)
 
 
-def _batches(shards: Shards, wanted: Sequence[int], size: int) -> Iterator[tuple[int, range]]:
+def _batches(shards: Sequence[range], wanted: Sequence[int], size: int) -> Iterator[tuple[int, range]]:
     """Shard and items of each batch; one at a time, for a billion items make many."""
     for shard in wanted:
-        rows = shards.range(shard)
-        for start in range(rows.start, rows.stop, size):
-            yield shard, range(start, min(start + size, rows.stop))
+        for start in shards[shard][::size]:
+            yield shard, range(start, min(start + size, shards[shard].stop))
 
 
 def _join(loaded: list[tuple[Tensor, int]]) -> tuple[Tensor, tuple[int, ...]]:

@@ -24,7 +24,6 @@ from ccs.files import disk_errors
 from ccs.measures import agreement
 from ccs.measures.stats import signed
 from ccs.results import queries, schema
-from ccs.texts import score
 
 _PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
 
@@ -200,8 +199,7 @@ def _judged(run: Run) -> list[str]:
 
 
 def _scores(all_rows: Sequence[Row], ks: Sequence[int], chance: Sequence[float]) -> list[str]:
-    by_k = {k: [row for row in all_rows if row["k"] == k] for k in ks}
-    k, rows = ks[0], by_k[ks[0]]
+    k, rows = ks[0], [row for row in all_rows if row["k"] == ks[0]]
     known = [row["ccs"] for row in rows if row["ccs"] is not None]
     counts = "  ".join(f"{value}: {known.count(value)}" for value in range(k + 1))
     unknown = f"  unknown: {len(rows) - len(known)}" if len(known) < len(rows) else ""
@@ -209,13 +207,9 @@ def _scores(all_rows: Sequence[Row], ks: Sequence[int], chance: Sequence[float])
     if chance:
         expected = "  ".join(f"{value}: {len(rows) * share:.1f}" for value, share in enumerate(chance))
         lines.append(f"  expected of random texts  {expected}")
-    if known:
-        high = [f"L{row['layer']}.H{row['head']} {row['label']}" for row in rows if row["level"] == "high"]
-        share = f"  CCS@{k} (all texts agree): {score.ccs_at_k(known, k)[k]:.0%}"
-        lines.append("; ".join(filter(None, [share, ", ".join(high[:8])])))
-    further = [f"{sum(row['level'] == 'high' for row in by_k[k])} of CCS {k} at K = {k}" for k in ks[1:]]
-    if further:
-        lines.append(f"  heads whose texts all agree at a larger K: {', '.join(further)}")
+    high = [f"L{row['layer']}.H{row['head']} {row['label']}" for row in rows if row["level"] == "high"]
+    if high:
+        lines.append(f"  high heads (all {k} texts agree): {', '.join(high[:8])}")
     return lines
 
 

@@ -30,18 +30,6 @@ Embeddings = Callable[[int], np.ndarray]
 DRAWS = 2000
 
 
-def texts_of(data: EvaluationSet) -> tuple[Sequence[str], Sequence[str]]:
-    """The names (or captions) that a set's images are compared with, and the templates they stand in.
-
-    Of a bias set these are its occupations and, last, a plain person.
-    """
-    if isinstance(data, RetrievalSet):
-        return [caption for said in data.captions for caption in said], ("{}",)
-    if isinstance(data, ClassificationSet):
-        return data.classes, data.templates
-    return (*data.occupations, bias.PERSON), data.templates
-
-
 def alike(texts: np.ndarray, data: EvaluationSet) -> list[list[str]]:
     """The prompts of a bias set that are one text to the model, in groups of two or more.
 
@@ -50,17 +38,19 @@ def alike(texts: np.ndarray, data: EvaluationSet) -> list[list[str]]:
     if not isinstance(data, BiasSet):
         return []
     groups: dict[int, list[str]] = {}
-    for name, first in zip(data.occupations, ranking.first_alike(texts[:-1]).tolist(), strict=True):
+    for name, first in zip(data.occupations, ranking.first_alike(texts).tolist(), strict=True):
         groups.setdefault(first, []).append(name)
     return [names for names in groups.values() if len(names) > 1]
 
 
 def embed_texts(model: zeroshot.TextModel, data: EvaluationSet) -> np.ndarray:
-    """Unit embeddings [names, D] of `texts_of` a set, means over the templates."""
-    names, templates = texts_of(data)
+    """Unit embeddings [names, D] of the captions or names that a set's images are compared with, means over
+    the templates.
+    """
     if isinstance(data, RetrievalSet):
-        return model.embed_texts(names)
-    return zeroshot.class_weights(model, names, templates)
+        return model.embed_texts([caption for said in data.captions for caption in said])
+    names = data.classes if isinstance(data, ClassificationSet) else data.occupations
+    return zeroshot.class_weights(model, names, data.templates)
 
 
 def rows(
@@ -201,23 +191,17 @@ class _Figures:
     ) -> Iterator[tuple[HeadSet, Row]]:
         """The figures of one attribute, under the name of the set with these pools."""
         groups, n = data.groups[attribute], len(data.occupations)
-        distinct = np.arange(n) if pools is not None else np.unique(ranking.first_alike(self.texts[:-1]))
+        distinct = np.arange(n) if pools is not None else np.unique(ranking.first_alike(self.texts))
         texts, names = self.texts[distinct], [data.occupations[i] for i in distinct]
         whole = [off for off in self.offs if off in self.whole]
         about: Row = {"groups": groups, "k": min(data.k[attribute], len(groups)), "pools": pools}
         about |= {"units": data.units, "logit_scale": self.logit_scale, "seed": self.seed}
-        bare = self.few or fault is not None
         main = _MAIN if pools is not None or data.pools is None else _MAIN[:1]
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
             asked = about | {"map": threads.map}
             metrics = _MAIN[:1] if self.few else bias.METRICS + main[1:]
             images = map(self.images, whole)
             measured = bias.measure_plans(images, texts, fault=fault, metrics=metrics, **asked)
-            person: list[bias.BiasResult] = []
-            if not bare:
-                alone = np.repeat(self.texts[-1:], 1 if pools is None else n, axis=0)
-                images = map(self.images, whole)
-                person = bias.measure_plans(images, alone, metrics=main, **asked)
         base = measured[0]
         named: Row = {"dataset": name, "attribute": attribute, "k": base.k, "n": base.n}
         named |= {"target": base.target, "mode": base.mode}
@@ -227,12 +211,9 @@ class _Figures:
             for metric in ours.metrics
             for row in self._of_metric(ours, base, metric, names, bool(off))
         ]
-        for off, ours, one in zip(whole, measured, person, strict=False):  # no person where bare
-            found += [(off, row) for row in _shares(ours, base, names)]
-            for metric in one.metrics:
-                row = next(self._of_metric(one, person[0], metric, (), bool(off)))
-                found.append((off, row | {"metric": f"{metric} person"}))
-        if not bare:
+        if not self.few and fault is None:
+            for off, ours in zip(whole, measured, strict=True):
+                found += [(off, row) for row in _shares(ours, base, names)]
             found += self._of_random(texts, base, main, about)
         for off, row in found:
             yield off, named | row

@@ -8,13 +8,10 @@ process may die at any instant. A shard of another key, or that is not what its 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import re
 import shutil
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from safetensors.numpy import load_file
 from safetensors.numpy import save as save_arrays
 
@@ -40,21 +38,15 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the output folder for this run; raise InputError if another run does. A dead run holds nothing."""
     with disk_errors(folder):
         (folder / STAGES).mkdir(parents=True, exist_ok=True)
-        file = (folder / STAGES / "lock").open("ab+", buffering=0)
-    with file:
+        lock = FileLock(folder / STAGES / "lock")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            holder = file.read().decode("utf-8", "replace").strip() or "another process"
+            lock.acquire(timeout=0)
+        except Timeout:
             raise InputError(
-                f"Another run ({holder}) is writing to {folder}; wait for its end or give another --out."
+                f"Another run is writing to {folder}; wait for its end or give another --out."
             ) from None
-        with disk_errors(folder):
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+    with lock:
         yield
-        file.truncate(0)
 
 
 def digest(value: Any) -> str:

@@ -29,8 +29,6 @@ from ccs.measures.stats import Effect, Estimate
 from ccs.measures.values import HALVES, values_of
 from ccs.measures.values import means as means
 
-PERSON = "person"
-"""The name of the baseline prompt, which names no occupation."""
 SOME = 16  # rankings processed together: few enough for the processor's cache
 
 

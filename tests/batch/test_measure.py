@@ -106,7 +106,7 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tin
     assert {row["k"] for row in rows.values()} == {10}
     # Measures of whole rankings are of an occupation's own images alone.
     of = {row["dataset"]: {r["metric"] for r in found if r["dataset"] == row["dataset"]} for row in found}
-    assert {"AUC mean", "logit gap person"} <= of["world/counterfactuals"]
+    assert {"AUC mean", "logit gap mean"} <= of["world/counterfactuals"]
     assert not [name for name in of["world/counterfactuals (one-pool)"] if name.startswith(("AUC", "logit"))]
     _, alone = set_figures.rows(texts, data, none, lambda _: embedded, 0, few=True)
     assert {row["dataset"] for row in alone} == {"world/counterfactuals"}

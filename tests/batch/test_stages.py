@@ -67,11 +67,11 @@ def test_the_second_run_says_so_and_stops(tmp_path: Path) -> None:
     holder.start()
     assert ready.wait(20)
     with (
-        pytest.raises(InputError, match=rf"Another run .process {holder.pid} on .* is writing to"),
+        pytest.raises(InputError, match="Another run is writing to"),
         locked(tmp_path),
     ):
         pass
     os.kill(holder.pid or 0, signal.SIGKILL)
     holder.join()
     with locked(tmp_path):  # a dead run holds nothing
-        assert str(os.getpid()) in (tmp_path / STAGES / "lock").read_text()
+        assert (tmp_path / STAGES / "lock").exists()
