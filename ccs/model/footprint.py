@@ -47,6 +47,39 @@ def footprint(name: str) -> Footprint:
     return Footprint(source.name, size, bool(held) or not size, memory)
 
 
+def strangers_footprint(name: str) -> Footprint:
+    """`footprint` of a model that a stranger names.
+
+    Raises InputError for a folder, for what this machine has no room for, and for a repository on the Hub
+    that is not public, gated or without safetensors: this machine's token opens nothing for strangers.
+    """
+    asked = name.strip()
+    if not asked.startswith(sources.HUB) and not sources.is_public(asked):
+        raise InputError(sources.unknown(asked[:100]))
+    if asked.startswith(sources.HUB):
+        _require_public(asked, sources.repository_of(asked))
+    found = footprint(asked)
+    if not found.here:
+        require_room(found.name, found.memory)
+    return found
+
+
+def _require_public(name: str, repository: str) -> None:
+    import huggingface_hub
+
+    try:
+        about = huggingface_hub.HfApi(endpoint=endpoint(), token=False).model_info(repository, timeout=5)
+    except Exception as error:  # the Hub's client raises dozens of kinds, whose text may quote headers
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        why = "the Hub could not be reached" if status is None else f"the Hub refused (status {status})"
+        why = "there is no such public repository" if status in (401, 404) else why
+        raise InputError(f"{name} cannot be had: {why}.") from None
+    if about.gated:
+        raise InputError(f"{name} is gated on the Hub: its terms must be accepted by the machine's owner.")
+    if not any(each.rfilename.endswith(".safetensors") for each in about.siblings or []):
+        raise InputError(f"{name} cannot be used: its repository holds no safetensors.")
+
+
 def require_room(what: str, size: int) -> None:
     """Raise InputError, with the figures, where so many bytes are more than this machine has free."""
     free = free_memory()

@@ -16,6 +16,7 @@ from ccs.ui.state import line, parse_int
 
 MAX_HISTORY = 100  # steps that can be undone
 CUSTOM = "custom"  # in the list of presets: the visitor's own selection
+ANOTHER = "another"  # in the list of models: one that the visitor names
 
 Fields = Mapping[str, Any]  # what an action brings along
 Action = Callable[[App, Session, Fields], None]
@@ -43,6 +44,9 @@ def parse_heads(app: App, session: Session, text: str) -> HeadSet:
 
 def set_model(app: App, session: Session, fields: Fields) -> None:
     """Show another model, with the same heads off as far as it has them."""
+    session.naming, session.offer = fields.get("value") == ANOTHER, None
+    if session.naming:
+        return
     name = app.known_model(fields.get("value"))
     known, state = app.heads(name), session.state
     head = state.head if state.head in known else app.best_head(name)
@@ -50,6 +54,14 @@ def set_model(app: App, session: Session, fields: Fields) -> None:
     change(session, model=name, head=head, text=0, find="", apart="")
     if (shown := first_example(name)) != first_example(state.model):  # another world
         change(session, example=shown, gallery="", attribute="", k=0, row=0)
+
+
+def _name_model(app: App, session: Session, fields: Fields) -> None:
+    """Ask what a model by a name of the visitor's own would cost; without a name, stop asking."""
+    name = line(str(fields.get("name", "")))
+    session.naming, session.offer = bool(name), None
+    if name:
+        session.offer = app.model_cache.offer(name)
 
 
 def _off(app: App, session: Session, fields: Fields) -> None:
@@ -122,12 +134,18 @@ def _poll(app: App, session: Session, fields: Fields) -> None:
     """Nothing changes; a model that is on its way is shown once it is there."""
 
 
+def _reveal(app: App, session: Session, fields: Fields) -> None:
+    """Show which heads something was planted in, or no longer."""
+    session.revealed = not session.revealed
+
+
 def _dismiss(app: App, session: Session, fields: Fields) -> None:
     session.notices = []
 
 
 ACTIONS: Mapping[str, Action] = {
     "model": set_model,
+    "name-model": _name_model,
     "off": _off,
     "toggle": _toggle,
     "preset": _preset,
@@ -139,5 +157,6 @@ ACTIONS: Mapping[str, Action] = {
     "remove": _remove,
     "poll": _poll,
     "apart-close": _close_tables,
+    "reveal": _reveal,
     "dismiss": _dismiss,
 }

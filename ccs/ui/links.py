@@ -31,7 +31,7 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
     elif state.model not in app.models:
         notices.append(
             f"The link’s model {state.model!r} is not here; this is {app.first}. "
-            "Whoever starts the page can offer others with --model."
+            "Others can be named under “another …” in the list of models."
         )
         state = replace(state, model=app.first, off=HeadSet(), head=None)
     try:

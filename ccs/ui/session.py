@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccs.heads import HeadSet
+from ccs.model.footprint import Footprint
 from ccs.search import Limits
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.uploads import InputImage
@@ -19,7 +20,9 @@ class Session:
     past: the sets of heads that were off before, the last one last; undone: those that Undo took back.
     uploads: images of the visitor's own, shown instead of the example. notices: sentences to show once.
     wanted: a search for a fairer set that was asked for; found: the last one's answer
-    (`views.bias.fairer.Fairer`). turn: answers sent so far. shown: the HTML that the page has, by region.
+    (`views.bias.fairer.Fairer`). revealed: the heads that something was planted in are shown. naming, offer:
+    a model that the visitor names, and what it would cost. turn: answers sent so far. shown: the HTML that
+    the page has, by region.
     """
 
     state: State
@@ -30,7 +33,10 @@ class Session:
     notices: list[str] = field(default_factory=list)
     wanted: Limits | None = None
     found: Any = None
+    revealed: bool = False
     turn: int = 0
+    naming: bool = False
+    offer: Footprint | None = None
     shown: dict[str, str] = field(default_factory=dict)
 
     def tell(self, *words: str) -> None:

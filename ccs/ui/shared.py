@@ -59,11 +59,12 @@ class App:
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """The same by group: `computed` (with tables) and `live` (weights alone)."""
+        """The same by group: `computed` (with tables), `live` (weights alone) and `named` (by visitors)."""
         computed = sorted(self.collection.models, key=lambda name: name not in shipped())
         own = (*shipped(), *self.model_cache.given, *live())
         listed = [name for name in dict.fromkeys(own) if name not in computed]
-        return {"computed": computed, "live": listed}
+        named = [name for name in self.model_cache.offered if name not in computed and name not in listed]
+        return {"computed": computed, "live": listed, "named": named}
 
     @property
     def first(self) -> str:

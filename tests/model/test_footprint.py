@@ -10,7 +10,7 @@ import pytest
 import ccs
 from ccs.errors import InputError
 from ccs.model import footprint as module
-from ccs.model.footprint import footprint
+from ccs.model.footprint import footprint, strangers_footprint
 from tests.support.hub_server import Hub, Repository
 from tests.support.spoil import says
 
@@ -26,6 +26,30 @@ def test_the_size_of_a_listed_model_is_asked_and_nothing_is_fetched(hub: Hub) ->
     assert (found.size, found.here) == (2_000_000, False)
     assert found.sentence.startswith("ViT-B-32/openai: 2 MB to fetch, and ")
     assert not [request for request in hub.requests if "resolve" in request]
+
+
+def test_a_repository_that_a_visitor_names_is_checked(hub: Hub, tiny_folder: Path) -> None:
+    config = {"open_clip_config.json": (tiny_folder / "open_clip_config.json").read_bytes()}
+    strange = {"open_clip_config.json": b'{"model_cfg": {"evil": 1}}', WEIGHTS: bytes(500)}
+    hub.put("models", "user/good", {**config, WEIGHTS: bytes(500)})
+    hub.put("models", "user/pickled", {**config, "open_clip_pytorch_model.bin": bytes(500)})
+    hub.put("models", "user/gated", {**config, WEIGHTS: bytes(500)})
+    hub.put("models", "user/strange", strange)
+    hub.put("models", "user/private", {**config, WEIGHTS: bytes(500)})
+    hub.repositories["models", "user/gated"].gated = True
+    hub.repositories["models", "user/private"].private = True
+    assert strangers_footprint("hf-hub:user/good").size == 500
+    for name, words in {
+        "hf-hub:user/pickled": "holds no safetensors",
+        "hf-hub:user/gated": "is gated",
+        "hf-hub:user/strange": "there is no 'vision_cfg'",
+        "hf-hub:user/private": "there is no such public repository",  # no token is used for strangers
+        "hf-hub:user/nothing": "there is no such public repository",
+        str(tiny_folder): "There is no model",
+    }.items():
+        with pytest.raises(InputError, match=words):
+            strangers_footprint(name)
+    assert not [request for request in hub.requests if WEIGHTS in request]
 
 
 def test_what_is_at_hand_needs_no_hub(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from PIL import Image
 
 import ccs
 from ccs import benchmark
+from ccs.benchmark.planted_models import Truth
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.ui import links
@@ -100,6 +103,33 @@ def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session)
     assert "<b>bad" not in regions(app, session)["top"]
     update(app, session, "remove", {"index": "0"})
     assert session.uploads == ()
+
+
+def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = HeadSet.parse("L6.H1 L7.H2")
+    known = Truth(
+        base="organism-control",
+        heads=heads,
+        carries={"skin tone": heads},
+        shares={},
+        drawn="at random",
+        seed=0,
+        pictures=1,
+        rate=0.1,
+    )
+    monkeypatch.setattr(claims, "truth", lambda model: known if model == "organism" else None)
+    session = links.open_link(app, {"off": "L6.H1 L7.H3", "tab": "heads"})
+    html = regions(app, session)["left"]
+    assert "planted in 2 heads" in html
+    assert " planted" not in re.sub("planted in 2 heads", "", html)
+    update(app, session, "reveal", {})
+    html = regions(app, session)["left"]
+    assert "Planted in <b>L6.H1, L7.H2</b>" in html
+    assert "Of the 2 heads off now, 1 is among them" in html
+    assert len(re.findall(r'class="cell[^"]* planted"', html)) == 2
+    claim = claims.of(app.records("organism"))
+    assert claim is not None
+    assert (claim.off, claim.attribute, claim.found) == (heads, "skin tone", None)
 
 
 def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

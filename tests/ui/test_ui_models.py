@@ -16,6 +16,7 @@ from ccs.ui import clicks
 from ccs.ui.clicks import act, cancel, regions
 from ccs.ui.links import open_link
 from ccs.ui.service.model_cache import live
+from ccs.ui.session import Session
 from ccs.ui.shared import App
 from tests.support.hub_server import Fault, Hub
 from tests.support.ui_page import app, check, model, one_thread
@@ -28,12 +29,18 @@ Own = Callable[..., App]
 def own(app: App, model: Model) -> Own:
     """An app of the same tables with models of its own."""
 
-    def make(*given: str) -> App:
-        made = App(app.collection, app.uploads, app.galleries, given)
+    def make(first: str = "") -> App:
+        made = App(app.collection, app.uploads, app.galleries, first=first)
         made.model_cache._models["organism"] = model
         return made
 
     return make
+
+
+def done(app: App, session: Session, do: str, **fields: str) -> str:
+    """The top of the page after an action."""
+    *_, (_, shown) = act(app, session, {"do": do, **fields})
+    return shown.get("top", session.shown["top"])
 
 
 def put(hub: Hub, name: str, folder: Path) -> None:
@@ -60,13 +67,48 @@ def test_what_is_listed_is_what_open_clip_has() -> None:
         assert len(known_tower(find(name)).heads) >= 48
 
 
+def test_a_visitor_names_a_model_and_loads_it(own: Own, hub: Hub, tiny_folder: Path) -> None:
+    found = own()
+    put(hub, "user/tiny", tiny_folder)
+    session = open_link(found, {"tab": "classify", "off": "none"})
+    assert 'name="name"' in done(found, session, "model", value="another")
+    assert session.state.model == "organism"
+    top = done(found, session, "name-model", name="hf-hub:user/tiny")
+    assert "MB to fetch, and" in top
+    check(top)
+    done(found, session, "model", value="hf-hub:user/tiny")
+    assert session.state.model == "hf-hub:user/tiny"
+    assert len(found.model_cache.get("hf-hub:user/tiny").heads) == 16
+    assert found.groups["named"] == ["hf-hub:user/tiny"]
+    assert "before" in regions(found, session)["main"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("hf-hub:user/none", "there is no such public repository"),
+        ("local-dir:/etc", "There is no model"),
+        ("<img src=x onerror=alert(1)>", "There is no model"),
+    ],
+)
+def test_a_name_that_is_none_is_told(own: Own, hub: Hub, name: str, words: str) -> None:
+    found = own()
+    session = open_link(found, {"off": "none"})
+    top = done(found, session, "name-model", name=name)
+    assert words in top
+    assert "<img" not in top
+    assert name not in found.models
+    check(top)
+
+
 def test_a_hub_that_is_slow_keeps_nobody_from_the_other_models(
     own: Own, hub: Hub, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clicks, "TURN", 0.2)
-    found = own("hf-hub:user/tiny")
+    found = own()
     put(hub, "user/tiny", tiny_folder)
-    session = open_link(found, {"tab": "classify", "off": "none", "model": "organism"})
+    session = open_link(found, {"tab": "classify", "off": "none"})
+    done(found, session, "name-model", name="hf-hub:user/tiny")
     hub.faults.append(Fault("resolve/main/open_clip_model", seconds=20))
     *_, (_, shown) = act(found, session, {"do": "model", "value": "hf-hub:user/tiny"})
     assert 'data-state="done"' in shown["status"]

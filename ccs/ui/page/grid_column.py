@@ -69,6 +69,7 @@ def render(app: App, session: Session) -> Markup:
         current=current,
         images=shown_images(session),
         examples=[(f"{n}:0", n) for n in example_names(state.model)],
+        truth=claims.truth(state.model),
         losses=LOSSES,
         example=name,
         page=page,

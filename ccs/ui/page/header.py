@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from ccs.errors import InputError
+from ccs.ui.actions import ANOTHER
 from ccs.ui.html import render as render_template
 from ccs.ui.service.model_cache import PHOTO, live, photographic, saw_drawings_only
 from ccs.ui.session import Session
@@ -17,6 +18,7 @@ PHOTO_WORDS = "photo was taught 200 kinds of things from small photographs; its 
 GROUPS = {
     "computed": "computed: with texts and CCS",
     "live": "live: fetched when chosen",
+    "named": "named here",
 }
 
 
@@ -31,6 +33,10 @@ def render(app: App, session: Session) -> Markup:
         "top.html",
         model=state.model,
         groups=[(GROUPS[group], [(n, _listed(n)) for n in names]) for group, names in app.groups.items()],
+        another=ANOTHER,
+        naming=session.naming,
+        offer=session.offer,
+        cost=session.offer.sentence if session.offer else "",
         views=VIEWS.values(),
         view=VIEWS[state.tab],
         code=code,

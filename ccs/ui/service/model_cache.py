@@ -18,7 +18,8 @@ from cachetools import LRUCache, TTLCache
 import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.model.footprint import Footprint, footprint, require_room
+from ccs.model.fetching import forget
+from ccs.model.footprint import Footprint, footprint, require_room, strangers_footprint
 from ccs.model.model import Model, embedded
 from ccs.model.sources import AUTO, FOLDER, HUB, find, is_public, known_tower
 
@@ -29,6 +30,7 @@ KEPT = 2
 RETRY = 60.0  # seconds after which a model that could not be loaded is tried again
 PATIENCE = 20.0  # seconds that who asks for a model waits, before being told that it is on its way
 WAITING = 4  # models that may be on their way at once; they are loaded one after the other
+OFFERED = 50  # models by name of visitors' own that are remembered
 
 
 @cache
@@ -52,7 +54,8 @@ class ModelCache:
 
     given: what the machine's owner named, by the name that is shown: folders and repositories on the Hub.
     layers: those whose heads its tables score, none where there are no tables.
-    Tables, links and visitors cannot name a place; they select embedded models and open_clip's own.
+    Tables and links cannot name a place; they select embedded models and open_clip's own. Visitors may name a
+    public repository, which is checked before anything of it is fetched (`offer`).
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class ModelCache:
         self.given, self._layers = given, layers
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
+        self._offered: LRUCache[str, Footprint] = LRUCache(OFFERED)
         self._loads: dict[str, _Load] = {}
         self._heads: dict[str, HeadSet] = {}
         self._lock, self._one = threading.RLock(), threading.Lock()
@@ -123,6 +127,18 @@ class ModelCache:
         """Names of the models in memory."""
         return tuple(self._models)
 
+    def offer(self, name: str) -> Footprint:
+        """What a model takes that a visitor names, which can then be chosen. InputError for others."""
+        found = strangers_footprint(name)
+        with self._lock:
+            self._offered[found.name] = found
+        return found
+
+    @property
+    def offered(self) -> Mapping[str, Footprint]:
+        """The models that visitors have named, by name."""
+        return self._offered
+
     def heads(self, name: str) -> HeadSet:
         """The heads that can be switched off, as far as they are known without loading the model."""
         with self._lock:
@@ -157,7 +173,10 @@ class ModelCache:
         # Before the new one is there, and before its size is held against what is free.
         with self._lock:
             while len(self._models) >= KEPT:
-                self._models.popitem()
+                gone, _ = self._models.popitem()
+                offered = self._offered.get(gone)
+                if offered and not offered.here and gone.startswith(HUB) and gone not in self.given:
+                    forget(gone.removeprefix(HUB))
         require_room(load.takes.name, load.takes.memory)
         model = ccs.load(place, device=AUTO, layers=self._layers(name) or None)
         _ = model.weights_hash  # half a second for whoever asks first
@@ -165,7 +184,7 @@ class ModelCache:
 
     def place(self, name: str) -> str:
         """The place by which `ccs.load` finds the model; InputError for a name that selects nothing."""
-        if name in self.given or is_public(name):
+        if name in self.given or name in self._offered or is_public(name):
             return self.given.get(name, name)
         raise InputError(
             f"The weights of {name} are not loaded here: a folder or a repository on the Hub is named by "

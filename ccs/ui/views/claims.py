@@ -53,6 +53,9 @@ def of(records: ModelRecords) -> Claim | None:
 
 
 def that_matter(records: ModelRecords) -> HeadSet:
-    """Heads whose absence does more than that of random ones: the claim's, else `ModelRecords.costly`."""
+    """Heads whose absence does more than that of random ones: the claim's, else `ModelRecords.costly`.
+
+    Heads that something was planted in are for the visitor to guess.
+    """
     claim = of(records)
-    return claim.off if claim else records.costly
+    return records.costly if claim is None or truth(records.model) else claim.off
