@@ -75,42 +75,28 @@ def _key(model: str, head: Head, text: str, concept: str) -> str:
 def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
     """A sample of `n` pairs that all judges have scored, or all there are, in random order.
 
-    Models have equal shares. Within a model the sample is stratified by the number of judges who say yes,
-    with at least one pair per stratum. A text with the same concept comes once, however many heads or models
-    have it. Raises InputError if no pair is settled or n is below 1.
+    Models have equal shares. Within a model the sample is stratified by the number of judges who say yes. A
+    text with the same concept comes once, however many heads or models have it. Raises InputError if no pair
+    is settled or n is below 1.
     """
     if n < 1:
         raise InputError(f"A sample holds 1 pair or more, not {n}.")
     rng = np.random.default_rng(seed)
-    models: dict[str, dict[int, list[Pair]]] = {}
-    seen: set[tuple[str, str]] = set()
     settled = sorted((pair for pair in pairs if pair.settled), key=lambda pair: pair.key)
-    for pair in (settled[i] for i in rng.permutation(len(settled))):
-        asked = pair.text.casefold(), pair.concept
-        if asked not in seen:
-            seen.add(asked)
-            yes = sum(verdict is True for _, verdict in pair.verdicts)
-            models.setdefault(pair.model, {}).setdefault(yes, []).append(pair)
+    once: dict[tuple[str, str], Pair] = {}
+    for i in rng.permutation(len(settled)):
+        once.setdefault((settled[i].text.casefold(), settled[i].concept), settled[i])
+    models: dict[str, list[Pair]] = {}
+    for pair in once.values():
+        models.setdefault(pair.model, []).append(pair)
     if not models:
         raise InputError("There is no pair of text and concept that all judges have scored.")
-    names = sorted(models)
-    sizes = [sum(map(len, models[name].values())) for name in names]
     chosen: list[Pair] = []
-    for name, size, part in zip(names, sizes, _share_out(n, sizes, [0] * len(sizes)), strict=True):
-        strata = [models[name][yes] for yes in sorted(models[name])]
-        counts = _share_out(part, [*map(len, strata)], [part * len(stratum) / size for stratum in strata])
-        for stratum, count in zip(strata, counts, strict=True):
-            chosen += stratum[:count]
+    for place, own in enumerate(sorted(models.values(), key=len)):  # the others make up for what one lacks
+        part = min(len(own), (n - len(chosen)) // (len(models) - place))
+        own.sort(key=lambda pair: sum(verdict is True for _, verdict in pair.verdicts))
+        chosen += [own[i] for i in np.linspace(0, len(own), part, endpoint=False).astype(int)]
     return [chosen[i] for i in rng.permutation(len(chosen))]
-
-
-def _share_out(n: int, sizes: Sequence[int], quotas: Sequence[float]) -> list[int]:
-    """Split n into parts up to their sizes: one to each, then one by one to the part furthest below quota."""
-    parts = [0] * len(sizes)
-    for _ in range(min(n, sum(sizes))):
-        room = (i for i, size in enumerate(sizes) if parts[i] < size)
-        parts[max(room, key=lambda i: (not parts[i], quotas[i] - parts[i]))] += 1
-    return parts
 
 
 def sheet(pairs: Iterable[Pair]) -> str:

@@ -50,19 +50,14 @@ def fill(name: str, /, **values: Any) -> list[Block]:
 def filled(folder: Path, name: str, /, **values: Any) -> list[Block]:
     """The blocks of `NAME.md` in a folder of templates with these values filled in.
 
-    In a template a list of strings is a Markdown list, a frame or a list of rows (dicts) is a table, and a
-    chart, which must be one of the values itself, is placed where it is named. Indented lines continue the
-    line before them.
+    In a template a list of strings is a Markdown list, and a frame or a list of rows (dicts) is a table.
+    Indented lines continue the line before them.
     """
-    charts = {f"@{one.key}": one for one in values.values() if isinstance(one, Chart)}
     text = re.sub(r"\n +(?=\S)", " ", _templates(folder).get_template(f"{name}.md").render(values))
-    parts = re.split(r"\n{2,}", text.strip())
-    return [charts.get(part, part) for part in parts]
+    return [*re.split(r"\n{2,}", text.strip())]
 
 
 def _placed(value: Any) -> Any:
-    if isinstance(value, Chart):
-        return f"@{value.key}"
     if isinstance(value, list) and not any(isinstance(one, dict) for one in value):
         return "\n".join(f"- {item}" for item in value)
     return table(pd.DataFrame(value)) if isinstance(value, list | pd.DataFrame) else value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import plotly.express as px
@@ -16,23 +16,7 @@ from batch.report.document import Chart
 from ccs.files import read_text, write_text
 
 GRAY = "#7c8591"
-# Told apart by color-blind readers, and on white as on black; symbols differ too.
-SERIES: Mapping[str, tuple[str, str]] = {
-    "original": (GRAY, "circle"),
-    "none": (GRAY, "circle"),
-    "high": ("#d1495b", "diamond"),
-    "low": ("#2e86c1", "square"),
-    "random": ("#c28a1a", "triangle-up"),
-    "moderate": ("#8e6bbf", "cross"),
-    "locations": ("#2e86c1", "square"),
-    "animals": ("#c28a1a", "triangle-up"),
-    "objects": ("#d1495b", "diamond"),
-    "chance": (GRAY, "line-ns"),
-    "ceiling": (GRAY, "line-ew"),
-    "equal-high": ("#d1495b", "diamond-open"),
-    "equal-low": ("#2e86c1", "square-open"),
-}
-_OTHER = ("#3a9679", "star")
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "x", "pentagon")
 
 
 def dots(points: pd.DataFrame, unit: str) -> go.Figure:
@@ -49,25 +33,25 @@ def dots(points: pd.DataFrame, unit: str) -> go.Figure:
         above=(points["high"] - points["value"]).astype(float).fillna(0.0),
         below=(points["value"] - points["low"]).astype(float).fillna(0.0),
     )
-    styles = {}
-    for name, series, filled in zip(frame["name"], points["series"], measured, strict=True):
-        color, symbol = SERIES.get(series, _OTHER)
-        styles[name] = color, symbol if filled else f"{symbol}-open"
+    series = list(dict.fromkeys(points["series"]))
+    # Told apart by color-blind readers, and on white as on black; symbols differ too.
+    colors = dict(zip(series, cycle(px.colors.qualitative.Safe)))
+    symbols = dict(zip(series, cycle(SYMBOLS)))
+    names = list(zip(frame["name"], points["series"], measured, strict=True))
+    styles = {
+        "color_discrete_map": {name: colors[one] for name, one, _ in names},
+        "symbol_map": {name: symbols[one] + ("" if filled else "-open") for name, one, filled in names},
+    }
     bars = {"error_x": "above", "error_x_minus": "below"}
     rows = {"category_orders": {"row": list(dict.fromkeys(points["row"]))}}
     labels = {"value": unit, "row": "", "name": ""}
-    figure = px.scatter(frame, x="value", y="row", labels=labels, **_styles("name", styles), **bars, **rows)
+    figure = px.scatter(
+        frame, x="value", y="row", labels=labels, color="name", symbol="name", **styles, **bars, **rows
+    )
     figure.update_traces(error_x_width=0, marker_line_width=2)
     figure.for_each_trace(lambda trace: trace.update(marker_line_color=trace.marker.color))
     figure.update_yaxes(automargin=True)
     return _styled(figure, 150 + 26 * points["row"].nunique())
-
-
-def _styles(column: str, styles: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Plotly's arguments for a color and a symbol per value of the column."""
-    colors = {name: color for name, (color, _) in styles.items()}
-    symbols = {name: symbol for name, (_, symbol) in styles.items()}
-    return {"color": column, "symbol": column, "color_discrete_map": colors, "symbol_map": symbols}
 
 
 def _styled(figure: go.Figure, height: int) -> go.Figure:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ccs.measures import stats
@@ -51,10 +49,3 @@ def change(
     elif np.isfinite(found.p_value):
         parts.append(f"p {p_text(found.p_value)}")
     return signed(found.value, digits, scale) + unit + (f" ({', '.join(parts)})" if parts else "")
-
-
-def listed(words: Sequence[str], none: str = "none") -> str:
-    """ "a, b and c"."""
-    if len(words) < 2:
-        return words[0] if words else none
-    return f"{', '.join(words[:-1])} and {words[-1]}"

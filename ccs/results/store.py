@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from http.client import responses
 from pathlib import Path
 from typing import Any
 
@@ -201,13 +202,6 @@ def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection
 
 
 def _why(error: Exception) -> str:
-    """The reason in one line; only the status, because an error's text may quote request headers."""
-    response = getattr(error, "response", None)
-    if response is not None:
-        meaning = {
-            401: "the token is missing or not valid",
-            403: "access is not allowed",
-            404: "it does not exist",
-        }
-        return f"status {response.status_code}, {meaning.get(response.status_code, 'the Hub refused')}"
-    return type(error).__name__
+    """The reason in a few words; of an answer only the status, because errors may quote request headers."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return f"status {status} ({responses.get(status, 'refused')})" if status else type(error).__name__

@@ -20,13 +20,13 @@ from batch.report.sections.questions import (
     strictest,
     tests_of,
 )
-from batch.report.wording import change, in_brackets, listed
+from batch.report.wording import change, in_brackets
 from ccs.results import Results
 from ccs.results.searches import Search, beside
 from ccs.search import HeldOut
 from research.world import planted_truth as truth
 from research.world.selective_heads import with_selectivity
-from research.world.shown_skew import ccs_and_lowering, organisms, plan_rows, planted_blocks
+from research.world.shown_skew import ccs_and_lowering, listed, organisms, plan_rows, planted_blocks
 
 TEMPLATES = Path(__file__).with_name("templates")
 CONSISTENT = "Do heads with a higher CCS vary more with what their label names?"

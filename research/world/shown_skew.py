@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from batch.report.document import Block, filled
 from batch.report.sections.questions import CONTROL, ORGANISM
-from batch.report.wording import at_ceiling, in_brackets, interval, listed, p_text, signed
+from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.measures.stats import Estimate
 from ccs.results import Results
 from ccs.world import planted
@@ -137,3 +137,10 @@ def _heads(found: Mapping[str, Results], attribute: str) -> list[Block]:
         rows=rows,
         correlated=ccs_and_lowering(results, every),
     )
+
+
+def listed(words: Sequence[str], none: str = "none") -> str:
+    """ "a, b and c"."""
+    if len(words) < 2:
+        return words[0] if words else none
+    return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -223,11 +223,14 @@ def said(found: Sequence[Tested]) -> str:
 def in_short(models: Mapping[str, Results]) -> dict[str, object]:
     """Each question's answer in words and the tests behind it, for each model."""
     found = by_model(models)
-    answers = [
+    return {"answers": _in_words(found), "tests": [one.row("model") for one in found]}
+
+
+def _in_words(found: Sequence[Tested]) -> list[str]:
+    return [
         f"**{QUESTIONS[question]}** {'; '.join(answers_of(list(tests)))}."
         for question, tests in groupby(found, key=lambda one: one.question)
     ]
-    return {"answers": answers, "tests": [one.row("model") for one in found]}
 
 
 def answers_of(tests: Sequence[Tested]) -> list[str]:
@@ -239,10 +242,4 @@ def answers_of(tests: Sequence[Tested]) -> list[str]:
 def answers(models: Mapping[str, Results]) -> str:
     """The organisms' answers that docs/findings.md gives, a list in Markdown; "" without them."""
     found = strictest(by_model({name: models[name] for name in (ORGANISM, CONTROL) if name in models}))
-    asked: dict[str, list[str]] = {}
-    for one in found:
-        if one.question in (HURT, MORE):
-            power = f"; 80% power from {one.detectable}{one.unit}" if one.answer == "not shown" else ""
-            said = f"{one.where}: {one.answer} ({one.figure}{one.unit}{power})"
-            asked.setdefault(QUESTIONS[one.question], []).append(said)
-    return "\n".join(f"- **{question}** {'; '.join(parts)}." for question, parts in asked.items())
+    return "\n".join(f"- {one}" for one in _in_words([one for one in found if one.question in (HURT, MORE)]))
