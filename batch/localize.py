@@ -7,19 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
+import ccs
 from batch.options import command, option
 from batch.report.wording import change, in_brackets
 from batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, open_sets
+from ccs.benchmark import planted_models, scoring
+from ccs.benchmark.answers import Answer, answer
+from ccs.benchmark.protocol import Sets, Subject, own
 from ccs.errors import InputError
+from ccs.locate import DEFAULT, METHODS, RANDOM
+from ccs.locate.base import Method
 from ccs.measures.stats import Effect, Estimate
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from ccs.benchmark.answers import Answer
-    from ccs.locate.base import Method
 
 
 @dataclass(frozen=True)
@@ -68,18 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _localize(args: Settings) -> int:
-    # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
-    from ccs.locate import DEFAULT, METHODS
-
     methods = {name: _method(name) for name in args.method or ([DEFAULT] if args.model else METHODS)}
     return _ask(args, args.model, methods) if args.model else _score(args, methods)
 
 
 def _method(name: str) -> Method:
     """One of the program's methods, or a function of the user's; InputError for neither."""
-    from ccs.benchmark.protocol import own
-    from ccs.locate import METHODS
-
     module, colon, function = name.partition(":")
     if name in METHODS:
         return METHODS[name]
@@ -101,8 +96,6 @@ def _method(name: str) -> Method:
 
 def _score(args: Settings, methods: Mapping[str, Method]) -> int:
     """Score methods on models with planted heads; 2 if one of them failed."""
-    from ccs.benchmark import planted_models, scoring
-
     places = planted_models.located(args.models)
     listed = {name: method for name, method in methods.items() if ":" not in name}
     theirs = {name: method for name, method in methods.items() if ":" in name}
@@ -122,14 +115,12 @@ def _score(args: Settings, methods: Mapping[str, Method]) -> int:
 
 def page(table: pd.DataFrame) -> str:
     """The table of `ccs.benchmark.score`, a line per method."""
-    from ccs.benchmark.scoring import PLANTED
-
     lines = [
         f"{table['models'].max()} models with a planted skew; means and 95% intervals between models.",
         f"{'method':33s} {'average precision':18s} {'precision':9s}  MaxSkew taken  accuracy lost  passes",
     ]
     for name, row in table.iterrows():
-        found = "the truth" if name == PLANTED else in_brackets(estimate(row, "average_precision"), 2)
+        found = "the truth" if name == scoring.PLANTED else in_brackets(estimate(row, "average_precision"), 2)
         cells = f"{row['precision']:9.2f}  {row['max_skew_taken']:13.3f}  {100 * row['accuracy_lost']:13.1f}"
         lines.append(f"{name:33s} {found:18s} {cells}  {row['passes']:6.1f}")
     return "\n".join(lines)
@@ -137,13 +128,10 @@ def page(table: pd.DataFrame) -> str:
 
 def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
     """Say for each method and attribute which heads of a model it finds, and what they do."""
-    import ccs
-    from ccs.benchmark.answers import answer
-    from ccs.benchmark.protocol import Sets, Subject
-
     people, things = open_sets(args, args.attribute)
     sets = Sets(people=people, things=things, images=args.images, texts=args.texts, moments=args.moments)
-    subject = Subject(ccs.load(name, device=args.device), sets)
+    load = ccs.load if planted_models.file_of(name) is None else planted_models.load
+    subject = Subject(load(name, device=args.device), sets)
     for attribute in args.attribute or tuple(people.groups)[:1]:
         for called, method in methods.items():
             print(said(answer(subject, attribute, called, method, args.seed)))
@@ -152,12 +140,10 @@ def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
 
 def said(found: Answer) -> str:
     """An answer in ten lines or so."""
-    import numpy as np
-
     about = found.subject
     none, off, *drawn = found.held_out
     chance, sets = none.chance.value, about.sets
-    n, prompts = len(found.unseen.people), len(np.asarray(found.unseen.prompts))
+    n, prompts = found.people, found.prompts
     lines = [
         f"{about.model.name}, {sets.people.name} by {found.attribute}",
         f"Method: {found.method}. {reliability(found.method)}",
@@ -191,22 +177,19 @@ def _change(before: Estimate, after: Estimate, difference: Effect) -> str:
 
 def reliability(method: str) -> str:
     """What the benchmark that comes with the program says about a method."""
-    from ccs.benchmark import scoring
-    from ccs.locate import RANDOM
-
     cells = scoring.kept()
     if method not in set(cells["method"]):
         return "The benchmark has no score of it; `clip-ccs localize --method` without --model gives one."
     table = scoring.table(cells)
-    rows = (table.loc[name] for name in (method, RANDOM))
-    own, chance = (in_brackets(estimate(row, "average_precision"), 2) for row in rows)
+    rows = (table.loc[[name]].iloc[0] for name in (method, RANDOM))
+    its, chance = (in_brackets(estimate(row, "average_precision"), 2) for row in rows)
     return (
-        f"On {int(table['models'].max())} small models with a planted skew its average precision is {own} "
+        f"On {int(table['models'].max())} small models with a planted skew its average precision is {its} "
         f"(1: the heads that carry it come first; at random {chance})."
     )
 
 
-def estimate(row: Any, figure: str) -> Estimate:
+def estimate(row: pd.Series, figure: str) -> Estimate:
     """A figure of a row of `ccs.benchmark.table`, with its interval."""
     return Estimate(row[figure], row[f"{figure}_low"], row[f"{figure}_high"])
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ccs.benchmark.protocol import Reached, Subject, reached
 from ccs.heads import Head, HeadSet
 from ccs.locate import Evidence
 from ccs.locate.base import Method, ranking
 from ccs.plans import Plan, matched
-from ccs.search import HeldOut, Task, held_out_figures
+from ccs.search import HeldOut, held_out_figures
 
 MOST, LEAST = 8, 0.05
 """The most heads of an answer, and the share of the lean that each of them must take away."""
@@ -20,7 +22,7 @@ SETS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Heads found by a method, in its order. unseen: the half that the method did not see.
+    """Heads found by a method, in its order; people, prompts: how many are in the half that it did not see.
 
     held_out: the figures there of no head off, of these heads off, and of random sets with as many heads of
     each layer, if there are any. before, after: Cramér's V among others, without and with these heads off.
@@ -30,7 +32,8 @@ class Answer:
     attribute: str
     method: str
     heads: tuple[Head, ...]
-    unseen: Task
+    people: int
+    prompts: int
     held_out: tuple[HeldOut, ...]
     before: Reached
     after: Reached
@@ -50,7 +53,8 @@ def answer(subject: Subject, attribute: str, name: str, method: Method, seed: in
         attribute=attribute,
         method=name,
         heads=heads,
-        unseen=unseen,
+        people=len(unseen.people),
+        prompts=len(np.asarray(unseen.prompts)),
         held_out=held_out_figures(subject.model, unseen, plans, seed, 1000),
         before=before,
         after=after,

@@ -137,7 +137,7 @@ def fetched(address: str) -> Path:
         if len(sizes) > MAX_MODELS or max(sizes, default=0) > MAX_BYTES:
             raise InputError(f"{address} holds {len(sizes)} files of up to {max(sizes):,} bytes; too much.")
         some = f"*{SUFFIX}"
-        return Path(snapshot_download(name, revision=revision, allow_patterns=some, endpoint=endpoint()))
+        return Path(snapshot_download(name, revision=about.sha, allow_patterns=some, endpoint=endpoint()))
     except InputError:
         raise
     except Exception as error:  # the Hub's client raises dozens of kinds
