@@ -113,10 +113,7 @@ class HeadSet(Set[Head]):
         return HeadSet((head for head in self._heads if head.layer == layer), self.ablation)
 
 
-def last_layers(layers: int, heads: int, pool: int = 0) -> HeadSet:
-    """The heads that are scored by default: those of the last four of `layers` layers, and of a pool.
-
-    heads: the number in each layer; pool: the number in the pool, a layer of its own.
-    """
-    last = {**dict.fromkeys(range(max(0, layers - 4), layers), heads), layers: pool}
-    return HeadSet(Head(layer, head) for layer, count in last.items() for head in range(count))
+def last_layers(layers: int, heads: int) -> HeadSet:
+    """The heads that are scored by default: those of the last four of `layers` layers of so many heads."""
+    last = range(max(0, layers - 4), layers)
+    return HeadSet(Head(layer, head) for layer in last for head in range(heads))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -27,11 +27,7 @@ class Lazy(Sequence[T]):
     def __len__(self) -> int:
         return len(self._keys)
 
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Lazy[T]: ...
-    def __getitem__(self, index: int | slice) -> T | Lazy[T]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return Lazy(self._make, self._keys[index])
         return self._make(self._keys[index])

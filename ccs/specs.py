@@ -174,8 +174,6 @@ def _local_copy(record: DatasetRecord, local: Path) -> Rows:
         return of_parquet(local, record.name, record.image)
     if (local / "README.md").exists():
         return fetching.rows_at(record, str(local))
-    if any(local.rglob("*.tar")):
-        return fetching.rows_at(replace(record, config=None), str(local))
     if any(local.rglob("*.parquet")):
         return of_parquet(local, record.name, record.image)
     if record.kind == "captions":

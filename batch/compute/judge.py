@@ -10,11 +10,10 @@ from batch.compute.stages import Store, digest
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges.labeler import Labeler
-from ccs.judges.panel import Panel
+from ccs.judges.panel import Panel, TagsJudge
 from ccs.judges.prices import Spending
 from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
-from ccs.judges.tags import TagsJudge
 from ccs.progress import BAR
 from ccs.results import STAGES
 from ccs.texts import concepts, score

@@ -204,7 +204,7 @@ class _Figures:
             measured = bias.measure_plans(images, texts, fault=fault, metrics=metrics, **asked)
         base = measured[0]
         named: Row = {"dataset": name, "attribute": attribute, "k": base.k, "n": base.n}
-        named |= {"target": base.target, "mode": base.mode}
+        named |= {"target": "pool", "mode": base.mode}
         found = [
             (off, row)
             for off, ours in zip(whole, measured, strict=True)

@@ -90,16 +90,3 @@ def templates(name: str) -> tuple[str, ...]:
 
         return tuple(template("{}") for template in open_clip.OPENAI_IMAGENET_TEMPLATES)
     return tuple(_TEMPLATES[name])
-
-
-def as_markdown() -> str:
-    """The table of docs/datasets.md (`python -m ccs.datasets`)."""
-    lines = [
-        "| name | set | on the Hub | split | rows | licence | how it was verified |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for record in SOURCES.values():
-        where = " ".join(filter(None, (record.hub or "local only", record.config)))
-        cells = (record.name, record.title, where, record.split, f"{record.rows:,}")
-        lines.append("| " + " | ".join((*cells, record.licence, record.verified)) + " |")
-    return "\n".join(lines) + "\n"

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ccs.errors import InputError
 from ccs.extras import require
-from ccs.judges.anthropic import AnthropicProvider
-from ccs.judges.google import GoogleProvider
-from ccs.judges.openai import CompatibleProvider, OpenAIProvider
 from ccs.judges.prices import CostEstimate, Prices, Spending, expected_usage, largest_usage
 from ccs.judges.provider import Provider, Request, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply
 from ccs.judges.settings import JudgeSettings, JudgeSpec
+from ccs.judges.vendors import AnthropicProvider, CompatibleProvider, GoogleProvider, OpenAIProvider
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

@@ -19,15 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.measures import faults, ranking, resampling, stats
-from ccs.measures.chance import Question, chance_levels, chance_shares
+from ccs.measures.questions import HALVES, Question, chance_levels, chance_shares, values_of
+from ccs.measures.questions import means as means
 from ccs.measures.skew import METRICS as METRICS
 from ccs.measures.skew import PREFERENCE_OF as PREFERENCE_OF
 from ccs.measures.skew import PREFERENCES as PREFERENCES
-from ccs.measures.skew import Floats, Target, ceiling, check_choice, check_k, halves, max_skew_of
+from ccs.measures.skew import Floats, ceiling, check_k, halves, max_skew_of
 from ccs.measures.skew import MetricName as MetricName
 from ccs.measures.stats import Effect, Estimate
-from ccs.measures.values import HALVES, values_of
-from ccs.measures.values import means as means
 
 SOME = 16  # rankings processed together: few enough for the processor's cache
 
@@ -71,7 +70,6 @@ class BiasResult:
     ties: NDArray[np.int64]
     k: int
     n: int
-    target: Target
     fault: faults.Fault | None
     seed: int
 
@@ -91,7 +89,7 @@ class BiasResult:
     @property
     def ceilings(self) -> Floats:
         """The largest MaxSkew that each occupation's ranking can reach, [occupations]."""
-        return ceiling(self.pools, self.k, self.target)
+        return ceiling(self.pools, self.k)
 
     def chance_shares(self, occupation: int = 0) -> dict[str, Estimate]:
         """Each group's share of the top K of a random ranking for an occupation, with its 95% range."""
@@ -140,13 +138,12 @@ def measure(
     occupation_embeddings: ArrayLike,
     groups: ArrayLike,
     k: int,
-    target: Target = "pool",
     seed: int = 0,
     **settings: Any,
 ) -> BiasResult:
     """`measure_plans` for one plan, image embeddings [n, d]; `settings` are its other keyword arguments."""
     plans = [image_embeddings]
-    return measure_plans(plans, occupation_embeddings, groups, k, target=target, seed=seed, **settings)[0]
+    return measure_plans(plans, occupation_embeddings, groups, k, seed=seed, **settings)[0]
 
 
 def measure_plans(
@@ -155,7 +152,6 @@ def measure_plans(
     groups: ArrayLike,
     k: int,
     *,
-    target: Target = "pool",
     metrics: tuple[MetricName, ...] = METRICS,
     fault: faults.Fault | None = None,
     pools: ArrayLike | None = None,
@@ -173,7 +169,6 @@ def measure_plans(
         occupation_embeddings: [o, d], one row per occupation (templates already averaged).
         groups: [n] strings, one per image.
         k: cut-off of the ranking.
-        target: "pool" or "uniform", the share that counts as fair.
         fault: a fault of the released code to reproduce (`faults`), for MaxSkew only.
         pools: bool [o, n], the images that each occupation ranks, each pool resampled by itself; by default
         every occupation ranks all images.
@@ -190,7 +185,6 @@ def measure_plans(
     InputError: k below 1 or above the images of a pool, fewer than two groups, embeddings, pools or units
     that do not fit.
     """
-    check_choice(target, Target, "target")
     texts = ranking.finite_rows(occupation_embeddings, "occupation embeddings")
     labels = np.asarray(groups, dtype=np.str_)
     names, inverse = np.unique(labels, return_inverse=True)
@@ -220,7 +214,6 @@ def measure_plans(
             codes=codes[images],
             pool=np.bincount(codes[images], minlength=len(names)),
             k=check_k(k, len(images)),
-            target=target,
             fault=fault,
             metrics=("MaxSkew",) if fault else metrics,
             draws=resampling.draw_images(codes[images], len(names), draws, own_seed, marks[images]),
@@ -273,7 +266,7 @@ def _measure(
         still = max_skew_of(top, asked.shares(asked.pool))
         values = {"MaxSkew": (still, np.tile(still[:, None], len(weights)))}
     pools = np.concatenate([np.tile(one.pool, (len(one.occupations), 1)) for one in questions])
-    highest = np.inf if asked.fault else ceiling(pools, asked.k, asked.target)
+    highest = np.inf if asked.fault else ceiling(pools, asked.k)
     limits = {"MaxSkew": (0.0, highest), "NDKL": (0.0, np.inf), "AUC": (0.0, 1.0)}
     return BiasResult(
         metrics={
@@ -287,7 +280,6 @@ def _measure(
         ties=ties,
         k=asked.k,
         n=len(pictures),
-        target=asked.target,
         fault=asked.fault,
         seed=seed,
     )

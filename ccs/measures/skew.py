@@ -58,7 +58,7 @@ def check_k(k: int, n: int) -> int:
     return k
 
 
-def target_shares(pool: ArrayLike, target: Target) -> Floats:
+def target_shares(pool: ArrayLike, target: Target = "pool") -> Floats:
     """Target share [..., groups] of each group from its count in the pool; 0 for a group not in the pool."""
     check_choice(target, Target, "target")
     counts = np.asarray(pool, dtype=np.float64)
@@ -75,13 +75,13 @@ def max_skew_of(top: ArrayLike, shares: Floats) -> Floats:
     return result
 
 
-def ceiling(pool: ArrayLike, k: int, target: Target = "pool") -> Floats:
+def ceiling(pool: ArrayLike, k: int) -> Floats:
     """The largest MaxSkew [...] at K that groups of these counts [..., groups] can reach.
 
     It is reached when the top K holds as many images of the rarest group as possible.
     """
     counts = np.asarray(pool, dtype=np.float64)
-    shares = target_shares(counts, target)
+    shares = target_shares(counts)
     most = np.minimum(counts, k) / k
     ratio = np.divide(most, shares, out=np.zeros(counts.shape), where=shares > 0)
     result: Floats = np.log(ratio.max(axis=-1))

@@ -15,7 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -24,14 +26,30 @@ from ccs.heads import Head, HeadSet
 from ccs.model.towers.decomposition import Decomposition, Readout
 from ccs.model.towers.families import take_apart
 from ccs.model.towers.precision import autocast, without_tf32
-from ccs.model.towers.trunk import Trunk
-
-__all__ = ["ImageTower", "Trunk"]
 
 NOTHING_OFF = HeadSet()
 BATCH_TOKENS = 8_192
 """Tokens of all images of a pass on a CPU, by default."""
 ChosenLayers = Collection[int] | Literal["all"]
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """Activations [n, T, W] as they enter `layer`, shared by all plans that touch no earlier layer."""
+
+    tokens: Tensor
+    layer: int
+
+    @classmethod
+    def joined(cls, parts: Sequence[Trunk]) -> Trunk:
+        """One trunk from those of one or more batches."""
+        return cls(torch.cat([part.tokens for part in parts]), parts[0].layer)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Trunk:
+        return Trunk(self.tokens[rows], self.layer)
 
 
 @dataclass

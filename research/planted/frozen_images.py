@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from ccs.files import atomic_write
 from ccs.model.model import Model
-from ccs.model.towers.trunk import Trunk
+from ccs.model.tower import Trunk
 from ccs.world import Scene, captions, draw, scene
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.world.lineups import lineup

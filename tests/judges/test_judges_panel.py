@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from ccs.errors import InputError
-from ccs.judges.panel import Panel
+from ccs.judges.panel import Panel, TagsJudge
 from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
-from ccs.judges.tags import TagsJudge
 from ccs.paper.figures import examples
 from ccs.texts.pools import make_pool
 from ccs.texts.score import ccs
@@ -117,7 +116,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from ccs.judges.question import Question
-from ccs.judges.panel import Panel
+from ccs.judges.panel import Panel, TagsJudge
 from ccs.judges.settings import JudgeSettings
 spec, cache = sys.argv[1:]
 settings = JudgeSettings(cache=Path(cache), concurrency=1, delay=0.01, retries=0)

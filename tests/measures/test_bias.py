@@ -218,7 +218,6 @@ def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_mod
         ({"groups": ["a"] * 240}, "2 to 255 groups"),
         ({"texts": np.ones((2, 7))}, "do not go with texts of 7"),
         ({"images": np.full((240, 6), np.nan)}, "240 rows are not"),
-        ({"target": "fair"}, "pool, uniform"),
     ],
 )
 def test_measure_refuses(change, says):

@@ -1,11 +1,102 @@
-"""Google's Gemini models, by generate_content with a JSON schema."""
+"""OpenAI, Anthropic, Google, and any server with chat completions (vLLM, Ollama, llama.cpp)."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from ccs.judges.provider import Provider, Reply, Request, UnansweredError, Usage
+from ccs.errors import InputError
+from ccs.judges.provider import GeneratedProvider, Provider, Reply, Request, UnansweredError, Usage
+
+
+class OpenAIProvider(GeneratedProvider):
+    """Chat completions with a strict JSON schema."""
+
+    kind = "openai"
+    package = "openai"
+    client = "AsyncOpenAI"
+    keys = ("OPENAI_API_KEY",)
+    limit_name = "max_completion_tokens"
+
+    async def call(self, request: Request) -> Any:
+        body: dict[str, Any] = {
+            "model": self.spec.model,
+            "messages": [
+                {"role": "system", "content": request.system},
+                {"role": "user", "content": request.user},
+            ],
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": dict(request.schema), "strict": True},
+            },
+            self.limit_name: self.settings.max_tokens,
+        }
+        if self.spec.effort is not None:
+            body["reasoning_effort"] = self.spec.effort
+        if self.spec.temperature is not None:
+            body["temperature"] = self.spec.temperature
+        return await self._client.chat.completions.create(**body)
+
+    def read(self, response: Any) -> Reply:
+        completion = response.to_dict(warnings=False)
+        counts = completion.get("usage") or {}
+        usage = Usage.stated(counts.get("prompt_tokens"), counts.get("completion_tokens"))
+        choice = completion["choices"][0]
+        message, finish = choice["message"], choice.get("finish_reason")
+        refusal = message.get("refusal") or ("content filter" if finish == "content_filter" else "")
+        return Reply(message.get("content"), usage, refusal, finish == "length")
+
+
+class CompatibleProvider(OpenAIProvider):
+    """The user's own server, identified by its base URL."""
+
+    kind = "compatible"
+    keys = ("COMPATIBLE_API_KEY",)
+    limit_name = "max_tokens"  # the name that local servers support
+
+    def identity(self) -> dict[str, Any]:
+        return super().identity() | {"base_url": self.spec.base_url}
+
+    def key(self) -> str:
+        try:
+            return super().key()
+        except InputError:
+            return "none"  # local servers need none, but the SDK needs a string
+
+
+class AnthropicProvider(GeneratedProvider):
+    """Messages with output constrained to a JSON schema."""
+
+    kind = "anthropic"
+    package = "anthropic"
+    client = "AsyncAnthropic"
+    keys = ("ANTHROPIC_API_KEY",)
+
+    async def call(self, request: Request) -> Any:
+        output: dict[str, Any] = {"format": {"type": "json_schema", "schema": dict(request.schema)}}
+        if self.spec.effort is not None:
+            output["effort"] = self.spec.effort
+        return await self._client.messages.create(
+            model=self.spec.model,
+            max_tokens=self.settings.max_tokens,
+            system=request.system,
+            messages=[{"role": "user", "content": request.user}],
+            output_config=output,
+        )
+
+    def read(self, response: Any) -> Reply:
+        message = response.to_dict(warnings=False)
+        counts = message.get("usage") or {}
+        cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
+        sent = counts.get("input_tokens")
+        if sent is not None:
+            sent += sum(counts.get(name) or 0 for name in cached)
+        usage = Usage.stated(sent, counts.get("output_tokens"))
+        texts = [str(block.get("text")) for block in message["content"] if block.get("type") == "text"]
+        stop = message.get("stop_reason")
+        refusal = "the model declined" if stop == "refusal" else ""
+        truncated = stop in ("max_tokens", "model_context_window_exceeded")
+        return Reply("".join(texts) if texts else None, usage, refusal, truncated)
 
 
 class GoogleProvider(Provider):

@@ -1,0 +1,22 @@
+"""The table of docs/datasets.md, printed: `python -m scripts.datasets_table`."""
+
+from __future__ import annotations
+
+from ccs.datasets import SOURCES
+
+
+def as_markdown() -> str:
+    """The table of docs/datasets.md."""
+    lines = [
+        "| name | set | on the Hub | split | rows | licence | how it was verified |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for record in SOURCES.values():
+        where = " ".join(filter(None, (record.hub or "local only", record.config)))
+        cells = (record.name, record.title, where, record.split, f"{record.rows:,}")
+        lines.append("| " + " | ".join((*cells, record.licence, record.verified)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(as_markdown(), end="")
