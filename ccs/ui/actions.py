@@ -51,7 +51,7 @@ def set_model(app: App, session: Session, fields: Fields) -> None:
     known, state = app.heads(name), session.state
     head = state.head if state.head in known else app.best_head(name)
     set_off(session, HeadSet(state.off & known))
-    change(session, model=name, head=head, text=0, find="", apart="")
+    change(session, model=name, head=head, text=0, apart="")
     if (shown := first_example(name)) != first_example(state.model):  # another world
         change(session, example=shown, gallery="", attribute="", k=0, row=0)
 
@@ -94,10 +94,6 @@ def _redo(app: App, session: Session, fields: Fields) -> None:
         off, *undone = session.undone
         session.past, session.undone = (*session.past, session.state.off), tuple(undone)
         change(session, off=off)
-
-
-def _filter(app: App, session: Session, fields: Fields) -> None:
-    change(session, find=line(str(fields.get("find", ""))))
 
 
 def _example(app: App, session: Session, fields: Fields) -> None:
@@ -151,7 +147,6 @@ ACTIONS: Mapping[str, Action] = {
     "preset": _preset,
     "undo": _undo,
     "redo": _redo,
-    "filter": _filter,
     "example": _example,
     "upload": _upload,
     "remove": _remove,

@@ -96,33 +96,6 @@ class Endpoints:
             k=parse_int(k, "cut-off K"),
         )
 
-    def fairer(
-        self,
-        occupations: str = "judge, artist, teacher",
-        model: str = "organism",
-        gallery: str = "",
-        attribute: str = "gender",
-        loss: int = 2,
-    ) -> Json:
-        """Search for the few heads whose absence lowers MaxSkew, on one half of images and occupations.
-
-        occupations, gallery, attribute: as of `bias`. loss: points of accuracy that may be lost. The rows are
-        measured on the other half, step by step; `off` is the set that was found, empty for none.
-        """
-        from ccs.ui.actions import change
-        from ccs.ui.clicks import update
-        from ccs.ui.views import VIEWS
-        from ccs.ui.views.bias import fairer
-
-        app, session = self._source(), self._session(model)
-        change(session, **self._asked(model, occupations, gallery, attribute))
-        update(app, session, "fairer", {"loss": loss})
-        for _ in VIEWS["bias"].prepare(app, session):
-            pass
-        if session.found is None:
-            raise InputError(session.notices[-1])
-        return {"off": str(session.found.result.off), **fairer.figure(session.found).json()}
-
     def _session(self, model: str, off: str = "", **actions: dict[str, str]) -> Session:
         """A session of one call, after some actions; InputError for a model or a head that is not there."""
         from ccs.ui.clicks import update
@@ -183,7 +156,7 @@ def expose(source: Callable[[], App], turns: Turns) -> None:
     """Add the functions to the page that is being built. They queue for the model like everyone else."""
     ends = Endpoints(source)
     shared: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": AT_ONCE}
-    for name in ("heads", "bias", "fairer"):
+    for name in ("heads", "bias"):
         endpoint(_told(getattr(ends, name), turns), api_name=name, **shared)
     with gr.Row(visible=False):
         inputs = [

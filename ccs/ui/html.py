@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,6 @@ from markupsafe import Markup
 TEMPLATES = Path(__file__).parent / "page" / "templates"
 PAPER = "https://arxiv.org/abs/2503.11103"
 TEXTSPAN = "https://github.com/yossigandelsman/clip_text_span"
-
-
-def code_address() -> str:
-    """The address of a Space's own code; "" elsewhere: whoever started the page has it."""
-    space = os.environ.get("SPACE_ID", "")
-    return f"https://huggingface.co/spaces/{space}/tree/main" if space else ""
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -75,7 +68,7 @@ def _environment() -> Environment:
     )
     found.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
     found.filters |= {f.__name__: f for f in (repr, count, written)}
-    found.globals |= {"paper": PAPER, "textspan": TEXTSPAN, "code_at": code_address()}
+    found.globals |= {"paper": PAPER, "textspan": TEXTSPAN}
     parts = found.get_template("parts.html").module
     found.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}
     return found

@@ -95,11 +95,6 @@ class HeadRecord:
             self.level, self.level
         )
 
-    def has(self, words: str) -> bool:
-        """True if the words stand in the head's concept, its level or one of its texts."""
-        known = (self.concept, self.level_name, *(text.text for text in self.texts))
-        return any(words.casefold() in one.casefold() for one in known)
-
 
 @dataclass(frozen=True)
 class ModelRecords:

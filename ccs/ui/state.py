@@ -29,7 +29,7 @@ class State:
     """One screen, all of it but the images a visitor uploads; those never leave the session.
 
     tab: the view. off: the heads that are switched off. text: the number of the head's text that images are
-    ranked by. find: words that the heads sought have. example: the drawn images shown. classes, occupations:
+    ranked by. example: the drawn images shown. classes, occupations:
     texts. template: with `{}` where the class goes. k: 0 for the gallery's own cut-off. row: the occupation
     whose images are shown. apart: the key of tables that were made here (`service.taking_apart`), shown
     instead of the model's own.
@@ -40,7 +40,6 @@ class State:
     off: HeadSet = NONE_OFF
     head: Head | None = None
     text: int = 0
-    find: str = ""
     example: str = ""
     classes: tuple[str, ...] = ()
     template: str = ""

@@ -70,7 +70,7 @@ def file(**fields: Any) -> Any:
 CALLS = {
     "deep": ("classify", b"[" * 100_000),
     "too large": ("classify", b" " * 2 * 2**20),
-    "no data": ("fairer", b"{}"),
+    "no data": ("bias", b"{}"),
     "a superscript K": (
         "bias",
         '{"data": ["judge", "", "organism", "", "gender", "²"]}'.encode(),

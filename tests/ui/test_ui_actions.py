@@ -70,7 +70,7 @@ def test_heads_go_off_and_on(app: App, session: Session) -> None:
         ("example", {"value": "occupations:999"}, "There is no example 'occupations:999'"),
         ("upload", {"files": []}, "No image was sent"),
         ("classify", {"classes": "word " * 2_000}, "9999 characters; at most 200"),
-        ("filter", {"find": "x" * 10_000}, "10000 characters"),
+        ("bias", {"gallery": SMALL, "k": "5", "occupations": "x" * 10_000}, "10000 characters"),
         ("points", {"value": "height"}, "There is no attribute 'height'"),
         ("bias", {"gallery": SMALL, "k": "4000", "attribute": "gender"}, "K must be 1 to 40, not 4000"),
         ("bias", {"gallery": SMALL, "k": "5", "occupations": "\n".join(map(str, range(500)))}, "500 texts"),

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from ccs import results
 from ccs.errors import InputError
@@ -20,15 +19,14 @@ from ccs.ui.clicks import take_apart
 from ccs.ui.links import open_link
 from ccs.ui.service import taking_apart
 from ccs.ui.service.taking_apart import Kept, Request
-from ccs.ui.service.uploads import InputImage
 from ccs.ui.shared import App
 from tests.datasets.test_photographs import cells, parquet
 from tests.support import ui_sample
 from tests.support.hub_server import Hub
 
 
-def asked(images: str = "world", count: int = 20, **more: object) -> Request:
-    return Request("tiny", "/models/tiny", "f" * 64, images, count, "world", **more)  # type: ignore[arg-type]
+def asked(images: str = "world", count: int = 20) -> Request:
+    return Request("tiny", "/models/tiny", "f" * 64, images, count, "world")
 
 
 @pytest.fixture
@@ -57,19 +55,6 @@ def test_the_same_question_is_computed_once_and_kept(tmp_path: Path, computed: l
     with zipfile.ZipFile(io.BytesIO(again.archive(request.key))) as archive:
         archive.extractall(tmp_path / "unpacked")
     assert results.read(tmp_path / "unpacked" / "tiny").table("scores").equals(found.table("scores"))
-
-
-def test_uploads_leave_no_file_behind(tmp_path: Path, computed: list[list[str]]) -> None:
-    pictures = tuple(InputImage("mine", Image.new("RGB", (9, 9), color)) for color in ("red", "blue"))
-    kept, request = Kept(tmp_path), asked("", 2, pictures=pictures)
-    run = kept.make(request)
-    next(run)
-    assert len(list(tmp_path.rglob("*.png"))) == 2
-    list(run)
-    images = computed[0][computed[0].index("--images") + 1]
-    assert images == f"uploads/{request.key}"  # what stands in the tables tells nothing of this machine
-    assert not list(tmp_path.rglob("*.png"))
-    assert request.key != asked("", 2).key
 
 
 def test_a_run_that_fails_or_is_left_ends_with_its_process(tmp_path: Path, tiny_folder: Path) -> None:
@@ -106,7 +91,7 @@ def tiny_app(tiny_folder: Path, tmp_path: Path, hub: Hub) -> App:
     [
         ({"count": "1"}, "1 photographs are asked for"),
         ({"own": "/etc/passwd"}, "is no data set of the Hub"),
-        ({"images": "uploads"}, "At least 2 images of your own"),
+        ({"images": "uploads"}, "There is no set of photographs"),
         ({"memory": "little"}, "needs about 1.1 GB of memory, and this machine has 1.0 GB free"),
     ],
 )

@@ -65,7 +65,7 @@ def test_every_view_is_a_tool_for_agents(made: tuple[App, str]) -> None:
 
     with ThreadPoolExecutor(1) as thread:  # Playwright's own loop runs in this one
         tools, answer, refused = thread.submit(asyncio.run, ask()).result()
-    assert set(tools) == {"heads", "classify", "bias", "fairer"}
+    assert set(tools) == {"heads", "classify", "bias"}
     assert all(tool.description for tool in tools.values())
     rows = ast.literal_eval(answer.content[0].text)["classify"]["rows"]
     assert [row["class"] for row in rows] == ["judge", "cook"] * 4

@@ -15,7 +15,7 @@ from ccs.texts.pools import POOLS
 from ccs.ui.actions import Fields
 from ccs.ui.html import render as render_template
 from ccs.ui.service.model_cache import saw_drawings_only
-from ccs.ui.service.taking_apart import FEWEST, MOST, PHOTOGRAPHS, UPLOADS, Request
+from ccs.ui.service.taking_apart import FEWEST, MOST, PHOTOGRAPHS, Request
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import line, one_of, parse_int
@@ -30,12 +30,11 @@ def render(app: App, session: Session) -> Markup:
     shown = bool(state.apart) and app.shown(state) is not app.records(state.model)
     drawn = saw_drawings_only(state.model)
     sets = sorted(PHOTOGRAPHS, key=lambda name: (PHOTOGRAPHS[name] == "world") != drawn)
-    own = [(UPLOADS, f"your {len(session.uploads)} images")] if len(session.uploads) >= FEWEST else []
     return render_template(
         "apart.html",
         shown=shown,
         archive=base64.b64encode(app.kept.archive(state.apart)).decode() if shown else "",
-        images=[*sets, *own],
+        images=sets,
         count=COUNT,
         most=MOST,
         pools=sorted(POOLS, key=lambda name: (name == "world") != drawn),
@@ -48,19 +47,15 @@ def read(app: App, session: Session, fields: Fields) -> Request:
     if not FEWEST <= count <= MOST:
         raise InputError(f"{count} photographs are asked for; {FEWEST} to {MOST:,} can be.")
     pool = one_of(fields.get("texts"), POOLS, "pool of texts")
-    own, chosen, spec = line(str(fields.get("own", ""))), str(fields.get("images", "")), ""
-    if own:
+    if own := line(str(fields.get("own", ""))):
         spec = str(Address.parse(own))
-    elif chosen != UPLOADS:
-        spec = PHOTOGRAPHS[one_of(chosen, tuple(PHOTOGRAPHS), "set of photographs")]
-    elif len(session.uploads) < FEWEST:
-        raise InputError(f"At least {FEWEST} images of your own are needed.")
+    else:
+        spec = PHOTOGRAPHS[one_of(fields.get("images"), tuple(PHOTOGRAPHS), "set of photographs")]
     name = session.state.model
     model = app.model_cache.get(name)
     needed = COPIES * sum(values.nbytes for values in model.clip.state_dict().values()) + BESIDE
     require_room(f"Taking {model.name} apart", needed)
-    pictures = () if spec else session.uploads
     place = app.model_cache.place(name)
     if not is_public(place) and Path(place).is_dir():
         place = str(Path(place).resolve())  # the run is in a folder of its own
-    return Request(name, place, model.weights_hash, spec, count if spec else len(pictures), pool, pictures)
+    return Request(name, place, model.weights_hash, spec, count, pool)

@@ -58,7 +58,6 @@ def render(app: App, session: Session) -> Markup:
         session=session,
         records=records,
         heads=heads,
-        kept=HeadSet(head for head in heads if records.head(head).has(state.find)),
         table=table(records, heads, state.off),
         cells=_cells(records, heads, state),
         focus=state.head if state.head in heads else next(iter(heads), None),

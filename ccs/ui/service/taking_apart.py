@@ -22,7 +22,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,6 @@ from ccs import gate, results
 from ccs.errors import InputError
 from ccs.model.sources import without_folders
 from ccs.results import Results
-from ccs.ui.service.uploads import InputImage
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +43,6 @@ PHOTOGRAPHS = {
     "drawn scenes": "world",
 }
 """Images to take a model apart on, by the name that is shown: sets of the Hub, and the drawn world."""
-UPLOADS = "uploads"  # the visitor's own, in the list
 FEWEST, MOST = 2, 5000
 KEEP_BYTES = 2**30
 LONGEST = 1800.0  # seconds that a run may take
@@ -59,7 +57,7 @@ class Request:
     """A request to take a model apart.
 
     place: what `ccs.load` takes, of the model with these weights (their hash). images: a spec of
-    `ccs.datasets.open_images`, or "" for the visitor's own `pictures`. texts: the pool.
+    `ccs.open_images`. texts: the pool.
     """
 
     model: str
@@ -68,12 +66,11 @@ class Request:
     images: str
     count: int
     texts: str
-    pictures: tuple[InputImage, ...] = ()
 
     @property
     def key(self) -> str:
         """The same for the same weights, images and texts; names the tables in links."""
-        about = [self.weights, self.images, self.count, self.texts, [one.key for one in self.pictures]]
+        about = [self.weights, self.images, self.count, self.texts]
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
 
@@ -119,14 +116,13 @@ class Kept:
         out = self.folder / "work"
         _clear(out)
         try:
-            with self._images(request) as images:
-                yield 0.0, "starting"
-                # By names that tell nothing of this machine: they stand in the tables.
-                yield from _compute([
-                    *("--model", request.place, "--images", images),
-                    *("--max-images", str(request.count), "--texts", request.texts),
-                    *("--stages", "moments,spans,labels,judgments", "--suite", "none", "--out", out.name),
-                ], self.folder)  # fmt: skip
+            yield 0.0, "starting"
+            # The folder by a name that tells nothing of this machine: it stands in the tables.
+            yield from _compute([
+                *("--model", request.place, "--images", request.images),
+                *("--max-images", str(request.count), "--texts", request.texts),
+                *("--stages", "moments,spans,labels,judgments", "--suite", "none", "--out", out.name),
+            ], self.folder)  # fmt: skip
             done = next(path.parent for path in out.glob(f"[!.]*/{results.MANIFEST_FILE}"))
             target = self.folder / request.key
             shutil.rmtree(target, ignore_errors=True)
@@ -136,27 +132,6 @@ class Kept:
         finally:
             _clear(out)
             self._tidy()
-
-    @contextmanager
-    def _images(self, request: Request) -> Iterator[str]:
-        """The images of a run, named from the folder; a visitor's own lie there meanwhile."""
-        uploads = self.folder / "uploads"
-        shutil.rmtree(uploads, ignore_errors=True)  # of an app that was killed
-        own = uploads / request.key
-        own.mkdir(parents=True)
-        try:
-            for number, picture in enumerate(request.pictures):
-                picture.pixels.save(own / f"{number:03d}.png")
-            if not request.images:
-                yield f"uploads/{request.key}"
-            elif Path(request.images).is_absolute():
-                link = own / Path(request.images).name
-                link.symlink_to(request.images)
-                yield f"uploads/{request.key}/{link.name}"
-            else:
-                yield request.images
-        finally:
-            shutil.rmtree(uploads, ignore_errors=True)
 
     def _tables(self, key: str) -> Path | None:
         if not re.fullmatch(r"[0-9a-f]{16}", key):

@@ -6,14 +6,13 @@ const ui = window.ccsUI ||= (() => {
   let sent = null, turn = 0, timer = 0, asking = 0, polling = 0;
   const opened = new Set();
   const LOST = 90000;
-  // Two of a kind that wait are one: heads switched twice stay as they were, the last filter is the filter.
+  // Two that wait are one: heads switched twice stay as they were.
   const merge = {
     toggle: (one, two) => {
       const heads = new Set(one.head.split(" ").filter(Boolean));
       for (const head of two.head.split(" ")) heads.delete(head) || heads.add(head);
       return { ...two, head: [...heads].join(" ") };
     },
-    filter: (_, two) => two,
   };
   const name = (details) => details.dataset.keep || `${details.closest("[data-name]")?.dataset.name.replace(/-L.*/, "")} ${details.className}`;
 
