@@ -88,11 +88,6 @@ class PlanName:
         return f"{self.kind}{argument}{'' if self.k is None else f'@{self.k}'}{ablation}"
 
     @property
-    def is_published(self) -> bool:
-        """True if the heads are those that the study lists."""
-        return self.kind.startswith(_PUBLISHED)
-
-    @property
     def is_random(self) -> bool:
         """True for sets drawn to stand beside the high heads, the study's own included."""
         return self.base_kind == "random"
@@ -138,7 +133,7 @@ class PlanName:
             }.get(self.argument, "random heads")
             + ("" if seed is not None else ", mean over sets"),
         }.get(kind, kind)
-        words += ", as published" if self.is_published else ""
+        words += ", as published" if self.kind.startswith(_PUBLISHED) else ""
         words += "" if self.k is None else f" at K = {self.k}"
         words += "" if self.ablation == "zero" else f", {_IN_THEIR_PLACE[self.ablation]}"
         return words + ("" if seed is None else f", set {seed}" if self.is_random else f", seed {seed}")
@@ -165,11 +160,6 @@ class Plan:
     def is_random(self) -> bool:
         """True for one of several random sets (see `PlanName.is_random`)."""
         return PlanName.parse(self.name).is_random
-
-    @property
-    def ablation(self) -> str:
-        """The replacement for the heads' outputs, one of `ccs.heads.ABLATIONS`."""
-        return self.off.ablation
 
     def ablated(self, ablation: str) -> Plan:
         """The plan with another ablation."""

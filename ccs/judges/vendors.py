@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.judges.provider import GeneratedProvider, Provider, Reply, Request, UnansweredError, Usage
+from ccs.judges.provider import Provider, Reply, Request, UnansweredError, Usage
 
 
-class OpenAIProvider(GeneratedProvider):
+class OpenAIProvider(Provider):
     """Chat completions with a strict JSON schema."""
 
     kind = "openai"
@@ -64,7 +64,7 @@ class CompatibleProvider(OpenAIProvider):
             return "none"  # local servers need none, but the SDK needs a string
 
 
-class AnthropicProvider(GeneratedProvider):
+class AnthropicProvider(Provider):
     """Messages with output constrained to a JSON schema."""
 
     kind = "anthropic"

@@ -64,15 +64,11 @@ class Moments:
             return NotImplemented
         if (self.model, self.heads) != (other.model, other.heads):
             raise InputError("Moments of different models or heads cannot be added.")
-        return self.plus(other.count, other.total, other.products)
-
-    def plus(self, count: int, total: Arrays, products: Arrays) -> Moments:
-        """The moments with further sums added."""
         return replace(
             self,
-            count=self.count + count,
-            total=[a + b for a, b in zip(self.total, total, strict=True)],
-            products=[a + b for a, b in zip(self.products, products, strict=True)],
+            count=self.count + other.count,
+            total=[a + b for a, b in zip(self.total, other.total, strict=True)],
+            products=[a + b for a, b in zip(self.products, other.products, strict=True)],
         )
 
     def sums(self) -> dict[str, np.ndarray]:
@@ -86,7 +82,7 @@ class Moments:
         total, products = (
             [arrays[f"{name}.{row}"] for row in range(len(self.heads))] for name in ("total", "products")
         )
-        return self.plus(int(arrays["count"][0]), total, products)
+        return self + replace(self, count=int(arrays["count"][0]), total=total, products=products)
 
     def second(self, row: int) -> np.ndarray:
         """Second moment, not centered, of the coordinates of the head in that row, float64 [r, r]."""
