@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -85,8 +84,7 @@ class Model:
     name: the name that results are filed under. architecture, tag: open_clip's, or a description and "" for a
     folder. heads: those that are scored, by default of the last four layers as in the study; others can be
     switched off too. tower: the image tower. clip: open_clip's module. open_clip_name, config,
-    preprocess_config: what open_clip builds such a model from. stand_ins_from: a function that returns the
-    images for `prepare`, called when a plan first needs them.
+    preprocess_config: what open_clip builds such a model from.
     """
 
     def __init__(
@@ -119,8 +117,6 @@ class Model:
         self.dim, self.head_dim = self.tower.dim, self.tower.head_dim
         self.image_size = self.tower.image_size[0]
         self.logit_scale = float(clip.logit_scale.detach().exp())
-        self.stand_ins_from: Callable[[], Images] | None = None
-        self._preparing = threading.Lock()
         bias = getattr(clip, "logit_bias", None)
         self.logit_bias = None if bias is None else float(bias.detach())
 
@@ -258,14 +254,6 @@ class Model:
         """Record the means of heads' outputs over images, for `off.ablated("mean")`."""
         self.tower.prepare(part for _, part in self.batches(images) if isinstance(part, Tensor))
 
-    def ready(self, plans: Sequence[HeadSet]) -> None:
-        """`prepare` with the images of `stand_ins_from`, once, if one of the plans needs that."""
-        if self.stand_ins_from is None or all(plan.ablation == "zero" for plan in plans):
-            return
-        with self._preparing:
-            if self.tower.means is None:
-                self.prepare(self.stand_ins_from())
-
     @property
     def _batch_size(self) -> int:
         tokens = BATCH_TOKENS if self.tower.device.type == "cpu" else 131_072
@@ -308,7 +296,6 @@ class Model:
             if not isinstance(plan, HeadSet):
                 raise InputError(f"Heads to switch off must be a HeadSet, not {plan!r}; see HeadSet.parse.")
             self.tower.require(plan)
-        self.ready(plans)
         return plans, single
 
 

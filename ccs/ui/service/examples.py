@@ -130,7 +130,6 @@ def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarra
 def looks(session: Session, model: Model, layer: int, off: HeadSet) -> np.ndarray:
     """Attention [images, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
     below = HeadSet(head for head in off if head.layer < layer)
-    model.ready([below])
     start = trunk(session, model)
 
     def attended() -> np.ndarray:
