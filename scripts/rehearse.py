@@ -75,7 +75,7 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
         steps.run("batch.compute.__main__", ["--study", *(SMALL if small else ()), "--out", str(out)])
     with steps("report"):
         report = folder / "docs" / "report"
-        steps.run("batch.report.__main__", ["--results", str(out), "--out", str(report), "--no-static"])
+        steps.run("batch.report.__main__", ["--results", str(out), "--out", str(report)])
     with steps("publish"):
         steps.run("batch.publish", ["--repo", REPOSITORY, "--results", str(out), "--tag", "v1"])
     with steps("app"):

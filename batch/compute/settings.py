@@ -23,17 +23,9 @@ STUDY_K = (5, 7, 9, 11, 13)
 """Texts per head in the study: 5, and in its table 3 the others too."""
 
 
-@dataclass(frozen=True)
-class _Size:
-    """How much a run on the drawn world does: images for the moments and of each set, and random sets."""
-
-    images: int
-    eval_images: int
-    random_sets: int
-
-
 _FEW_RANDOM_SETS = 20  # elsewhere than on the drawn world
-_QUICK, _FULL = _Size(600, 120, 10), _Size(2000, 400, 200)
+_QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
+"""On the drawn world: images for the moments, images of each set, random sets."""
 _DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "off",
     "k", "further_k", "max_images", "eval_images", "judges",
     "labeler", "random_sets", "as_published", "precision", "layers", "ablations", "stages")  # fmt: skip
@@ -148,8 +140,8 @@ class Settings:
     full: bool = option(
         False,
         "as much as the tables that ship with the program have: on the drawn world "
-        f"{_FULL.images} images, {_FULL.eval_images} of each set and {_FULL.random_sets} random sets "
-        f"of heads (else {_QUICK.images}, {_QUICK.eval_images}, {_QUICK.random_sets}), every K of the study",
+        f"{_FULL[0]} images, {_FULL[1]} of each set and {_FULL[2]} random sets "
+        f"of heads (else {', '.join(map(str, _QUICK))}), every K of the study",
     )
     max_images: int | None = option(None, "most images for the moments", least=1)
     eval_images: int | None = option(None, "most images of each evaluation set", least=1)
@@ -157,7 +149,7 @@ class Settings:
     random_sets: int | None = option(
         None,
         "random sets of heads of each kind, to rank the high heads among (default: "
-        f"{_QUICK.random_sets} or, with --full, {_FULL.random_sets} on the suite world; "
+        f"{_QUICK[2]} or, with --full, {_FULL[2]} on the suite world; "
         f"else {_FEW_RANDOM_SETS})",
         least=1,
     )
@@ -226,16 +218,16 @@ class Settings:
         drawn = self.images == "world"
         home = drawn and _ORGANISM.fullmatch(name) is not None
         suite = self.suite or ("world" if home and not self.people else "none")
-        size = _FULL if self.full else _QUICK
+        images, eval_images, random_sets = _FULL if self.full else _QUICK
         return replace(
             self,
             models=(name,),
             texts=self.texts or ("world" if home else "photographs"),
             suite=suite,
             ks=self.ks or (STUDY_K if self.full or suite == "paper" else STUDY_K[:1]),
-            max_images=self.max_images or (size.images if drawn else None),
-            random_sets=self.random_sets or (size.random_sets if suite == "world" else _FEW_RANDOM_SETS),
-            eval_images=self.eval_images or (size.eval_images if suite == "world" else None),
+            max_images=self.max_images or (images if drawn else None),
+            random_sets=self.random_sets or (random_sets if suite == "world" else _FEW_RANDOM_SETS),
+            eval_images=self.eval_images or (eval_images if suite == "world" else None),
         )
 
     def described(self) -> dict[str, Any]:

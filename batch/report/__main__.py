@@ -10,8 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from batch.options import command, option
-from batch.report.document import Block, Chart, as_html, as_markdown, bring_up_to_date, fill
-from batch.report.plots import write_static
+from batch.report.document import Block, as_html, as_markdown, bring_up_to_date, fill
 from batch.report.sections import agreement, published
 from batch.report.sections.audit import audit_blocks, counts
 from batch.report.sections.model import model_sections
@@ -42,7 +41,6 @@ class Settings:
         False,
         "in a clone: write to docs/report, and bring docs/findings.md and docs/reproduction.md up to date",
     )
-    no_static: bool = option(False, "leave out the charts as SVG files")
 
 
 def build(collection: results.Collection, people: pd.DataFrame | None) -> list[Block]:
@@ -68,15 +66,13 @@ def _order(name: str) -> tuple[int, str]:
     return (studied.index(name) + 1 if name in studied else 0, name)
 
 
-def write(blocks: Sequence[Block], folder: Path, *, static: bool = True) -> list[Path]:
-    """Write report.md, report.html and, where a Chrome can be found, each chart as SVG."""
+def write(blocks: Sequence[Block], folder: Path) -> list[Path]:
+    """Write report.md, with each chart in words, and report.html, which draws them."""
     folder.mkdir(parents=True, exist_ok=True)
-    charts = [block for block in blocks if isinstance(block, Chart)]
-    images = write_static(charts, folder) if static else frozenset()
-    pages = {folder / "report.md": as_markdown(blocks, images), folder / "report.html": as_html(blocks)}
+    pages = {folder / "report.md": as_markdown(blocks), folder / "report.html": as_html(blocks)}
     for path, text in pages.items():
         write_text(path, text)
-    return [*pages, *(folder / f"{key}.svg" for key in sorted(images))]
+    return [*pages]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,15 +89,13 @@ def _write_all(args: Settings) -> None:
     collection = results.load(args.results)
     blocks = build(collection, agreement.read(args.agreement))
     try:
-        written = write(blocks, out, static=not args.no_static)
+        written = write(blocks, out)
         if args.docs:
             bring_up_to_date(docs, "audit", counts())
             bring_up_to_date(Path("docs/findings.md"), "answers", answers(collection.models))
     except OSError as error:
         raise InputError(f"The report cannot be written to {out} ({error.strerror or error}).") from None
     print("\n".join(str(path) for path in written))
-    if not args.no_static and not any(path.suffix == ".svg" for path in written):
-        print("No SVG files of the charts: no Chrome was found. report.html has them.", file=sys.stderr)
 
 
 if __name__ == "__main__":

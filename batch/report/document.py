@@ -24,7 +24,7 @@ from ccs.files import read_text, write_text
 
 @dataclass(frozen=True)
 class Chart:
-    """A Plotly figure. `key` names its static file; `text` says in words what it shows."""
+    """A Plotly figure. `key` names it on the page; `text` says in words what it shows."""
 
     key: str
     figure: Any
@@ -100,16 +100,9 @@ def bring_up_to_date(document: Path, name: str, text: str, command: str = "batch
         write_text(document, f"{before}{start}\n{text}\n{end}{after}")
 
 
-def as_markdown(blocks: Sequence[Block], images: frozenset[str] = frozenset()) -> str:
-    """The blocks as Markdown; a chart is an image where `images` holds its key, otherwise its words."""
-    return "\n\n".join(_markdown(block, images) for block in blocks) + "\n"
-
-
-def _markdown(block: Block, images: frozenset[str]) -> str:
-    if isinstance(block, str):
-        return block
-    image = f"![{block.text}]({block.key}.svg)\n\n" if block.key in images else ""
-    return f"{image}*{block.text}*"
+def as_markdown(blocks: Sequence[Block]) -> str:
+    """The blocks as Markdown; of a chart its words."""
+    return "\n\n".join(block if isinstance(block, str) else f"*{block.text}*" for block in blocks) + "\n"
 
 
 def as_html(blocks: Sequence[Block]) -> str:

@@ -1,19 +1,12 @@
-"""The report's charts (Plotly), and their static files where a Chrome can be found to print them."""
+"""The report's charts (Plotly)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from itertools import cycle
-from pathlib import Path
 
 import pandas as pd
 import plotly.express as px
 import plotly.graph_objects as go
-import plotly.io
-
-from batch.report.document import Chart
-from ccs.files import read_text, write_text
 
 GRAY = "#7c8591"
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "x", "pentagon")
@@ -69,17 +62,3 @@ def _styled(figure: go.Figure, height: int) -> go.Figure:
     figure.update_xaxes(gridcolor="rgba(124,133,145,.25)", zeroline=False)
     figure.update_yaxes(gridcolor="rgba(124,133,145,.25)", zeroline=False)
     return figure
-
-
-def write_static(charts: Sequence[Chart], folder: Path) -> frozenset[str]:
-    """Write KEY.svg for each chart; the keys written: none without kaleido or a Chrome to print with."""
-    paths = [folder / f"{chart.key}.svg" for chart in charts]
-    heights = [chart.figure.layout.height for chart in charts]
-    try:
-        if charts:
-            plotly.io.write_images([chart.figure for chart in charts], paths, width=960, height=heights)
-    except RuntimeError:
-        return frozenset()
-    for path in filter(Path.exists, paths):  # Plotly's names are random; ours make equal figures equal files
-        write_text(path, re.sub(r"(defs-|clip|legend|trace)[0-9a-f]{6}", r"\1", read_text(path)))
-    return frozenset(chart.key for chart, path in zip(charts, paths, strict=True) if path.exists())

@@ -189,11 +189,6 @@ def of_plan(rows: pd.DataFrame, plan: str, dataset: str | None = None) -> pd.Dat
     return without_seeds(_where(rows, plan=plan, dataset=dataset))
 
 
-def of_kinds(rows: pd.DataFrame, kinds: Collection[str]) -> pd.DataFrame:
-    """The rows of plans of these kinds at the main K, with heads replaced by zero."""
-    return rows[_plans(rows, lambda p: p.kind in kinds and p.k is None and p.ablation == "zero")]
-
-
 def without_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows without single random sets; their means over sets stay."""
     return rows[rows["seed"].isna() | _plans(rows, lambda plan: not plan.is_random)]

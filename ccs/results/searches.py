@@ -1,7 +1,7 @@
 """Searches for heads, stored beside a model's results in `<folder of results>/<model>.search.json`.
 
 The file is beside the model's folder because a new run removes everything but its tables from that folder.
-Searches of other weights than those of the results are left out with a notice.
+Searches of other weights than those of the results are left out.
 """
 
 from __future__ import annotations
@@ -83,22 +83,13 @@ def keep(folder: Path, search: Search) -> Path:
     return path
 
 
-def beside(folder: Path, model: str, weights_hash: str) -> tuple[tuple[Search, ...], str]:
-    """The searches of these weights stored in a folder, and a notice if some cannot be used."""
-    path = place(folder, model)
-    if not path.exists():
-        return (), ""
+def beside(folder: Path, model: str, weights_hash: str) -> tuple[Search, ...]:
+    """The searches of these weights stored in a folder; none where the file cannot be used."""
     try:
-        found = _read(path)
-    except InputError as error:
-        return (), str(error)
-    current = tuple(one for one in found if one.weights_hash == weights_hash)
-    if len(current) < len(found):
-        return (
-            current,
-            f"{path} holds searches of other weights than the results of {model}; they are left out.",
-        )
-    return current, ""
+        found = _read(place(folder, model))
+    except InputError:
+        return ()
+    return tuple(one for one in found if one.weights_hash == weights_hash)
 
 
 def _read(path: Path) -> Sequence[Search]:

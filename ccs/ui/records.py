@@ -168,7 +168,7 @@ class ModelRecords:
             return ()
         weights = str(self.manifest["model"]["weights_hash"])
         places = (self.results.folder.parent, PRECOMPUTED)
-        found = next(filter(None, (searches.beside(place, self.model, weights)[0] for place in places)), ())
+        found = next(filter(None, (searches.beside(place, self.model, weights) for place in places)), ())
         return tuple(one for one in found if set(one.heads) <= set(self.heads))
 
     @property

@@ -116,7 +116,7 @@ def _selective(found: Mapping[str, Results], shares: pd.DataFrame) -> list[str]:
 def _searches(results: Results) -> Sequence[Search]:
     """The searches kept beside a model's results."""
     weights = str(results.manifest["model"].get("weights_hash", ""))
-    return beside(results.folder.parent, results.model, weights)[0]
+    return beside(results.folder.parent, results.model, weights)
 
 
 def outcome(search: Search) -> str:

@@ -84,14 +84,14 @@ def test_searches_go_along(hub: Hub, folder: Path, tmp_path: Path) -> None:
     assert push(folder) == 0
     ours, shipped = (results.read_all(one, "").models["organism"] for one in (folder, results.PRECOMPUTED))
     weights, theirs = (one.manifest["model"]["weights_hash"] for one in (ours, shipped))
-    (found, *_), _ = searches.beside(results.PRECOMPUTED, "organism", theirs)
+    found, *_ = searches.beside(results.PRECOMPUTED, "organism", theirs)
     made = replace(found, weights_hash=weights)
     path = searches.keep(folder, made)
     assert push(folder) == 0
     assert len(data_set(hub).tags) == 2  # other searches are other results
     assert hub.files("user/ccs")["organism.search.json"] == path.read_bytes()
     fetched = results.load(ADDRESS, cache=tmp_path / "cache").models["organism"].folder.parent
-    assert searches.beside(fetched, "organism", weights) == ((made,), "")
+    assert searches.beside(fetched, "organism", weights) == (made,)
 
 
 def test_dry_run_changes_nothing(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,7 +136,7 @@ def test_a_wrong_folder_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err.startswith("error: There is no folder")
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
-    arguments = ["--results", str(tmp_path / "empty"), "--out", str(tmp_path / "file"), "--no-static"]
+    arguments = ["--results", str(tmp_path / "empty"), "--out", str(tmp_path / "file")]
     assert report.main(arguments) == 2
     assert "cannot be written" in capsys.readouterr().err
 
@@ -162,7 +162,7 @@ def test_documents_of_a_clone_are_written_only_when_asked(
     page = Path("docs/reproduction.md")
     page.parent.mkdir()
     (tmp_path / "empty").mkdir()
-    arguments = ["--results", "empty", "--no-static"]
+    arguments = ["--results", "empty"]
     assert report.main([*arguments, "--docs"]) == 2
     assert "docs/reproduction.md" in capsys.readouterr().err
     page.write_text(marked)

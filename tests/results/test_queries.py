@@ -35,7 +35,6 @@ def test_plans_by_their_names() -> None:
     assert named(queries.random_sets(every)) == ["random 0", "random 1"]
     assert named(queries.group_plans(every)) == ["none", "high", "random", "equal-high 0"]
     assert named(queries.single_plans(every)) == ["single:L7.H2"]
-    assert named(queries.of_kinds(every, ["high"])) == ["high"]
 
 
 def test_max_skew_is_the_correct_one_unless_asked() -> None:

@@ -42,7 +42,7 @@ def test_a_search_is_read_as_it_was_written(made: Search, tmp_path: Path) -> Non
     path = searches.keep(tmp_path, made)
     assert path == tmp_path / "ViT--toy.search.json"
     assert list(tmp_path.iterdir()) == [path]
-    assert searches.beside(tmp_path, made.model, made.weights_hash) == ((made,), "")
+    assert searches.beside(tmp_path, made.model, made.weights_hash) == (made,)
     assert {one.plan for one in made.unseen} == {"none", "searched", "step 1", "random"}
     assert [one.seed for one in made.unseen if one.plan == "random"] == [3]
     assert any(one.front for one in made.unseen)
@@ -52,30 +52,26 @@ def test_the_same_question_is_kept_once_and_another_beside_it(made: Search, tmp_
     again, other = replace(made, seed=7), replace(made, attribute="skin tone")
     for one in (made, other, again):
         searches.keep(tmp_path, one)
-    assert searches.beside(tmp_path, made.model, made.weights_hash) == ((again, other), "")
+    assert searches.beside(tmp_path, made.model, made.weights_hash) == (again, other)
 
 
-def test_searches_of_other_weights_are_left_out_with_a_notice(made: Search, tmp_path: Path) -> None:
+def test_searches_of_other_weights_are_left_out(made: Search, tmp_path: Path) -> None:
     path = searches.keep(tmp_path, made)
-    found, notice = searches.beside(tmp_path, made.model, "cd" * 32)
-    assert found == ()
-    assert "searches of other weights than the results of ViT/toy" in notice
+    assert searches.beside(tmp_path, made.model, "cd" * 32) == ()
     fresh = replace(made, weights_hash="cd" * 32, attribute="skin tone")
     assert searches.keep(tmp_path, fresh) == path
-    assert searches.beside(tmp_path, made.model, "cd" * 32) == ((fresh,), "")
+    assert searches.beside(tmp_path, made.model, "cd" * 32) == (fresh,)
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"version": 9, "searches": []}', '{"version": 1, "searches": [{"k": 1}]}']
 )
-def test_a_broken_file_is_a_notice_to_the_reader_and_an_error_to_the_writer(
+def test_a_broken_file_is_nothing_to_the_reader_and_an_error_to_the_writer(
     text: str, made: Search, tmp_path: Path
 ) -> None:
     path = searches.place(tmp_path, made.model)
     path.write_text(text, "utf-8")
-    found, notice = searches.beside(tmp_path, made.model, made.weights_hash)
-    assert found == ()
-    assert str(path) in notice
+    assert searches.beside(tmp_path, made.model, made.weights_hash) == ()
     with pytest.raises(InputError, match=r"search\.json"):
         searches.keep(tmp_path, made)
     assert path.read_text("utf-8") == text

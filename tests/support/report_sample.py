@@ -98,7 +98,7 @@ def write_results(folder: Path) -> Path:
 
 
 def run(folder: Path, out: Path, *more: str) -> tuple[str, str]:
-    assert report.main(["--results", str(folder), "--out", str(out), "--no-static", *more]) == 0
+    assert report.main(["--results", str(folder), "--out", str(out), *more]) == 0
     return (out / "report.md").read_text(), (out / "report.html").read_text()
 
 
