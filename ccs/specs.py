@@ -157,8 +157,15 @@ def _known(record: DatasetRecord, most: int | None) -> ImageSet | RetrievalSet:
         folders = [local] if local else fetching.video_folders(record)
         about = {"annotations": record.annotations, "source": "" if local else record.address}
         return clips.retrieval_set(folders, name=record.name, count=record.frames, max_clips=most, **about)
-    fetched = fetching.known_rows if not record.excerpt else lambda record, _: excerpts.rows(record)
-    rows = _local_copy(record, local) if local else fetched(record, most)
+    if local:
+        rows = _local_copy(record, local)
+    elif record.hub is None:
+        where = f"put a local copy in ${DATA_ROOT}/{record.name} ({record.verified})"
+        raise InputError(f"{record.name!r} is not on the Hub; {where}.")
+    elif record.excerpt:
+        rows = excerpts.rows(record)
+    else:
+        rows = fetching.rows_at(record, record.hub, most if record.large else None)
     if record.kind == "captions":
         return labeled.captions(record, rows, most)
     if record.kind == "bias":

@@ -100,18 +100,11 @@ def _explanation(error: Exception, hub: str) -> str:
     return f"could not be read from {hub!r} ({said[:300]})"
 
 
-def known_rows(record: DatasetRecord, most: int | None = None) -> Rows:
-    """The rows of a set. Part of a large set is streamed in a fixed shuffled order, not downloaded whole."""
-    if record.hub is None:
-        where = f"put a local copy in $CCS_DATA/{record.name} ({record.verified})"
-        raise InputError(f"{record.name!r} is not on the Hub; {where}.")
-    return rows_at(record, record.hub, most if record.large else None)
-
-
 def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Rows:
     """The rows of a repository with a data set, or of a local folder laid out like one.
 
-    streamed: fetch so many rows alone. Of the record its name, configuration, split and revision count.
+    streamed: so many rows alone, in a fixed shuffled order. Of the record its name, configuration, split and
+    revision count.
     """
     require("data", "datasets")
     import datasets

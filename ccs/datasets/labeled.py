@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from importlib.resources import files
 
 import numpy as np
@@ -42,7 +41,7 @@ def classes(record: DatasetRecord, rows: Rows, most: int | None, names_told: str
             )
     names = [record.renames.get(name, name) for name in given]
     if record.names == "wordnet":
-        names = wordnet_names(names)
+        names = _wordnet_names(names)
     if record.first_word:
         firsts = [name.replace(" ", "_").split("_")[0] for name in names]
         names = sorted(set(firsts))
@@ -71,21 +70,15 @@ def _subsets(record: DatasetRecord, names: Sequence[str]) -> dict[str, tuple[int
     return {key: tuple(map(names.index, members)) for key, members in record.subsets.items()}
 
 
-@cache
-def _imagenet_classes() -> dict[str, str]:
-    """WordNet id -> class name, from the lists that timm and open_clip ship."""
-    import open_clip
-
-    ids = files("timm.data").joinpath("_info/imagenet_synsets.txt").read_text(encoding="utf-8").split()
-    return dict(zip(ids, open_clip.IMAGENET_CLASSNAMES, strict=True))
-
-
-def wordnet_names(ids: Iterable[str]) -> list[str]:
-    """open_clip's names of ImageNet's classes ("n01440764" -> "tench").
+def _wordnet_names(ids: Sequence[str]) -> list[str]:
+    """open_clip's names of ImageNet's classes ("n01440764" -> "tench"), by timm's list of their WordNet ids.
 
     Raises InputError for any other id.
     """
-    known = _imagenet_classes()
+    import open_clip
+
+    every = files("timm.data").joinpath("_info/imagenet_synsets.txt").read_text(encoding="utf-8").split()
+    known = dict(zip(every, open_clip.IMAGENET_CLASSNAMES, strict=True))
     for wordnet_id in ids:
         if wordnet_id not in known:
             raise InputError(f"{wordnet_id!r} is not the WordNet id of one of ImageNet's 1,000 classes.")

@@ -114,11 +114,6 @@ class Caller:
             at_most=None if self.price is None else sum(map(self._most, distinct)),
         )
 
-    def unanswered(self, cache: Cache, requests: Sequence[Request]) -> dict[str, Request]:
-        """Cache key -> request that must be sent. If empty, neither a key nor the network is needed."""
-        keys = map(self.provider.cache_key, requests)
-        return {key: request for key, request in zip(keys, requests, strict=True) if cache.get(key) is None}
-
     async def ask(self, cache: Cache, key: str, request: Request, slots: asyncio.Semaphore) -> Answer:
         """Send a request, again where that may help, and store its answer. Raises InputError (key, model)."""
         require("judges", "tenacity", "jsonschema")
@@ -204,7 +199,11 @@ def ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) 
     async def main() -> list[list[Answer]]:
         async with contextlib.AsyncExitStack() as stack:
             cache = stack.enter_context(Cache(path))
-            left = [caller.unanswered(cache, requests) for caller in callers]
+            keys = [[caller.provider.cache_key(request) for request in requests] for caller in callers]
+            left = [
+                {key: one for key, one in zip(of_caller, requests, strict=True) if cache.get(key) is None}
+                for of_caller in keys
+            ]
             for caller, asked in zip(callers, left, strict=True):
                 if asked:
                     caller.provider.open()
@@ -218,7 +217,6 @@ def ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) 
                         tasks.append({key: group.create_task(one) for key, one in sending.items()})
             except ExceptionGroup as errors:
                 raise errors.exceptions[0] from None
-            keys = [[caller.provider.cache_key(request) for request in requests] for caller in callers]
             return [
                 [asked[key].result() if key in asked else Answer(cache.get(key)) for key in of_caller]
                 for asked, of_caller in zip(tasks, keys, strict=True)

@@ -254,11 +254,6 @@ class Model:
         """Record the means of heads' outputs over images, for `off.ablated("mean")`."""
         self.tower.prepare(part for _, part in self.batches(images) if isinstance(part, Tensor))
 
-    @property
-    def _batch_size(self) -> int:
-        tokens = BATCH_TOKENS if self.tower.device.type == "cpu" else 131_072
-        return max(1, tokens // self.tower.n_tokens)
-
     def probabilities(self, cosines: np.ndarray) -> np.ndarray:
         """Probabilities [images, texts] of each text for each image, from cosines [images, texts].
 
@@ -274,7 +269,9 @@ class Model:
         self, images: Images, batch_size: int | None = None
     ) -> Iterator[tuple[slice, Tensor | Trunk]]:
         """The images in bounded batches: the rows of each batch, and its pixels [n, 3, s, s] or trunk."""
-        n, size = _count(images), self._batch_size if batch_size is None else batch_size
+        tokens = BATCH_TOKENS if self.tower.device.type == "cpu" else 131_072
+        fitting = max(1, tokens // self.tower.n_tokens)
+        n, size = _count(images), fitting if batch_size is None else batch_size
         if size < 1:
             raise InputError(f"A batch holds at least one image, not {size}.")
         if isinstance(images, Tensor) and images.shape != (n, 3, *self.tower.image_size):
