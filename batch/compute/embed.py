@@ -124,15 +124,15 @@ class Embedder:
         shards = (stage.read_arrays(shard) for shard in range(stage.shards))
         return functools.reduce(Moments.plus_sums, shards, Moments.empty(self.model))
 
-    def plans(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet) -> Stage:
+    def plans(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet]) -> Stage:
         """A set's embeddings under every plan: `plans` [plans, n, D] in shards; a clip's is its frames' mean.
 
-        direct: heads whose contributions are kept as well, `direct` [heads, n, D]. `published` [plans, n, D]:
-        the same of frames with OpenAI's mean and deviation, where `scaled_as_published` says so.
+        `published` [plans, n, D]: the same of frames with OpenAI's mean and deviation, where
+        `scaled_as_published` says so.
         """
 
         def work(batch: Batch, parts: list[dict[str, np.ndarray]]) -> None:
-            pieces = self.backoff.run(functools.partial(self.embed, data, offs, direct), batch.pixels)
+            pieces = self.backoff.run(functools.partial(self.embed, data, offs), batch.pixels)
             ends = np.cumsum(batch.sizes)[:-1]
             whole = _joined(pieces)
             if len(ends) + 1 < len(batch.pixels):  # clips
@@ -141,12 +141,10 @@ class Embedder:
                     whole[name] = np.stack(clips, axis=1)
             parts.append(whole)
 
-        inputs = self.plans_inputs(data, offs, direct)
+        inputs = self.plans_inputs(data, offs)
         return self._over_images(f"embed/{data.name}", data, inputs, work, _joined)
 
-    def plans_inputs(
-        self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet
-    ) -> dict[str, Any]:
+    def plans_inputs(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet]) -> dict[str, Any]:
         """Everything that the embeddings of a set depend on."""
         return {
             "weights": self.model.weights_hash,
@@ -156,7 +154,6 @@ class Embedder:
                 str(off) if off.ablation == "zero" else f"{off} {off.ablation} {self._in_place}"
                 for off in offs
             ],
-            "direct": str(direct),
             "precision": self.settings.precision,
         } | ({"published": True} if self.scaled_as_published(data) else {})
 
@@ -166,17 +163,14 @@ class Embedder:
         return videos and not self.model.is_openai_scaled
 
     def embed(
-        self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], direct: HeadSet, pixels: Tensor
+        self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], pixels: Tensor
     ) -> dict[str, np.ndarray]:
         """The arrays that `plans` keeps for some pixels [n, 3, s, s] of a set, a row per image."""
-        if not direct:
-            found = {"plans": self.model.embed_images(pixels, list(offs), len(pixels))}
-            if self.scaled_as_published(data):
-                scaled = self.model.openai_scaled(pixels)
-                found["published"] = self.model.embed_images(scaled, list(offs), len(pixels))
-            return found
-        embedded, parts = self.model.embed_with_contributions(pixels, list(offs), direct, len(pixels))
-        return {"plans": embedded, "direct": parts.direct.transpose(1, 0, 2)}
+        found = {"plans": self.model.embed_images(pixels, list(offs), len(pixels))}
+        if self.scaled_as_published(data):
+            scaled = self.model.openai_scaled(pixels)
+            found["published"] = self.model.embed_images(scaled, list(offs), len(pixels))
+        return found
 
     def _over_images(
         self,

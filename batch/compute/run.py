@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import ccs
-from batch.compute import head_effects, inputs, set_figures
+from batch.compute import inputs, set_figures
 from batch.compute.embed import Embedder, distinct, largest_errors, read_plan
+from batch.compute.head_effects import head_effects
 from batch.compute.inputs import EvaluationSet
 from batch.compute.judge import Judging, score_heads
 from batch.compute.run_plans import Plans, make_plans, n_plans
@@ -18,7 +19,7 @@ from batch.compute.stages import Stage, Store, digest
 from batch.processes import Processes
 from ccs import results
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import Head
 from ccs.image_sets import BiasSet, RetrievalSet
 from ccs.model.footprint import footprint
 from ccs.model.model import Model
@@ -127,9 +128,11 @@ class Run:
         self.tables["ccr"] = score.ccr_rows(both, sorted({head.layer for head in labeled}))
         if wanted & {"evaluation", "heads"}:
             plans = make_plans(model, self.settings, scores, variance, self.notices.append)
-            direct = [row for data in self.sets for row in self._measure(data, plans)]
-            if "heads" in wanted:
-                self._heads(direct)
+            for data in self.sets:
+                self._measure(data, plans)
+            measured = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
+            if "heads" in wanted and (rows := head_effects(measured)):
+                self.tables["heads"] = rows
 
     def parts(self) -> dict[str, float]:
         """How long the parts of the run that take time are, in images whose moments are collected."""
@@ -170,14 +173,13 @@ class Run:
         ]
         return spans, {head: variance for head, variance, _ in read}
 
-    def _measure(self, data: EvaluationSet, all_plans: Plans) -> list[Row]:
-        """Add a set's figures to the tables; returned are those with contributions subtracted."""
-        settings = self.settings
-        plans, kept = all_plans.on(data, settings), all_plans.kept(data, settings)
+    def _measure(self, data: EvaluationSet, all_plans: Plans) -> None:
+        """Add a set's figures to the tables."""
+        settings, plans = self.settings, all_plans.on(data, self.settings)
         offs, where = distinct([plan.off for plan in plans])
         about = {
             "schema": schema.VERSION,
-            "embeddings": digest(self.embedder.plans_inputs(data, offs, kept)),
+            "embeddings": digest(self.embedder.plans_inputs(data, offs)),
             "plans": [[plan.name, plan.seed, str(plan.off)] for plan in plans],
             "question": inputs.question(data),
             "seed": settings.seed,
@@ -186,12 +188,10 @@ class Run:
         }
         stage = self.store.stage(f"measure/{data.name}", about)
         if not stage.done:
-            embedded = self.embedder.plans(data, offs, kept)
+            embedded = self.embedder.plans(data, offs)
             stage.begin()
             with BAR.get()(desc=f"figures/{data.name}", total=len(plans)) as bar:
-                self.processes.once(
-                    lambda: stage.write_json(self._figures(data, plans, kept, embedded, where))
-                )
+                self.processes.once(lambda: stage.write_json(self._figures(data, plans, embedded, where)))
                 bar.update(len(plans))
             stage.finish()
             if sum(path.stat().st_size for path in embedded.paths.values()) > settings.keep:
@@ -199,30 +199,16 @@ class Run:
         found = stage.read_json()
         self.tables.setdefault(found["table"], []).extend(found["rows"])
         self.alike[data.name] = found["alike"]
-        direct: list[Row] = found["direct"]
-        return direct
 
     def _figures(
-        self, data: EvaluationSet, plans: Sequence[Plan], kept: HeadSet, embedded: Stage, where: Sequence[int]
+        self, data: EvaluationSet, plans: Sequence[Plan], embedded: Stage, where: Sequence[int]
     ) -> dict[str, Any]:
         """where: the place of each plan in the stage."""
-        texts, seed = set_figures.embed_texts(self.model, data), self.settings.seed
+        texts = set_figures.embed_texts(self.model, data)
         scaled = self.embedder.scaled_as_published(data)
         table, rows = set_figures.rows(
-            texts, data, plans, lambda index: read_plan(embedded, where[index]), seed,
+            texts, data, plans, lambda index: read_plan(embedded, where[index]), self.settings.seed,
             logit_scale=self.model.logit_scale, as_published=self.settings.as_published,
             published=(lambda index: read_plan(embedded, where[index], "published")) if scaled else None,
         )  # fmt: skip
-        direct: list[Row] = []
-        if kept:
-            some = [plan for plan in plans if plan.kind in ("none", "single")]
-            subtracted = head_effects.direct_embeddings(embedded, kept, some, where[0])
-            _, direct = set_figures.rows(texts, data, some, subtracted, seed, few=True)
-        return {"table": table, "rows": rows, "direct": direct, "alike": set_figures.alike(texts, data)}
-
-    def _heads(self, direct: Sequence[Row]) -> None:
-        """Direct beside total effects of single heads."""
-        total = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
-        kinds = {"direct effect": direct, "total effect": total}
-        if rows := [row for kind, own in kinds.items() for row in head_effects.head_effects(own, kind)]:
-            self.tables["heads"] = rows
+        return {"table": table, "rows": rows, "alike": set_figures.alike(texts, data)}

@@ -49,15 +49,6 @@ class Plans:
             *(self.singles if whole else ()),
         ]
 
-    def kept(self, data: EvaluationSet, settings: Settings) -> HeadSet:
-        """The heads whose contributions are kept on a set, for direct effects: all that a plan has, or none.
-
-        They are kept where single heads are measured too, so that the two kinds of effect can be compared; of
-        a clip, whose embedding is a mean over frames, they are not.
-        """
-        wanted = "heads" in settings.stages and _singles_on(data)
-        return HeadSet(head for plan in self.on(data, settings) for head in plan.off) if wanted else HeadSet()
-
 
 def _singles_on(data: EvaluationSet) -> bool:
     """True if each head is switched off alone on a set; not for retrieval, where no such effect is shown."""

@@ -63,21 +63,19 @@ def rows(
     logit_scale: float = 1.0,
     as_published: bool = False,
     published: Embeddings | None = None,
-    few: bool = False,
 ) -> tuple[str, list[Row]]:
     """The table that a set's figures belong to, and its rows. `plans[0]` is the baseline, no head off.
 
     texts: from `embed_texts`. published: embeddings of clips as the study scales them, where they differ.
-    Plans with the same heads are measured once. few: of classification and bias sets only top-1 over all
-    classes and the mean MaxSkew over the occupations. Of random sets, of which there are many, these and the
-    means of PREFERENCES, without intervals. Of one pool beside pools of their own no PREFERENCES: they read
-    the whole ranking of every draw, skews its top alone.
+    Plans with the same heads are measured once. Of random sets, of which there are many, only top-1 over all
+    classes and the means of MaxSkew and PREFERENCES, without intervals. Of one pool beside pools of their own
+    no PREFERENCES: they read the whole ranking of every draw, skews its top alone.
     """
     first: dict[HeadSet, int] = {}
     for index, plan in enumerate(plans):
         first.setdefault(plan.off, index)
     whole = {plan.off for plan in plans if not plan.is_random}
-    ask = _Figures(texts, list(first), lambda off: embeddings(first[off]), seed, few, logit_scale, whole)
+    ask = _Figures(texts, list(first), lambda off: embeddings(first[off]), seed, logit_scale, whole)
     if isinstance(data, ClassificationSet):
         table, found = "pruning", list(ask.of_classes(data))
     elif isinstance(data, BiasSet):
@@ -127,13 +125,12 @@ class _Figures:
     offs: Sequence[HeadSet]
     images: Callable[[HeadSet], np.ndarray]
     seed: int
-    few: bool
     logit_scale: float
     whole: Collection[HeadSet]
 
     def of_classes(self, data: ClassificationSet) -> Iterator[tuple[HeadSet, Row]]:
-        subsets: dict[str, Sequence[int] | None] = {"": None, **({} if self.few else data.subsets)}
-        metrics: tuple[zeroshot.MetricName, ...] = ("top1",) if self.few else ("top1", "top5")
+        subsets: dict[str, Sequence[int] | None] = {"": None, **data.subsets}
+        metrics: tuple[zeroshot.MetricName, ...] = ("top1", "top5")
         seed, baselines = self.seed, dict[str, zeroshot.Accuracy]()
         for off in self.offs:
             images = self.images(off)
@@ -174,7 +171,7 @@ class _Figures:
         """
         own = data.own_pools(data.occupations)
         variants = {data.name: own}
-        if own is not None and not as_published and not self.few:
+        if own is not None and not as_published:
             variants[f"{data.name}{schema.ONE_POOL}"] = None
         for (name, pools), attribute in product(variants.items(), data.groups):
             fault = fault_of(data.name, attribute) if as_published else None
@@ -198,10 +195,8 @@ class _Figures:
         about |= {"units": data.units, "logit_scale": self.logit_scale, "seed": self.seed}
         main = _MAIN if pools is not None or data.pools is None else _MAIN[:1]
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
-            asked = about | {"map": threads.map}
-            metrics = _MAIN[:1] if self.few else bias.METRICS + main[1:]
-            images = map(self.images, whole)
-            measured = bias.measure_plans(images, texts, fault=fault, metrics=metrics, **asked)
+            asked = about | {"map": threads.map, "metrics": bias.METRICS + main[1:]}
+            measured = bias.measure_plans(map(self.images, whole), texts, fault=fault, **asked)
         base = measured[0]
         named: Row = {"dataset": name, "attribute": attribute, "k": base.k, "n": base.n}
         named |= {"target": "pool", "mode": base.mode}
@@ -211,7 +206,7 @@ class _Figures:
             for metric in ours.metrics
             for row in self._of_metric(ours, base, metric, names, bool(off))
         ]
-        if not self.few and fault is None:
+        if fault is None:
             for off, ours in zip(whole, measured, strict=True):
                 found += [(off, row) for row in _shares(ours, base, names)]
             found += self._of_random(texts, base, main, about)
@@ -247,8 +242,6 @@ class _Figures:
         mean = bias.compare(ours, base, name) if differs else None
         figures = _figures(metric.mean, before.mean.value, mean, metric.chance_mean)
         yield {"occupation": "", "metric": f"{name} mean", "ceiling": capped.mean()} | figures
-        if self.few:
-            return
         if name in bias.METRICS:
             n = len(occupations)
             whole, chance = mean and mean.times(n), metric.chance_mean.times(n)

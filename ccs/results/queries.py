@@ -169,16 +169,11 @@ def is_main_figure(row: Any) -> bool:
 
 
 def head_effects(
-    results: Results,
-    metric: str | None = None,
-    measure: str | None = "total effect",
-    *,
-    dataset: str | None = None,
-    factor: str | None = None,
+    results: Results, metric: str | None = None, *, dataset: str | None = None, factor: str | None = None
 ) -> pd.DataFrame:
-    """Effects of switching off single heads: `total effect`, `direct effect` or (None) both."""
-    rows = _where(results.table("heads"), metric=metric, measure=measure, dataset=dataset, factor=factor)
-    return _once(rows[rows["measure"].isin(("total effect", "direct effect"))])  # others in older tables
+    """Total effects of switching off single heads."""
+    chosen = {"metric": metric, "measure": "total effect", "dataset": dataset, "factor": factor}
+    return _once(_where(results.table("heads"), **chosen))
 
 
 # Plans --------------------------------------------------------------------------------------------------

@@ -108,20 +108,18 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tin
     of = {row["dataset"]: {r["metric"] for r in found if r["dataset"] == row["dataset"]} for row in found}
     assert {"AUC mean", "logit gap mean"} <= of["world/counterfactuals"]
     assert not [name for name in of["world/counterfactuals (one-pool)"] if name.startswith(("AUC", "logit"))]
-    _, alone = set_figures.rows(texts, data, none, lambda _: embedded, 0, few=True)
-    assert {row["dataset"] for row in alone} == {"world/counterfactuals"}
 
 
 def test_clips_are_also_scaled_as_the_study_scales_them(tiny_model):
     clips = open_set("world/clips", max_images=10)
     pixels, off = tiny_model.preprocess(clips.clips[0][:2]), HeadSet([Head(5, 0)])
     about = Settings(as_published=True).for_model("tiny")
-    found = Embedder(tiny_model, None, about).embed(clips, [HeadSet(), off], HeadSet(), pixels)
+    found = Embedder(tiny_model, None, about).embed(clips, [HeadSet(), off], pixels)
     expected = tiny_model.embed_images(tiny_model.openai_scaled(pixels), [HeadSet(), off])
     np.testing.assert_allclose(found["published"], expected, atol=1e-6)
     assert np.abs(found["published"] - found["plans"]).max() > 1e-3
     usual = Embedder(tiny_model, None, replace(about, as_published=False))
-    assert set(usual.embed(clips, [off], HeadSet(), pixels)) == {"plans"}
+    assert set(usual.embed(clips, [off], pixels)) == {"plans"}
 
     rng, texts = np.random.default_rng(0), set_figures.embed_texts(tiny_model, clips)
     ours, theirs = rng.normal(size=(2, 10, tiny_model.dim))
