@@ -82,7 +82,7 @@ def _example(app: App, session: Session, whole: bool) -> None:
     off = HeadSet(claims.that_matter(records) & known)
     model = app.model_cache.get(state.model) if state.model in app.model_cache.loaded() else None
     if not off:
-        head = state.head if model is None else classify.story(app, session, model)[1]
+        head = state.head if model is None else classify.story(app, session, model, here=True).head
         off = HeadSet(filter(None, [head]))
     if (claim := claims.of(records)) and not state.attribute and not state.gallery:
         state = replace(state, attribute=claim.attribute)

@@ -14,7 +14,15 @@ from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, set_off
 from ccs.ui.html import program, render
-from ccs.ui.service.examples import SHOWN, embed, load_example, parse_example, shown_images, trunk
+from ccs.ui.service.examples import (
+    SHOWN,
+    Example,
+    embed,
+    example_names,
+    load_example,
+    parse_example,
+    shown_images,
+)
 from ccs.ui.service.uploads import InputImage
 from ccs.ui.session import Session
 from ccs.ui.shared import App
@@ -77,29 +85,58 @@ def moves(session: Session, model: Model, off: HeadSet | None = None) -> list[Mo
     ]
 
 
-def story(app: App, session: Session, model: Model) -> tuple[int, Head]:
-    """The picture at hand, and the head without which its first answer loses most probability: one that has a
-    concept, unless without others far more is lost.
+@dataclass(frozen=True)
+class Story:
+    """The picture and the head without which its first answer loses most, with its probabilities by class.
+
+    right: the answer that would be right, "" where that is not known.
     """
-    classes, weights = class_matrix(session, model)
+
+    head: Head
+    image: InputImage
+    classes: tuple[str, ...]
+    before: np.ndarray
+    after: np.ndarray
+    right: str
+
+
+def story(app: App, session: Session, model: Model, here: bool = False) -> Story:
+    """Of the pictures at hand, or without any of the visitor's own the first of every set of examples.
+
+    A head without a concept is taken only where far more is lost. here: of the pictures at hand in any case.
+    """
     records, heads = app.shown(session.state), list(model.heads)
+    if here or session.uploads or session.state.classes:
+        known = load_example(session.state.example, model.name)
+        answers = () if session.uploads or session.state.classes else known.answers
+        sets = [Example(shown_images(session), *asked(session.state), answers)]
+    else:
+        sets = [load_example(f"{name}:0", model.name) for name in example_names(model.name)]
+    counts = np.array([1.0 if records.head(head).concept else UNNAMED for head in heads])
 
-    def find() -> tuple[int, Head]:
+    def find() -> Story:
+        found: list[tuple[float, Story]] = []
         plans = [HeadSet(), *(HeadSet([head]) for head in heads)]
-        shares = model.probabilities(model.embed_images(trunk(session, model), plans) @ weights.T)
-        first = shares[0].argmax(axis=1)
-        lost = shares[0].max(axis=1) - shares[1:, np.arange(len(first)), first]
-        lost[[not records.head(head).concept for head in heads]] *= UNNAMED
-        head, image = np.unravel_index(int(lost.argmax()), lost.shape)
-        return int(image), heads[head]
+        for one in sets:
+            weights = class_weights(model, one.classes, one.templates)
+            rows = model.embed_images(model.trunk([image.pixels for image in one.images]), plans)
+            shares = np.stack([model.probabilities(of @ weights.T) for of in rows])
+            for i, image in enumerate(one.images):
+                first = int(shares[0, i].argmax())
+                lost = (shares[0, i, first] - shares[1:, i, first]) * counts
+                best = int(lost.argmax())
+                about = heads[best], image, one.classes, shares[0, i], shares[1 + best, i]
+                found.append((float(lost[best]), Story(*about, one.answers[i] if one.answers else "")))
+        return max(found, key=lambda one: one[0])[1]
 
-    images = tuple(one.key for one in shown_images(session))
+    images = tuple(image.key for one in sets for image in one.images)
+    classes = tuple(one.classes for one in sets)
     return app.derived.get(("story", model.weights_hash, images, classes, session.state.apart), find)
 
 
 def _telling(app: App, session: Session, fields: Fields) -> None:
     """Switch off the one head that matters most to a picture at hand."""
-    _, head = story(app, session, app.model_cache.get(session.state.model))
+    head = story(app, session, app.model_cache.get(session.state.model), here=True).head
     set_off(session, HeadSet([head]))
     change(session, head=head)
 

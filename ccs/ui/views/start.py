@@ -10,10 +10,9 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import HeadSet
 from ccs.model.model import Model
 from ccs.ui.html import render
-from ccs.ui.service.examples import load_example, shown_images
 from ccs.ui.service.galleries import world
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
 from ccs.ui.session import Session
@@ -57,7 +56,8 @@ class Start(View):
         name = session.state.model
 
         def live(model: Model) -> dict[str, object]:
-            image, head = classify.story(app, session, model)
+            story = classify.story(app, session, model)
+            head = story.head
             record = app.shown(session.state).head(head)
             claim = claims.of(app.shown(session.state)) or Claim("gender", HeadSet([head]))
             return {
@@ -65,7 +65,7 @@ class Start(View):
                 "record": record,
                 "claim": claim,
                 "learned": heads.moving(app, model, record),
-                "without": _without(session, model, image, head),
+                "without": _without(story),
                 "people": _people(app, session, model, claim, complete),
             }
 
@@ -81,26 +81,18 @@ class Start(View):
         return classify.lines(session, session.state.off)
 
 
-def _without(session: Session, model: Model, image: int, head: Head) -> Figure:
-    """The answer to one of the pictures at hand with and without a head."""
-    state, picture = session.state, shown_images(session)[image]
-    classes, found, _ = classify.measure(session, model, HeadSet([head]))
-    before, after = found.before[image], found.after[image]
+def _without(story: classify.Story) -> Figure:
+    """The answer to a picture with and without a head."""
+    classes, before, after = story.classes, story.before, story.after
     order = np.argsort(-np.maximum(before, after), kind="stable")[:LISTED]
-    known = not session.uploads and not state.classes
     return Figure(
         "picture",
-        f"What it sees in {picture.name}, with and without {head}",
+        f"What it sees in {story.image.name}, with and without {story.head}",
         "probability, %",
         ["class", "with it", "without it"],
         [[classes[i], float(before[i]), float(after[i])] for i in order],
-        {
-            "head": head,
-            "image": picture,
-            "answers": [classes[int(one.argmax())] for one in (before, after)],
-            "right": load_example(state.example, state.model).answers[image] if known else "",
-        },
-        of=str(head),
+        {"story": story, "answers": [classes[int(one.argmax())] for one in (before, after)]},
+        of=str(story.head),
     )
 
 

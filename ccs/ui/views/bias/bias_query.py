@@ -160,20 +160,23 @@ def embedded(
 
 def ask(app: App, session: Session, fields: Fields) -> None:
     """Take the form of the view."""
-    gallery = app.galleries.get(str(fields.get("gallery", "")))
-    attribute = str(fields.get("attribute", ""))
-    attribute = attribute if attribute in gallery.groups else next(iter(gallery.groups))
-    changed = gallery.name != BiasQuery.name(app, session.state)
-    k = parse_int(fields.get("k"), "cut-off K")
+    name, k = str(fields.get("gallery", "")), parse_int(fields.get("k", "0"), "cut-off K")
+    occupations, attribute = texts(str(fields.get("occupations", ""))), str(fields.get("attribute", ""))
+    changed = name != BiasQuery.name(app, session.state)
+    if app.galleries.has(name) or name not in app.galleries.names(session.state.model):
+        gallery = app.galleries.get(name)
+        attribute = attribute if attribute in gallery.groups else next(iter(gallery.groups))
+        k = 0 if k == gallery.k.get(attribute) else k
     change(
         session,
-        gallery=gallery.name,
+        gallery=name,
         attribute=attribute,
-        k=0 if changed or k == gallery.k.get(attribute) else k,
-        occupations=texts(str(fields.get("occupations", ""))),
+        k=0 if changed else k,
+        occupations=occupations,
         row=0,
     )
-    BiasQuery.of(app, session.state)  # K may be more than every occupation has images
+    if app.galleries.has(name):
+        BiasQuery.of(app, session.state)  # K may be more than every occupation has images
 
 
 def take_gallery(app: App, session: Session, fields: Fields) -> None:
