@@ -162,7 +162,7 @@ def page(run: Run) -> str:
     taken = sum(run.store.seconds().values())
     lines.append(f"  {len(run.images.images)} images, {len(run.pool.texts)} texts, {taken:.0f} s in all")
     if "scores" in run.tables:
-        lines += _scores(run.tables["scores"], run.settings.all_ks, run.chance)
+        lines += _scores(run.tables["scores"], run.settings.k, run.chance)
     lines += _plans("accuracy (top-1)", queries.top1(found), "%")
     recall = queries.recall(found, direction="text-to-clip")
     lines += _plans("retrieval (R@1, text to clip)", recall, "%")
@@ -198,8 +198,8 @@ def _judged(run: Run) -> list[str]:
     return lines
 
 
-def _scores(all_rows: Sequence[Row], ks: Sequence[int], chance: Sequence[float]) -> list[str]:
-    k, rows = ks[0], [row for row in all_rows if row["k"] == ks[0]]
+def _scores(every: Sequence[Row], k: int, chance: Sequence[float]) -> list[str]:
+    rows = [row for row in every if row["k"] == k]
     known = [row["ccs"] for row in rows if row["ccs"] is not None]
     counts = "  ".join(f"{value}: {known.count(value)}" for value in range(k + 1))
     unknown = f"  unknown: {len(rows) - len(known)}" if len(known) < len(rows) else ""

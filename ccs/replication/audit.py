@@ -291,11 +291,6 @@ def _largest(
             yield f"{where}: {best} ({found[best]:g})", best.startswith(tuple(models))
 
 
-def _smallest(values: Figures, table: str, larger: str, models: Sequence[str], smaller: str = "") -> Cells:
-    """Set by set, a column's figure (or its excess) is smallest in a model whose name begins so."""
-    yield from _largest(values, table, smaller, models, larger)
-
-
 def _series(values: Figures, table: str) -> dict[tuple[str, str], list[float]]:
     """Each model's printed figures of a set, from the first column to the last, where all of them are there.
 
@@ -348,7 +343,6 @@ CHECKS: Mapping[str, Callable[..., Cells]] = {
     "same_order": _same_order,
     "small_change": _small_change,
     "smaller_change": _smaller_change,
-    "smallest": _smallest,
     "within": _within,
 }
 """Functions by their name in `check` of audit.toml."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -69,11 +70,9 @@ def _check_rows(name: str, arrow: pa.Table) -> None:
                     f"Table {name} has {span['min']} to {span['max']} in column {column.name}; "
                     f"allowed is 0 to {column.below - 1}."
                 )
-    seen: set[tuple[Any, ...]] = set()
-    for row in zip(*(arrow[column].to_pylist() for column in table.key), strict=True):
-        if row in seen:
-            raise InputError(f"Table {name} has two rows for {dict(zip(table.key, row, strict=True))}.")
-        seen.add(row)
+    rows = Counter(zip(*(arrow[column].to_pylist() for column in table.key), strict=True))
+    if twice := next((row for row, count in rows.items() if count > 1), None):
+        raise InputError(f"Table {name} has two rows for {dict(zip(table.key, twice, strict=True))}.")
 
 
 def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:

@@ -7,7 +7,6 @@ of a request, or be slow.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import mmap
 import re
@@ -20,76 +19,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.support.hub_state import Fault as Fault
+from tests.support.hub_state import Hub as Hub
+from tests.support.hub_state import Repository as Repository
+from tests.support.hub_state import entry_of
+
 TOKEN = "hf_localtesttoken00000000000000000"
 _NAME = r"(?P<name>[^/]+/[^/]+)"
 _KIND = r"(?P<kind>datasets|models|spaces)"
-
-
-@dataclass
-class Repository:
-    """Commits in order; each is all files by path."""
-
-    private: bool
-    commits: list[tuple[str, dict[str, bytes]]] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
-    tags: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, str] = field(default_factory=dict)
-    gated: bool = False  # what it is can be asked, its files cannot: nobody has accepted the terms
-
-    def commit(self, files: dict[str, bytes], message: str) -> str:
-        sha = hashlib.sha1(f"{len(self.commits)}{message}{sorted(files)}".encode()).hexdigest()
-        self.commits.append((sha, files))
-        self.messages.append(message)
-        return sha
-
-    def at(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
-        revision = unquote(revision)
-        if revision in ("main", "refs/heads/main"):
-            return self.commits[-1]
-        revision = self.tags.get(revision, revision)
-        return next((commit for commit in self.commits if commit[0] == revision), None)
-
-
-@dataclass
-class Fault:
-    """What happens to requests `METHOD path` that match, `times` times."""
-
-    pattern: str
-    status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    cut: bool = False
-    seconds: float = 0.0
-    times: int = 1
-
-
-@dataclass
-class Hub:
-    """The server's state, which tests look into."""
-
-    url: str = ""
-    repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
-    stored: dict[str, bytes] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-    renamed: dict[str, str] = field(default_factory=dict)  # old name -> new one
-    sent: int = 0  # bytes of files
-
-    def put(self, kind: str, name: str, files: dict[str, Any]) -> None:
-        """A public repository with one commit of these files, in place of what was there."""
-        made = self.repositories[kind, name] = Repository(False)
-        made.commit(files, "made")
-
-    def files(self, name: str, kind: str = "datasets") -> dict[str, bytes]:
-        return self.repositories[kind, name].commits[-1][1]
-
-
-def _entry(path: str, data: bytes) -> dict[str, Any]:
-    blob = hashlib.sha1(b"blob %d\0" % len(data))
-    blob.update(data)
-    entry: dict[str, Any] = {"type": "file", "path": path, "size": len(data), "oid": blob.hexdigest()}
-    if path.endswith((".parquet", ".safetensors")):
-        entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
-    return entry
 
 
 @dataclass(eq=False)
@@ -228,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(404, "no such folder", "EntryNotFound")
         parents = {p[:i] for p in inside for i, letter in enumerate(p) if letter == "/" and i >= len(start)}
         listed = [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in sorted(parents)]
-        listed += [_entry(path, data) for path, data in sorted(inside.items())]
+        listed += [entry_of(path, data) for path, data in sorted(inside.items())]
         if parse_qs(urlsplit(self.path).query).get("recursive", ["false"])[0].lower() != "true":
             listed = [entry for entry in listed if "/" not in str(entry["path"])[len(start) :]]
         return listed
@@ -236,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
     def paths(self, kind: str, name: str, revision: str) -> Any:
         files, body = self._at(kind, name, revision)[2], self.body
         wanted = json.loads(body)["paths"] if body.startswith(b"{") else parse_qs(body.decode())["paths"]
-        return [_entry(path, files[path]) for path in wanted if path in files]
+        return [entry_of(path, files[path]) for path in wanted if path in files]
 
     def preupload(self, kind: str, name: str, revision: str) -> Any:
         files = self._find(kind, name, write=True).commits[-1][1]
@@ -247,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
             mode = "lfs" if path.endswith(".parquet") else "regular"
             answer.append({"path": path, "uploadMode": mode, "shouldIgnore": False})
             if path in files:
-                entry = _entry(path, files[path])
+                entry = entry_of(path, files[path])
                 answer[-1]["oid"] = entry.get("lfs", entry)["oid"]
         return {"files": answer}
 
@@ -313,7 +250,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(file)
         if path not in files:
             raise _Refused(404, "Entry not found", "EntryNotFound", {"X-Repo-Commit": sha})
-        data, entry = files[path], _entry(path, files[path])
+        data, entry = files[path], entry_of(path, files[path])
         etag = entry["lfs"]["oid"] if "lfs" in entry else entry["oid"]
         kinds = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Type": "application/octet-stream"}
         status, part = 200, data
