@@ -160,7 +160,7 @@ def gallery_clicks(name: str) -> dict[str, float]:
             estimates.append(told)
             exact.append(time.perf_counter() - start)
             act(app, session, "toggle", f"L{layer}.H0")
-        pixels = model.preprocess(list(app.galleries.images("world/faces"))).split(100)
+        pixels = model.preprocess(list(app.galleries.find("world/faces").images)).split(100)
 
         def plain() -> None:
             with torch.no_grad():

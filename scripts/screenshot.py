@@ -24,7 +24,7 @@ SETTLED = (
 def served() -> Iterator[str]:
     """The address of the app on the tables that ship, its first model loaded."""
     from ccs import results
-    from ccs.ui import links
+    from ccs.ui.openings import Openings
     from ccs.ui.server import page
     from ccs.ui.shared import App
 
@@ -33,7 +33,9 @@ def served() -> Iterator[str]:
         app = App(results.load(), Path(cache))
         demo, settings = page(lambda: app)
         _, url, _ = demo.launch(prevent_thread_lock=True, **settings)
-        links.warm(app)  # so that the example is one that the whole model gets right
+        Openings(app.collection, (), app.first, ()).make(
+            app
+        )  # so that the example is one that the whole model gets right
         yield url
         demo.close(verbose=False)
 

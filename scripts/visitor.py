@@ -61,10 +61,10 @@ class Visitor:
 
 
 def what_is_this(one: Visitor) -> str:
-    """The claim, and what its switch does."""
-    claim = one.read(".hero h2")
+    """What one head has learned, and what the switch does."""
+    learned = one.read(".hero .headline")
     one.click(".act .primary")
-    return f"{claim}. {one.read('.headline')}"
+    return f"{learned} {one.read('[data-name=claim] .meaning')}"
 
 
 def what_does_this_head_do(one: Visitor) -> str:

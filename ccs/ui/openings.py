@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TABS = ("start", "bias", "heads")
-"""The views that are opened ahead; the bare address opens the first."""
+BARE = "start"  # the view that the bare address opens
+TABS = ("bias", BARE, "heads")
+"""The views that are opened ahead, in this order: what Bias looks at takes longest, and Start has it too."""
 _PARTS = (".py", ".html", ".txt", ".json")
 
 
@@ -47,7 +48,7 @@ class Openings:
     def find(self, query: Mapping[str, str]) -> dict[str, str] | None:
         """The regions of the screen that an address opens, where they are kept."""
         asked = {name: value for name, value in query.items() if not name.startswith("__")}
-        tab = asked.pop("tab", TABS[0])
+        tab = asked.pop("tab", BARE)
         try:
             kept: dict[str, dict[str, str]] = json.loads(self._file.read_text("utf-8"))
         except (OSError, ValueError):
@@ -64,7 +65,7 @@ class Openings:
                 pass
             found = {}
             for tab in TABS:
-                for session, html in open_page(app, {} if tab == TABS[0] else {"tab": tab}):
+                for session, html in open_page(app, {} if tab == BARE else {"tab": tab}):
                     assert session is not None
                     found[tab] = {**session.shown, "status": html["status"]}
             own = world(app.first)

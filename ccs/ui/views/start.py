@@ -87,7 +87,7 @@ def _without(story: classify.Story) -> Figure:
     order = np.argsort(-np.maximum(before, after), kind="stable")[:LISTED]
     return Figure(
         "picture",
-        f"What it sees in {story.image.name}, with and without {story.head}",
+        f"What it sees in “{story.image.name}”, with and without {story.head}",
         "probability, %",
         ["class", "with it", "without it"],
         [[classes[i], float(before[i]), float(after[i])] for i in order],
