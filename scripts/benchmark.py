@@ -73,16 +73,21 @@ def sentence(cells: pd.DataFrame, found: pd.DataFrame) -> str:
     from batch.localize import estimate
     from batch.report.wording import change, in_brackets
     from ccs.benchmark import scoring
+    from ccs.locate import SEARCH
 
     best, second = found.index[1:3]
     shown = {name: in_brackets(estimate(found.loc[name], "average_precision"), 2) for name in found.index}
     lead = scoring.difference(scoring.by_model(cells), best, second)
+    rival = second if best == SEARCH else best
+    later = scoring.by_model(cells[cells["seed"] > 0])
+    unseen = scoring.difference(later, SEARCH, rival)
     unsure = ", which is not shown to be a difference" if lead.low <= 0 <= lead.high else ""
     return (
         f"Of {len(found) - 1} methods on {found['models'].max()} models, over {cells['seed'].nunique()} "
         f"splits into halves, **{best}** ranks first with an average precision of {shown[best]} (random "
         f"{shown['random']}, CCS high first {shown['CCS high first']}). Its lead over the next best, "
-        f"{second}, is {change(lead, digits=2)}{unsure}."
+        f"{second}, is {change(lead, digits=2)}{unsure}. The search was improved while the first split was "
+        f"in view; on the others alone it is ahead of {rival} by {change(unseen, digits=2)}."
     )
 
 
