@@ -111,7 +111,7 @@ def rows(found: pd.DataFrame) -> list[dict[str, str]]:
                 "MaxSkew taken away": in_brackets(estimate(row, "max_skew_taken"), 3),
                 "Cramér's V taken away": figure_of(row, "cramers_v_taken"),
                 "accuracy lost (points)": in_brackets(estimate(row, "accuracy_lost").times(100), 1),
-                "splits": "–" if truth else str(row["splits"]),
+                "cases": str(int(row["cases"])),
                 "cost (passes)": "–" if truth else f"{row['passes']:.0f}" if row["passes"] >= 0.5 else "0",
             }
         )

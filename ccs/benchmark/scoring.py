@@ -193,7 +193,7 @@ def table(cells: pd.DataFrame, against: str | None = None) -> pd.DataFrame:
     Means over models, each with a 95% bootstrap interval between models (`_low`, `_high`):
     `average_precision` of the ranking, `precision` at as many heads as carry the skew, and what switching
     these off does on the other half: `max_skew_taken`, `cramers_v_taken`, `accuracy_lost`. `passes`: the
-    cost, the median. `models`, `splits`: how many. against: a method whose models and splits alone count;
+    cost, the median. `models`, `cases` (models, attributes and splits): how many. against: a method whose models and splits alone count;
     `difference`, `difference_low`, `difference_high` and `p_value` are its average precision less the row's,
     paired over models.
     """
@@ -202,8 +202,8 @@ def table(cells: pd.DataFrame, against: str | None = None) -> pd.DataFrame:
         cells = cells[pd.MultiIndex.from_frame(cells[list(KEY[:4])]).isin(asked)]
     models, rows = by_model(cells), []
     for name, own_rows in models.groupby("method"):
-        splits = cells[cells["method"] == name]["seed"].nunique()
-        row: dict[str, Any] = {"method": name, "models": len(own_rows), "splits": splits}
+        cases = int(((cells["method"] == name) & (cells["took"] >= TOOK)).sum())
+        row: dict[str, Any] = {"method": name, "models": len(own_rows), "cases": cases}
         for figure in FIGURES:
             values = own_rows[figure]
             found = stats.UNKNOWN if values.isna().any() else stats.bootstrap(values)
