@@ -193,9 +193,9 @@ def table(cells: pd.DataFrame, against: str | None = None) -> pd.DataFrame:
     Means over models, each with a 95% bootstrap interval between models (`_low`, `_high`):
     `average_precision` of the ranking, `precision` at as many heads as carry the skew, and what switching
     these off does on the other half: `max_skew_taken`, `cramers_v_taken`, `accuracy_lost`. `passes`: the
-    cost, the median. `models`, `cases` (models, attributes and splits): how many. against: a method whose models and splits alone count;
-    `difference`, `difference_low`, `difference_high` and `p_value` are its average precision less the row's,
-    paired over models.
+    cost, the median. `models`, `cases` (models, attributes and splits): how many. against: a method whose
+    models and splits alone count; `difference`, `difference_low`, `difference_high` and `p_value` are its
+    average precision less the row's, paired over models.
     """
     if against:
         asked = pd.MultiIndex.from_frame(cells[cells["method"] == against][list(KEY[:4])])
