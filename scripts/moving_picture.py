@@ -29,7 +29,7 @@ def main() -> None:
         def take() -> Image.Image:
             return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
 
-        page.locator(BUTTON).first.scroll_into_view_if_needed()
+        page.evaluate("document.querySelector('.hero .whole').scrollIntoView({ block: 'end' })")
         box = page.locator(BUTTON).first.bounding_box()
         at = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         before = take()
