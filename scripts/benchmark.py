@@ -77,13 +77,17 @@ def sentence(cells: pd.DataFrame, found: pd.DataFrame) -> str:
 
     best, second = found.index[1:3]
     shown = {name: in_brackets(estimate(found.loc[name], "average_precision"), 2) for name in found.index}
+    splits = cells["seed"].nunique()
+    by_case = cells.set_index(["model", "attribute", "seed"])
+    both = [by_case.index[by_case["method"] == name] for name in (best, second)]
+    cells = by_case.loc[both[0].intersection(both[1])].reset_index()
     lead = scoring.difference(scoring.by_model(cells), best, second)
     rival = second if best == SEARCH else best
     later = scoring.by_model(cells[cells["seed"] > 0])
     unseen = scoring.difference(later, SEARCH, rival)
     unsure = ", which is not shown to be a difference" if lead.low <= 0 <= lead.high else ""
     return (
-        f"Of {len(found) - 1} methods on {found['models'].max()} models, over {cells['seed'].nunique()} "
+        f"Of {len(found) - 1} methods on {found['models'].max()} models, over {splits} "
         f"splits into halves, **{best}** ranks first with an average precision of {shown[best]} (random "
         f"{shown['random']}, CCS high first {shown['CCS high first']}). Its lead over the next best, "
         f"{second}, is {change(lead, digits=2)}{unsure}. The search was improved while the first split was "
