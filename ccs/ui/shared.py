@@ -8,10 +8,10 @@ from pathlib import Path
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.results import Collection
-from ccs.ui.records import HeadRecord, ModelRecords
 from ccs.ui.service.cache import Cache, one
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.model_cache import KEPT, ModelCache, live, shipped, shown_name
+from ccs.ui.service.records import HeadRecord, ModelRecords
 from ccs.ui.service.taking_apart import Kept
 from ccs.ui.service.uploads import data_url
 from ccs.ui.state import State

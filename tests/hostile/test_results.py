@@ -17,8 +17,8 @@ import ccs
 from ccs import InputError, results
 from ccs.files import sha256
 from ccs.results import searches
-from ccs.ui.records import ModelRecords
 from ccs.ui.service.model_cache import ModelCache, shown_name
+from ccs.ui.service.records import ModelRecords
 from ccs.ui.shared import App
 from tests.support.results_sample import write_model
 from tests.support.spoil import Spoil, holds, lacks, says

@@ -8,8 +8,8 @@ from ccs.heads import Head, HeadSet
 from ccs.ui.actions import CUSTOM
 from ccs.ui.html import render as render_template
 from ccs.ui.page import apart_form
-from ccs.ui.records import NONE, PRINTED, HeadRecord, ModelRecords
 from ccs.ui.service.examples import example_names, example_pages, parse_example, shown_images
+from ccs.ui.service.records import NONE, PRINTED, HeadRecord, ModelRecords
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State

@@ -9,8 +9,8 @@ from ccs.benchmark import planted_models
 from ccs.benchmark.planted_models import Truth
 from ccs.heads import HeadSet
 from ccs.search import HeldOut
-from ccs.ui.records import ModelRecords
 from ccs.ui.service.galleries import world
+from ccs.ui.service.records import ModelRecords
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, parse_heads
 from ccs.ui.html import percent, program, render
-from ccs.ui.records import HeadRecord, JudgeVerdict
 from ccs.ui.service import attention, top_activating
 from ccs.ui.service.examples import contributions, looks, seen, shown_images
 from ccs.ui.service.galleries import PICTURES, world
+from ccs.ui.service.records import HeadRecord, JudgeVerdict
 from ccs.ui.service.top_activating import NEAREST
 from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session

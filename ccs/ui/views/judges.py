@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from ccs.errors import InputError
 from ccs.measures import agreement
 from ccs.ui.html import program
-from ccs.ui.records import ModelRecords
+from ccs.ui.service.records import ModelRecords
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
