@@ -15,6 +15,7 @@ from ccs.errors import InputError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SHUT = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ENAMETOOLONG}
+_SHUT |= {errno.EEXIST}  # a file where a folder should be
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from batch import command_line
 
 ROOT = Path(__file__).parents[1]
-MODULES = {"google-genai": "google.genai", "markdown-it-py": "markdown_it"}  # where the name is another
+MODULES = {"google-genai": "google.genai"}  # where the name is another
 NEEDED = {"httpx2", "jinja2", "markupsafe"}  # by torch and huggingface_hub themselves
 BLOCKED = """
 import sys

@@ -2,4 +2,4 @@
 
 from ccs.extras import require
 
-require("report", "jinja2", "markdown_it", "plotly")
+require("report", "jinja2")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from batch.options import command, option
-from batch.report.document import Block, as_html, as_markdown, bring_up_to_date, fill
+from batch.report.document import Block, as_markdown, bring_up_to_date, fill
 from batch.report.sections import agreement, published
 from batch.report.sections.audit import audit_blocks, counts
 from batch.report.sections.model import model_sections
@@ -26,8 +26,8 @@ OUT, DOCS = Path("report"), Path("docs/report")
 
 @dataclass(frozen=True)
 class Settings:
-    """Write the study's figures beside what was measured, as report.md and report.html; without results, the
-    published side alone.
+    """Write the study's figures beside what was measured, as report.md; without results, the published side
+    alone.
     """
 
     results: str | None = option(None, "folder or hf:// address of results (default: those shipped)")
@@ -66,15 +66,6 @@ def _order(name: str) -> tuple[int, str]:
     return (studied.index(name) + 1 if name in studied else 0, name)
 
 
-def write(blocks: Sequence[Block], folder: Path) -> list[Path]:
-    """Write report.md, with each chart in words, and report.html, which draws them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    pages = {folder / "report.md": as_markdown(blocks), folder / "report.html": as_html(blocks)}
-    for path, text in pages.items():
-        write_text(path, text)
-    return [*pages]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; its exit status (see batch.options)."""
     return command(Settings, argv, _write_all)
@@ -88,14 +79,11 @@ def _write_all(args: Settings) -> None:
         )
     collection = results.load(args.results)
     blocks = build(collection, agreement.read(args.agreement))
-    try:
-        written = write(blocks, out)
-        if args.docs:
-            bring_up_to_date(docs, "audit", counts())
-            bring_up_to_date(Path("docs/findings.md"), "answers", answers(collection.models))
-    except OSError as error:
-        raise InputError(f"The report cannot be written to {out} ({error.strerror or error}).") from None
-    print("\n".join(str(path) for path in written))
+    write_text(out / "report.md", as_markdown(blocks))
+    if args.docs:
+        bring_up_to_date(docs, "audit", counts())
+        bring_up_to_date(Path("docs/findings.md"), "answers", answers(collection.models))
+    print(out / "report.md")
 
 
 if __name__ == "__main__":

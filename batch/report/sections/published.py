@@ -7,8 +7,7 @@ from math import isnan
 
 import pandas as pd
 
-from batch.report.document import Block, Chart, table
-from batch.report.plots import dots
+from batch.report.document import Block, table
 from batch.report.sections.agreement import agreement_blocks, plain
 from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures as paper
@@ -49,9 +48,7 @@ def tables_and_figures(models: Models, agreement: pd.DataFrame | None) -> Iterat
     yield "## Figures of the study, published beside measured"
     for key in TABLES:
         if key.startswith("figure"):
-            found = compared(key, models)
-            yield from _section(key, found)
-            yield _chart(key, found)
+            yield from _section(key, compared(key, models))
 
 
 def _section(key: str, found: Sequence[Compared]) -> Iterator[Block]:
@@ -112,21 +109,6 @@ def _answered_by(one: Compared) -> str:
         return "–"
     parts = (measured.plan, measured.dataset or one.claim.dataset, measured.mode)
     return ", ".join(filter(None, parts)) if measured.plan else "scores"
-
-
-def _chart(key: str, found: Sequence[Compared]) -> Chart:
-    printed = paper.table(key)
-    points = []
-    for one in found:
-        about = {"row": one.claim.row, "series": one.claim.column}
-        points.append({**about, "value": one.claim.published, "measured": False})
-        if one.measured is not None:
-            points.append({**about, **vars(one.measured), "measured": True})
-    frame = pd.DataFrame(points, columns=["row", "series", "value", "low", "high", "measured"])
-    suffix = "; filled: measured, with 95% interval" * bool(frame["measured"].any())
-    text = f"{printed.number}. {printed.title}. Hollow: published{suffix}."
-    figure = dots(frame.astype({"low": float, "high": float}), f"{printed.metric} (%)")
-    return Chart(key, figure, text)
 
 
 def holes(models: Models) -> list[Block]:
