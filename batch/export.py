@@ -15,9 +15,6 @@ from batch.options import command, option
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.export import difference_alone, export, needs_package
-from ccs.specs import open_images
-
-_MEAN_OVER = 500  # images
 
 
 @dataclass(frozen=True)
@@ -28,8 +25,6 @@ class Settings:
 
     model: str = option("organism", "embedded name, open_clip NAME/TAG or a folder")
     off: str = option("", 'heads to switch off, e.g. "L8.H1 L9.H2"')
-    ablation: str = option("zero", "what replaces the heads' outputs", choices=("zero", "mean"))
-    images: str = option("world", "images for the mean")
     out: Path | None = option(None, "a new folder")
     repo: str | None = option(None, "a model repository on the Hub, USER/NAME")
     public: bool = option(False, "visible to everyone; otherwise a new repository is private")
@@ -39,11 +34,8 @@ def _export(arguments: Settings) -> None:
     if not arguments.out and not arguments.repo:
         raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
     repository = Repository(arguments.repo, "model") if arguments.repo else None
-    off = HeadSet.parse(arguments.off).ablated(arguments.ablation)
-    model = ccs.load(arguments.model, layers="all" if off.ablation == "mean" else None)
-    if off.ablation == "mean":
-        images = open_images(arguments.images, _MEAN_OVER).images
-        model.prepare([images[i] for i in range(min(len(images), _MEAN_OVER))])
+    off = HeadSet.parse(arguments.off)
+    model = ccs.load(arguments.model)
     title = f"{model.name} with {off or 'no head'} off"
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.out or Path(scratch) / "model"

@@ -35,33 +35,24 @@ class Head:
         return f"L{self.layer}.H{self.head}"
 
 
-ABLATIONS = ("zero", "mean")
-"""Replacements for a head's output when it is off: zero, its mean, or its output for another image."""
-
-
 class HeadSet(Set[Head]):
     """An immutable, hashable set of heads that iterates in order of layer, then head.
 
-    Python's set operators work (`|`, `&`, `-`, `^`, `<=`, `in`). `HeadSet()` is the empty set. `ablation`,
-    one of ABLATIONS, says what replaces the heads' outputs when they are switched off; the result of an
-    operator has "zero". Sets with different ablations are different plans and not equal.
+    Python's set operators work (`|`, `&`, `-`, `^`, `<=`, `in`). `HeadSet()` is the empty set.
 
         >>> off = HeadSet.parse("L9.H2, L8.H11")
         >>> str(off)
         'L8.H11 L9.H2'
     """
 
-    __slots__ = ("_heads", "ablation")
+    __slots__ = ("_heads",)
 
-    def __init__(self, heads: Iterable[Head] = (), ablation: str = "zero") -> None:
-        if ablation not in ABLATIONS:
-            raise InputError(f"The ablation {ablation[:40]!r} is not one of {', '.join(ABLATIONS)}.")
+    def __init__(self, heads: Iterable[Head] = ()) -> None:
         members = frozenset(heads)
         for head in members:
             if not isinstance(head, Head):
                 raise InputError(f"A HeadSet holds Heads, not {head!r}; HeadSet.parse reads a text.")
         self._heads = tuple(sorted(members))
-        self.ablation = ablation if members else "zero"
 
     @classmethod
     def parse(cls, text: str) -> HeadSet:
@@ -86,31 +77,22 @@ class HeadSet(Set[Head]):
     def __len__(self) -> int:
         return len(self._heads)
 
-    def __eq__(self, other: object) -> bool:
-        same_place = not isinstance(other, HeadSet) or self.ablation == other.ablation
-        return same_place and super().__eq__(other)
-
     def __hash__(self) -> int:
         return hash(frozenset(self._heads))  # that of an equal set of another type
-
-    def ablated(self, ablation: str) -> HeadSet:
-        """The same heads with another ablation."""
-        return HeadSet(self, ablation)
 
     def __str__(self) -> str:
         return " ".join(map(str, self._heads))
 
     def __repr__(self) -> str:
-        ablated = "" if self.ablation == "zero" else f".ablated({self.ablation!r})"
-        return f"HeadSet.parse({str(self)!r}){ablated}"
+        return f"HeadSet.parse({str(self)!r})"
 
     def in_layer(self, layer: int) -> tuple[int, ...]:
         """The numbers of the heads of one layer, in order."""
         return tuple(head.head for head in self._heads if head.layer == layer)
 
     def of_layer(self, layer: int) -> HeadSet:
-        """The heads of one layer, with the same ablation."""
-        return HeadSet((head for head in self._heads if head.layer == layer), self.ablation)
+        """The heads of one layer."""
+        return HeadSet(head for head in self._heads if head.layer == layer)
 
 
 def last_layers(layers: int, heads: int) -> HeadSet:

@@ -5,10 +5,8 @@ The names (`PlanName`) are: `none`; `high`, `moderate`, `low` (heads of that CCS
 `random:layers` and `random:variance` (sets of heads like `high`, see `matched`, one plan per set);
 `concept:Colors` (the high heads with that label); `single:L7.H2`; `published-high`,
 `published-concept:Colors` and so on (the heads that the study lists); `published-random` (its control: five
-sets of heads that are not high); `located:ltc-gender` and so on (heads
-that other studies list); `high@7` and so on (levels from 7 texts per head, where 7 is not the main K);
-`high~mean` and so on (heads replaced not by zero but by their mean). The same seed gives
-the same plans on every machine.
+sets of heads that are not high); `high@7` and so on (levels from 7 texts per head, where 7 is not the main
+K). The same seed gives the same plans on every machine.
 """
 
 from __future__ import annotations
@@ -40,24 +38,22 @@ ALIKE: tuple[Alike, ...] = get_args(Alike)
 _ALIKE_WORDS = {"number": "number", "layers": "number and layers", "variance": "number, layers and variance"}
 _FEW_SETS = 20_000
 """Up to this many possible sets are enumerated; if there are more, sets are drawn at random."""
-_GRAMMAR = re.compile(r"(?P<kind>[^:@~]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d{0,5}))?(~(?P<ablation>mean))?")
-_IN_THEIR_PLACE = {"mean": "their mean in their place"}
+_GRAMMAR = re.compile(r"(?P<kind>[^:@~]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d{0,5}))?")
 _PUBLISHED = "published-"
 
 
 @dataclass(frozen=True)
 class PlanName:
-    """The name of a plan: `kind`, `kind:argument`, `kind@k` or `kind:argument@k`; each also with `~ablation`.
+    """The name of a plan: `kind`, `kind:argument`, `kind@k` or `kind:argument@k`.
 
     `k`: texts per head from which the levels are computed; None at the main K. `argument`: the concept of a
-    `concept`, the head of a `single`, the property in which a `random` matches the high heads. `ablation`:
-    one of `ccs.heads.ABLATIONS`. Kinds are not checked: a search names plans of its own (`searched`).
+    `concept`, the head of a `single`, the property in which a `random` matches the high heads. Kinds are not
+    checked: a search names plans of its own (`searched`).
     """
 
     kind: str
     k: int | None = None
     argument: str = ""
-    ablation: str = "zero"
 
     @classmethod
     def random(cls, alike: Alike = "number") -> PlanName:
@@ -75,7 +71,7 @@ class PlanName:
                 "single:L7.H2."
             )
         k = int(found["k"]) if found["k"] else None
-        return cls(found["kind"], k, found["argument"] or "", found["ablation"] or "zero")
+        return cls(found["kind"], k, found["argument"] or "")
 
     @classmethod
     def single(cls, head: Head) -> PlanName:
@@ -84,8 +80,7 @@ class PlanName:
 
     def __str__(self) -> str:
         argument = f":{self.argument}" if self.argument else ""
-        ablation = "" if self.ablation == "zero" else f"~{self.ablation}"
-        return f"{self.kind}{argument}{'' if self.k is None else f'@{self.k}'}{ablation}"
+        return f"{self.kind}{argument}{'' if self.k is None else f'@{self.k}'}"
 
     @property
     def is_random(self) -> bool:
@@ -110,10 +105,6 @@ class PlanName:
         """The plan of the same kind for another number of texts per head."""
         return replace(self, k=k)
 
-    def ablated(self, ablation: str) -> PlanName:
-        """The plan of the same heads with another ablation."""
-        return replace(self, ablation=ablation)
-
     def words(self, seed: int | None = None) -> str:
         """The name in words: "high-CCS heads", "concept Colors, high CCS", "random heads, mean over sets"."""
         kind = self.base_kind
@@ -126,7 +117,6 @@ class PlanName:
             "concept": f"concept {self.argument}, high CCS",
             "single": f"{self.argument} alone",
             "chosen": "heads of your choice",
-            "located": next((o.words for o in figures.located() if o.plan == self.argument), self.argument),
             "random": {
                 "layers": "random heads of the same layers",
                 "variance": "random heads of the same layers and variance",
@@ -135,7 +125,6 @@ class PlanName:
         }.get(kind, kind)
         words += ", as published" if self.kind.startswith(_PUBLISHED) else ""
         words += "" if self.k is None else f" at K = {self.k}"
-        words += "" if self.ablation == "zero" else f", {_IN_THEIR_PLACE[self.ablation]}"
         return words + ("" if seed is None else f", set {seed}" if self.is_random else f", seed {seed}")
 
 
@@ -160,12 +149,6 @@ class Plan:
     def is_random(self) -> bool:
         """True for one of several random sets (see `PlanName.is_random`)."""
         return PlanName.parse(self.name).is_random
-
-    def ablated(self, ablation: str) -> Plan:
-        """The plan with another ablation."""
-        name = PlanName.parse(self.name).ablated(ablation)
-        source = f"{self.source}; {_IN_THEIR_PLACE[ablation]}"
-        return Plan(str(name), self.seed, self.off.ablated(ablation), source)
 
 
 def level_heads(scores: Mapping[Head, HeadScore], k: int) -> dict[str, HeadSet]:
@@ -255,24 +238,21 @@ def singles(heads: Iterable[Head]) -> list[Plan]:
     return [Plan(str(PlanName.single(head)), None, HeadSet([head]), "one head") for head in sorted(heads)]
 
 
-def of_studies(model: str) -> list[Plan]:
-    """Plans from the literature for this model; none if it is in no study.
+def of_the_study(model: str) -> list[Plan]:
+    """The heads that the study lists and draws for this model; none if it is not one of the study's.
 
-    First the heads that the study lists and draws (`published-high`, `published-concept:Colors`, one
-    `published-random` per seed), then those that other studies print (`located:ltc-gender`).
+    They are `published-high`, `published-concept:Colors` and so on, and one `published-random` per seed.
     """
-    found = []
-    if model in {one.name for one in figures.models()}:
-        levels = figures.head_sets(model) | figures.drawn_sets(model)
-        sets = {PlanName(level): off for level, off in levels.items() if level != "random"}
-        sets |= {PlanName("concept", argument=of): off for of, off in figures.concept_sets(model).items()}
-        source = "the study's tables 12 to 14, and the draws of its code"
-        found = [Plan(str(name.published()), None, off, source) for name, off in sets.items() if off]
-        control = str(PlanName("random").published())
-        drawn = (figures.drawn_sets(model, seed)["random"] for seed in range(figures.DRAWS))
-        found += [Plan(control, seed, off, source) for seed, off in enumerate(drawn)]
-    printed = [one for one in figures.located() if model in one.heads]
-    return [*found, *(Plan(f"located:{one.plan}", None, one.heads[model], one.source) for one in printed)]
+    if model not in {one.name for one in figures.models()}:
+        return []
+    levels = figures.head_sets(model) | figures.drawn_sets(model)
+    sets = {PlanName(level): off for level, off in levels.items() if level != "random"}
+    sets |= {PlanName("concept", argument=of): off for of, off in figures.concept_sets(model).items()}
+    source = "the study's tables 12 to 14, and the draws of its code"
+    found = [Plan(str(name.published()), None, off, source) for name, off in sets.items() if off]
+    control = str(PlanName("random").published())
+    drawn = (figures.drawn_sets(model, seed)["random"] for seed in range(figures.DRAWS))
+    return [*found, *(Plan(control, seed, off, source) for seed, off in enumerate(drawn))]
 
 
 def matched(

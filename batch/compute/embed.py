@@ -72,13 +72,10 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 class Embedder:
-    """Runs one model over texts and images, each stage once. `batch`: images at a time.
+    """Runs one model over texts and images, each stage once."""
 
-    in_place: which images the model has seen whose heads' outputs take others' place.
-    """
-
-    def __init__(self, model: Model, store: Store, settings: Settings, in_place: str = "") -> None:
-        self.model, self.store, self.settings, self._in_place = model, store, settings, in_place
+    def __init__(self, model: Model, store: Store, settings: Settings) -> None:
+        self.model, self.store, self.settings = model, store, settings
         # As many as keep the arithmetic units busy and memory small.
         tokens = 8_192 if model.tower.device.type == "cpu" else 131_072
         fitting = int(np.clip(tokens // model.tower.n_tokens, 1, 1024))
@@ -150,10 +147,7 @@ class Embedder:
             "weights": self.model.weights_hash,
             "images": data.fingerprint,
             "count": len(items(data)),
-            "plans": [
-                str(off) if off.ablation == "zero" else f"{off} {off.ablation} {self._in_place}"
-                for off in offs
-            ],
+            "plans": [str(off) for off in offs],
             "precision": self.settings.precision,
         } | ({"published": True} if self.scaled_as_published(data) else {})
 

@@ -31,7 +31,6 @@ from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 
 Row = dict[str, Any]
-_STAND_INS = 500  # of the images of the moments, whose heads' outputs take others' place
 
 
 def _refuse_others(folder: Path, model: Model) -> None:
@@ -80,13 +79,8 @@ class Run:
         self.images = inputs.open_moment_images(settings)
         for name in self.images.skipped:
             tell(f"Left out: {name}")
-        shown = range(min(len(self.images.images), _STAND_INS)) if settings.ablations else ()
-        if shown:
-            self.model.prepare([self.images.images[i] for i in shown])
         self.sets, self.absent = inputs.open_sets(settings, tell)
-        self.embedder = Embedder(
-            self.model, self.store, settings, in_place=f"{len(shown)} of {self.images.fingerprint}"
-        )
+        self.embedder = Embedder(self.model, self.store, settings)
         self.tables: dict[str, list[Row]] = {}
         self.errors: dict[str, float] = {}
         self.chance: list[float] = []

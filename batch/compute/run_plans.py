@@ -84,12 +84,11 @@ def make_plans(
         )  # fmt: skip
     further = [plan for k in settings.all_ks[1:] for plan in made[k][1:]]  # each begins with `none`
     main_plans = [plan for plan in made[settings.k] if plan.kind != "random"]
-    main_plans += [plan.ablated(ablation) for ablation in settings.ablations for plan in main_plans[1:]]
     chosen = HeadSet.parse(settings.off)
     model.tower.require(chosen)
     own = [Plan("chosen", None, chosen, "named by --off")] if chosen else []
     return Plans(
-        (*main_plans, *own, *pruning.of_studies(model.name)),
+        (*main_plans, *own, *pruning.of_the_study(model.name)),
         tuple(plan for plan in made[settings.k] if plan.kind == "random"),
         tuple(further),
         tuple(pruning.singles(model.heads)),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from batch.options import option
 from batch.options import parse as parse_options
 from ccs.errors import InputError
-from ccs.heads import ABLATIONS, HeadSet
+from ccs.heads import HeadSet
 from ccs.paper import figures
 from ccs.texts import reference
 
@@ -28,7 +28,7 @@ _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
 """On the drawn world: images for the moments, images of each set, random sets."""
 _DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "off",
     "k", "further_k", "max_images", "eval_images", "judges",
-    "labeler", "random_sets", "as_published", "precision", "layers", "ablations", "stages")  # fmt: skip
+    "labeler", "random_sets", "as_published", "precision", "layers", "stages")  # fmt: skip
 
 
 def _studied(asked: Sequence[str]) -> tuple[str, ...]:
@@ -129,11 +129,6 @@ class Settings:
     layers: tuple[int, ...] | Literal["all"] | None = option(
         None, "layers whose heads are scored: `all`, 8-11 or 0,5 (default: the last four)", read=_layers
     )
-    ablations: tuple[str, ...] = option(
-        (),
-        "also put this, not zero, in place of the outputs of heads that are off; repeatable",
-        flag="--ablation", choices=ABLATIONS[1:],
-    )  # fmt: skip
     stages: tuple[str, ...] = option(
         STAGES, f"stages to run, and what they need, of {','.join(STAGES)} (default: all)", read=_stages
     )

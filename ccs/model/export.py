@@ -88,8 +88,8 @@ This is {name} with {what}; layers and heads count from 0.
 ## What was done
 
 The columns of the attention's output projection that read a head's output were set to zero, so that the
-head adds nothing to the residual stream and later layers see that. {_bias(off)}
-Nothing was trained.
+head adds nothing to the residual stream and later layers see that. The projection's bias, all other weights
+and the text tower are as they were. Nothing was trained.
 
 - Heads off: {off or "none"}
 - Weights it was made from: sha256 {model.weights_hash}
@@ -115,33 +115,14 @@ The licence is that of the original weights.
 """
 
 
-def _bias(off: HeadSet) -> str:
-    if off.ablation == "mean":
-        return "What the heads write on average was added to its bias; all else is as it was."
-    return "The projection's bias, all other weights and the text tower are as they were."
-
-
 def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
-    """The model's weights with these heads' columns of the output projections at zero.
-
-    Where heads are replaced by their mean, the columns' product with it is added to the projection's bias.
-    Raises InputError for a replacement that weights cannot express: a mean where there is no
-    bias.
-    """
+    """The model's weights with these heads' columns of the output projections at zero."""
     weights = {name: values.detach().cpu() for name, values in model.clip.state_dict().items()}
     names = {id(values): name for name, values in model.clip.named_parameters()}
     for number in sorted({head.layer for head in off}):
         layer = model.tower.layers[number]
         name, d = names[id(layer.projection.weight)], layer.head_dim
         columns = torch.cat([torch.arange(head * d, head * d + d) for head in off.in_layer(number)])
-        if off.ablation != "zero":
-            bias = names.get(id(layer.projection.bias))
-            means = model.tower.means or {}
-            if bias is None or number not in means:
-                raise InputError(f"Weights cannot hold the replacement of heads by {off.ablation}.")
-            mean = means[number].cpu()
-            added = weights[name].float()[:, columns] @ mean[columns]
-            weights[bias] = weights[bias] + added.to(weights[bias].dtype)
         weights[name] = weights[name].index_fill(1, columns, 0)
     return weights
 

@@ -250,10 +250,6 @@ class Model:
         empty = torch.empty(0, self.tower.n_tokens, self.tower.width, device=self.tower.device)
         return Trunk.joined(parts) if parts else Trunk(empty, self.tower.first_prunable_layer)
 
-    def prepare(self, images: Images) -> None:
-        """Record the means of heads' outputs over images, for `off.ablated("mean")`."""
-        self.tower.prepare(part for _, part in self.batches(images) if isinstance(part, Tensor))
-
     def probabilities(self, cosines: np.ndarray) -> np.ndarray:
         """Probabilities [images, texts] of each text for each image, from cosines [images, texts].
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -90,7 +90,6 @@ class ImageTower(Decomposition):
             raise InputError(f"The layers are {asked}, but must be some of 0 to {self.n_layers - 1}, or all.")
         self._chosen = frozenset(chosen)
         self.first_prunable_layer = min(self._chosen)
-        self.means: Mapping[int, Tensor] | None = None
 
     @property
     def heads(self) -> HeadSet:
@@ -160,25 +159,6 @@ class ImageTower(Decomposition):
             for layer in range(images.layer, self.n_layers):
                 x = self.layers[layer].finish(x, change(layer, self._values(x, layer)))
             return F.normalize(self._readout.project(x).float(), dim=-1)
-
-    @torch.no_grad()
-    def prepare(self, batches: Iterable[Tensor]) -> None:
-        """Record the mean [H d] of the heads' outputs in each chosen layer, over images [n, 3, s, s] and
-        tokens, so that it can replace them.
-        """
-        sums: dict[int, Tensor] = {}
-        seen = 0
-        for pixels in batches:
-            x = self._tokens(pixels, self.first_prunable_layer)
-            for layer in range(self.first_prunable_layer, self.n_layers):
-                values = self._values(x, layer)
-                x = self.layers[layer].finish(x, values)
-                if layer in self._chosen:
-                    sums[layer] = sums.get(layer, 0) + values.double().mean(1).sum(0)
-            seen += len(pixels)
-        if not seen:
-            raise InputError("At least one image is needed to record the heads' outputs.")
-        self.means = {layer: (total / seen).float() for layer, total in sums.items()}
 
     def _embed(
         self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: _Record | None = None
@@ -261,11 +241,7 @@ class ImageTower(Decomposition):
         keep = torch.ones(self.layers[layer].n_heads, dtype=values.dtype, device=values.device)
         keep[list(off.in_layer(layer))] = 0
         keep = keep.repeat_interleave(self.layers[layer].head_dim)
-        if off.ablation == "zero":
-            return values * keep
-        if self.means is None or layer not in self.means:
-            raise InputError(f"No means to replace the outputs of {off} are recorded; see Model.prepare.")
-        return values * keep + self.means[layer].to(values.device, values.dtype) * (1 - keep)
+        return values * keep
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         return autocast(self.device.type, self._autocast)

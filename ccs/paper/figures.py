@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -130,29 +129,6 @@ def concept_sets(name: str) -> dict[str, HeadSet]:
     }
     exceptions = _read("heads.json")["concept_plans"].get(model(name).paper_name, {})
     return sets | {concept: HeadSet.parse(heads) for concept, heads in exceptions.items()}
-
-
-@dataclass(frozen=True)
-class Located:
-    """Heads that another study prints for a bias, by model (open_clip's names).
-
-    `plan` names the set, `words` describes it.
-    """
-
-    plan: str
-    words: str
-    source: str
-    heads: Mapping[str, HeadSet]
-
-
-@cache
-def located() -> tuple[Located, ...]:
-    """The sets of heads that other studies print, from located.toml."""
-    sets = tomllib.loads(files("ccs.paper").joinpath("located.toml").read_text("utf-8"))["sets"]
-    return tuple(
-        Located(**one | {"heads": {model: HeadSet.parse(heads) for model, heads in one["heads"].items()}})
-        for one in sets
-    )
 
 
 DRAWS = 5

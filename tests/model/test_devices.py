@@ -27,7 +27,7 @@ from tests.support.towers import TOLERANCE, pixels
 # One of each family, by how tokens are made, attended to and read.
 ARCHITECTURES = ["ViT-B-32", "ViT-B-16-SigLIP2", "PE-Core-B-16", "EVA02-B-16", "ViTamin-S", "ViT-L-14-CLIPA"]
 ARCHITECTURES += ["coca_ViT-B-32", "RN50", "MobileCLIP-B", "vit_relpos_medium_patch16_cls_224"]
-OFF = [HeadSet(), HeadSet.parse("L3.H1 L5.H2"), HeadSet.parse("L5.H0").ablated("mean")]
+OFF = [HeadSet(), HeadSet.parse("L3.H1 L5.H2"), HeadSet.parse("L5.H0")]
 
 
 @pytest.fixture(params=["pretended", pytest.param("real", marks=pytest.mark.gpu)])
@@ -50,12 +50,11 @@ def test_every_method_gives_what_it_gives_on_the_cpu(
     assert there.weights_hash == tiny_model.weights_hash
 
     def found(model: Model) -> dict[str, np.ndarray]:
-        model.prepare(images)
         start, moments = model.trunk(x, batch_size=2), ccs.collect_moments(model, [x, images])
         looked = model.tower.attention(start, 5, OFF[1]).cpu().numpy()
         texts = [f"text {number}" for number in range(12)]
         spans = ccs.textspan(moments, texts, model.embed_texts(texts), k=3)
-        made = {
+        return {
             "images": model.embed_images(images),
             "plans": model.embed_images(x, OFF),
             "of a trunk": model.embed_images(start[np.array([3, 0])], OFF),
@@ -67,8 +66,6 @@ def test_every_method_gives_what_it_gives_on_the_cpu(
             "picks": np.array([[span.index for span in each] for each in spans.values()]),
             "errors": np.array(list(largest_errors(model, images).values())),
         }
-        model.tower.means = None  # other tests share the model
-        return made
 
     expected = found(tiny_model)
     for name, values in found(there).items():
@@ -107,7 +104,7 @@ def test_half_precision_is_for_embeddings_of_images_alone(
 def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(
     cuda: str, tiny_folder: Path, tmp_path: Path
 ) -> None:
-    texts, more = small_pool(tmp_path), ("--workers", "0", "--ablation", "mean")
+    texts, more = small_pool(tmp_path), ("--workers", "0")
     for device in ("cpu", cuda):
         assert run(arguments(tiny_folder, texts, tmp_path / device, *more, "--device", device)) == 0
     same_tables(tmp_path / "cpu" / "tiny", tmp_path / cuda / "tiny", but=["heads"])

@@ -34,22 +34,6 @@ def open_clips(folder: Path, images: list[Image.Image], texts: list[str]) -> tup
         return embedded.numpy(), clip.encode_text(tokens, normalize=True).numpy()
 
 
-def test_a_mean_goes_into_the_projections_bias(
-    tiny_model: Model, tmp_path: Path, pictures: Callable[[int], list[Image.Image]]
-) -> None:
-    zero = HeadSet.parse("L3.H1 L4.H0 L4.H3 L5.H2")
-    off = zero.ablated("mean")
-    tiny_model.prepare(pictures(6))
-    try:
-        assert export(tiny_model, off, tmp_path / "out") <= 1e-5
-        images, _ = open_clips(tmp_path / "out", pictures(4), ["a dog"])
-        np.testing.assert_allclose(images, tiny_model.embed_images(pictures(4), off), atol=1e-5)
-        assert np.abs(images - tiny_model.embed_images(pictures(4), zero)).max() > 1e-3
-        assert "on average was added to its bias" in (tmp_path / "out" / "README.md").read_text()
-    finally:
-        tiny_model.tower.means = None
-
-
 @pytest.mark.parametrize("name", ["tiny_model", "tiny_quick_model"])
 @pytest.mark.parametrize("off", [OFF, HeadSet()], ids=["some", "none"])
 def test_open_clip_alone_gives_our_embeddings(

@@ -75,29 +75,6 @@ def test_heads_are_those_of_the_last_four_layers_or_of_layers_that_are_chosen(
             ccs.load(str(tiny_folder), layers=layers)
 
 
-def test_means_take_a_heads_place(model: Model) -> None:
-    """The mean against a changed bias of the projection."""
-    seen, x = pixels(model, 6, seed=1), pixels(model, 3)
-    off = HeadSet.parse("L2.H1 L4.H0 L5.H3")
-    with pytest.raises(InputError, match="No means to replace the outputs of"):
-        model.embed_images(x, off.ablated("mean"))
-    model.prepare(seen)
-    passed: dict[int, Tensor] = {}
-    model.tower.with_values(model.trunk(seen), lambda layer, v: passed.setdefault(layer, v.detach()))
-    try:
-        zero, mean = model.embed_images(x, [off, off.ablated("mean")])
-        copied, d = zeroed(model.clip.visual, off), model.head_dim
-        for head in off:
-            out = model.clip.visual.transformer.resblocks[head.layer].attn.out_proj
-            part = slice(head.head * d, (head.head + 1) * d)
-            added = out.weight[:, part] @ passed[head.layer].mean((0, 1))[part]
-            copied.transformer.resblocks[head.layer].attn.out_proj.bias.data += added
-        np.testing.assert_allclose(mean, plain(copied, x), atol=TOLERANCE)
-        assert np.abs(zero - mean).max() > 1e-4
-    finally:
-        model.tower.means = None
-
-
 def test_work_that_plans_share_is_done_once(tiny_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts the layers that run: plans share one pass up to the first layer in which they differ."""
     passes = count_layers(tiny_model, monkeypatch)

@@ -8,7 +8,7 @@ import pytest
 
 from ccs import Head, HeadSet, InputError
 from ccs import plans as pruning
-from ccs.plans import Plan, PlanName
+from ccs.plans import PlanName
 from ccs.texts.score import HeadScore
 
 HEADS = HeadSet(Head(layer, head) for layer in (4, 5) for head in range(6))
@@ -145,32 +145,12 @@ def test_plans_refuse(settings, says):
         pruning.draw(HEADS, 13, 0, "x")
 
 
-def test_plans_of_the_study_and_of_other_studies():
-    found = {plan.name: plan for plan in pruning.of_studies("ViT-L-14/laion2b_s32b_b82k")}
+def test_plans_of_the_study():
+    found = {plan.name: plan for plan in pruning.of_the_study("ViT-L-14/laion2b_s32b_b82k")}
     assert str(found["published-concept:Objects"].off) == "L23.H3"
     assert {"published-high", "published-random", "published-equal-low"} < set(found)
-    five = [plan for plan in pruning.of_studies("ViT-L-14/laion2b_s32b_b82k") if plan.is_random]
+    five = [plan for plan in pruning.of_the_study("ViT-L-14/laion2b_s32b_b82k") if plan.is_random]
     assert [(plan.name, plan.seed) for plan in five] == [("published-random", seed) for seed in range(5)]
     assert len({plan.off for plan in five}) == 5
     assert all(len(plan.off) == 21 and not plan.off & found["published-high"].off for plan in five)
-    assert str(found["located:ltc-gender"].off) == "L23.H4 L23.H6"
-    assert "2505.17425" in found["located:ltc-gender"].source
-    words = PlanName.parse("located:ltc-gender").words()
-    assert words == "heads biased by gender, Locate-Then-Correct"
-    assert [plan.name for plan in pruning.of_studies("ViT-H-14/laion2b_s32b_b79k")] == [
-        "located:ltc-gender",
-        "located:ltc-gender-texts",
-        "located:ltc-salient",
-    ]
-    assert pruning.of_studies("organism") == []
-
-
-@pytest.mark.parametrize("name", ["high~mean", "high@7~mean", "concept:Colors, all~mean", "random~mean"])
-def test_what_takes_the_heads_place_is_part_of_the_name(name: str) -> None:
-    parsed = PlanName.parse(name)
-    assert str(parsed) == name
-    plain = Plan(name.partition("~")[0], 3, HeadSet.parse("L1.H0"), "drawn")
-    ablated = plain.ablated(parsed.ablation)
-    assert (ablated.name, ablated.seed, ablated.off) == (name, 3, plain.off.ablated(parsed.ablation))
-    assert ablated.kind == plain.kind
-    assert "in their place" in parsed.words()
+    assert pruning.of_the_study("organism") == []

@@ -74,9 +74,9 @@ def write(folder: Path, model: str, tables: dict[str, list[dict[str, Any]]]) -> 
 def write_results(folder: Path) -> Path:
     """Results of an organism and of one of the study's models, whose numbers agree in part."""
     random = {f"random@{seed}": 0.8 + 0.0001 * seed for seed in range(60)}
-    accuracy = {"none": 0.9, "high": 0.5, "low": 0.88, "high~mean": 0.7, **random}
+    accuracy = {"none": 0.9, "high": 0.5, "low": 0.88, **random}
     organism = pruning_rows("organism", "world/subjects", accuracy)
-    skew = {"none": 0.6, "high": 0.3, "high~mean": 0.4}
+    skew = {"none": 0.6, "high": 0.3}
     skew |= {name: 0.6 + value / 100 for name, value in random.items()}
     write(
         folder,

@@ -79,12 +79,12 @@ class Axes:
 
 
 def _plans(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of all models, of few random sets, and of plans at the main K with outputs at zero."""
+    """The rows of all models, of few random sets, and of plans at the main K."""
     kept = []
     for rows in filter(len, tables):
         rows = queries.few_sets(rows)
         plans = [PlanName.parse(name) for name in rows["plan"]]
-        kept.append(rows[[plan.k is None and plan.ablation == "zero" for plan in plans]])
+        kept.append(rows[[plan.k is None for plan in plans]])
     return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()
 
 
