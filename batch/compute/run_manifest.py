@@ -43,7 +43,7 @@ def write(run: Run) -> list[str]:
     told = _add_earlier(folder, made, now)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        ours = {f"{name}.parquet" for name in (*schema.TABLES, *schema.GONE)}
+        ours = {f"{name}.parquet" for name in schema.TABLES}
         for path in sorted(folder.iterdir()):
             left = path.name.endswith(".tmp") and path.is_file()
             if left or (path.name in ours and path.stem not in made):

@@ -22,7 +22,7 @@ def _model_name(name: str) -> str:
 
 
 def _table_name(name: str) -> str:
-    if name not in schema.TABLES and name not in schema.GONE:
+    if name not in schema.TABLES:
         raise ValueError("this is no name of a table")
     return name
 
@@ -85,8 +85,6 @@ def parse(text: bytes, name: str) -> dict[str, Any]:
     if not isinstance(found, dict) or "schema_version" not in found:
         raise InputError(f"{name} is not a manifest of this project.")
     check_version(found["schema_version"], name)
-    if str(found["schema_version"]) == "1":
-        found.setdefault("chance_ccs", [])
     if missing := [key for key in schema.MANIFEST if key not in found]:
         raise InputError(f"{name} lacks {', '.join(missing)}.")
     try:
@@ -95,5 +93,4 @@ def parse(text: bytes, name: str) -> dict[str, Any]:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise InputError(f"{name} is no manifest of results: {where[:80]!r}: {first['msg']}.") from None
-    found["tables"] = {name: entry for name, entry in found["tables"].items() if name not in schema.GONE}
     return found

@@ -16,7 +16,6 @@ from ccs.measures.stats import Effect, Estimate
 from ccs.plans import Alike, PlanName
 from ccs.results.schema import ONE_POOL
 from ccs.results.store import Results
-from ccs.texts import score
 from ccs.texts.score import HeadScore
 
 Over = Literal["mean", "sum", "occupation"]
@@ -49,30 +48,17 @@ def head_scores(results: Results) -> dict[Head, HeadScore]:
 
 
 def high_labels(results: Results) -> dict[Head, tuple[str | None, str | None]]:
-    """The high heads at the main K: label as given (in older tables, as normalized), label normalized."""
-    known, given = head_scores(results), dict[Head, str]()
-    for row in results.table("labels").to_dict("records"):
-        if not pd.isna(spelled := row.get("given")):
-            given[Head(int(row["layer"]), int(row["head"]))] = spelled
+    """The high heads at the main K: label as given, label normalized."""
+    known, given = head_scores(results), results.table("labels").set_index(["layer", "head"])["given"]
     high = _where(main_scores(results), level="high")
     heads = [Head(int(layer), int(head)) for layer, head in zip(high["layer"], high["head"], strict=True)]
-    return {head: (given.get(head, known[head].label), known[head].label) for head in heads}
-
-
-def ccr_rows(results: Results) -> pd.DataFrame:
-    """The Concentrated Concept Ratio by labels and layer; computed where the results are older than it."""
-    rows = results.table("ccr")
-    if not len(rows) and len(main_scores(results)):
-        layers = sorted({head.layer for head in head_scores(results)})
-        rows = pd.DataFrame(score.ccr_rows(high_labels(results), layers)).astype(
-            {"layer": "Int64", "ccr": "float64"}
-        )
-    return rows
+    labels = {head: known[head].label for head in heads}
+    return {head: (given.get((head.layer, head.head), own), own) for head, own in labels.items()}
 
 
 def ccr(results: Results, spelling: str, layer: int | None = None) -> float:
     """One ratio, of a layer or (None) of all together; NaN without high heads."""
-    rows = _where(ccr_rows(results), labels=spelling)
+    rows = _where(results.table("ccr"), labels=spelling)
     rows = rows[rows["layer"].isna() if layer is None else rows["layer"] == layer]
     return _number(rows["ccr"].iloc[0]) if len(rows) else float("nan")
 

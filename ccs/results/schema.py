@@ -16,19 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 VERSION = 4
-"""Incremented whenever a table or column is added, removed or changes its meaning.
-
-2: several `k` in `scores`, and texts of the largest in `spans` and `judgments`.
-3: `ceiling` in `bias`, with metrics of whole rankings, of several K and of a plain person; random plans of
-three kinds.
-4: `given` in `labels`, the table `ccr`; `published-random` is five sets and their mean.
-"""
-GONE = ("correlations", "effects", "stability")
-"""Tables that older results hold and that are no longer read."""
-GONE_COLUMNS = {"heads": ("chance",)}
-"""The same of columns, by table."""
-READABLE = (1, 2, 3, VERSION)
-"""Versions that can be read; columns added later are empty."""
+"""Incremented whenever a table or column is added, removed or changes its meaning; no other is read."""
 PLAN_KEY = ("model", "weights", "plan", "seed")
 """Key columns that identify the model and plan of a row, not which figure it holds."""
 TOP_SHARE = "top share: "
@@ -44,7 +32,7 @@ class Column:
     """One column. `kind`: text, int, float or bool. NaN counts as empty; only nullable columns may be empty.
 
     `one_of`: the allowed values; any if empty. `below`: whole numbers from 0 to less than this; 0 allows any
-    number. `since`: the first version with this column.
+    number.
     """
 
     name: str
@@ -53,7 +41,6 @@ class Column:
     nullable: bool = False
     one_of: tuple[str, ...] = ()
     below: int = 0
-    since: int = 1
 
 
 @dataclass(frozen=True)

@@ -84,10 +84,9 @@ def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
 
 
 def check_version(version: object, name: str) -> None:
-    if str(version) not in map(str, schema.READABLE):
+    if str(version) != str(schema.VERSION):
         raise InputError(
-            f"{name} has schema version {str(version)[:20]} and this program reads "
-            f"{' and '.join(map(str, schema.READABLE))}: "
+            f"{name} has schema version {str(version)[:20]} and this program reads {schema.VERSION}: "
             "compute it again, or use the release that wrote it."
         )
 
@@ -111,11 +110,7 @@ def _read(path: str, shown: str) -> tuple[str, bytes]:
     """The name of a table, and its rows as Arrow's stream."""
     with pq.ParquetFile(path) as file:
         name = _checked_kind(shown, file.metadata, file.schema_arrow)
-        gone = schema.GONE_COLUMNS.get(name, ())
-        arrow = file.read([column for column in file.schema_arrow.names if column not in gone])
-    for place, field in enumerate(schema.TABLES[name].schema):
-        if field.name not in arrow.column_names:
-            arrow = arrow.add_column(place, field, pa.nulls(len(arrow), field.type))
+        arrow = file.read()
     _check_rows(name, arrow)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, arrow.schema) as stream:
@@ -129,12 +124,9 @@ def _checked_kind(shown: str, about: pq.FileMetaData, found: pa.Schema) -> str:
     name: str = metadata.get(b"ccs_table", b"").decode(errors="replace")
     if name not in schema.TABLES or b"ccs_schema" not in metadata:
         raise InputError(f"{shown} is not a table of results that this project wrote.")
-    version = metadata[b"ccs_schema"].decode(errors="replace")
-    check_version(version, shown)
-    fields = [field for field in found if field.name not in schema.GONE_COLUMNS.get(name, ())]
-    later = {column.name for column in schema.TABLES[name].columns if column.since > int(version)}
-    _check_columns(name, [*(field.name for field in fields), *later])
-    if [f.type for f in fields] != [f.type for f in schema.TABLES[name].schema if f.name not in later]:
+    check_version(metadata[b"ccs_schema"].decode(errors="replace"), shown)
+    _check_columns(name, found.names)
+    if found.types != schema.TABLES[name].schema.types:
         raise InputError(f"{shown} has columns of other types than table {name} has.")
     if about.num_rows > MAX_ROWS:
         raise InputError(f"{shown} is too large: {about.num_rows:,} rows.")

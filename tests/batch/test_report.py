@@ -15,6 +15,7 @@ from ccs.errors import InputError
 from ccs.paper import figures as paper
 from ccs.replication import comparison
 from tests.support.report_sample import (
+    ccr_rows,
     line,
     run,
     score_rows,
@@ -94,7 +95,9 @@ def test_concentrated_concepts_by_layer_and_spelling(measured: str, tmp_path: Pa
         | {"given": "colours" if row["head"] == 5 else "Colors", "labeler": "openai:gpt"}
         for row in score_rows("m")
     ]
-    write(tmp_path / "two", "m", {"scores": score_rows("m"), "labels": spelled})
+    write(
+        tmp_path / "two", "m", {"scores": score_rows("m"), "labels": spelled, "ccr": ccr_rows("m", "colours")}
+    )
     measured = run(tmp_path / "two", tmp_path / "out")
     assert line(measured, "all", "2")[2:] == ["0", "0.000", "1", "0.500"]
     assert line(measured, "L5.H5")[1] == "Colors (as given: colours)"

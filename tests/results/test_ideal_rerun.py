@@ -62,7 +62,9 @@ def measured(model: paper.PaperModel) -> Results:
         for row in heads
         for rank in range(5)
     ]
-    tables = {"scores": heads, "labels": heads, "judgments": verdicts} | rows
+    high = {Head(row["layer"], row["head"]): (row["given"], row["label"]) for row in heads if row["ccs"] == 5}
+    ccr = score.ccr_rows(high, sorted({head.layer for head in model.heads}))
+    tables = {"scores": heads, "labels": heads, "judgments": verdicts, "ccr": ccr} | rows
     columns = {name: [column.name for column in TABLES[name].columns] for name in tables}
     return Results(
         model.name, Path(), {name: pd.DataFrame(tables[name], columns=columns[name]) for name in tables}, {}
@@ -124,5 +126,3 @@ def test_labels_count_as_given_beside_normalized(ideal: dict[str, Results]) -> N
     found = ideal["ViT-B-32/openai"]
     assert (queries.ccr(found, "as given"), queries.ccr(found, "normalized")) == (2 / 8, 3 / 8)
     assert queries.high_labels(found)[Head(8, 11)][0] == "Descriptive"
-    older = Results(found.model, Path(), {"scores": found.table("scores")}, {})
-    assert queries.ccr(older, "as given") == 3 / 8

@@ -8,6 +8,8 @@ from typing import Any
 
 from batch.report import __main__ as report
 from ccs import results
+from ccs.heads import Head
+from ccs.texts import score
 from tests.support.results_sample import manifest_for
 
 MODEL = "ViT-B-32/openai"
@@ -65,6 +67,12 @@ def score_rows(model: str) -> list[dict[str, Any]]:
     ]
 
 
+def ccr_rows(model: str, given: str = "Colors") -> list[dict[str, Any]]:
+    """The concept ratio of the two high heads of `score_rows`, one of which may be spelled in another way."""
+    high = {Head(5, 4): ("Colors", "Colors"), Head(5, 5): (given, "Colors")}
+    return [{"model": model, **WEIGHTS, **row} for row in score.ccr_rows(high, (4, 5))]
+
+
 def write(folder: Path, model: str, tables: dict[str, list[dict[str, Any]]]) -> None:
     target = folder / results.folder_name(model)
     entries = {name: results.write_table(target, name, rows) for name, rows in tables.items()}
@@ -86,6 +94,7 @@ def write_results(folder: Path) -> Path:
             "bias": bias_rows("organism", "world/faces", skew),
             "heads": head_rows("organism"),
             "scores": score_rows("organism"),
+            "ccr": ccr_rows("organism"),
         },
     )
     study = pruning_rows(MODEL, "cifar100", {"none": 0.6423, "published-high": 0.2, **random})

@@ -58,7 +58,7 @@ def _layers(model: Mapping[str, Any]) -> str:
 def _redundancy(results: Results) -> Rows:
     """The Concentrated Concept Ratio over all layers and layer by layer, by both spellings of labels."""
     rows: dict[str, dict[str, str]] = {}
-    for _, row in queries.ccr_rows(results).iterrows():
+    for _, row in results.table("ccr").iterrows():
         layer = "all" if pd.isna(row["layer"]) else f"L{row['layer']}"
         cells = rows.setdefault(layer, {"layer": layer, "high heads": str(row["high"])})
         ratio = "–" if pd.isna(row["ccr"]) else f"{row['ccr']:.3f}"
