@@ -71,12 +71,12 @@ def memory() -> list[dict[str, Any]]:
     """Peak memory of the moments and of an evaluation of few and of many drawn images."""
     rows = []
     for size in (1000, 20000):
-        drawn = ["--model", "organism", "--images", "world", "--set", "world/digits"]
-        without_singles = "moments,spans,labels,judgments,evaluation"
-        whole = ["--max-images", "1000", "--eval-images", str(size), "--stages", without_singles]
-        kinds = {"moments": ["--max-images", str(size), "--stages", "moments"], "evaluation": whole}
-        for kind, more in kinds.items():
-            found = run([*drawn, *more])
+        model = ["--model", "organism", "--images", "world"]
+        drawn = [*model, "--set", "world/digits"]
+        whole = [*drawn, "--max-images", "1000", "--eval-images", str(size)]
+        kinds = {"moments": [*model, "--max-images", str(size), "--suite", "none"], "evaluation": whole}
+        for kind, asked in kinds.items():
+            found = run(asked)
             row = {"images": size, "stage": kind, "peak_mib": found["peak_memory_bytes"] // 2**20}
             rows.append(row | {"wall_seconds": found["wall_seconds"]})
             print(rows[-1], flush=True)

@@ -29,7 +29,7 @@ Spans = Mapping[Head, Sequence[Span]]
 def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
     """The panel and, if labels are by a language model, the labeler: with one budget. Raises InputError."""
     asked = {settings.labeler, *settings.judges.split(",")}
-    if TAGS in asked and not any(pool.concepts) and not set(settings.stages) <= {"moments", "spans"}:
+    if TAGS in asked and not any(pool.concepts):
         raise InputError(
             f"The pool {pool.name} has no concepts, by which `{TAGS}` labels and judges: give a CSV with a "
             "column `concept` as --texts, or language models as --labeler and --judges."

@@ -89,18 +89,11 @@ class Run:
 
     def go(self) -> None:
         """Do what is not done yet. Raises InputError."""
-        if self.settings.force:
-            self.store.forget()
-        wanted = set(self.settings.stages)
         model, images = self.model, self.images
         about = {"weights": model.weights_hash, "images": images.fingerprint, "heads": str(model.heads)}
         self.errors = self.store.json("checks", about, lambda: largest_errors(model, images.images))
         moments = self.embedder.moments(images)
-        if wanted == {"moments"}:
-            return
         spans, variance = self._spans(moments)
-        if wanted <= {"moments", "spans"}:
-            return
         labeled = self.judging.labels(spans)
         if self.judging.unlabeled:
             self.notices.append(
@@ -111,8 +104,6 @@ class Run:
             | {"labeler": self.judging.labeler["name"]}
             for head, label in sorted(labeled.items())
         ]
-        if wanted <= {"moments", "spans", "labels"}:
-            return
         judged = self.tables["judgments"] = self.judging.judgments(spans, labeled)
         self.chance = self.judging.chance(self.settings.k)
         scores, rows = score_heads(spans, labeled, judged, variance, self.settings.all_ks)
@@ -120,20 +111,21 @@ class Run:
         high = level_heads(scores[self.settings.k], self.settings.k)["high"]
         both = {head: (self.judging.given[head], labeled[head]) for head in high}
         self.tables["ccr"] = score.ccr_rows(both, sorted({head.layer for head in labeled}))
-        if wanted & {"evaluation", "heads"}:
-            plans = make_plans(model, self.settings, scores, variance, self.notices.append)
-            for data in self.sets:
-                self._measure(data, plans)
-            measured = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
-            if "heads" in wanted and (rows := head_effects(measured)):
-                self.tables["heads"] = rows
+        if not self.sets:
+            return
+        plans = make_plans(model, self.settings, scores, variance, self.notices.append)
+        for data in self.sets:
+            self._measure(data, plans)
+        measured = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
+        if rows := head_effects(measured):
+            self.tables["heads"] = rows
 
     def parts(self) -> dict[str, float]:
         """How long the parts of the run that take time are, in images whose moments are collected."""
         found = {"moments": float(len(self.images.images)), "texts": len(self.pool.texts) / 20}
         if not self.judging.by_tags:
             found |= {"labels": 20.0 * len(self.model.heads), "judgments": 20.0 * len(self.model.heads)}
-        for data in self.sets if {"evaluation", "heads"} & set(self.settings.stages) else ():
+        for data in self.sets:
             n = sum(map(len, data.clips)) if isinstance(data, RetrievalSet) else len(data.images)
             time = n * (1 + n_plans(data, self.settings, len(self.model.heads)) / 9)
             found[f"embed/{data.name}"] = time

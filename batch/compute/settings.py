@@ -15,7 +15,6 @@ from ccs.heads import HeadSet
 from ccs.paper import figures
 from ccs.texts import reference
 
-STAGES = ("moments", "spans", "labels", "judgments", "evaluation", "heads")
 SUITES = ("world", "paper", "none")
 ORGANISMS = ("organism", "organism-control")
 _ORGANISM = re.compile(r"organism(-control|-planted)?")
@@ -28,7 +27,7 @@ _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
 """On the drawn world: images for the moments, images of each set, random sets."""
 _DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "off",
     "k", "further_k", "max_images", "eval_images", "judges",
-    "labeler", "random_sets", "as_published", "precision", "layers", "stages")  # fmt: skip
+    "labeler", "random_sets", "as_published", "precision", "layers")  # fmt: skip
 
 
 def _studied(asked: Sequence[str]) -> tuple[str, ...]:
@@ -65,16 +64,6 @@ def _layers(text: str) -> tuple[int, ...] | Literal["all"]:
         first, last = int(found[1]), int(found[2] or found[1])
         layers += range(first, last + 1)
     return tuple(sorted(set(layers)))
-
-
-def _stages(text: str) -> tuple[str, ...]:
-    stages = tuple(part.strip() for part in text.split(",") if part.strip())
-    for stage in stages:
-        if stage not in STAGES:
-            raise InputError(f"There is no stage {stage!r}; stages are {', '.join(STAGES)}.")
-    if not stages:
-        raise InputError(f"--stages names none; stages are {', '.join(STAGES)}.")
-    return stages
 
 
 @dataclass(frozen=True)
@@ -129,9 +118,6 @@ class Settings:
     layers: tuple[int, ...] | Literal["all"] | None = option(
         None, "layers whose heads are scored: `all`, 8-11 or 0,5 (default: the last four)", read=_layers
     )
-    stages: tuple[str, ...] = option(
-        STAGES, f"stages to run, and what they need, of {','.join(STAGES)} (default: all)", read=_stages
-    )
     full: bool = option(
         False,
         "as much as the tables that ship with the program have: on the drawn world "
@@ -149,7 +135,6 @@ class Settings:
         least=1,
     )
     out: Path = option(Path("results"), "folder of results")
-    force: bool = option(False, "redo finished stages")
     judges: str = option("tags", "`tags` (a stand-in), `default`, or PROVIDER:MODEL,...")
     labeler: str = option("tags", "`tags` (a stand-in) or PROVIDER:MODEL")
     dry_run: bool = option(

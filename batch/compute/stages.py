@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -179,9 +178,3 @@ class Store:
         """How long each stage took, whenever it was done."""
         records = [json.loads(path.read_text()) for path in sorted(self.folder.glob(f"*/{_RECORD}"))]
         return {str(record["name"]): float(record["seconds"]) for record in records}
-
-    def forget(self) -> None:
-        """Remove every stage."""
-        if self.processes.first:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        self.processes.gather(None)

@@ -25,15 +25,16 @@ def lines() -> Iterator[Line]:
 
 def _run(bench: Bench, processes: int) -> Path:
     """The folder of a run's tables."""
-    out, texts = bench.folder / f"processes-{processes}", bench.folder / "texts.txt"
-    texts.write_text("".join(f"a photo of number {i}\n" for i in range(TEXTS)), "utf-8")
+    out, texts = bench.folder / f"processes-{processes}", bench.folder / "texts.csv"
+    rows = (f"a photo of number {i},Numbers\n" for i in range(TEXTS))
+    texts.write_text("text,concept\n" + "".join(rows), "utf-8")
     launcher = [sys.executable, "-m"]
     if processes > 1:
         launcher += ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), "-m"]
     command = [*launcher, "batch.compute", "--model", MODEL[bench.gpu], "--out", str(out)]
     command += ["--images", str(sample.files(bench, bench.files)), "--texts", str(texts)]
     command += ["--suite", "none", "--max-images", str(min(bench.files, 500)), "--shard", "8"]
-    command += ["--stages", "spans", "--device", bench.device.type]
+    command += ["--device", bench.device.type]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),

@@ -1,4 +1,4 @@
-"""Retrieval between clips (or images) and their captions: R@k, median and mean rank, both ways.
+"""Retrieval between clips (or images) and their captions: R@k, both ways.
 
 A clip's embedding is the mean of its frames' unit embeddings. By default it is made unit again, and every
 caption of a clip is a separate query; from clip to text any of the clip's captions is a hit. The variant
@@ -25,7 +25,7 @@ Variant = Literal["default", "as-published"]
 Direction = Literal["text-to-clip", "clip-to-text"]
 DEPTHS = (1, 5, 10, 50)
 BATCH = 1024  # queries scored at a time, which bounds memory
-METRICS = (*(f"R@{depth}" for depth in DEPTHS), "median rank", "mean rank")
+METRICS = tuple(f"R@{depth}" for depth in DEPTHS)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,14 +135,5 @@ def _drawn_clips(clips: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.
 
 def _draws(metric: str, ranks: NDArray[np.int64], weights: NDArray[np.int64]) -> Floats:
     """The metric [draws] where query i counts weights[:, i] times."""
-    total = weights.sum(axis=1)
-    if metric == "mean rank":
-        return np.asarray(weights @ ranks / total, dtype=np.float64)
-    if metric != "median rank":
-        return np.asarray(weights @ (ranks <= int(metric.removeprefix("R@"))) / total, dtype=np.float64)
-    # The median of a list of even length is the mean of the two in the middle.
-    order = np.argsort(ranks, kind="stable")
-    reached = np.cumsum(weights[:, order], axis=1)
-    lower = (reached < (total[:, None] + 1) // 2).sum(axis=1)
-    upper = (reached < total[:, None] // 2 + 1).sum(axis=1)
-    return np.asarray((ranks[order[lower]] + ranks[order[upper]]) / 2, dtype=np.float64)
+    hits = weights @ (ranks <= int(metric.removeprefix("R@")))
+    return np.asarray(hits / weights.sum(axis=1), dtype=np.float64)

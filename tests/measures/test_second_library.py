@@ -1,7 +1,7 @@
 """Skews and recalls against libraries with the same quantities: fairlearn and torchmetrics.
 
 Other measures are compared with plain loops in their own tests: NDKL (against SciPy's
-relative entropy, prefix by prefix), median and mean rank, the as-published faults.
+relative entropy, prefix by prefix), the as-published faults.
 """
 
 from __future__ import annotations

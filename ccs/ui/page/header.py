@@ -74,7 +74,7 @@ def _standing(app: App, state: State) -> list[str]:
     return [
         *told,
         f"The tables of {name} were computed from other weights than those loaded here; texts and scores may "
-        "not match it. Compute them again with: python -m batch.compute --force",
+        "not match it. Compute them again with: python -m batch.compute",
     ]
 
 

@@ -121,7 +121,7 @@ class Kept:
             yield from _compute([
                 *("--model", request.place, "--images", request.images),
                 *("--max-images", str(request.count), "--texts", request.texts),
-                *("--stages", "moments,spans,labels,judgments", "--suite", "none", "--out", out.name),
+                *("--suite", "none", "--out", out.name),
             ], self.folder)  # fmt: skip
             done = next(path.parent for path in out.glob(f"[!.]*/{results.MANIFEST_FILE}"))
             target = self.folder / request.key
