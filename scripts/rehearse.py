@@ -59,7 +59,7 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
         "TQDM_DISABLE": "1",
         "CCS_DATA": str(folder / "data"),
     }
-    from tests.support import study
+    from scripts import rehearsal_hub as study
     from tests.support.llm_providers import serve_all
 
     os.environ |= stack.enter_context(serve_all(study.answer))

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
 from ccs import results
 from ccs.errors import InputError
-from ccs.ui.clicks import take_apart
+from ccs.ui.clicks import regions, take_apart
 from ccs.ui.links import open_link
 from ccs.ui.service import taking_apart
 from ccs.ui.service.taking_apart import Kept, Request
@@ -84,6 +85,23 @@ def tiny_app(tiny_folder: Path, tmp_path: Path, hub: Hub) -> App:
     hub.put("datasets", "user/photos", {"data/train-0000.parquet": parquet(cells(0, 24))})
     (tmp_path / "none").mkdir()
     return App(results.load(tmp_path / "none"), tmp_path, given=[str(tiny_folder)], first=str(tiny_folder))
+
+
+def test_photographs_of_the_hub_fill_the_grid(tiny_app: App, hub: Hub) -> None:
+    session = open_link(tiny_app, {"tab": "heads", "off": "none"})
+    tiny_app.model_cache.get("tiny")
+    asked = {"images": "drawn scenes", "own": "user/photos:train", "count": "20", "texts": "world"}
+    said = [html["status"] for _, html in take_apart(tiny_app, session, asked)]
+    assert any("Taking tiny apart: moments" in html for html in said)
+    assert session.notices == []
+    hub.repositories.clear()  # what was made stays
+    again = open_link(tiny_app, dict(parse_qsl(session.state.query())))
+    found, page = tiny_app.shown(again.state), regions(tiny_app, again)
+    assert found.manifest["images"]["name"] == "hf://datasets/user/photos:train"
+    assert {len(record.texts) for record in found.heads.values()} == {5}
+    assert page["left"].count('class="cell') == len(found.heads) == 16
+    assert "data-zip" in page["left"]
+    assert found.head(again.state.head).texts[0].text in page["main"]
 
 
 @pytest.mark.parametrize(

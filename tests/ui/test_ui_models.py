@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import yaml
 from ccs.files import endpoint
 from ccs.model.model import Model
 from ccs.model.sources import find, known_tower
+from ccs.paper import figures
 from ccs.ui import __main__ as entry
 from ccs.ui import clicks
-from ccs.ui.clicks import act, cancel, regions
+from ccs.ui.clicks import act, cancel, regions, update
 from ccs.ui.links import open_link
 from ccs.ui.service.model_cache import live
 from ccs.ui.session import Session
@@ -57,6 +59,15 @@ def test_the_list_has_what_is_computed_and_what_is_live(own: Own) -> None:
     assert shown["left"].count('class="cell') == 64  # known before anything is fetched
     assert "is being loaded" in shown["main"]
     check(shown["top"])
+
+
+def test_without_tables_the_grid_is_what_the_study_printed(own: Own) -> None:
+    found = own()
+    session = open_link(found, {"model": "ViT-B-32/openai", "off": "none"})
+    shown = regions(found, session, complete=False)["left"]
+    assert (shown.count('class="cell'), len(re.findall('class="cell[^"]* published', shown))) == (48, 25)
+    update(found, session, "preset", {"value": "high"})
+    assert session.state.off == figures.head_sets("ViT-B-32/openai")["high"]
 
 
 def test_what_is_listed_is_what_open_clip_has() -> None:
