@@ -126,7 +126,7 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
 
         return world.image_set(max_images or WORLD_IMAGES, seed)
     if spec in SOURCES or spec in ALIASES:
-        if source(spec).kind in ("captions", "videos"):
+        if source(spec).kind == "videos":
             raise InputError(f"{spec!r} is a set of clips; images are needed here.")
         found = open_set(spec, max_images=max_images)
         assert isinstance(found, ImageSet)
@@ -166,8 +166,6 @@ def _known(record: DatasetRecord, most: int | None) -> ImageSet | RetrievalSet:
         rows = excerpts.rows(record)
     else:
         rows = fetching.rows_at(record, record.hub, most if record.large else None)
-    if record.kind == "captions":
-        return labeled.captions(record, rows, most)
     if record.kind == "bias":
         return labeled.known_people(record, rows, most)
     if record.kind == "images":
@@ -183,10 +181,6 @@ def _local_copy(record: DatasetRecord, local: Path) -> Rows:
         return fetching.rows_at(record, str(local))
     if any(local.rglob("*.parquet")):
         return of_parquet(local, record.name, record.image)
-    if record.kind == "captions":
-        raise InputError(
-            f"{record.name!r} needs parquet files with images and captions, not the folder {str(local)!r}."
-        )
     if record.kind == "bias":
         files = files_of(local)
         tables = [path for path in files if path.endswith(".csv")]

@@ -66,7 +66,7 @@ def serve_sets(hub: Hub, folder: Path, data: Path) -> None:
     from tests.support.datasets_sample import repository, schemas, webdataset
 
     known = schemas()
-    for name, record in SOURCES.items():
+    for name, record in ((name, record) for name, record in SOURCES.items() if not record.excerpt):
         here = folder / name
         like = name if name in known else name.removesuffix("-joined").removesuffix("-gender")
         if record.kind == "videos":

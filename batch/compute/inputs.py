@@ -45,7 +45,8 @@ def open_moment_images(settings: Settings) -> ImageSet:
 
 def names_of_sets(settings: Settings) -> tuple[str, ...]:
     """The evaluation sets asked for: those named, or else the suite's."""
-    studied = tuple(name for name, record in SOURCES.items() if record.kind != "images")
+    whole = (record for record in SOURCES.values() if not record.excerpt)
+    studied = tuple(record.name for record in whole if record.kind != "images")
     drawn = tuple(f"world/{name}" for name in WORLD_SETS if name != "captions")
     suites = {"world": drawn, "paper": studied, "none": ()}
     return settings.sets or suites[settings.suite or "none"]

@@ -15,13 +15,13 @@ from ccs.errors import InputError
 class DatasetRecord:
     """The description of an evaluation set, available before it is opened.
 
-    kind: "classification", "captions" (images with captions), "videos", "bias" or "images".
+    kind: "classification", "videos", "bias" or "images".
     hub, config, split, revision: its place on the Hub; without `hub` a local copy is needed.
     image, label: its columns. names: the source of class names: "column" (the table's own), "wordnet", or a
     file in the repository with one name per line. first_word: classes are the first words of these names.
     joined: the words of a class are joined by underscores.
     renames: class or group -> its name here. templates: the name of the templates.
-    captions: columns of captions. annotations, frames: the file with captions of videos, frames per video.
+    annotations, frames: the file with captions of videos, frames per video.
     groups: attribute -> column. k: attribute -> cut-off. rows: the expected number of rows. gigabytes:
     roughly how much is downloaded, for the split alone if it has files of its own.
     excerpt: the number of its rows that are fetched, if not all (`excerpts`).
@@ -45,7 +45,6 @@ class DatasetRecord:
     renames: Mapping[str, str] = field(default_factory=dict)
     templates: str = "plain"
     subsets: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    captions: Sequence[str] = ()
     annotations: str = ""
     frames: int = 0
     groups: Mapping[str, str] = field(default_factory=dict)

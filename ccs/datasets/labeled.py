@@ -1,4 +1,4 @@
-"""Sets made of rows: classes, captions, and people with their groups, as a record says or as columns tell."""
+"""Sets made of rows: classes, and people with their groups, as a record says or as columns tell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from ccs.datasets.known_sets import DatasetRecord, templates
 from ccs.datasets.rows import Readable, Rows
 from ccs.errors import InputError
-from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
+from ccs.image_sets import BiasSet, ClassificationSet, ImageSet
 from ccs.paper import figures as paper
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
@@ -83,21 +83,6 @@ def _wordnet_names(ids: Sequence[str]) -> list[str]:
         if wordnet_id not in known:
             raise InputError(f"{wordnet_id!r} is not the WordNet id of one of ImageNet's 1,000 classes.")
     return [known[wordnet_id] for wordnet_id in ids]
-
-
-def captions(record: DatasetRecord, rows: Rows, most: int | None) -> RetrievalSet:
-    """Images with captions, each a clip of one frame."""
-    single = next((column for column in ("captions", "caption") if column in rows.columns), None)
-    found = rows.readable(most)
-    if single is not None:
-        every = [tuple(cell) if isinstance(cell, list) else (cell,) for cell in rows.values(single)]
-    else:
-        every = list(zip(*(rows.strings(column) for column in record.captions), strict=True))
-    texts = tuple(every[row] for row in found.kept)
-    about = found.fields(texts)
-    shown = about.pop("images")
-    clips = Lazy(lambda index: (shown[index],), range(len(shown)))
-    return RetrievalSet(name=record.name, clips=clips, captions=texts, **about)
 
 
 # People -----------------------------------------------------------------------------------------------------

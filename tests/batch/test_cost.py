@@ -37,6 +37,7 @@ def test_the_whole_study(told) -> None:
     assert re.search(r"all +1,280 requests, \d+\.\d\d dollars, at most \d+\.\d\d", said)
     # sets of one repository are downloaded once
     assert "5.8 GB of weights, 81.4 GB of data sets, 38.5 GB of them once more when unpacked" in said
+    assert "fairface-600" not in said  # the page's part of a set is no set of the study
     assert told("--study", "--plan-cost") == said
 
 

@@ -58,13 +58,6 @@ def test_classification(
     assert all(template.count("{}") == 1 for template in found.templates)
 
 
-def test_captions_of_flickr8k(clone: Any) -> None:
-    found = clone("flickr8k")
-    assert found.captions[1] == tuple(f"b.{number}" for number in range(5))
-    assert [number_of(frame) for clip in found.clips for frame in clip] == [0, 1, 2]
-    assert len(found.clips[1:]) == 2
-
-
 @pytest.mark.parametrize("name", ["fairface-1.25", "fairface-0.25"])
 def test_fairface_has_six_and_seven_races(clone: Any, name: str) -> None:
     found = clone(name)

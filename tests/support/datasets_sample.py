@@ -106,7 +106,6 @@ def schemas() -> dict[str, tuple[dict[str, Any], dict[str, list[Any]]]]:
         {"age": [0, 1, 2, 0], "gender": [0, 1, 1, 0], "race": [0, 6, 2, 5], "service_test": [True] * 4},
     )
     pets = names("abyssinian, american_bulldog, american_pit_bull_terrier, pug")
-    captions = [f"caption_{number}" for number in range(5)]
     social = [
         *(
             (f"A photo of a {race} {gender} judge", f"set_{i // 6}", race, "race", gender, "gender")
@@ -151,10 +150,6 @@ def schemas() -> dict[str, tuple[dict[str, Any], dict[str, list[Any]]]]:
             },
         ),
         "imagenet-val": ({"image": image, "label": names("tench, goldfish")}, {"label": [0, 1, 1]}),
-        "flickr8k": (
-            {"image": image, **dict.fromkeys(captions, text)},
-            {name: [f"{row}.{name[-1]}" for row in "abc"] for name in captions},
-        ),
         "fairface-1.25": faces,
         "fairface-0.25": faces,
         "socialcounterfactuals": (
