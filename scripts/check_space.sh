@@ -24,7 +24,7 @@ mkdir "$folder/space"
 git ls-files -z app.py batch ccs precomputed requirements.txt README.md NOTICE | xargs -0 tar cf - | tar xf - -C "$folder/space"
 
 cd "$folder/space"
-env -u PYTHONPATH -u CCS_RESULTS -u CCS_MODEL -u CCS_GALLERIES "$folder/venv/bin/python" - <<'PYTHON'
+env -u PYTHONPATH -u CCS_RESULTS -u CCS_MODEL "$folder/venv/bin/python" - <<'PYTHON'
 import subprocess, sys, time, urllib.request
 
 port = 7987

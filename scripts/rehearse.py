@@ -139,7 +139,7 @@ def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
     from ccs.replication import comparison
     from ccs.results import schema
 
-    studied = {name for name, record in SOURCES.items() if record.kind != "images"}
+    studied = {name for name, record in SOURCES.items() if record.kind != "images" and not record.excerpt}
     for model in models:
         folder = out / results.folder_name(model)
         if not folder.is_dir():

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,7 +93,7 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
     found = tables.load(results)
     first, why = deciding.result()
     print(f"Results: {found.source}", *found.notices, f"Opens on {first}: {why}.", sep="\n")
-    kept = Openings(found, given, first, _listed("CCS_GALLERIES"))
+    kept = Openings(found, given, first)
     app = LazyApp(lambda: make(found, given, first), kept.find)
     demo, settings = page(app)
     try:
@@ -132,30 +131,14 @@ def opening_model(chosen: str = "") -> tuple[str, str]:
 
 
 def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
-    """The app that all visitors share; a gallery that cannot be opened is left out and named on the page."""
+    """The app that all visitors share."""
     from gradio.utils import get_upload_folder
     from huggingface_hub import constants
 
-    from ccs.specs import open_gallery
-    from ccs.ui.service.galleries import Galleries
     from ccs.ui.shared import App
 
-    others, specs = [], {}
-    for spec in _listed("CCS_GALLERIES"):
-        try:
-            others.append(open_gallery(spec))
-            specs[others[-1].name] = spec
-        except InputError as error:
-            found = replace(found, notices=(*found.notices, f"The gallery {spec} was left out: {error}"))
     kept = Path(constants.HF_HOME) / "clip-ccs" / "apart"
-    return App(
-        found,
-        Path(get_upload_folder()),
-        Galleries(others, specs),
-        given,
-        first,
-        kept,
-    )
+    return App(found, Path(get_upload_folder()), given=given, first=first, kept=kept)
 
 
 if __name__ == "__main__":

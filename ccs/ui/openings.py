@@ -29,12 +29,12 @@ _PARTS = (".py", ".html", ".txt", ".json")
 
 
 class Openings:
-    """The opening screens of an app: its tables, the models offered and the first of them, its galleries."""
+    """The opening screens of an app: its tables, the models offered and the first of them."""
 
-    def __init__(self, found: Collection, given: Sequence[str], first: str, galleries: Sequence[str]) -> None:
+    def __init__(self, found: Collection, given: Sequence[str], first: str) -> None:
         from huggingface_hub import constants
 
-        about: list[object] = [found.source, found.notices, given, first, galleries, constants.HF_HOME]
+        about: list[object] = [found.source, found.notices, given, first, constants.HF_HOME]
         about += [[name, results.manifest] for name, results in sorted(found.models.items())]
         digest = hashlib.sha256(json.dumps(about, default=str).encode())
         for path in sorted(Path(__file__).parents[1].rglob("*")):

@@ -20,14 +20,14 @@ __all__ = ["app", "model", "one_thread"]  # fixtures
 @pytest.fixture
 def kept(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Openings:
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path))
-    found = Openings(app.collection, (), "organism", ())
+    found = Openings(app.collection, (), "organism")
     assert found.find({}) is None
     found.make(app)
     return found
 
 
 def test_the_next_start_shows_what_this_one_computed(app: App, kept: Openings) -> None:
-    again = Openings(app.collection, (), "organism", ())
+    again = Openings(app.collection, (), "organism")
     found = again.find({"__theme": "dark"})
     assert found is not None
     for name, html in regions(app, open_link(app, {})).items():
@@ -36,8 +36,7 @@ def test_the_next_start_shows_what_this_one_computed(app: App, kept: Openings) -
     assert "MaxSkew@" in (again.find({"tab": "bias"}) or {})["main"]
     assert again.find({"off": "L7.H1"}) is None  # a link's screen is its own
     assert again.find({"tab": "about"}) is None
-    assert Openings(app.collection, (), "organism", ("more faces",)).find({}) is None
-    assert Openings(app.collection, ("hf-hub:some/model",), "organism", ()).find({}) is None
+    assert Openings(app.collection, ("hf-hub:some/model",), "organism").find({}) is None
 
 
 def test_a_click_on_a_kept_screen_begins_its_session(app: App, kept: Openings) -> None:

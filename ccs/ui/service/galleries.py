@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -101,12 +101,10 @@ def joined(
 class Galleries:
     """All sets, each read once; a visitor's own galleries are added. Threads may share it.
 
-    others: more galleries. specs: gallery -> what `ccs.open_gallery` opens it by, for programs that open it
-    too.
+    others: more galleries.
     """
 
-    def __init__(self, others: Sequence[BiasSet] = (), specs: Mapping[str, str] | None = None) -> None:
-        self.specs = dict(specs or {})
+    def __init__(self, others: Sequence[BiasSet] = ()) -> None:
         self._sets: dict[str, ImageSet] = {one.name: one for one in others}
         self._others = tuple(self._sets)
         self._fetching = Cache(4, one)

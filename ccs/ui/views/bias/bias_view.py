@@ -151,8 +151,7 @@ class Bias(View):
 
     def snippet(self, app: App, session: Session) -> str:
         query, state = BiasQuery.of(app, session.state), session.state
-        name = query.gallery.name
-        spec = app.galleries.specs.get(name) or ("" if name.startswith(OWN) else name)
+        spec = "" if query.gallery.name.startswith(OWN) else query.gallery.name
         rest = program("bias", query=query, spec=spec, draws=DRAWS)
         return program("model", model=state.model, off=state.off) + rest
 
