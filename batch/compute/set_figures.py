@@ -130,24 +130,20 @@ class _Figures:
 
     def of_classes(self, data: ClassificationSet) -> Iterator[tuple[HeadSet, Row]]:
         subsets: dict[str, Sequence[int] | None] = {"": None, **data.subsets}
-        metrics: tuple[zeroshot.MetricName, ...] = ("top1", "top5")
         seed, baselines = self.seed, dict[str, zeroshot.Accuracy]()
         for off in self.offs:
             images = self.images(off)
+            about = {"dataset": data.name, "subset": "", "metric": "top1", "n": len(data.labels)}
             if off not in self.whole:
                 right = float(zeroshot.correct(images, self.texts, data.labels).mean())
-                about = {"dataset": data.name, "subset": "", "metric": "top1", "n": len(data.labels)}
                 yield off, about | _figures(Estimate(right, nan, nan), baselines[""].top1.value, None)
                 continue
             for subset, classes in subsets.items():
                 ours = zeroshot.accuracy(images, self.texts, data.labels, seed, subset=classes, draws=DRAWS)
                 theirs = baselines.setdefault(subset, ours)
-                for metric in metrics:
-                    if (estimate := getattr(ours, metric)) is None:
-                        continue
-                    effect = zeroshot.compare(ours, theirs, metric, draws=DRAWS, seed=seed) if off else None
-                    about = {"dataset": data.name, "subset": subset, "metric": metric, "n": ours.n}
-                    yield off, about | _figures(estimate, getattr(theirs, metric).value, effect)
+                effect = zeroshot.compare(ours, theirs, draws=DRAWS, seed=seed) if off else None
+                here = {"subset": subset, "n": ours.n}
+                yield off, about | here | _figures(ours.top1, theirs.top1.value, effect)
 
     def of_clips(self, data: RetrievalSet, as_published: bool = False) -> Iterator[tuple[HeadSet, Row]]:
         owner = np.array([clip for clip, said in enumerate(data.captions) for _ in said])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,6 @@ from ccs.errors import InputError
 from ccs.measures import ranking, stats
 from ccs.measures.stats import Effect, Estimate
 
-MetricName = Literal["top1", "top5"]
 BATCH = 4096  # images scored at a time, which bounds memory
 
 
@@ -29,17 +28,15 @@ class TextModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Accuracy:
-    """Shares of 1 with 95% intervals from resampled images.
+    """A share of 1 with its 95% interval from resampled images.
 
-    `top5` is None with fewer than six classes, where it says nothing. `labels`, `positions`: int64 [n],
-    each scored image's class and its position in the ranking (0 is right).
+    `labels`: int64 [n], each scored image's class; `correct`: bool [n], whether it is assigned to it.
     """
 
     top1: Estimate
-    top5: Estimate | None
     n: int
     labels: NDArray[np.int64]
-    positions: NDArray[np.int64]
+    correct: NDArray[np.bool_]
 
 
 def class_weights(model: TextModel, classes: Sequence[str], templates: Sequence[str]) -> NDArray[np.float32]:
@@ -81,7 +78,7 @@ def accuracy(
         the result are then positions in the subset.
         draws: bootstrap draws.
 
-    Equal scores rank in the classes' order. InputError: a label without a class, an empty subset, no images.
+    Of equal scores the first class's counts. InputError: a label without a class, an empty subset, no images.
     """
     images = ranking.finite_rows(image_embeddings, "image embeddings")
     weights = ranking.unit(class_weights, "class weights")
@@ -105,34 +102,25 @@ def accuracy(
             raise InputError(f"No image has a class of the subset {list(subset)}.")
         images, weights, truth = images[kept], weights[chosen], place[truth[kept]]
     truth = truth.astype(np.int64)
-    found = [
-        # Images need not be unit vectors: their length does not change the ranking.
-        ranking.positions(ranking.products(images[i : i + BATCH], weights), truth[i : i + BATCH])
-        for i in range(0, len(images), BATCH)
-    ]
-    positions = np.concatenate(found)
+    right = correct(images, weights, truth)
     return Accuracy(
-        top1=stats.bootstrap(positions == 0, draws=draws, seed=seed),
-        top5=stats.bootstrap(positions < 5, draws=draws, seed=seed) if len(weights) > 5 else None,
-        n=len(images),
-        labels=truth,
-        positions=positions,
+        top1=stats.bootstrap(right, draws=draws, seed=seed), n=len(images), labels=truth, correct=right
     )
 
 
 def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
     """Bool [n], true where an image is assigned to its own class; a cheap accuracy for searches."""
     images = ranking.finite_rows(image_embeddings, "image embeddings")
-    scores = ranking.products(images, ranking.unit(class_weights, "class weights"))
-    right: NDArray[np.bool_] = scores.argmax(axis=1) == np.asarray(labels)
+    weights = ranking.unit(class_weights, "class weights")
+    # Images need not be unit vectors: their length does not change the ranking.
+    parts = (images[start : start + BATCH] for start in range(0, len(images), BATCH))
+    assigned = [ranking.products(part, weights).argmax(axis=1) for part in parts]
+    right: NDArray[np.bool_] = np.concatenate(assigned) == np.asarray(labels)
     return right
 
 
-def compare(
-    ours: Accuracy, baseline: Accuracy, metric: MetricName = "top1", *, draws: int = 10_000, seed: int = 0
-) -> Effect:
-    """The metric less the baseline's on the same images, by paired bootstrap."""
+def compare(ours: Accuracy, baseline: Accuracy, *, draws: int = 10_000, seed: int = 0) -> Effect:
+    """The accuracy less the baseline's on the same images, by paired bootstrap."""
     if not np.array_equal(ours.labels, baseline.labels):
         raise InputError("Two accuracies can be compared only on the same images in the same order.")
-    depth = 1 if metric == "top1" else 5
-    return stats.paired(ours.positions < depth, baseline.positions < depth, draws=draws, seed=seed)
+    return stats.paired(ours.correct, baseline.correct, draws=draws, seed=seed)
