@@ -23,6 +23,7 @@ rm -rf "$folder/space"
 mkdir "$folder/space"
 git ls-files -z app.py batch ccs precomputed requirements.txt README.md NOTICE | xargs -0 tar cf - | tar xf - -C "$folder/space"
 
+rm -rf "$folder/two"
 cd "$folder/space"
 env -u PYTHONPATH -u CCS_RESULTS -u CCS_MODEL "$folder/venv/bin/python" - <<'PYTHON'
 import subprocess, sys, time, urllib.request
@@ -49,9 +50,9 @@ finally:
     server.wait()
 PYTHON
 "$folder/venv/bin/python" -m torch.distributed.run --standalone --nproc_per_node 2 \
-    -m batch.compute --model organism --max-images 64 --stages moments --force --out "$folder/two"
+    -m batch.compute --model organism --max-images 64 --suite none --out "$folder/two"
 # The servers that the rehearsal runs against come beside the Space's files, and need no more than it does.
-git -C "$root" ls-files -z scripts/rehearse.py tests/support | (cd "$root" && xargs -0 tar cf -) | tar xf -
+git -C "$root" ls-files -z scripts/rehears* tests/support | (cd "$root" && xargs -0 tar cf -) | tar xf -
 env -u PYTHONPATH -u CCS_DATA "$folder/venv/bin/python" scripts/rehearse.py --small
 
 cd "$root"
