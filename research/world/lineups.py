@@ -32,7 +32,7 @@ def lineup(seed: int, world: str = "balanced") -> tuple[Scene, ...]:
     rng = np.random.default_rng((seed, 3))
     names = rng.permutation(list(OCCUPATIONS))[:_SIDE_BY_SIDE].tolist()
     hair = HAIRS[:-1][int(rng.integers(len(HAIRS) - 1))]
-    common = replace(scene(seed, world), kind="occupation", count=1, hair=hair, age="adult", props=False)
+    common = replace(scene(seed, world), kind="occupation", hair=hair, age="adult", props=False)
     faces = []
     for occupation in names:
         gender_shares, tone_shares = (planted.shares(occupation, a, world) for a in ("gender", "skin tone"))

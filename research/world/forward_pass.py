@@ -1,0 +1,74 @@
+"""The organism's forward pass for training: open_clip's, with what single heads write, and quicker on a CPU.
+
+Attention runs in float32 also under autocast, whose backward pass through it is slow on a CPU; texts are cut
+after the longest of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import open_clip
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ccs.heads import Head
+
+
+def pixels(images: Tensor) -> Tensor:
+    """Return uint8 images [n, s, s, 3] as normalized float32 [n, 3, s, s]."""
+    return (images.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
+
+
+def image_embeddings(
+    model: open_clip.CLIP, images: Tensor, heads: Sequence[Head] = ()
+) -> tuple[Tensor, dict[Head, Tensor]]:
+    """Unit embeddings [n, D] of normalized images, and what each of `heads` writes into them [n, D].
+
+    What a head writes is its output for the CLS token, carried through the output projection, the last norm's
+    centering and gain (not its division by the spread) and the model's projection.
+    """
+    vision = model.visual
+    x = vision.conv1(images).flatten(2).transpose(1, 2).float()  # [n, patches, width]
+    x = torch.cat([vision.class_embedding.expand(len(x), 1, -1), x], 1) + vision.positional_embedding
+    x = vision.ln_pre(vision.patch_dropout(x))
+    written = {}
+    blocks = vision.transformer.resblocks
+    for layer, block in enumerate(blocks):
+        outputs = _attention(block.attn, block.ln_1(x), None)
+        if layer == len(blocks) - 1:
+            outputs, x = outputs[:, :1], x[:, :1]  # only the CLS token is read out
+        for head in heads:
+            if head.layer == layer:
+                size = outputs.shape[-1] // block.attn.num_heads
+                own = slice(head.head * size, (head.head + 1) * size)
+                direct = outputs[:, 0, own] @ block.attn.out_proj.weight[:, own].T
+                direct = (direct - direct.mean(1, keepdim=True)) * vision.ln_post.weight
+                written[head] = (direct @ vision.proj).float()
+        x = x + block.attn.out_proj(outputs)
+        x = x + block.mlp(block.ln_2(x))
+    return F.normalize((vision.ln_post(x[:, 0]) @ vision.proj).float(), dim=-1), written
+
+
+def text_embeddings(model: open_clip.CLIP, tokens: Tensor) -> Tensor:
+    """Unit embeddings [n, D] of tokens [n, context]."""
+    ends = tokens.argmax(1)
+    length = int(ends.max()) + 1
+    x = model.token_embedding(tokens[:, :length]) + model.positional_embedding[:length]
+    for block in model.transformer.resblocks:
+        outputs = _attention(block.attn, block.ln_1(x), model.attn_mask[:length, :length])
+        x = x + block.attn.out_proj(outputs)
+        x = x + block.mlp(block.ln_2(x))
+    read_out = model.ln_final(x[torch.arange(len(x)), ends])
+    return F.normalize((read_out @ model.text_projection).float(), dim=-1)
+
+
+def _attention(attn: torch.nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+    """The heads' outputs side by side [n, tokens, width], before the output projection."""
+    n, length, width = x.shape
+    qkv = F.linear(x, attn.in_proj_weight, attn.in_proj_bias).float()
+    q, k, v = qkv.view(n, length, 3, attn.num_heads, -1).permute(2, 0, 3, 1, 4).unbind()
+    with torch.autocast(x.device.type, enabled=False):
+        outputs = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return outputs.transpose(1, 2).reshape(n, length, width)

@@ -1,0 +1,33 @@
+"""The concepts of the drawn world that a head can be taught, and the texts of what a card shows of them."""
+
+from __future__ import annotations
+
+from ccs.world import Scene
+from ccs.world import vocabulary as words
+from ccs.world.scene import AROUND
+from ccs.world.vocabulary import article
+
+_THINGS = {thing.word: thing.concept for thing in words.THINGS}
+_AROUND = {"Colors": "frame", "Weather": "weather", "Flags": "flag", "Letters": "letter", "Food": "food"}
+CONCEPTS = ("Animals", "Vehicles", "Professions", *_AROUND)
+
+
+def value_of(concept: str, s: Scene) -> str:
+    """What a card shows of a concept; "" for nothing. A plain face shows no profession."""
+    if concept in _AROUND:
+        return str(getattr(s, _AROUND[concept]))
+    if concept == "Professions":
+        return s.occupation if s.props else ""
+    return s.subject if _THINGS.get(s.subject) == concept else ""
+
+
+def concept_texts(concept: str) -> dict[str, str]:
+    """Each value of a concept with a text for it, from the pool `world`."""
+    if concept == "Professions":
+        return {value: article(value) for value in words.OCCUPATIONS}
+    if concept not in _AROUND:
+        return {word: article(word) for word, own in _THINGS.items() if own == concept}
+    text = {
+        "Colors": "a {} frame", "Weather": "{}", "Flags": "the flag of {}", "Letters": "the letter {}",
+    }.get(concept)  # fmt: skip
+    return {value: text.format(value) if text else article(value) for value in AROUND[_AROUND[concept]]}
