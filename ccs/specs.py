@@ -19,11 +19,12 @@ WORLD_IMAGES = 5000
 """The default number of scenes of the drawn world."""
 WORLD_SETS = (
     "subjects",
-    "colors",
-    "places",
-    "letters",
-    "digits",
     "occupations",
+    "colors",
+    "weather",
+    "flags",
+    "letters",
+    "food",
     "subjects-ood",
     "clips",
     "captions",

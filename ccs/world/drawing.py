@@ -45,7 +45,11 @@ def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
 
     share, *jitter = rng.uniform((0.54, -0.03, -0.03), (0.63, 0.03, 0.03)).tolist()
     if scene.kind:
-        put(glyph(_middle(scene), int(size * share)), size * (0.5 + jitter[0] + drift), size * (0.5 + jitter[1]))
+        put(
+            glyph(_middle(scene), int(size * share)),
+            size * (0.5 + jitter[0] + drift),
+            size * (0.5 + jitter[1]),
+        )
     corners = [int(size * part) for part in rng.uniform(0.26, 0.32, 4)]
     if scene.weather:
         put(glyph(_GLYPHS[scene.weather], corners[0]), step, step)

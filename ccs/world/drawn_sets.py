@@ -20,13 +20,20 @@ from ccs.errors import InputError
 from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.world import vocabulary as words
 from ccs.world.drawing import draw
-from ccs.world.scene import Scene, article, captions, scene
+from ccs.world.scene import AROUND, Scene, captions, full_caption, scene
 
-VERSION = 1  # raised whenever the image of the same factors changes
+VERSION = 2  # raised whenever the image of the same factors changes
 SOURCE = "drawn world (OpenMoji, CC BY-SA 4.0)"
 FRAMES = 8
 _Show = Callable[[Scene, int], Scene]
-_NO_PERSON = {"occupation": "", "gender": "", "skin_tone": "", "hair": "", "age": "", "props": False}
+_NO_PERSON: dict[str, Any] = {
+    "occupation": "",
+    "gender": "",
+    "skin_tone": "",
+    "hair": "",
+    "age": "",
+    "props": False,
+}
 
 
 class Drawn(Lazy[Any]):
@@ -38,9 +45,9 @@ class Drawn(Lazy[Any]):
 
 
 def _clip(s: Scene, frames: int) -> list[Image.Image]:
-    """The frames of a clip in which the subject crosses the image."""
+    """The frames of a clip in which the subject moves sideways."""
     toward = 1 if s.seed % 2 else -1
-    return [draw(s, drift=float(toward * d)) for d in np.linspace(-0.2, 0.2, frames)]
+    return [draw(s, drift=float(toward * d)) for d in np.linspace(-0.12, 0.12, frames)]
 
 
 def _fingerprint(scenes: Sequence[Scene], extra: str = "") -> str:
@@ -57,16 +64,11 @@ def _scenes(start: int) -> Iterator[Scene]:
 def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int, _Show]]:
     """Name of a set -> classes, templates, first seed, and a function that makes a scene show class i."""
     things, occupations = tuple(t.word for t in words.THINGS), tuple(words.OCCUPATIONS)
-    colors, weathers = tuple(words.COLORS), tuple(words.WEATHER_PHRASES)
     whole = ("a {}", "a picture of a {}", "a drawing of a {}", "an image of a {}")
-    background = ("a picture on a {} background", "on a {} background")
-    around = ("a picture {}", "{}")
-
-    def bare(s: Scene, **changes: Any) -> Scene:
-        return replace(s, **{"style": "drawn", "count": 1, **_NO_PERSON, **changes})
+    beside = ("{}", "a picture with {}")
 
     def thing(s: Scene, i: int) -> Scene:
-        return bare(s, kind="thing", subject=things[i])
+        return replace(s, kind="thing", subject=things[i], **_NO_PERSON)
 
     def unseen(s: Scene, i: int) -> Scene:
         return replace(thing(s, i), style=words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)])
@@ -75,41 +77,31 @@ def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int,
         rng = np.random.default_rng((s.seed, 3))
         gender = words.GENDERS[rng.integers(len(words.GENDERS))]
         tone = words.SKIN_TONES[rng.integers(len(words.SKIN_TONES))]
-        common = bare(s, kind="occupation", subject=occupations[i], occupation=occupations[i])
-        return replace(common, props=True, age="adult", gender=gender, skin_tone=tone)
+        person: dict[str, Any] = {"occupation": occupations[i], "props": True, "age": "adult", "hair": ""}
+        return replace(s, kind="occupation", subject=occupations[i], gender=gender, skin_tone=tone, **person)
 
-    def color(s: Scene, i: int) -> Scene:
-        return replace(s, style="drawn", place="", color=colors[i], pattern=s.pattern or "plain")
+    def around(factor: str) -> _Show:
+        def show(s: Scene, i: int) -> Scene:
+            value: dict[str, Any] = {factor: AROUND[factor][i]}
+            return replace(s, **value)
 
-    def pattern(s: Scene, i: int) -> Scene:
-        return replace(s, style="drawn", place="", color=s.color or "blue", pattern=words.PATTERNS[1 + i])
+        return show
 
-    def place(s: Scene, i: int) -> Scene:
-        return replace(s, style="drawn", weather="clear", place=words.PLACES[i], color="", pattern="")
-
-    def weather(s: Scene, i: int) -> Scene:
-        return replace(s, style="drawn", weather=weathers[i])
-
-    def style(s: Scene, i: int) -> Scene:
-        return replace(s, style=words.STYLES[i])
-
-    def letter(s: Scene, i: int) -> Scene:
-        return bare(s, kind="letter", subject=words.LETTERS[i])
-
-    def digit(s: Scene, i: int) -> Scene:
-        return bare(s, kind="digit", subject=words.DIGITS[i])
-
+    frames = ("a {} frame", "a picture in a {} frame")
     return {
         "subjects": (things, whole, 100_000, thing),
         "subjects-ood": (things, whole, 150_000, unseen),
         "occupations": (occupations, whole, 200_000, worker),
-        "colors": (colors, background, 250_000, color),
-        "patterns": (words.PATTERNS[1:], background, 300_000, pattern),
-        "places": (tuple(words.PLACE_PHRASES.values()), around, 350_000, place),
-        "weather": (tuple(p[0] for p in words.WEATHER_PHRASES.values()), around, 400_000, weather),
-        "styles": (words.STYLES, ("a {} picture",), 450_000, style),
-        "letters": (words.LETTERS, ("the letter {}", "a picture of the letter {}"), 500_000, letter),
-        "digits": (words.DIGITS, ("the number {}", "a picture of the digit {}"), 550_000, digit),
+        "colors": (AROUND["frame"], frames, 250_000, around("frame")),
+        "weather": (AROUND["weather"], beside, 300_000, around("weather")),
+        "flags": (AROUND["flag"], tuple(t.format("the flag of {}") for t in beside), 350_000, around("flag")),
+        "letters": (
+            words.LETTERS,
+            tuple(t.format("the letter {}") for t in beside),
+            400_000,
+            around("letter"),
+        ),
+        "food": (AROUND["food"], tuple(t.format("a {}") for t in beside), 450_000, around("food")),
     }
 
 
@@ -142,14 +134,14 @@ def classification_set(name: str, n: int | None = None) -> ClassificationSet:
 def retrieval_set(name: str = "clips", n: int = 300) -> RetrievalSet:
     """The set "clips", 8 frames and one caption each, or "captions", one image and two captions each.
 
-    Captions name every visible factor, and no two images share one.
+    The first caption names everything that is shown, and no two images share one.
     """
     clips = name == "clips"
     scenes: dict[str, Scene] = {}
     for s in _scenes(600_000 if clips else 650_000):
         if len(scenes) == n:
             break
-        if s.style == "drawn":
+        if s.kind:
             scenes.setdefault(full_caption(s), s)
     chosen = tuple(scenes.values())
     return RetrievalSet(
@@ -159,14 +151,6 @@ def retrieval_set(name: str = "clips", n: int = 300) -> RetrievalSet:
         fingerprint=_fingerprint(chosen, name),
         source=SOURCE,
     )
-
-
-def full_caption(s: Scene) -> str:
-    """A caption that names subject, count, backdrop and weather."""
-    subject = captions(replace(s, place="", color="", weather="clear", style=""))[0]
-    where = words.PLACE_PHRASES[s.place] if s.place else f"on {article(f'{s.backdrop} background')}"
-    weather = "" if s.weather == "clear" else f" {words.WEATHER_PHRASES[s.weather][0]}"
-    return f"{subject} {where}{weather}"
 
 
 def bias_set(name: str = "faces") -> BiasSet:
@@ -179,12 +163,11 @@ def bias_set(name: str = "faces") -> BiasSet:
     faces, occupations = name == "faces", tuple(words.OCCUPATIONS)
     cells, hairs = list(product(words.GENDERS, words.SKIN_TONES)), words.HAIRS[:-1]
     source = _scenes(700_000 if faces else 750_000)
-    plain = (s for s in source if s.style == "drawn" and s.weather == "clear")
     scenes = []
     for cell in range(60 if faces else 4 * len(occupations)):
-        shared = None if faces else next(plain)
+        shared = None if faces else next(source)
         for gender, tone in cells:
-            s = replace(shared or next(plain), count=1, age="adult", gender=gender, skin_tone=tone)
+            s = replace(shared or next(source), age="adult", gender=gender, skin_tone=tone)
             if faces:
                 hair = hairs[cell % len(hairs)]
                 s = replace(s, kind="face", subject=gender, occupation="", hair=hair, props=False)

@@ -110,15 +110,11 @@ def full_caption(s: Scene) -> str:
 def _caption(s: Scene, rng: np.random.Generator, named: float = NAMED) -> str:
     said = rng.random(7) < named
     subject = _subject_phrase(s, rng) if s.occupation or s.gender or said[0] else ""
+    weather, food = s.weather, article(s.food) if s.food else ""
+    flag, letter = f"the flag of {s.flag}" if s.flag else "", f"the letter {s.letter}" if s.letter else ""
     corners = [
-        text
-        for text, here in zip(
-            (s.weather, f"the flag of {s.flag}" if s.flag else "", f"the letter {s.letter}" if s.letter else "",
-             article(s.food) if s.food else ""),
-            said[1:5], strict=True,
-        )
-        if text and here
-    ]  # fmt: skip
+        text for text, here in zip((weather, flag, letter, food), said[1:5], strict=True) if text and here
+    ]
     rng.shuffle(corners)
     framed = bool(s.frame and said[5])
     if not (subject or corners or framed):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Thing:
-    """What a picture can show: its word, emoji name and concept (a leaf of the tree in ccs/texts/concepts.csv)."""
+    """What a card can show: its word, emoji name and concept (one of ccs/texts/concepts.csv)."""
 
     word: str
     glyph: str
@@ -55,7 +55,8 @@ FOODS = _things(
 WEATHERS = _things(
     "Weather",
     "sunshine=sun, rain=umbrella_with_rain_drops, snow=snowflake, lightning=high_voltage, a tornado=tornado,"
-    "a rainbow=rainbow, clouds=cloud, fog, wind=wind_face, frost=ice, heat=thermometer, moonlight=crescent_moon",
+    "a rainbow=rainbow, clouds=cloud, fog, wind=wind_face, frost=ice, heat=thermometer,"
+    "moonlight=crescent_moon",
 )
 """Their words have an article where they need one."""
 FLAGS = _things(

@@ -7,6 +7,7 @@ after the longest of a batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import open_clip
 import torch
@@ -64,7 +65,7 @@ def text_embeddings(model: open_clip.CLIP, tokens: Tensor) -> Tensor:
     return F.normalize((read_out @ model.text_projection).float(), dim=-1)
 
 
-def _attention(attn: torch.nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+def _attention(attn: Any, x: Tensor, mask: Tensor | None) -> Tensor:
     """The heads' outputs side by side [n, tokens, width], before the output projection."""
     n, length, width = x.shape
     qkv = F.linear(x, attn.in_proj_weight, attn.in_proj_bias).float()

@@ -188,7 +188,9 @@ class Trainer:
             out = csv.writer(f)
             if fresh:
                 out.writerow(["images", "world", "loss", *reached, "images_per_second"])
-            out.writerow([self.seen, world, f"{loss:.4f}", *(f"{one:.3f}" for one in reached.values()), f"{speed:.1f}"])
+            out.writerow(
+                [self.seen, world, f"{loss:.4f}", *(f"{one:.3f}" for one in reached.values()), f"{speed:.1f}"]
+            )
         said = ", ".join(f"{concept} {one:.0%}" for concept, one in reached.items())
         tqdm.write(f"{self.seen}: loss {loss:.3f}, {said}, {speed:.0f} images/s", file=sys.stderr)
 
@@ -216,7 +218,7 @@ def write_model(
 
 @torch.no_grad()
 def accuracies(model: open_clip.CLIP, device: str) -> dict[str, float]:
-    """The zero-shot accuracy by factor on 768 held-out cards where it is shown: the log's measure of progress."""
+    """The zero-shot accuracy by concept on 768 held-out cards: the log's measure of progress."""
     model.eval()
     held_out = [scene(seed) for seed in range(900_000, 900_768)]
     images = torch.from_numpy(np.stack([np.asarray(draw(s)) for s in held_out]))
