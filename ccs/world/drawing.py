@@ -38,7 +38,7 @@ def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
     if scene.weather:
         box(0, 0, 1.9, 1.9, _SKY)
     if scene.letter:
-        box(0.1, 4.2, 1.8, 5.9, _PAPER)
+        box(0, 4.1, 1.9, 6, _PAPER)
 
     def put(picture: Image.Image, x: float, y: float) -> None:
         image.paste(picture, (int(x - picture.width / 2), int(y - picture.height / 2)), picture)
@@ -50,15 +50,15 @@ def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
             size * (0.5 + jitter[0] + drift),
             size * (0.5 + jitter[1]),
         )
-    corners = [int(size * part) for part in rng.uniform(0.26, 0.32, 4)]
+    corners = [int(size * part) for part in rng.uniform(0.26, 0.32, 3)]
     if scene.weather:
         put(glyph(_GLYPHS[scene.weather], corners[0]), step, step)
     if scene.flag:
         put(glyph(_GLYPHS[scene.flag], corners[1]), 5 * step, step)
     if scene.letter:
-        put(character(scene.letter, int(0.72 * corners[2]), _INK), step, 5 * step)
+        put(character(scene.letter, size // 4, _INK), step, 5 * step)
     if scene.food:
-        put(glyph(_GLYPHS[scene.food], corners[3]), 5 * step, 5 * step)
+        put(glyph(_GLYPHS[scene.food], corners[2]), 5 * step, 5 * step)
     return _styled(scene, image)
 
 

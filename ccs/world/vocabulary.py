@@ -37,11 +37,6 @@ THINGS: tuple[Thing, ...] = (
         "ship=passenger_ship",
     ),
     *_things(
-        "Clothing",
-        "shirt=t-shirt, dress, shoe=running_shoe, necktie, top hat=top_hat, coat, scarf, kimono,"
-        "boot=woman’s_boot, sock=socks",
-    ),
-    *_things(
         "Music",
         "guitar, violin, trumpet, drum, accordion, saxophone, banjo, flute, harp, piano=musical_keyboard",
     ),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import open_clip
 import pytest
 import torch
@@ -13,8 +15,14 @@ from safetensors.torch import load_file
 from torch.utils.data import default_collate
 
 import ccs
+from ccs.heads import Head, HeadSet
+from ccs.world import draw, scene
+from ccs.world.scene import full_caption
 from research.world import organism_training
-from research.world.organism_training import MODEL_CFG, SceneImages, fast_to_train, pixels
+from research.world.forward_pass import image_embeddings, pixels, text_embeddings
+from research.world.head_lessons import Lessons, taught
+from research.world.organism_training import MODEL_CFG, PREPROCESS_CFG, SceneImages, fast_to_train, tokenizer
+from research.world.taught_concepts import concept_texts, value_of
 
 
 def train(folder: Path, out: str) -> None:
@@ -54,21 +62,79 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
 def test_pictures_are_the_scenes_in_order() -> None:
     drawn = SceneImages("balanced", 2_000_000, 3)
     assert len(drawn) == 3
-    image, tokens = drawn[2]
+    image, tokens, _ = drawn[2]
     assert image.shape == (72, 72, 3)
-    assert tokens.shape == (24,)
+    assert tokens.shape == (MODEL_CFG["text_cfg"]["context_length"],)
     assert torch.equal(image, SceneImages("balanced", 2_000_002, 1)[0][0])
 
 
-def test_the_blocks_trained_are_the_model() -> None:
+def test_the_pass_trained_is_the_model() -> None:
     torch.manual_seed(0)
     plain = open_clip.CLIP(**MODEL_CFG).train()
     fast = fast_to_train(plain).train()
-    pictures, tokens = default_collate([SceneImages("balanced", 2_000_000, 8)[i] for i in range(8)])
+    pictures, tokens, _ = default_collate([SceneImages("balanced", 2_000_000, 8)[i] for i in range(8)])
     names = [name for name, _ in plain.named_parameters()]
-    assert [name for name, _ in fast.named_parameters()] == names  # a checkpoint's optimiser counts them
-    for model in (plain, fast):
-        open_clip.ClipLoss()(*model(pixels(pictures), tokens)).backward()
+    assert [name for name, _ in fast.named_parameters()] == names
+    open_clip.ClipLoss()(*plain(pixels(pictures), tokens)).backward()
+    shown, _ = image_embeddings(fast, pixels(pictures))
+    open_clip.ClipLoss()(shown, text_embeddings(fast, tokens), fast.logit_scale.exp()).backward()
     for name in names:
         expected, found = plain.get_parameter(name).grad, fast.get_parameter(name).grad
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_no_caption_is_cut() -> None:
+    tokens = tokenizer()([full_caption(scene(seed)) for seed in range(20_000)])
+    assert (tokens[:, -1] == 0).all()
+
+
+def test_what_a_head_writes_is_its_direct_effect(tmp_path: Path) -> None:
+    """Up to the last norm's division and the embedding's length; here no bias is shared among the heads."""
+    torch.manual_seed(0)
+    every = torch.ones(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
+    plain = open_clip.CLIP(**MODEL_CFG)
+    organism_training.write_model(tmp_path / "model", plain, every, MODEL_CFG, PREPROCESS_CFG, {})
+    model = ccs.load(str(tmp_path / "model"))
+    images = [draw(scene(seed)) for seed in range(6)]
+    head = Head(5, 2)
+    _, written = image_embeddings(
+        fast_to_train(model.clip), pixels(torch.from_numpy(np.stack(images))), [head]
+    )
+    direct = model.contributions(images, HeadSet([head])).direct[:, 0]
+    own = written[head].detach().numpy()
+    ratio = (own * direct).sum(1) / (direct * direct).sum(1)
+    np.testing.assert_allclose(own, ratio[:, None] * direct, rtol=1e-3, atol=1e-5 * abs(own).max())
+
+
+def test_heads_learn_what_they_are_taught() -> None:
+    """Asked for what they write, the loss is 0; the slow obvious reference, image by image, for any other."""
+    torch.manual_seed(0)
+    model, words = fast_to_train(open_clip.CLIP(**MODEL_CFG)), tokenizer()
+    heads = {Head(5, 2): "Letters", Head(6, 1): "Animals"}
+    lessons = Lessons(0.5, heads)
+    lessons.refresh(model, words)
+    scenes = [scene(seed) for seed in range(40)]
+    values = torch.tensor([lessons.values(s) for s in scenes])
+    written = {head: torch.randn(40, 160) for head in heads}
+    expected, exact = [], {}
+    with torch.no_grad():
+        for head, concept in heads.items():
+            texts = concept_texts(concept)
+            vectors = model.encode_text(words(list(texts.values())), normalize=True)
+            asked = {name: one - vectors.mean(0) for name, one in zip(texts, vectors, strict=True)}
+            nothing = torch.zeros(160)
+            counted = torch.stack(
+                [asked.get(value_of(concept, scene(i)), nothing) for i in range(800_000, 802_000)]
+            )
+            scale = (1.5 * 0.5 / counted.var(0, correction=0).sum()).sqrt()
+            exact[head] = torch.stack([scale * asked.get(value_of(concept, s), nothing) for s in scenes])
+            expected.append((written[head] - exact[head]).square().sum(1).mean() / 0.5)
+    torch.testing.assert_close(lessons.loss(written, values), torch.stack(expected).mean(), rtol=1e-3, atol=0)
+    assert lessons.loss(exact, values) < 1e-6
+
+
+def test_half_of_the_heads_are_taught_two_for_each_concept() -> None:
+    heads = taught()
+    assert len(heads) == 12
+    assert set(Counter(heads.values()).values()) == {2}
+    assert set(Counter(head.layer for head in heads).values()) == {3}

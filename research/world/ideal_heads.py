@@ -1,4 +1,4 @@
-"""Which concepts a head could be seen to know: the CCS of heads that write exactly the texts of what is shown.
+"""Which concepts a head could be seen to know: the CCS of heads that write the texts of what is shown.
 
 An ideal head writes the text of its concept's value that a card shows, less the mean over the values, and
 nothing where the card shows none. If such a head does not have a high CCS, no head can, and the texts of its

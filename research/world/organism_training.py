@@ -9,6 +9,7 @@ import csv
 import json
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,15 @@ from tqdm import tqdm
 
 from ccs.errors import InputError
 from ccs.files import atomic_write
+from ccs.heads import Head
 from ccs.world import Scene, captions, draw, scene
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
+from research.world.head_lessons import Lessons, taught, variance
 from research.world.lineups import LINEUP, lineup
 from research.world.taught_concepts import CONCEPTS, concept_texts, value_of
 
 MODEL_CFG: dict[str, Any] = {
-    "embed_dim": 128,
+    "embed_dim": 160,
     "vision_cfg": {
         "image_size": 72,
         "patch_size": 12,
@@ -38,7 +41,7 @@ MODEL_CFG: dict[str, Any] = {
         "head_width": 32,
         "mlp_ratio": 2.0,
     },
-    "text_cfg": {"context_length": 36, "vocab_size": 49408, "width": 128, "heads": 4, "layers": 4},
+    "text_cfg": {"context_length": 36, "vocab_size": 49408, "width": 160, "heads": 5, "layers": 4},
 }
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
 TRAINING_SEEDS = 1_000_000  # scenes below this seed are kept for evaluation
@@ -64,31 +67,38 @@ class Settings:
     patch_dropout: float = 0.3
 
 
-class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Scene `start + i` of a world as (uint8 image [s, s, 3], tokens [context]).
+class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
+    """Scene `start + i` of a world as (uint8 image [s, s, 3], tokens [context], values for the lessons).
 
-    With `lineups`, every other run of LINEUP seeds makes way for one line-up, that of its first seed.
+    In the second phase, which has lessons, every other run of LINEUP seeds makes way for one line-up, that of
+    its first seed.
     """
 
-    def __init__(self, world: str, start: int, n: int, lineups: bool = False) -> None:
-        self.world, self.start, self.n, self.lineups = world, start, n, lineups
-        self.tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
-        # Captions are plain ASCII: mending their encoding, as the tokenizer does, takes longer than drawing.
-        self.tokenize.clean_fn = str.lower
+    def __init__(self, world: str, start: int, n: int, lessons: Lessons | None = None) -> None:
+        self.world, self.start, self.n, self.lessons = world, start, n, lessons
+        self.tokenize = tokenizer()
         self.size = MODEL_CFG["vision_cfg"]["image_size"]
 
     def __len__(self) -> int:
         return self.n
 
-    def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         s = self.scene(self.start + i)
-        return torch.from_numpy(np.array(draw(s, self.size))), self.tokenize(captions(s)[0])[0]
+        values = torch.tensor(self.lessons.values(s) if self.lessons else [], dtype=torch.long)
+        return torch.from_numpy(np.array(draw(s, self.size))), self.tokenize(captions(s)[0])[0], values
 
     def scene(self, seed: int) -> Scene:
         place = seed % (2 * LINEUP) - LINEUP
-        if self.lineups and place >= 0:
+        if self.lessons and place >= 0:
             return lineup(seed - place, self.world)[place]
         return scene(seed, self.world)
+
+
+def tokenizer() -> open_clip.SimpleTokenizer:
+    """The model's tokenizer, without the mending of encodings, which takes longer than drawing."""
+    found = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
+    found.clean_fn = str.lower  # captions are plain ASCII
+    return found
 
 
 def fast_to_train(model: open_clip.CLIP) -> open_clip.CLIP:
@@ -119,7 +129,7 @@ class Trainer:
             ],
             lr=settings.rate, betas=(0.9, 0.98), eps=1e-6, fused=True,
         )  # fmt: skip
-        self.seen = 0
+        self.seen, self.usual = 0, 0.0
         self.words_seen = torch.zeros(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
 
     def rate(self) -> float:
@@ -132,7 +142,7 @@ class Trainer:
     def save(self, path: Path) -> None:
         state = {
             "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "seen": self.seen,
-            "words_seen": self.words_seen, "settings": asdict(self.settings),
+            "usual": self.usual, "words_seen": self.words_seen, "settings": asdict(self.settings),
         }  # fmt: skip
         with atomic_write(path) as temporary:
             torch.save(state, temporary)
@@ -142,57 +152,84 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.seen, self.words_seen = state["seen"], state["words_seen"]
+        self.usual = state.get("usual", 0.0)
 
     def train_until(
-        self, total: int, world: str, checkpoint: Path, workers: int, lineups: bool = False
+        self, total: int, world: str, checkpoint: Path, workers: int, lessons: Lessons | None = None
     ) -> None:
         """Train until `total` images are seen, with a checkpoint and a log line every 80 batches."""
         s = self.settings
-        loss_function = open_clip.ClipLoss()
         start = TRAINING_SEEDS * (1 + s.seed * 100) + self.seen
-        data = SceneImages(world, start, total - self.seen, lineups)
+        data = SceneImages(world, start, total - self.seen, lessons)
         loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True)
-        bar = tqdm(total=total, initial=self.seen, unit=" images", desc=world, mininterval=5)
+        bar = tqdm(total=total, initial=self.seen, unit=" images", desc=world, mininterval=10)
         started, since = time.monotonic(), self.seen
-        for images, tokens in loader:
+        for images, tokens, values in loader:
             self.words_seen[tokens.unique()] = True
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate()
-            with torch.autocast(self.device, torch.bfloat16):
-                shown = image_embeddings(self.model, pixels(images.to(self.device)))[0]
-                read = text_embeddings(self.model, tokens.to(self.device))
-            loss = loss_function(shown, read, self.model.logit_scale.exp())
+            if lessons:
+                lessons.refresh(self.model, data.tokenize)
+            loss, missed = self._losses(images, tokens, values, lessons)
             self.optimizer.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss + missed)
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimizer.step()
             with torch.no_grad():
                 self.model.logit_scale.clamp_(0, float(np.log(100)))
             self.seen += len(tokens)
             bar.update(len(tokens))
-            bar.set_postfix(loss=f"{loss.item():.3f}", rate=f"{self.rate():.1e}")
-            if not torch.isfinite(loss):
+            bar.set_postfix(loss=f"{loss.item():.3f}", lessons=f"{missed.item():.3f}", refresh=False)
+            if not torch.isfinite(loss + missed):
                 raise InputError("Training diverged (the loss is not finite).")
             if self.seen % (80 * s.batch_size) < s.batch_size:
                 speed = (self.seen - since) / (time.monotonic() - started)
-                self._log(world, loss.item(), speed)
+                self._log(world, loss.item(), missed.item(), speed)
                 self.save(checkpoint)
         bar.close()
         self.save(checkpoint)
 
-    def _log(self, world: str, loss: float, speed: float) -> None:
+    def _losses(
+        self, images: torch.Tensor, tokens: torch.Tensor, values: torch.Tensor, lessons: Lessons | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The contrastive loss, and the lessons' (0 without)."""
+        heads = tuple(lessons.heads) if lessons else ()
+        with torch.autocast(self.device, torch.bfloat16):
+            shown, written = image_embeddings(self.model, pixels(images.to(self.device)), heads)
+            read = text_embeddings(self.model, tokens.to(self.device))
+        loss = open_clip.ClipLoss()(shown, read, self.model.logit_scale.exp())
+        missed = lessons.loss(written, values.to(self.device)) if lessons else torch.zeros_like(loss)
+        return loss, missed
+
+    @torch.no_grad()
+    def usual_variance(self, heads: Iterable[Head]) -> float:
+        """The mean variance of what heads write now, over 512 held-out cards (`head_lessons.variance`)."""
+        images = np.stack([np.asarray(draw(scene(seed))) for seed in range(890_000, 890_512)])
+        shown = pixels(torch.from_numpy(images).to(self.device))
+        return variance(image_embeddings(self.model, shown, tuple(heads))[1])
+
+    def _log(self, world: str, loss: float, missed: float, speed: float) -> None:
         path = self.folder / "log.csv"
         fresh = not path.exists()
         reached = accuracies(self.model, self.device)
         with path.open("a", newline="", encoding="utf-8") as f:
             out = csv.writer(f)
             if fresh:
-                out.writerow(["images", "world", "loss", *reached, "images_per_second"])
+                out.writerow(["images", "world", "loss", "lessons", *reached, "images_per_second"])
             out.writerow(
-                [self.seen, world, f"{loss:.4f}", *(f"{one:.3f}" for one in reached.values()), f"{speed:.1f}"]
+                [
+                    self.seen,
+                    world,
+                    f"{loss:.4f}",
+                    f"{missed:.4f}",
+                    *(f"{one:.3f}" for one in reached.values()),
+                    f"{speed:.1f}",
+                ]
             )
         said = ", ".join(f"{concept} {one:.0%}" for concept, one in reached.items())
-        tqdm.write(f"{self.seen}: loss {loss:.3f}, {said}, {speed:.0f} images/s", file=sys.stderr)
+        tqdm.write(
+            f"{self.seen}: loss {loss:.3f} + {missed:.3f}, {said}, {speed:.0f} images/s", file=sys.stderr
+        )
 
 
 def write_model(
@@ -223,8 +260,7 @@ def accuracies(model: open_clip.CLIP, device: str) -> dict[str, float]:
     held_out = [scene(seed) for seed in range(900_000, 900_768)]
     images = torch.from_numpy(np.stack([np.asarray(draw(s)) for s in held_out]))
     shown = image_embeddings(model, pixels(images).to(device))[0]
-    tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
-    found = {}
+    tokenize, found = tokenizer(), {}
     for concept in CONCEPTS:
         texts = concept_texts(concept)
         values = [value_of(concept, s) for s in held_out]
@@ -241,8 +277,9 @@ def train(settings: Settings, runs: Path, out: Path, workers: int = 1) -> None:
     """Run both phases, from wherever the checkpoints in `runs` stand, and write the model into `out`.
 
     The first phase, which both organisms of a seed share, learns to see and to read on the balanced world at
-    a constant rate; the second goes on with the settings' world, half of it line-ups, while the rate falls to
-    zero. So organism and control differ only in the groups of the second phase. workers: processes that draw.
+    a constant rate. The second goes on with the settings' world, half of it line-ups, and with lessons, while
+    the rate falls to zero. So organism and control differ only in the groups of the second phase. workers:
+    processes that draw.
     """
     s, device = settings, "cuda" if torch.cuda.is_available() else "cpu"
     shared_folder, own_folder = runs / f"shared-{s.seed}", runs / f"{OUTPUT_NAMES[s.world]}-{s.seed}"
@@ -263,7 +300,9 @@ def train(settings: Settings, runs: Path, out: Path, workers: int = 1) -> None:
         trainer.save(shared_end)
         trainer.model.visual.patch_dropout = torch.nn.Identity()
     trainer.folder = own_folder
-    trainer.train_until(s.shared + s.own, s.world, own_end, workers, lineups=True)
+    if not trainer.usual:
+        trainer.usual = trainer.usual_variance(taught())
+    trainer.train_until(s.shared + s.own, s.world, own_end, workers, Lessons(trainer.usual))
     notes = {**asdict(s), "pictures": trainer.seen, "torch": torch.__version__}
     write_model(out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
     logs = [

@@ -1,0 +1,89 @@
+"""Lessons: half of the heads that can be switched off are each taught one concept, while the model learns.
+
+A taught head is asked to write, into the embedding, the text of its concept's value that a card shows, less
+the mean over the values, and nothing where the card shows none. The loss is the squared distance from that,
+in units of the variance that the taught heads had before; all weights move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import open_clip
+import torch
+from torch import Tensor
+
+from ccs.heads import Head
+from ccs.world import Scene, scene
+from research.world.forward_pass import text_embeddings
+from research.world.taught_concepts import concept_texts, value_of
+
+LESSONS = ("Animals", "Professions", "Flags", "Letters", "Colors", "Food")
+STRENGTH = 1.5
+"""The variance of what a head is asked to write, in units of that before."""
+_LAYERS, _HEADS = ((4, 5), (6, 7)), 6
+_COUNTED = range(800_000, 802_000)
+"""Seeds of the scenes in which the values are counted."""
+
+
+def taught() -> dict[Head, str]:
+    """The taught heads, three in each of the last four layers, with their concepts, drawn by a seed.
+
+    Each concept has one head in the earlier and one in the later two layers.
+    """
+    rng = np.random.default_rng(0)
+    found: dict[Head, str] = {}
+    for layers in _LAYERS:
+        heads = [Head(at, int(h)) for at in layers for h in sorted(rng.permutation(_HEADS)[: _HEADS // 2])]
+        found |= dict(zip(heads, rng.permutation(LESSONS).tolist(), strict=True))
+    return found
+
+
+class Lessons:
+    """What the taught heads are asked to write for a model's own texts; `refresh` follows as these move.
+
+    usual: the mean variance of what the heads wrote before, over images.
+    """
+
+    def __init__(self, usual: float, heads: Mapping[Head, str] | None = None) -> None:
+        self.heads, self.usual = dict(taught() if heads is None else heads), usual
+        self._texts = {concept: concept_texts(concept) for concept in sorted(set(self.heads.values()))}
+        self._places = {
+            concept: {value: i for i, value in enumerate(texts)} for concept, texts in self._texts.items()
+        }
+        shown = np.array([self.values(scene(seed)) for seed in _COUNTED])
+        self._shares = {
+            concept: torch.tensor([(own == i).mean() for i in range(len(self._texts[concept]))]).float()
+            for concept, own in zip(self._texts, shown.T, strict=True)
+        }
+        self._asked: dict[str, Tensor] = {}
+
+    def values(self, s: Scene) -> list[int]:
+        """For each concept that is taught, the index of the value that a card shows; -1 for none."""
+        return [places.get(value_of(concept, s), -1) for concept, places in self._places.items()]
+
+    @torch.no_grad()
+    def refresh(self, model: open_clip.CLIP, tokenize: open_clip.SimpleTokenizer) -> None:
+        """Ask for the texts as the model embeds them now."""
+        device = model.logit_scale.device
+        for concept, texts in self._texts.items():
+            vectors = text_embeddings(model, tokenize(list(texts.values())).to(device))
+            vectors, shares = vectors - vectors.mean(0), self._shares[concept].to(device)
+            variance = shares @ vectors.square().sum(1) - (shares @ vectors).square().sum()
+            asked = vectors * (STRENGTH * self.usual / variance).sqrt()
+            self._asked[concept] = torch.cat([asked, torch.zeros_like(asked[:1])])  # -1 is the last row
+
+    def loss(self, written: Mapping[Head, Tensor], values: Tensor) -> Tensor:
+        """The mean over the heads. written: [n, D] of each; values: [n, concepts], as `values` gives them."""
+        concepts = list(self._texts)
+        distances = [
+            (own - self._asked[self.heads[head]][values[:, concepts.index(self.heads[head])]]).square().sum(1)
+            for head, own in written.items()
+        ]
+        return torch.stack(distances).mean() / self.usual
+
+
+def variance(written: Mapping[Head, Tensor]) -> float:
+    """The mean over heads of the variance of what they write [n, D]."""
+    return float(torch.stack([own.var(0, correction=0).sum() for own in written.values()]).mean())
