@@ -1,0 +1,55 @@
+"""What each head carries: the share of the variance of what it writes that goes with a concept's values.
+
+For one concept and one head, with direct effects x_i (vectors) and cards grouped by what they show of the
+concept, nothing being a group too: eta^2 = sum over groups n_g |mean_g - mean|^2 / sum over cards
+|x_i - mean|^2. Chance alone gives (groups - 1) / (cards - 1), so the share is
+    1 - (1 - eta^2) (n - 1) / (n - groups),
+whose mean is 0 for values assigned to the cards at random (adjusted R^2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccs.heads import Head
+from ccs.model.model import Model
+from ccs.world import Scene, draw, scene
+from research.world.taught_concepts import CONCEPTS, value_of
+
+CARDS = range(810_000, 813_000)
+CARRIED = (*CONCEPTS, "Music", "Gender", "Skin tones", "Hair", "People")
+_AT_ONCE = 500
+
+
+def shown(concept: str, s: Scene) -> str:
+    """What a card shows of a concept that a head can carry; "" for nothing."""
+    people = {"Gender": s.gender, "Skin tones": s.skin_tone, "Hair": s.hair, "People": s.gender and "person"}
+    return people[concept] if concept in people else value_of(concept, s)
+
+
+def share(effects: NDArray[np.floating], values: NDArray[np.str_]) -> NDArray[np.float64]:
+    """The share of each head's variance. effects: [n, heads, D]; values: [n]."""
+    n = len(effects)
+    groups, codes = np.unique(values, return_inverse=True)
+    centered = effects.astype(np.float64) - effects.mean(axis=0, dtype=np.float64)
+    members = (codes == np.arange(len(groups))[:, None]).astype(np.float64)  # [groups, n]
+    means = np.einsum("gn,nhd->ghd", members, centered) / members.sum(1)[:, None, None]
+    between = np.einsum("g,ghd->h", members.sum(1), means**2)
+    eta = between / np.einsum("nhd,nhd->h", centered, centered)
+    return np.asarray(1 - (1 - eta) * (n - 1) / (n - len(groups)))
+
+
+def measured(model: Model, cards: range = CARDS) -> dict[Head, dict[str, float]]:
+    """Head -> concept -> share, over held-out cards."""
+    scenes = [scene(seed) for seed in cards]
+    parts = [
+        model.contributions([draw(s) for s in scenes[i : i + _AT_ONCE]], model.heads).direct
+        for i in range(0, len(scenes), _AT_ONCE)
+    ]
+    effects = np.concatenate(parts)
+    found = {one: share(effects, np.array([shown(one, s) for s in scenes])) for one in CARRIED}
+    return {
+        head: {one: round(float(values[row]), 3) for one, values in found.items()}
+        for row, head in enumerate(model.heads)
+    }
