@@ -11,6 +11,7 @@ import pytest
 from ccs.errors import InputError
 from ccs.world import draw, planted, scene
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+from research.world.head_lessons import Lessons
 from research.world.lineups import LINEUP, lineup
 from research.world.organism_training import SceneImages
 
@@ -27,10 +28,10 @@ def test_nothing_but_occupation_and_groups_differs(world: str) -> None:
         bare = {replace(s, occupation="", subject="", gender="", skin_tone="") for s in faces}
         assert len(bare) == 1
         common = bare.pop()
-        assert (common.kind, common.props, common.count, common.age) == ("occupation", False, 1, "adult")
+        assert (common.kind, common.props, common.age) == ("occupation", False, "adult")
         assert common.hair != "bald"  # nor are the plain faces of the world
-        assert (common.place, common.color, common.style) == tuple(
-            getattr(scene(seed), name) for name in ("place", "color", "style")
+        assert (common.frame, common.letter, common.food) == tuple(
+            getattr(scene(seed), name) for name in ("frame", "letter", "food")
         )
 
 
@@ -78,14 +79,14 @@ def test_an_unknown_world_is_named() -> None:
 
 
 def test_every_other_run_of_pictures_is_a_line_up() -> None:
-    pictures = SceneImages("skewed", START, 4 * LINEUP, lineups=True)
+    pictures = SceneImages("skewed", START, 4 * LINEUP, Lessons(1.0))
     first = START + LINEUP
     assert [pictures.scene(START + i) for i in range(LINEUP)] == [
         scene(START + i, "skewed") for i in range(LINEUP)
     ]
     assert tuple(pictures.scene(first + i) for i in range(LINEUP)) == lineup(first, "skewed")
     assert tuple(pictures.scene(first + 2 * LINEUP + i) for i in range(LINEUP)) != lineup(first, "skewed")
-    later = SceneImages("skewed", first + 7, 1, lineups=True)  # a training that was stopped in a line-up
-    image, tokens = later[0]
+    later = SceneImages("skewed", first + 7, 1, Lessons(1.0))  # a training that was stopped in a line-up
+    image, tokens, _ = later[0]
     assert np.array_equal(image.numpy(), np.asarray(draw(lineup(first, "skewed")[7])))
     assert (tokens == pictures[LINEUP + 7][1]).all()

@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,16 +14,19 @@ import pytest
 from ccs.errors import InputError
 from ccs.world import captions, draw, drawn_sets, planted, scene
 from ccs.world.glyphs import glyph
+from ccs.world.scene import AROUND, NAMED, full_caption
 from ccs.world.vocabulary import (
     AGES,
-    COUNTRIES,
+    FLAGS,
+    FOODS,
     GENDERS,
     HAIRS,
     OCCUPATIONS,
     SKIN_TONES,
-    STYLES,
     THINGS,
     UNSEEN_STYLES,
+    WEATHERS,
+    article,
     person_glyph,
 )
 
@@ -37,7 +41,7 @@ def digest(seeds: range) -> str:
 
 
 def test_every_glyph_exists() -> None:
-    names = [t.glyph for t in THINGS] + [country.replace(" ", "_") for country in COUNTRIES.values()]
+    names = [one.glyph for one in (*THINGS, *FOODS, *WEATHERS, *FLAGS)]
     for tone in SKIN_TONES:
         names += [person_glyph(gender, tone, o) for gender in (*GENDERS, "person") for o in OCCUPATIONS]
         names += [person_glyph(gender, tone, hair=hair) for gender in GENDERS for hair in HAIRS]
@@ -51,6 +55,49 @@ def test_same_seed_same_pixels_in_another_process() -> None:
     code = "from tests.world.test_world import digest; print(digest(range(40)))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == digest(range(40))
+
+
+def test_every_factor_is_in_half_of_the_cards_whatever_else_there_is() -> None:
+    scenes = [scene(seed) for seed in range(6_000)]
+    there = np.array([[bool(getattr(s, factor)) for factor in AROUND] for s in scenes])
+    assert there.mean(0) == pytest.approx(0.5, abs=0.025)
+    assert abs(np.corrcoef(there.T) - np.eye(len(AROUND))).max() < 0.05
+    for factor, values in AROUND.items():
+        assert len(values) >= 10
+        shown = Counter(getattr(s, factor) for s in scenes)
+        assert min(shown[value] for value in values) > 0.6 * 0.5 * len(scenes) / len(values)
+        with_person = np.mean([bool(s.occupation) for s in scenes if getattr(s, factor)])
+        assert with_person == pytest.approx(np.mean([bool(s.occupation) for s in scenes]), abs=0.03)
+
+
+def test_what_a_card_shows_changes_its_own_corner_alone() -> None:
+    bare = replace(scene(3), frame="", weather="", flag="", letter="", food="")
+    corners = {"weather": (0, 0), "flag": (1, 0), "letter": (0, 1), "food": (1, 1)}
+    before = np.asarray(draw(bare)).astype(int)
+    for factor, (right, low) in corners.items():
+        looks = set()
+        for value in AROUND[factor]:
+            after = np.asarray(draw(replace(bare, **{factor: value})))  # type: ignore[arg-type]
+            rows, columns = np.nonzero((after != before).any(axis=2))
+            assert {*(rows >= 36)} == {bool(low)}
+            assert {*(columns >= 36)} == {bool(right)}
+            looks.add(after.tobytes())
+        assert len(looks) == len(AROUND[factor])
+
+
+def test_captions_name_most_of_what_is_shown() -> None:
+    scenes = [scene(seed) for seed in range(4_000)]
+    said = {
+        "frame": lambda s: f"{s.frame} frame", "weather": lambda s: s.weather,
+        "flag": lambda s: f"the flag of {s.flag}", "letter": lambda s: f"the letter {s.letter}",
+        "food": lambda s: article(s.food),
+    }  # fmt: skip
+    for factor, words in said.items():
+        having = [s for s in scenes if getattr(s, factor)]
+        assert all(words(s) in full_caption(s) for s in having)
+        assert np.mean([words(s) in captions(s)[0] for s in having]) == pytest.approx(NAMED, abs=0.04)
+    people = [s for s in scenes if s.occupation]
+    assert all(any(name in captions(s)[0] for name in OCCUPATIONS[s.occupation]) for s in people)
 
 
 def test_planted_table() -> None:
@@ -80,8 +127,7 @@ def test_evaluation_sets() -> None:
         drawn_sets.classification_set("subjects-ood", 93),
     )
     assert {s.style for s in unseen.images.scenes} == set(UNSEEN_STYLES)  # type: ignore[attr-defined]
-    assert {s.style for s in seen.images.scenes} == {"drawn"}  # type: ignore[attr-defined]
-    assert not set(UNSEEN_STYLES) & set(STYLES)
+    assert {s.style for s in seen.images.scenes} == {""}  # type: ignore[attr-defined]
     label = seen.labels[7]
     assert seen.images.scenes[7].subject == seen.classes[label] == THINGS[label].word  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="no set 'cars'"):
@@ -96,7 +142,7 @@ def test_bias_sets_are_balanced_and_counterfactual() -> None:
     pairs = drawn_sets.bias_set("counterfactuals").images.scenes  # type: ignore[attr-defined]
     for i in range(0, len(pairs), 10):
         assert len({(s.gender, s.skin_tone) for s in pairs[i : i + 10]}) == 10
-        assert len({(s.seed, s.occupation, s.color, s.place) for s in pairs[i : i + 10]}) == 1
+        assert len({(s.seed, s.occupation, s.frame, s.letter) for s in pairs[i : i + 10]}) == 1
 
 
 def test_sets_stay_clear_of_training_and_of_one_another() -> None:
