@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from batch.report.document import as_markdown
@@ -18,8 +17,7 @@ from tests.support.report_sample import line, section
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder: Path = write_organisms(tmp_path_factory.mktemp("organisms") / "results")
-    shares = pd.DataFrame({"weights": []})
-    return as_markdown(list(organism_blocks(results.load(str(folder)).models, shares)))
+    return as_markdown(list(organism_blocks(results.load(str(folder)).models)))
 
 
 def test_the_section_answers_first_and_proves_after(report: str) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from batch.report.document import Block, filled
 from batch.report.sections.questions import (
     CONTROL,
@@ -25,15 +23,13 @@ from ccs.results import Results
 from ccs.results.searches import Search, beside
 from ccs.search import HeldOut
 from research.world import planted_truth as truth
-from research.world.selective_heads import with_selectivity
 from research.world.shown_skew import ccs_and_lowering, listed, organisms, plan_rows, planted_blocks
 
 TEMPLATES = Path(__file__).with_name("templates")
-CONSISTENT = "Do heads with a higher CCS vary more with what their label names?"
 
 
-def organism_blocks(models: Mapping[str, Results], shares: pd.DataFrame) -> Iterator[Block]:
-    """The page, if the organism was measured; nothing otherwise. shares: rows of `selective_heads.FILE`."""
+def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
+    """The page but for what needs the heads' truth, if the organism was measured; nothing otherwise."""
     found = organisms(models)
     if ORGANISM not in found:
         return
@@ -55,8 +51,6 @@ def organism_blocks(models: Mapping[str, Results], shares: pd.DataFrame) -> Iter
             *_set_by_set(own, LOWERS, "MaxSkew falls", "rises"),
         ],
         carried=[one for attribute in truth.SCALES for one in _carried(organism, attribute)],
-        consistent=CONSISTENT,
-        selective=_selective(found, shares),
         searched=[
             (search.attribute + ("" if name == ORGANISM else f", {name}"), outcome(search))
             for name, results in found.items()
@@ -102,15 +96,6 @@ def _carried(results: Results, attribute: str) -> Iterator[tuple[object, ...]]:
         ]
         heads = f"{len(named)} of {len(every)}: {listed(named)}" if named else f"none of {len(every)} heads"
         yield attribute, heads, ccs_and_lowering(results, every)
-
-
-def _selective(found: Mapping[str, Results], shares: pd.DataFrame) -> list[str]:
-    """For each model: does CCS correlate with selectivity?"""
-    parts = []
-    for name, results in found.items():
-        if answers := [f"{one.name}: {one}" for one in with_selectivity(results, shares)]:
-            parts.append(f"{name}: {'; '.join(answers)}")
-    return parts
 
 
 def _searches(results: Results) -> Sequence[Search]:

@@ -27,7 +27,8 @@ def concept_texts(concept: str) -> dict[str, str]:
         return {value: article(value) for value in words.OCCUPATIONS}
     if concept not in _AROUND:
         return {word: article(word) for word, own in _THINGS.items() if own == concept}
-    text = {
-        "Colors": "a {} frame", "Weather": "{}", "Flags": "the flag of {}", "Letters": "the letter {}",
-    }.get(concept)  # fmt: skip
-    return {value: text.format(value) if text else article(value) for value in AROUND[_AROUND[concept]]}
+    values = AROUND[_AROUND[concept]]
+    if concept == "Colors":
+        return {value: article(f"{value} frame") for value in values}
+    text = {"Weather": "{}", "Flags": "the flag of {}", "Letters": "the letter {}"}.get(concept)
+    return {value: text.format(value) if text else article(value) for value in values}

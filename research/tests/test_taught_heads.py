@@ -1,0 +1,123 @@
+"""What heads carry, and how well a high CCS finds those that were taught, on heads that are made up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from batch.report.document import as_markdown
+from ccs.heads import Head, HeadSet
+from ccs.model.moments import Moments
+from ccs.texts.pools import load_pool
+from ccs.world.known_heads import KnownHeads, known_heads
+from research.world import heads_found, taught_heads
+from research.world.head_shares import share
+from research.world.ideal_heads import ideal_scores
+from research.world.taught_concepts import CONCEPTS, concept_texts
+
+WORLD = load_pool("world")
+PURE, MIXED, FREE = Head(4, 0), Head(4, 1), Head(5, 0)
+
+
+class Apart:
+    """Every text has a direction of its own, but for the wording: a model with nothing left to learn."""
+
+    weights_hash = "f" * 64
+    heads = HeadSet([PURE])
+
+    class tower:
+        @staticmethod
+        def rank(head: Head) -> int:
+            return 32
+
+    def embed_texts(self, texts: list[str]) -> np.ndarray:
+        phrases = sorted({self._phrase(text) for text in WORLD.texts})
+        rows = np.eye(len(phrases), dtype=np.float32)
+        return rows[[phrases.index(self._phrase(text)) for text in texts]]
+
+    @staticmethod
+    def _phrase(text: str) -> str:
+        for medium in ("a picture", "a drawing", "an image", "a photo"):
+            for word in (" of ", " with ", " in "):
+                text = text.removeprefix(medium + word)
+        return text
+
+
+def test_an_ideal_head_of_a_perfect_model_has_a_high_ccs() -> None:
+    for concept, (score, spans) in ideal_scores(Apart(), WORLD, cards=600).items():  # type: ignore[arg-type]
+        assert (score.label, score.ccs) == (concept, 5)
+        assert len({Apart._phrase(span.text) for span in spans}) == 5
+
+
+def test_the_texts_of_a_lesson_are_in_the_pool() -> None:
+    for concept in CONCEPTS:
+        assert {WORLD.concept_of(text) for text in concept_texts(concept).values()} == {concept}
+
+
+def test_shares_are_those_of_an_analysis_of_variance() -> None:
+    """Head by head and group by group; a head of noise has no share, one of the values alone all of it."""
+    rng = np.random.default_rng(0)
+    values = rng.choice(["", "a", "b", "c"], 400)
+    means = {value: rng.normal(size=6) for value in np.unique(values)}
+    pure = np.array([means[value] for value in values])
+    noise = rng.normal(size=(400, 6))
+    effects = np.stack([pure, noise, pure + noise], axis=1)
+    found = share(effects, values)
+    assert found[0] == pytest.approx(1)
+    assert found[1] == pytest.approx(0, abs=0.02)
+    within = total = 0.0
+    for i, value in enumerate(values):
+        within += float(((effects[i, 2] - effects[values == value, 2].mean(0)) ** 2).sum())
+        total += float(((effects[i, 2] - effects[:, 2].mean(0)) ** 2).sum())
+    assert found[2] == pytest.approx(1 - (within / (400 - 4)) / (total / (400 - 1)))
+
+
+def moments() -> tuple[Moments, np.ndarray]:
+    """Three heads, of which one writes letters, one letters and foods, one nothing that the pool names."""
+    embeddings = Apart().embed_texts(list(WORLD.texts))
+    rng, basis = np.random.default_rng(0), []
+    for concepts in (("Letters",), ("Letters", "Food"), ()):
+        texts = [text for concept in concepts for text in concept_texts(concept).values()]
+        places = [WORLD.texts.index(text) for text in texts]
+        scale = rng.uniform(1, 2, (len(places), 1)).astype(np.float32)
+        basis.append(embeddings[places] * scale if places else rng.normal(size=(16, embeddings.shape[1])))
+    ones = [np.eye(len(rows)) * 100 for rows in basis]
+    totals = [np.zeros(len(rows)) for rows in basis]
+    heads = HeadSet([PURE, MIXED, FREE])
+    return Moments("f" * 64, heads, 64, 100, totals, ones, basis), embeddings
+
+
+def test_precision_and_recall_are_counted_under_the_own_name() -> None:
+    made, embeddings = moments()
+    assert heads_found.high_heads(made, WORLD, embeddings, [5])[5] == {PURE: "Letters"}
+    right = heads_found.found(made, WORLD, embeddings, {PURE: "Letters", MIXED: "Food"})[0]
+    assert (right.k, right.high, right.right, right.taught) == (5, 1, 1, 2)
+    assert right.recall[1] <= 1
+    wrong = heads_found.found(made, WORLD, embeddings, {PURE: "Food", FREE: "Letters"})[0]
+    assert (wrong.high, wrong.right, wrong.taught) == (1, 0, 2)
+    flat, own = taught_heads.flat(WORLD, {PURE: "Letters"})
+    assert heads_found.high_heads(made, flat, embeddings, [5])[5] == own
+
+
+def test_what_is_known_is_read_as_it_was_written() -> None:
+    known = KnownHeads({PURE: "Letters"}, {PURE: {"Letters": 0.98}, FREE: {"Letters": 0.1, "Food": 0.25}})
+    assert KnownHeads.from_json(known.to_json()) == known
+    assert known_heads("../organism") is None
+    assert known_heads("photo") is None
+
+
+def test_the_section_tells_taught_heads_from_free_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = moments()
+    monkeypatch.setattr(taught_heads, "moments_of", lambda _: made)
+    monkeypatch.setattr(heads_found, "RESAMPLED", 3)
+    shares = {
+        PURE: {"Letters": 0.98},
+        MIXED: {"Letters": 0.5, "Food": 0.4},
+        FREE: {"Letters": 0.1, "Food": 0.25},
+    }
+    known = KnownHeads({PURE: "Letters", MIXED: "Food"}, shares)
+    page = as_markdown(list(taught_heads.taught_blocks({"made up": (Apart(), known)})))  # type: ignore[dict-item]
+    assert "| L4.H0 | made up | Letters | 5 | Letters | 98% |" in page
+    assert "| L5.H0 | made up |" in page.split("The free heads")[1]
+    assert "| made up | ours | 5 | 1 of 1" in page
+    assert "1 of 2" in page
