@@ -26,14 +26,6 @@ VERSION = 2  # raised whenever the image of the same factors changes
 SOURCE = "drawn world (OpenMoji, CC BY-SA 4.0)"
 FRAMES = 8
 _Show = Callable[[Scene, int], Scene]
-_NO_PERSON: dict[str, Any] = {
-    "occupation": "",
-    "gender": "",
-    "skin_tone": "",
-    "hair": "",
-    "age": "",
-    "props": False,
-}
 
 
 class Drawn(Lazy[Any]):
@@ -63,12 +55,13 @@ def _scenes(start: int) -> Iterator[Scene]:
 @lru_cache(maxsize=1)
 def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int, _Show]]:
     """Name of a set -> classes, templates, first seed, and a function that makes a scene show class i."""
-    things, occupations = tuple(t.word for t in words.THINGS), tuple(words.OCCUPATIONS)
+    things, occupations = AROUND["animal"] + AROUND["vehicle"], tuple(words.OCCUPATIONS)
     whole = ("a {}", "a picture of a {}", "a drawing of a {}", "an image of a {}")
-    beside = ("{}", "a picture with {}")
+    beside, near = ("{}", "a picture with {}"), ("a {}", "a picture with a {}")
 
     def thing(s: Scene, i: int) -> Scene:
-        return replace(s, kind="thing", subject=things[i], **_NO_PERSON)
+        animal, vehicle = (things[i] if things[i] in AROUND[name] else "" for name in ("animal", "vehicle"))
+        return replace(s, animal=animal, vehicle=vehicle)
 
     def unseen(s: Scene, i: int) -> Scene:
         return replace(thing(s, i), style=words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)])
@@ -89,8 +82,8 @@ def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int,
 
     frames = ("a {} frame", "a picture in a {} frame")
     return {
-        "subjects": (things, whole, 100_000, thing),
-        "subjects-ood": (things, whole, 150_000, unseen),
+        "subjects": (things, near, 100_000, thing),
+        "subjects-ood": (things, near, 150_000, unseen),
         "occupations": (occupations, whole, 200_000, worker),
         "colors": (AROUND["frame"], frames, 250_000, around("frame")),
         "weather": (AROUND["weather"], beside, 300_000, around("weather")),
@@ -101,7 +94,7 @@ def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int,
             400_000,
             around("letter"),
         ),
-        "food": (AROUND["food"], tuple(t.format("a {}") for t in beside), 450_000, around("food")),
+        "food": (AROUND["food"], near, 450_000, around("food")),
     }
 
 

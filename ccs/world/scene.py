@@ -1,8 +1,9 @@
 """Scenes of the drawn world: frozen records of factors, drawn from a seed, with their captions.
 
-A scene is a card. In its middle stand an animal, a vehicle, another thing, a person, or nothing; around it
-lies a colored frame; its corners hold a sign of weather, a flag, a letter and a food. Frame and corners are
-each there in half of the cards, whatever else there is.
+A scene is a card. A person stands in its middle, or nobody; around it lies a colored frame; at its sides and in
+its corners are a sign of weather, a flag, a letter, an animal, a vehicle and a food. Each has its own place,
+because concepts that share one share what they look like there, and their texts do not come to stand apart.
+Each is there in half of the cards, whatever else there is.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from ccs.world import planted
 from ccs.world import vocabulary as words
 from ccs.world.vocabulary import article
 
-KINDS = ("thing", "occupation", "face", "")
-KIND_SHARES = (0.52, 0.28, 0.10, 0.10)
+KINDS = ("occupation", "face", "")
+KIND_SHARES = (0.45, 0.12, 0.43)
 PRESENT = 0.5  # of each factor around the middle
 NAMED = 0.8  # of what is shown there, in a caption
 PLAIN_SHARE = 0.25  # of the occupation images are faces without props; otherwise the skew cannot be learned
@@ -27,6 +28,8 @@ AROUND: dict[str, tuple[str, ...]] = {
     "weather": tuple(one.word for one in words.WEATHERS),
     "flag": tuple(one.word for one in words.FLAGS),
     "letter": words.LETTERS,
+    "animal": tuple(one.word for one in words.ANIMALS),
+    "vehicle": tuple(one.word for one in words.VEHICLES),
     "food": tuple(one.word for one in words.FOODS),
 }
 """The factors around the middle, with their values."""
@@ -46,6 +49,8 @@ class Scene:
     weather: str = ""
     flag: str = ""
     letter: str = ""
+    animal: str = ""
+    vehicle: str = ""
     food: str = ""
     style: str = ""
     occupation: str = ""
@@ -76,8 +81,6 @@ def scene(seed: int, world: str = "balanced") -> Scene:
     kind = KINDS[min(int(np.searchsorted(np.cumsum(KIND_SHARES), u[0], side="right")), len(KINDS) - 1)]
     if kind == "":
         return Scene(seed, kind, **common)
-    if kind == "thing":
-        return Scene(seed, kind, words.THINGS[int(u[1] * len(words.THINGS))].word, **common)
     if kind == "face":
         age = "adult" if u[4] < 0.7 else choose((words.AGES[0], words.AGES[2]), (u[4] - 0.7) / 0.3)
         gender, tone = choose(words.GENDERS, u[2]), choose(words.SKIN_TONES, u[3])
@@ -108,17 +111,21 @@ def full_caption(s: Scene) -> str:
 
 
 def _caption(s: Scene, rng: np.random.Generator, named: float = NAMED) -> str:
-    said = rng.random(7) < named
-    subject = _subject_phrase(s, rng) if s.occupation or s.gender or said[0] else ""
-    weather, food = s.weather, article(s.food) if s.food else ""
-    flag, letter = f"the flag of {s.flag}" if s.flag else "", f"the letter {s.letter}" if s.letter else ""
-    corners = [
-        text for text, here in zip((weather, flag, letter, food), said[1:5], strict=True) if text and here
-    ]
+    subject = _subject_phrase(s, rng)
+    phrases = {
+        "weather": s.weather,
+        "flag": s.flag and f"the flag of {s.flag}",
+        "letter": s.letter and f"the letter {s.letter}",
+        "animal": s.animal and article(s.animal),
+        "vehicle": s.vehicle and article(s.vehicle),
+        "food": s.food and article(s.food),
+    }
+    said = rng.random(1 + len(phrases)) < named
+    corners = [text for text, here in zip(phrases.values(), said[1:].tolist(), strict=True) if text and here]
     rng.shuffle(corners)
-    framed = bool(s.frame and said[5])
+    framed = bool(s.frame and said[0])
     if not (subject or corners or framed):
-        return _caption(s, rng, 1.0) if s != Scene(s.seed, "", style=s.style) else "a picture"
+        return _caption(s, rng, 1.0) if named < 1 and (s.frame or any(phrases.values())) else "a picture"
     medium = ("a picture", "a drawing", "an image", "a photo")[int(rng.random() * 4)]
     start = subject
     if rng.random() < 0.4:
@@ -132,8 +139,6 @@ def _caption(s: Scene, rng: np.random.Generator, named: float = NAMED) -> str:
 def _subject_phrase(s: Scene, rng: np.random.Generator) -> str:
     if s.kind == "":
         return ""
-    if s.kind == "thing":
-        return article(s.subject)
     if s.kind == "face":
         phrase = article(f"bald {s.subject}" if s.hair == "bald" else s.subject)
         if s.hair not in ("", "bald") and rng.random() < 0.7:

@@ -1,7 +1,7 @@
 """The organism's forward pass for training: open_clip's, with what single heads write, and quicker on a CPU.
 
-Attention runs in float32 also under autocast, whose backward pass through it is slow on a CPU; texts are cut
-after the longest of a batch.
+Attention runs in float32 also under autocast, whose backward pass through it is slow on a CPU; texts of like
+length go through together, cut after the longest.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.heads import Head
+
+_CHUNKS = 4  # of a batch of texts
 
 
 def pixels(images: Tensor) -> Tensor:
@@ -55,14 +57,20 @@ def image_embeddings(
 def text_embeddings(model: open_clip.CLIP, tokens: Tensor) -> Tensor:
     """Unit embeddings [n, D] of tokens [n, context]."""
     ends = tokens.argmax(1)
+    order = ends.argsort()
+    read_out = torch.cat([_read_out(model, tokens[part], ends[part]) for part in order.chunk(_CHUNKS)])
+    return F.normalize((read_out[order.argsort()] @ model.text_projection).float(), dim=-1)
+
+
+def _read_out(model: open_clip.CLIP, tokens: Tensor, ends: Tensor) -> Tensor:
+    """The text tower's output at the last token of each text [n, width]."""
     length = int(ends.max()) + 1
     x = model.token_embedding(tokens[:, :length]) + model.positional_embedding[:length]
     for block in model.transformer.resblocks:
         outputs = _attention(block.attn, block.ln_1(x), model.attn_mask[:length, :length])
         x = x + block.attn.out_proj(outputs)
         x = x + block.mlp(block.ln_2(x))
-    read_out = model.ln_final(x[torch.arange(len(x)), ends])
-    return F.normalize((read_out @ model.text_projection).float(), dim=-1)
+    return torch.as_tensor(model.ln_final(x[torch.arange(len(x)), ends]))
 
 
 def _attention(attn: Any, x: Tensor, mask: Tensor | None) -> Tensor:

@@ -18,7 +18,7 @@ from ccs.world import Scene, draw, scene
 from research.world.taught_concepts import CONCEPTS, value_of
 
 CARDS = range(810_000, 813_000)
-CARRIED = (*CONCEPTS, "Music", "Gender", "Skin tones", "Hair", "People")
+CARRIED = (*CONCEPTS, "Gender", "Skin tones", "Hair", "People")
 _AT_ONCE = 500
 
 

@@ -41,7 +41,7 @@ MODEL_CFG: dict[str, Any] = {
         "head_width": 32,
         "mlp_ratio": 2.0,
     },
-    "text_cfg": {"context_length": 36, "vocab_size": 49408, "width": 160, "heads": 5, "layers": 4},
+    "text_cfg": {"context_length": 44, "vocab_size": 49408, "width": 160, "heads": 5, "layers": 4},
 }
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
 TRAINING_SEEDS = 1_000_000  # scenes below this seed are kept for evaluation

@@ -7,26 +7,24 @@ from ccs.world import vocabulary as words
 from ccs.world.scene import AROUND
 from ccs.world.vocabulary import article
 
-_THINGS = {thing.word: thing.concept for thing in words.THINGS}
-_AROUND = {"Colors": "frame", "Weather": "weather", "Flags": "flag", "Letters": "letter", "Food": "food"}
-CONCEPTS = ("Animals", "Vehicles", "Professions", *_AROUND)
+_AROUND = {
+    "Animals": "animal", "Vehicles": "vehicle", "Colors": "frame", "Weather": "weather", "Flags": "flag",
+    "Letters": "letter", "Food": "food",
+}  # fmt: skip
+CONCEPTS = ("Professions", *_AROUND)
 
 
 def value_of(concept: str, s: Scene) -> str:
     """What a card shows of a concept; "" for nothing. A plain face shows no profession."""
-    if concept in _AROUND:
-        return str(getattr(s, _AROUND[concept]))
     if concept == "Professions":
         return s.occupation if s.props else ""
-    return s.subject if _THINGS.get(s.subject) == concept else ""
+    return str(getattr(s, _AROUND[concept]))
 
 
 def concept_texts(concept: str) -> dict[str, str]:
     """Each value of a concept with a text for it, from the pool `world`."""
     if concept == "Professions":
         return {value: article(value) for value in words.OCCUPATIONS}
-    if concept not in _AROUND:
-        return {word: article(word) for word, own in _THINGS.items() if own == concept}
     values = AROUND[_AROUND[concept]]
     if concept == "Colors":
         return {value: article(f"{value} frame") for value in values}
