@@ -80,7 +80,7 @@ def test_what_is_around_the_middle_has_a_place_of_its_own() -> None:
         for value in AROUND[factor]:
             after = np.asarray(draw(replace(bare, **{factor: value})))  # type: ignore[arg-type]
             y, x = np.nonzero((after != before).any(axis=2))
-            assert {*(x // 24)} == {column}
+            assert 24 * column - 3 <= x.min() <= x.max() < 24 * column + 24  # a W is wide
             assert {*(y // 36)} == {factor in ("animal", "vehicle", "food")}
             looks.add(after.tobytes())
         assert len(looks) == len(AROUND[factor])
