@@ -20,9 +20,8 @@ from ccs.world import draw, scene
 from ccs.world.scene import full_caption
 from research.world import organism_training
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
-from research.world.head_lessons import Lessons, taught
+from research.world.head_lessons import Lessons, concept_texts, taught, value_of
 from research.world.organism_training import MODEL_CFG, PREPROCESS_CFG, SceneImages, fast_to_train, tokenizer
-from research.world.taught_concepts import concept_texts, value_of
 
 
 def train(folder: Path, out: str) -> None:

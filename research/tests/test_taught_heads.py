@@ -10,10 +10,10 @@ from ccs.heads import Head, HeadSet
 from ccs.model.moments import Moments
 from ccs.texts.pools import load_pool
 from ccs.world.known_heads import KnownHeads, known_heads
-from research.world import heads_found, taught_heads
+from research.world import taught_heads
+from research.world.head_lessons import CONCEPTS, concept_texts
 from research.world.head_shares import share
 from research.world.ideal_heads import ideal_scores
-from research.world.taught_concepts import CONCEPTS, concept_texts
 
 WORLD = load_pool("world")
 PURE, MIXED, FREE = Head(4, 0), Head(4, 1), Head(5, 0)
@@ -89,14 +89,14 @@ def moments() -> tuple[Moments, np.ndarray]:
 
 def test_precision_and_recall_are_counted_under_the_own_name() -> None:
     made, embeddings = moments()
-    assert heads_found.high_heads(made, WORLD, embeddings, [5])[5] == {PURE: "Letters"}
-    right = heads_found.found(made, WORLD, embeddings, {PURE: "Letters", MIXED: "Food"})[0]
+    assert taught_heads.high_heads(made, WORLD, embeddings, [5])[5] == {PURE: "Letters"}
+    right = taught_heads.found(made, WORLD, embeddings, {PURE: "Letters", MIXED: "Food"})[0]
     assert (right.k, right.high, right.right, right.taught) == (5, 1, 1, 2)
     assert right.recall[1] <= 1
-    wrong = heads_found.found(made, WORLD, embeddings, {PURE: "Food", FREE: "Letters"})[0]
+    wrong = taught_heads.found(made, WORLD, embeddings, {PURE: "Food", FREE: "Letters"})[0]
     assert (wrong.high, wrong.right, wrong.taught) == (1, 0, 2)
     flat, own = taught_heads.flat(WORLD, {PURE: "Letters"})
-    assert heads_found.high_heads(made, flat, embeddings, [5])[5] == own
+    assert taught_heads.high_heads(made, flat, embeddings, [5])[5] == own
 
 
 def test_what_is_known_is_read_as_it_was_written() -> None:
@@ -109,7 +109,7 @@ def test_what_is_known_is_read_as_it_was_written() -> None:
 def test_the_section_tells_taught_heads_from_free_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = moments()
     monkeypatch.setattr(taught_heads, "moments_of", lambda _: made)
-    monkeypatch.setattr(heads_found, "RESAMPLED", 3)
+    monkeypatch.setattr(taught_heads, "RESAMPLED", 3)
     shares = {
         PURE: {"Letters": 0.98},
         MIXED: {"Letters": 0.5, "Food": 0.4},

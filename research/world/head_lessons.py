@@ -16,15 +16,41 @@ from torch import Tensor
 
 from ccs.heads import Head
 from ccs.world import Scene, scene
+from ccs.world import vocabulary as words
+from ccs.world.scene import AROUND
+from ccs.world.vocabulary import article
 from research.world.forward_pass import text_embeddings
-from research.world.taught_concepts import concept_texts, value_of
 
+_AROUND = {
+    "Animals": "animal", "Vehicles": "vehicle", "Colors": "frame", "Weather": "weather", "Flags": "flag",
+    "Letters": "letter", "Food": "food",
+}  # fmt: skip
+CONCEPTS = ("Professions", *_AROUND)
+"""What a card can show. Any of them can be taught."""
 LESSONS = ("Animals", "Professions", "Flags", "Letters", "Colors", "Food")
 STRENGTH = 1.5
 """The variance of what a head is asked to write, in units of that before."""
 _LAYERS, _HEADS = ((4, 5), (6, 7)), 6
 _COUNTED = range(800_000, 802_000)
 """Seeds of the scenes in which the values are counted."""
+
+
+def value_of(concept: str, s: Scene) -> str:
+    """What a card shows of a concept; "" for nothing. A plain face shows no profession."""
+    if concept == "Professions":
+        return s.occupation if s.props else ""
+    return str(getattr(s, _AROUND[concept]))
+
+
+def concept_texts(concept: str) -> dict[str, str]:
+    """Each value of a concept with a text for it, from the pool `world`."""
+    if concept == "Professions":
+        return {value: article(value) for value in words.OCCUPATIONS}
+    values = AROUND[_AROUND[concept]]
+    if concept == "Colors":
+        return {value: article(f"{value} frame") for value in values}
+    text = {"Weather": "{}", "Flags": "the flag of {}", "Letters": "the letter {}"}.get(concept)
+    return {value: text.format(value) if text else article(value) for value in values}
 
 
 def taught() -> dict[Head, str]:

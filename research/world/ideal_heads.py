@@ -17,7 +17,7 @@ from ccs.texts.pools import Pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span, textspan
 from ccs.world import scene
-from research.world.taught_concepts import CONCEPTS, concept_texts, value_of
+from research.world.head_lessons import CONCEPTS, concept_texts, value_of
 
 
 def contributions(model: Model, concept: str, cards: int) -> np.ndarray:

@@ -27,9 +27,8 @@ from ccs.files import atomic_write
 from ccs.heads import Head
 from ccs.world import Scene, captions, draw, scene
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
-from research.world.head_lessons import Lessons, taught, variance
+from research.world.head_lessons import CONCEPTS, Lessons, concept_texts, taught, value_of, variance
 from research.world.lineups import LINEUP, lineup
-from research.world.taught_concepts import CONCEPTS, concept_texts, value_of
 
 MODEL_CFG: dict[str, Any] = {
     "embed_dim": 160,
