@@ -46,7 +46,7 @@ def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
     def put(picture: Image.Image, x: float, y: float) -> None:
         image.paste(picture, (int(x - picture.width / 2), int(y - picture.height / 2)), picture)
 
-    share, *jitter = rng.uniform((0.54, -0.03, -0.03), (0.63, 0.03, 0.03)).tolist()
+    share, *jitter = rng.uniform((0.58, -0.03, -0.03), (0.66, 0.03, 0.03)).tolist()
     sizes = [int(size * part) for part in rng.uniform(0.25, 0.31, 5)]
     if scene.kind:
         put(
@@ -55,7 +55,7 @@ def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
             size * (0.5 + jitter[1]),
         )
     if scene.letter:
-        put(character(scene.letter, round(0.28 * size), _INK), 5 * step, 0.95 * step)
+        put(character(scene.letter, size // 4, _INK), 5 * step, 0.95 * step)
     for (factor, (x, y)), pixels in zip(_PLACES.items(), sizes, strict=True):
         if shown := getattr(scene, factor):
             put(glyph(_GLYPHS[shown], pixels), x * step, y * step)

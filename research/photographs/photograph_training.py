@@ -26,7 +26,7 @@ from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.model import reading
 from ccs.model.towers import convolutional
-from research.photographs.muon import Muon
+from research.muon import Muon
 from research.photographs.photograph_captions import COARSE, TEMPLATES, caption, classes, prompt
 from research.photographs.photograph_data import SIDE, Photographs, normalized, resized, scaled, varied
 

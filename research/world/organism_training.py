@@ -26,6 +26,7 @@ from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.heads import Head
 from ccs.world import Scene, captions, draw, scene
+from research.muon import Muon
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
 from research.world.head_lessons import CONCEPTS, Lessons, concept_texts, taught, value_of, variance
 from research.world.lineups import LINEUP, lineup
@@ -52,8 +53,8 @@ WEIGHTS = "open_clip_model.safetensors"
 
 @dataclass(frozen=True)
 class Settings:
-    """`world`: of the second phase. `shared` and `own`: images in the two phases. `patch_dropout` (Li et al.
-    2023): in the first only.
+    """world: of the second phase. shared, own: images in the two phases. rate: Muon's peak, for the matrices
+    inside the towers; small_rate: AdamW's, for the rest. patch_dropout (Li et al. 2023): in the first only.
     """
 
     world: str
@@ -61,8 +62,9 @@ class Settings:
     shared: int = 614_400
     own: int = 204_800
     batch_size: int = 256
-    rate: float = 1.5e-3
-    weight_decay: float = 0.1
+    rate: float = 0.02
+    small_rate: float = 1.5e-3
+    weight_decay: float = 0.05
     patch_dropout: float = 0.3
 
 
@@ -119,29 +121,28 @@ class Trainer:
         torch.manual_seed(settings.seed)
         self.settings, self.folder, self.device = settings, folder, device
         self.model = fast_to_train(open_clip.CLIP(**MODEL_CFG)).to(device).train()
-        decayed = [p for n, p in self.model.named_parameters() if p.ndim >= 2 and "embedding" not in n]
-        others = [p for n, p in self.model.named_parameters() if p.ndim < 2 or "embedding" in n]
-        self.optimizer = torch.optim.AdamW(
-            [
-                {"params": decayed, "weight_decay": settings.weight_decay},
-                {"params": others, "weight_decay": 0.0},
-            ],
-            lr=settings.rate, betas=(0.9, 0.98), eps=1e-6, fused=True,
-        )  # fmt: skip
+        named = dict(self.model.named_parameters())
+        inner = {name for name, p in named.items() if p.ndim == 2 and "resblocks" in name}
+        self.muon = Muon((named[name] for name in sorted(inner)), settings.rate, 0.95, settings.weight_decay)
+        others = [p for name, p in named.items() if name not in inner]
+        self.adam = torch.optim.AdamW(
+            others, lr=settings.small_rate, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.0, fused=True
+        )
         self.seen, self.usual = 0, 0.0
         self.words_seen = torch.zeros(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
 
-    def rate(self) -> float:
-        """Return the learning rate: a linear warm-up, constant, then linear to zero over the second phase."""
+    def pace(self) -> float:
+        """The share of the peak rates: a linear warm-up, one, then linear to zero over the second phase."""
         s = self.settings
         left = (s.shared + s.own - self.seen) / s.own if self.seen > s.shared else 1.0
         warmup = min(WARMUP, (s.shared + s.own) // 5)
-        return s.rate * min(1.0, (self.seen + s.batch_size) / warmup) * max(left, 0.0)
+        return min(1.0, (self.seen + s.batch_size) / warmup) * max(left, 0.0)
 
     def save(self, path: Path) -> None:
         state = {
-            "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "seen": self.seen,
-            "usual": self.usual, "words_seen": self.words_seen, "settings": asdict(self.settings),
+            "model": self.model.state_dict(), "muon": self.muon.state_dict(), "adam": self.adam.state_dict(),
+            "seen": self.seen, "usual": self.usual, "words_seen": self.words_seen,
+            "settings": asdict(self.settings),
         }  # fmt: skip
         with atomic_write(path) as temporary:
             torch.save(state, temporary)
@@ -149,7 +150,8 @@ class Trainer:
     def load(self, path: Path) -> None:
         state = torch.load(path, map_location=self.device)
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.muon.load_state_dict(state["muon"])
+        self.adam.load_state_dict(state["adam"])
         self.seen, self.words_seen = state["seen"], state["words_seen"]
         self.usual = state.get("usual", 0.0)
 
@@ -165,15 +167,16 @@ class Trainer:
         started, since = time.monotonic(), self.seen
         for images, tokens, values in loader:
             self.words_seen[tokens.unique()] = True
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.rate()
+            for optimizer, peak in ((self.muon, s.rate), (self.adam, s.small_rate)):
+                optimizer.param_groups[0]["lr"] = peak * self.pace()
             if lessons:
                 lessons.refresh(self.model, data.tokenize)
             loss, missed = self._losses(images, tokens, values, lessons)
-            self.optimizer.zero_grad()
+            self.model.zero_grad()
             torch.autograd.backward(loss + missed)
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-            self.optimizer.step()
+            self.muon.step()
+            self.adam.step()
             with torch.no_grad():
                 self.model.logit_scale.clamp_(0, float(np.log(100)))
             self.seen += len(tokens)
