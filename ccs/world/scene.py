@@ -1,7 +1,7 @@
 """Scenes of the drawn world: frozen records of factors, drawn from a seed, with their captions.
 
 A scene is a card. A person stands in its middle, or nobody; around it lies a colored frame; at its sides and
-corners are a sign of weather, a flag, a letter, an animal, a vehicle and a food. Each has its own place, since
+corners are a sign of weather, a flag, a letter, an animal, a vehicle and a food. Each has a place of its own:
 concepts that share one share what they look like there, and their texts do not come to stand apart. Each is
 there in half of the cards, whatever else there is.
 """

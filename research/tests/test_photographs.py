@@ -19,8 +19,8 @@ from torch.nn import functional as F
 
 import ccs
 from ccs import HeadSet
-from research.photographs import __main__ as command
 from research.muon import orthogonal
+from research.photographs import __main__ as command
 from research.photographs.photograph_captions import caption, classes, looks
 from research.photographs.photograph_data import normalized, varied
 from research.photographs.photograph_training import Trainer

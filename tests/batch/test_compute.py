@@ -40,7 +40,7 @@ def test_tables_are_valid_and_the_manifest_says_how(small_run: Path) -> None:
     assert max(manifest["largest_error"].values()) < 1e-5
     assert set(manifest["largest_error"]) == {"forward", "plans", "contributions"}
     assert manifest["measured"]["seconds"]["moments"] > 0
-    assert {entry["name"] for entry in manifest["sets"]} == {"world/digits", "world/clips"}
+    assert {entry["name"] for entry in manifest["sets"]} == {"world/letters", "world/clips"}
     spans, scores = read.table("spans"), read.table("scores")
     assert len(spans) == 16 * 2
     assert len(scores) == 16
@@ -52,7 +52,7 @@ def test_tables_are_valid_and_the_manifest_says_how(small_run: Path) -> None:
 
 def accuracy_without(folder: Path, model: Model, off: ccs.HeadSet) -> float:
     """Accuracy on 40 digits by open_clip's own pass of weights with the heads' columns at zero."""
-    data = open_set("world/digits", max_images=40)
+    data = open_set("world/letters", max_images=40)
     weights = zeroshot.class_weights(model, data.classes, data.templates)
     copied = ccs.load(str(folder)).clip
     copied.load_state_dict(zeroed(model, off))
@@ -126,7 +126,7 @@ def test_one_bar_counts_the_whole_run(
 ) -> None:
     args = arguments(tiny_folder, texts, tmp_path)
     doing, done = shares(capsys, args)
-    parts = [f"{part}/world/{name}" for name in ("digits", "clips") for part in ("embed", "figures")]
+    parts = [f"{part}/world/{name}" for name in ("letters", "clips") for part in ("embed", "figures")]
     assert list(dict.fromkeys(doing)) == ["moments", "texts", "labels", "judgments", *parts]
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0, 1)
