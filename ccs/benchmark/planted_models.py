@@ -41,7 +41,8 @@ class Truth:
     base: the model it started from. heads: the only part that was trained. carries: what was planted
     ("gender", "skin tone", a concept) -> the heads it was planted in; empty for a control. shares: attribute
     -> head -> the share of the gap in logits between groups that disappears when this head alone is reset to
-    the base. drawn: how the heads were chosen. seed, pictures (per head), rate: of the training.
+    the base. drawn: how the heads were chosen. seed, pictures (per head), rate: of the training. strength: the
+    part of the world's skew that was planted, in logarithms of its shares.
     """
 
     base: str
@@ -52,6 +53,7 @@ class Truth:
     seed: int
     pictures: int
     rate: float
+    strength: float = 1.0
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -94,6 +96,7 @@ class Truth:
         return cls(
             heads=heads, carries=carries, shares=shares, base=str(known["base"]), drawn=str(known["drawn"]),
             seed=int(known["seed"]), pictures=int(known["pictures"]), rate=float(known["rate"]),
+            strength=float(known.get("strength", 1)),
         )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def _train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> N
         known = planted_models.Truth(
             base=BASE, heads=one.heads, carries=one.carries,
             shares=training.shares(model, base, one.carries, bench),
-            drawn=one.where, seed=one.number, pictures=PICTURES, rate=RATE,
+            drawn=one.where, seed=one.number, pictures=PICTURES, rate=RATE, strength=one.strength,
         )  # fmt: skip
         planted_models.save(model.clip, known, out / f"{one.name}{planted_models.SUFFIX}")
 

@@ -67,6 +67,8 @@ class Planted:
 
 WHATS: tuple[What, ...] = ("both", "gender", "skin tone", "apart")
 WHERES: tuple[Where, ...] = ("high", "low", "layer", "spread")
+STRENGTHS = (1.0, 0.7, 0.4)
+"""In turn: methods that all find a strong skew are told apart by a weak one."""
 
 
 def fresh(seed: int, strength: float = 1.0) -> Planted:
@@ -78,15 +80,15 @@ def fresh(seed: int, strength: float = 1.0) -> Planted:
 
 
 def family() -> tuple[Planted, ...]:
-    """Sixteen organisms, every what in every where; and four controls, the heads of the first four, from
-    balanced line-ups.
+    """Sixteen organisms, every what in every where, in three strengths; and four controls, the heads of the
+    first four, from balanced line-ups.
     """
     made: list[Planted] = []
     for what in WHATS:
         for where in WHERES:
             number = len(made) + 1
             heads = _drawn(where, 4 if what == "apart" else 3 + number % 2, number)
-            made.append(Planted(number, what, where, heads))
+            made.append(Planted(number, what, where, heads, STRENGTHS[(number - 1) % len(STRENGTHS)]))
     controls = [Planted(17 + i, "nothing", one.where, one.heads) for i, one in enumerate(made[:4])]
     return (*made, *controls)
 

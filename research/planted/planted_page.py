@@ -63,6 +63,7 @@ def _member(one: Planted, models: Mapping[str, Any]) -> dict[str, str]:
     return {
         "model": one.name,
         "planted": WHATS.get(one.what, one.what),
+        "strength": f"{one.strength:g}",
         "drawn": one.where,
         "heads": "; ".join(shares) or str(one.heads),
     }

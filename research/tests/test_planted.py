@@ -20,7 +20,7 @@ from research.planted import __main__ as command
 from research.planted import bench as measure
 from research.planted import head_training as training
 from research.planted import lessons
-from research.planted.family import ABLE, BASE, HIGH, LOW, family, fresh
+from research.planted.family import ABLE, BASE, HIGH, LOW, STRENGTHS, family, fresh
 from research.planted.frozen_images import GROUPS, Images
 
 
@@ -38,6 +38,7 @@ def test_the_family_is_what_was_asked_for() -> None:
     made = family()
     assert len({one.name for one in made}) == 20
     assert len({(one.what, one.where) for one in made}) == 20
+    assert {one.strength for one in made if one.where == "spread"} == set(STRENGTHS)
     assert all(3 <= len(one.heads) <= 4 for one in made)
     for one in made:
         layers = {head.layer for head in one.heads}
