@@ -49,7 +49,7 @@ def test_further_k_have_high_low_and_random_plans(tiny_model):
     assert [str(plan.off) for plan in found.singles] == [str(head) for head in tiny_model.heads]
 
 
-@pytest.mark.parametrize("name", ["world/digits", "world/faces"])
+@pytest.mark.parametrize("name", ["world/letters", "world/faces"])
 def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, name):
     data = open_set(name, max_images=60)
     rng = np.random.default_rng(0)
