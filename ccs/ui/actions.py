@@ -131,7 +131,7 @@ def _poll(app: App, session: Session, fields: Fields) -> None:
 
 
 def _reveal(app: App, session: Session, fields: Fields) -> None:
-    """Show which heads something was planted in, or no longer."""
+    """Show which heads something was planted in or taught, or no longer."""
     session.revealed = not session.revealed
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccs.heads import HeadSet
+from ccs.heads import Head, HeadSet
 from ccs.model.footprint import Footprint
 from ccs.search import Limits
 from ccs.ui.service.cache import Memory
@@ -20,9 +21,10 @@ class Session:
     past: the sets of heads that were off before, the last one last; undone: those that Undo took back.
     uploads: images of the visitor's own, shown instead of the example. notices: sentences to show once.
     wanted: a search for a fairer set that was asked for; found: the last one's answer
-    (`views.bias.fairer.Fairer`). revealed: the heads that something was planted in are shown. naming, offer:
-    a model that the visitor names, and what it would cost. turn: answers sent so far. shown: the HTML that
-    the page has, by region.
+    (`views.bias.fairer.Fairer`). revealed: the heads that something was planted in, or that were taught
+    something, are shown. guesses: (model, head) -> what the visitor takes it to have been taught. naming,
+    offer: a model that the visitor names, and what it would cost. turn: answers sent so far. shown: the HTML
+    that the page has, by region.
     """
 
     state: State
@@ -34,6 +36,7 @@ class Session:
     wanted: Limits | None = None
     found: Any = None
     revealed: bool = False
+    guesses: Mapping[tuple[str, Head], str] = field(default_factory=dict)
     turn: int = 0
     naming: bool = False
     offer: Footprint | None = None

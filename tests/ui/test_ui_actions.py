@@ -17,8 +17,9 @@ from ccs.ui.actions import MAX_HISTORY
 from ccs.ui.clicks import act, regions, update
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.views import VIEWS, claims
-from tests.support.ui_page import SMALL, app, model, one_thread, session
+from ccs.ui.views import VIEWS, claims, known
+from ccs.world.known_heads import KnownHeads
+from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
@@ -130,6 +131,58 @@ def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPat
     claim = claims.of(app.records("organism"))
     assert claim is not None
     assert (claim.off, claim.attribute, claim.found) == (heads, "skin tone", None)
+
+
+def test_what_a_head_was_taught_is_guessed_first(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags, colors, free = HeadSet.parse("L6.H1 L7.H2 L7.H3")
+    held = KnownHeads(
+        {flags: "Flags", colors: "Colors"},
+        {
+            flags: {"Flags": 0.8, "Colors": 0.1},
+            colors: {"Flags": 0.31, "Colors": 0.2},
+            free: {"Flags": 0.1, "Colors": 0.41},
+        },
+    )
+    monkeypatch.setattr(known, "truth", lambda model: held if model == "organism" else None)
+
+    def card(head: Head) -> tuple[str, str]:
+        update(app, session, "inspect", {"head": str(head)})
+        found = regions(app, session)
+        check("".join(found.values()))
+        return " ".join(found["main"].split()), found["left"]
+
+    session = links.open_link(app, {"off": "none", "tab": "heads"})
+    main, left = card(flags)
+    assert "2 of these 3 heads were each taught one concept, the others left free" in main
+    assert re.findall(r'<option value="([^"]*)"', main[main.index("Your guess") :]) == [
+        "",
+        "Colors",
+        "Flags",
+        "left free",
+    ]
+    assert "Known:" not in main
+    assert "taught" not in left
+    with pytest.raises(InputError, match="no concept 'Tools'"):
+        update(app, session, "guess", {"value": "Tools"})
+    update(app, session, "guess", {"value": "Flags"})
+    main, left = card(flags)
+    told = "taught <b>Flags</b> while the model learned; 80% of what it writes goes with the flag."
+    assert f"Known: this head was {told} Your guess, Flags, was right; 1 of 1 right so far." in main
+    assert len(re.findall(r'class="cell[^"]* taught"', left)) == 1
+    assert "Known:" not in card(free)[0]  # guessed head by head
+    update(app, session, "guess", {"value": "Colors"})
+    told = "<b>left free</b> while the model learned; what it writes goes most with the color of the frame"
+    assert f"{told} (41%). Your guess, Colors, was wrong; 1 of 2 right so far." in card(free)[0]
+    update(app, session, "reveal", {})
+    main, left = card(colors)
+    assert "20% of what it writes goes with the color of the frame, 31% with the flag." in main
+    assert "Your guess" not in main
+    assert len(re.findall(r'class="cell[^"]* taught"', left)) == 2
+    update(app, session, "inspect", {"head": "L4.H0"})
+    with pytest.raises(InputError, match="nothing is known"):
+        update(app, session, "guess", {"value": "Flags"})
+    update(app, session, "model", {"value": "organism-control"})
+    assert "taught" not in regions(app, session, complete=False)["left"]
 
 
 def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import parse_int
-from ccs.ui.views import classify
+from ccs.ui.views import classify, known
 from ccs.ui.views.base import Empty, Figure, View, of_model, run_lines
 
 Part = Figure | Empty | None
@@ -37,6 +37,10 @@ def _text(app: App, session: Session, fields: Fields) -> None:
     change(session, text=parse_int(fields.get("index"), "text’s number"))
 
 
+def _guess(app: App, session: Session, fields: Fields) -> None:
+    known.guess(session, fields.get("value"))
+
+
 class Heads(View):
     """The card of one head."""
 
@@ -46,6 +50,7 @@ class Heads(View):
     actions: ClassVar[Mapping[str, Action]] = {
         "inspect": _inspect,
         "text": _text,
+        "guess": _guess,
     }
 
     def pending(self, app: App, session: Session) -> bool:
@@ -70,6 +75,9 @@ class Heads(View):
             "views/heads.html",
             record=record,
             state=state,
+            session=session,
+            known=known.of(session),
+            free=known.FREE,
             parts=[_texts(record, state.text), *([found] if isinstance(found, Empty) else found)],
         )
 
