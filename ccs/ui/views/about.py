@@ -13,6 +13,7 @@ from ccs.ui.html import render
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
+from ccs.ui.views import known
 from ccs.ui.views.base import Figure, View
 from ccs.ui.views.judges import run_program
 
@@ -37,6 +38,7 @@ class About(View):
             heads=app.heads(records.model),
             figures=self.figures(app, session) if records.manifest else [],
             stand_in_judges=[str(j["name"]) for j in records.manifest.get("judges", ()) if j.get("stand_in")],
+            known=known.truth(session.state.model),
             labeler=records.manifest.get("labeler", {}),
         )
 

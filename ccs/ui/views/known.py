@@ -52,7 +52,7 @@ def truth(model: str) -> KnownHeads | None:
 def of(session: Session) -> Known | None:
     """The truth about the head on the card; None where nothing is known."""
     model, head, known = session.state.model, session.state.head, truth(session.state.model)
-    if known is None or head not in known.shares:
+    if known is None or head is None or head not in known.shares:
         return None
     shares, taught = known.shares[head], known.taught.get(head, "")
     guesses = {of: guess for (at, of), guess in session.guesses.items() if at == model}
