@@ -145,13 +145,14 @@ def test_what_a_head_was_taught_is_guessed_first(app: App, monkeypatch: pytest.M
     )
     monkeypatch.setattr(known, "truth", lambda model: held if model == "organism" else None)
 
+    session = links.open_link(app, {"off": "none", "tab": "heads"})
+
     def card(head: Head) -> tuple[str, str]:
         update(app, session, "inspect", {"head": str(head)})
         found = regions(app, session)
         check("".join(found.values()))
         return " ".join(found["main"].split()), found["left"]
 
-    session = links.open_link(app, {"off": "none", "tab": "heads"})
     main, left = card(flags)
     assert "2 of these 3 heads were each taught one concept, the others left free" in main
     assert re.findall(r'<option value="([^"]*)"', main[main.index("Your guess") :]) == [
