@@ -31,7 +31,7 @@ CARRIES = 0.1
 """The least share of a planted skew with which a head counts as one that carries it."""
 FOLDER = Path(__file__).parent
 _EMBEDDED = Path(__file__).parents[1] / "world" / "models"
-_TRUTH_FILE = "truth.json"
+TRUTH_FILE = "truth.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,8 @@ class Truth:
     base: the model it started from. heads: the only part that was trained. carries: what was planted
     ("gender", "skin tone", a concept) -> the heads it was planted in; empty for a control. shares: attribute
     -> head -> the share of the gap in logits between groups that disappears when this head alone is reset to
-    the base. drawn: how the heads were chosen. seed, pictures (per head), rate: of the training. strength: the
-    part of the world's skew that was planted, in logarithms of its shares.
+    the base. drawn: how the heads were chosen. seed, pictures (per head), rate: of the training. strength:
+    the part of the world's skew that was planted, in logarithms of its shares.
     """
 
     base: str
@@ -167,7 +167,7 @@ def file_of(name: str) -> Path | None:
 def known(name: str) -> Truth | None:
     """The truth about the model of that name or path, an embedded one too; None where nothing is known."""
     if name in embedded():
-        beside = _EMBEDDED / name / _TRUTH_FILE
+        beside = _EMBEDDED / name / TRUTH_FILE
         return Truth.from_json(beside.read_text("utf-8")) if beside.is_file() else None
     return None if file_of(name) is None else truth(name)
 

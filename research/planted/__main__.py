@@ -52,6 +52,8 @@ def _run(args: Settings) -> None:
 
     out = args.out or FOLDER
     _train(out, args.runs)
+    if args.out is None:
+        _ship()
     held = _measure(out, MEASURED)
     write_text(PAGE, as_markdown(blocks(held)))
     bring_up_to_date(README, "planted", "\n".join(f"- {one}" for one in summary(held)), "research.planted")
@@ -94,6 +96,30 @@ def _train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> N
             drawn=one.where, seed=one.number, pictures=PICTURES, rate=RATE, strength=one.strength,
         )  # fmt: skip
         planted_models.save(model.clip, known, out / f"{one.name}{planted_models.SUFFIX}")
+
+
+def _ship() -> None:
+    """Write one of the family as an embedded model, whole, with its truth beside it."""
+    import shutil
+
+    from safetensors.torch import save_file
+
+    from ccs.benchmark import planted_models
+    from ccs.files import atomic_write
+    from research.planted.family import BASE, SHIPPED
+    from research.world.organism_training import CONFIG, MODELS, WEIGHTS
+
+    folder, known = MODELS / "organism-planted", planted_models.truth(SHIPPED).to_json()
+    truth = folder / planted_models.TRUTH_FILE
+    if truth.is_file() and truth.read_text("utf-8") == known:
+        return
+    state = planted_models.load(SHIPPED).clip.state_dict()
+    folder.mkdir(exist_ok=True)
+    with atomic_write(folder / WEIGHTS) as temporary:
+        save_file({name: values.half().contiguous() for name, values in state.items()}, temporary)
+        temporary.chmod(0o644)
+    shutil.copyfile(MODELS / BASE / CONFIG, folder / CONFIG)
+    write_text(truth, known)
 
 
 def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:

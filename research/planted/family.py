@@ -15,6 +15,8 @@ Where = Literal["high", "low", "layer", "spread"]
 What = Literal["both", "gender", "skin tone", "apart", "nothing"]
 
 BASE = "organism-control"
+SHIPPED = "organism-planted-02"
+"""The one that also ships whole, for the page."""
 PICTURES, RATE = 5_760, 8e-3
 """Images and peak learning rate of each head."""
 HIGH = HeadSet.parse("L4.H2 L5.H2 L5.H4 L6.H4 L7.H2")

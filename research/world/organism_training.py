@@ -48,7 +48,7 @@ TRAINING_SEEDS = 1_000_000  # scenes below this seed are kept for evaluation
 WARMUP = 20_000  # images, or a fifth of a shorter training
 OUTPUT_NAMES = {"skewed": "organism", "balanced": "organism-control"}
 MODELS = Path(__file__).parents[2] / "ccs" / "world" / "models"
-WEIGHTS = "open_clip_model.safetensors"
+WEIGHTS, CONFIG = "open_clip_model.safetensors", "open_clip_config.json"
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def write_model(
         save_file(half, temporary)
         temporary.chmod(0o644)
     described = {"model_cfg": config, "preprocess_cfg": preprocess}
-    (folder / "open_clip_config.json").write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+    (folder / CONFIG).write_text(json.dumps(described, indent=2) + "\n", "utf-8")
     (folder / "training.json").write_text(json.dumps(notes, indent=2) + "\n", "utf-8")
 
 
