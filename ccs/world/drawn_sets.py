@@ -149,13 +149,15 @@ def retrieval_set(name: str = "clips", n: int = 300) -> RetrievalSet:
 def bias_set(name: str = "faces") -> BiasSet:
     """People balanced over gender presentation and skin tone.
 
-    "faces": 600 plain faces without occupational cues, 60 per cell, K = 60. "counterfactuals": 20 occupations
-    with their props, four scenes each, shown in all ten groups; an occupation's prompt ranks its own 40
-    images, with K = 10, the default of the study's code.
+    "faces": 600 plain faces with no cue of an occupation and nothing around them, 60 per cell, K = 60. What
+    lies around moves a face's embedding more than its group does, and would hide a skew.
+    "counterfactuals": 20 occupations with their props, four scenes each, shown in all ten groups; an
+    occupation's prompt ranks its own 40 images, with K = 10, the default of the study's code.
     """
     faces, occupations = name == "faces", tuple(words.OCCUPATIONS)
     cells, hairs = list(product(words.GENDERS, words.SKIN_TONES)), words.HAIRS[:-1]
     source = _scenes(700_000 if faces else 750_000)
+    face: dict[str, Any] = {"kind": "face", "occupation": "", "props": False, **dict.fromkeys(AROUND, "")}
     scenes = []
     for cell in range(60 if faces else 4 * len(occupations)):
         shared = None if faces else next(source)
@@ -163,7 +165,7 @@ def bias_set(name: str = "faces") -> BiasSet:
             s = replace(shared or next(source), age="adult", gender=gender, skin_tone=tone)
             if faces:
                 hair = hairs[cell % len(hairs)]
-                s = replace(s, kind="face", subject=gender, occupation="", hair=hair, props=False)
+                s = replace(s, subject=gender, hair=hair, **face)
             else:
                 own = occupations[cell // 4]
                 s = replace(s, kind="occupation", subject=own, occupation=own, hair="", props=True)
