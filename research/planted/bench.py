@@ -97,8 +97,9 @@ def measured(
     """
     scores = bench.consistency(model)
     now, was = level_heads(scores, K), level_heads(before, K)
-    plans = [("none", HeadSet()), ("planted", known.heads), ("high", now["high"]), ("low", now["low"])]
-    plans += [("was high", was["high"]), ("was low", was["low"])]
+    plans = [("none", HeadSet()), ("planted", known.heads), ("high", now["high"])]
+    plans += [("other", HeadSet(model.heads - now["high"]))]
+    plans += [("was high", was["high"]), ("was other", HeadSet(model.heads - was["high"]))]
     for name, chosen in plans[1:3] + plans[4:5]:
         rest = HeadSet(model.heads - chosen)
         sizes = [(f"random for {name}", len(chosen), seed + i) for i in range(RANDOM)]

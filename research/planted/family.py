@@ -11,7 +11,7 @@ import numpy as np
 from ccs.heads import Head, HeadSet
 from ccs.plans import draw
 
-Where = Literal["high", "low", "layer", "spread"]
+Where = Literal["high", "other", "layer", "spread"]
 What = Literal["both", "gender", "skin tone", "apart", "nothing"]
 
 BASE = "organism-control"
@@ -19,9 +19,11 @@ SHIPPED = "organism-planted-02"
 """The one that also ships whole, for the page."""
 PICTURES, RATE = 5_760, 8e-3
 """Images and peak learning rate of each head."""
-HIGH = HeadSet.parse("L4.H2 L5.H2 L5.H4 L6.H4 L7.H2")
-LOW = HeadSet.parse("L4.H4 L4.H5 L5.H0 L5.H5 L7.H0 L7.H4")
-"""Heads of the base with a CCS of 5, and of 0 or 1, when the family was drawn."""
+HIGH = HeadSet.parse(
+    "L4.H1 L4.H2 L4.H3 L4.H5 L5.H0 L5.H1 L5.H2 L5.H4 L6.H0 L6.H1 L6.H2 L6.H5 L7.H0 L7.H1 L7.H2 L7.H3 L7.H4 L7.H5"
+)
+OTHER = HeadSet.parse("L4.H0 L4.H4 L5.H3 L5.H5 L6.H3 L6.H4")
+"""Heads of the base with a CCS of 5, and all others (3 or 4), when the family was drawn."""
 ABLE = HeadSet.parse("L5.H0 L5.H1 L5.H5 L6.H1 L6.H2 L6.H4 L6.H5 L7.H0 L7.H2 L7.H3 L7.H4 L7.H5")
 """Heads that, trained alone for 7,704 images, told genders apart by 0.13 logits or more (the base: 0.04)."""
 
@@ -68,7 +70,7 @@ class Planted:
 
 
 WHATS: tuple[What, ...] = ("both", "gender", "skin tone", "apart")
-WHERES: tuple[Where, ...] = ("high", "low", "layer", "spread")
+WHERES: tuple[Where, ...] = ("high", "other", "layer", "spread")
 STRENGTHS = (1.0, 0.7, 0.4)
 """In turn: methods that all find a strong skew are told apart by a weak one."""
 
@@ -104,7 +106,7 @@ def _drawn(where: Where, size: int, seed: int) -> HeadSet:
             each = (draw(_layer(one), 1, seed + 100 * attempt, str(one)) for one in range(8 - size, 8))
             found = HeadSet(head for one in each for head in one)
         else:
-            members = {"high": HIGH, "low": LOW, "layer": _layer(layer)}[where]
+            members = {"high": HIGH, "other": OTHER, "layer": _layer(layer)}[where]
             found = draw(members, size, seed + 100 * attempt, where)
         able = [head in ABLE for head in found]
         if sum(able) >= 2 and any(able[::2]) and any(able[1::2]):

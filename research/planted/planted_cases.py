@@ -15,8 +15,8 @@ from research.planted.bench import ATTRIBUTES, K, Row
 from research.rank_correlation import correlation
 from research.seeds import over_seeds
 
-LIES = ("high", "low", "elsewhere")
-"""Places of a planted skew: most of it in heads of high CCS, of low CCS, or neither."""
+LIES = ("high", "other")
+"""Places of a planted skew: most of it in heads of high CCS, or in the others."""
 
 
 def cases(rows: Sequence[Row], heads: Sequence[Row], before: bool = False) -> pd.DataFrame:
@@ -25,7 +25,7 @@ def cases(rows: Sequence[Row], heads: Sequence[Row], before: bool = False) -> pd
     Columns: model, attribute; in_high: the share of the gap that sits in heads of high CCS, by the shares of
     the heads that lower it; lies: one of LIES; lowered: the part of the planted gap (that with nothing off
     less that with the planted heads off) that goes with the high-CCS heads; random: the mean of it over
-    random sets as large; low: that with the low-CCS heads; skew: the change of MaxSkew. 0 where there is no
+    random sets as large; other: that with all other heads; skew: the change of MaxSkew. 0 where there is no
     such head.
     """
     shown, of_heads = pd.DataFrame(rows), pd.DataFrame(heads)
@@ -36,18 +36,18 @@ def cases(rows: Sequence[Row], heads: Sequence[Row], before: bool = False) -> pd
         levels = its["was" if before else "ccs"].map(lambda score: level(score, K))
         for attribute in [name for name in ATTRIBUTES if name in own["carries"].iloc[0]]:
             share = its["share"].map(lambda shares, a=attribute: max(shares.get(a, 0.0), 0.0))
-            parts = {name: share[levels == name].sum() / share.sum() for name in ("high", "low")}
+            in_high = share[levels == "high"].sum() / share.sum()
             gap, skew = plans[f"gap {attribute}"], plans[f"MaxSkew {attribute}"]
             planted = gap["none"] - gap["planted"]
-            off, low = ("was high", "was low") if before else ("high", "low")
+            off, other = ("was high", "was other") if before else ("high", "other")
             found.append(
-                {"model": model, "attribute": attribute, "in_high": parts["high"]}
-                | {"lies": next((name for name in parts if parts[name] > 0.5), "elsewhere")}
+                {"model": model, "attribute": attribute, "in_high": in_high}
+                | {"lies": "high" if in_high > 0.5 else "other"}
                 | {"lowered": (gap["none"] - gap[off]) / planted, "skew": skew[off] - skew["none"]}
                 | {"random": (gap["none"] - gap.get(f"random for {off}", gap["none"])) / planted}
-                | {"low": (gap["none"] - gap.get(low, gap["none"])) / planted}
+                | {"other": (gap["none"] - gap.get(other, gap["none"])) / planted}
             )
-    columns = ["model", "attribute", "in_high", "lies", "lowered", "skew", "random", "low"]
+    columns = ["model", "attribute", "in_high", "lies", "lowered", "skew", "random", "other"]
     return pd.DataFrame(found, columns=columns)
 
 
@@ -57,16 +57,16 @@ class When:
 
     lowered: one of LIES -> number of models, and the part of the gap that goes, with its interval between
     models. with_share: the correlation, over models, of that part with the share that sits in these heads.
-    beyond_random, beyond_low: that part less what goes with random sets as large, and with the low-CCS heads.
+    beyond_random, beyond_other: that part less what goes with random sets as large, and with all other heads.
     """
 
     lowered: dict[str, tuple[int, Estimate]]
     with_share: Effect
     beyond_random: Effect
-    beyond_low: Effect
+    beyond_other: Effect
 
     def sentence(self) -> str:
-        """The answer, which depends on `with_share`, `beyond_random` and `beyond_low` alone."""
+        """The answer, which depends on `with_share`, `beyond_random` and `beyond_other` alone."""
         rho = self.with_share
         known = "its share in them is the same in every model"
         if not np.isnan(rho.value):
@@ -77,19 +77,19 @@ class When:
             reverse="Pruning the high-CCS heads lowers bias less where more of it sits in them",
             unsure="Pruning the high-CCS heads is not shown to lower bias more where more of it sits in them",
         )
-        random, low = (
+        random, other = (
             _answer(more, yes="more than", reverse="less than", unsure="not shown to be more than")
-            for more in (self.beyond_random, self.beyond_low)
+            for more in (self.beyond_random, self.beyond_other)
         )
         return (
             f"{said} ({known}). On average the effect is {random} that of pruning random heads (difference: "
-            f"{_percent(self.beyond_random)} of the gap) and {low} that of pruning the low-CCS heads "
-            f"({_percent(self.beyond_low)})."
+            f"{_percent(self.beyond_random)} of the gap) and {other} that of pruning all other heads "
+            f"({_percent(self.beyond_other)})."
         )
 
     def by_place(self) -> str:
         """The part of the gap that goes with the high-CCS heads, by where the bias sits."""
-        words = {"high": "in high-CCS heads", "low": "in low-CCS heads", "elsewhere": "elsewhere"}
+        words = {"high": "in high-CCS heads", "other": "in other heads"}
         parts = [
             f"{_percent(part)} where most of the bias sits {words[lies]} (organisms: {n})"
             for lies, (n, part) in self.lowered.items()
@@ -110,7 +110,7 @@ def _percent(found: Estimate) -> str:
 
 def when(found: pd.DataFrame) -> When:
     """The answer from `cases`; a model's attributes are averaged, so that each model counts once."""
-    each = found.groupby("model")[["in_high", "lowered", "random", "low"]].mean()
+    each = found.groupby("model")[["in_high", "lowered", "random", "other"]].mean()
     by_place = {
         lies: found[found["lies"] == lies].groupby("model")["lowered"].mean()
         for lies in LIES
@@ -120,7 +120,7 @@ def when(found: pd.DataFrame) -> When:
         {lies: (len(values), over_seeds(values)) for lies, values in by_place.items()},
         correlation(each["in_high"], each["lowered"]),
         stats.paired(each["lowered"], each["random"]),
-        stats.paired(each["lowered"], each["low"]),
+        stats.paired(each["lowered"], each["other"]),
     )
 
 

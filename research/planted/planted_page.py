@@ -83,7 +83,7 @@ def _skew(name: str, rows: list[Row], attribute: str, base: Row) -> dict[str, st
         values = own.drop_duplicates("plan").set_index("plan")[column]
         texts = [f"{value:.2f}" for value in (base[column], values["none"], values["planted"])]
         texts += [f"{drawn.min():.2f} to {drawn.max():.2f}"]
-        texts += [f"{values[plan]:.2f}" for plan in ("high", "low")]
+        texts += [f"{values[plan]:.2f}" for plan in ("high", "other")]
         line[what] = " / ".join([texts[0], texts[1], f"**{texts[2]}**", *texts[3:]])
     return line
 
@@ -119,6 +119,6 @@ def _case(row: Mapping[Any, Any]) -> dict[str, str]:
         "share in high-CCS heads": f"{100 * row['in_high']:.0f}%",
         "of the gap, gone with them": f"{100 * row['lowered']:.0f}%",
         "with random ones": f"{100 * row['random']:.0f}%",
-        "with low-CCS ones": f"{100 * row['low']:.0f}%",
+        "with all others": f"{100 * row['other']:.0f}%",
         "change of MaxSkew": f"{row['skew']:+.2f}",
     }

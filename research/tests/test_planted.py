@@ -20,7 +20,7 @@ from research.planted import __main__ as command
 from research.planted import bench as measure
 from research.planted import head_training as training
 from research.planted import lessons
-from research.planted.family import ABLE, BASE, HIGH, LOW, STRENGTHS, family, fresh
+from research.planted.family import ABLE, BASE, HIGH, OTHER, STRENGTHS, family, fresh
 from research.planted.frozen_images import GROUPS, Images
 
 
@@ -42,7 +42,7 @@ def test_the_family_is_what_was_asked_for() -> None:
     assert all(3 <= len(one.heads) <= 4 for one in made)
     for one in made:
         layers = {head.layer for head in one.heads}
-        assert {"high": one.heads <= HIGH, "low": one.heads <= LOW, "layer": len(layers) == 1}.get(
+        assert {"high": one.heads <= HIGH, "other": one.heads <= OTHER, "layer": len(layers) == 1}.get(
             one.where, len(layers) == len(one.heads)
         )
         assert all(own & ABLE for own in one.carries.values())

@@ -36,7 +36,7 @@ def world(lowered: Any) -> pd.DataFrame:
     rows, heads = [], []
     for i, high in enumerate(np.linspace(0, 1, 12)):
         gap = {"none": 1.0, "planted": 0.0, "high": 1 - lowered(high) + rng.normal(0, 0.02)}
-        rows += rows_of(f"m{i}", gap | {"random for high": 0.9, "low": 0.7})
+        rows += rows_of(f"m{i}", gap | {"random for high": 0.9, "other": 0.7})
         heads += heads_of(f"m{i}", float(high))
     return study.cases(rows, heads)
 
@@ -45,8 +45,8 @@ def test_pruning_lowers_bias_where_it_sits() -> None:
     found = study.when(world(lambda high: high))
     assert found.with_share.value > 0.9
     assert found.sentence().startswith("Pruning the high-CCS heads lowers bias more where")
-    assert found.lowered["high"][0] == found.lowered["low"][0] == 6
-    assert found.lowered["high"][1].low > found.lowered["low"][1].high
+    assert found.lowered["high"][0] == found.lowered["other"][0] == 6
+    assert found.lowered["high"][1].low > found.lowered["other"][1].high
     assert "the effect is more than that of pruning random heads" in found.sentence()
 
 
@@ -57,9 +57,9 @@ def test_pruning_lowers_bias_where_it_sits() -> None:
         (lambda high: 1 - high, "lowers bias less where more of it sits in them"),
         (lambda high: -high, "the effect is less than that of pruning random heads"),
         (lambda high: 0.1, "not shown to be more than that of pruning random heads"),
-        (lambda high: 0.1, "and less than that of pruning the low-CCS heads"),
-        (lambda high: 0.3, "and not shown to be more than that of pruning the low-CCS heads"),
-        (lambda high: 0.5, "and more than that of pruning the low-CCS heads"),
+        (lambda high: 0.1, "and less than that of pruning all other heads"),
+        (lambda high: 0.3, "and not shown to be more than that of pruning all other heads"),
+        (lambda high: 0.5, "and more than that of pruning all other heads"),
     ],
 )
 def test_where_the_opposite_holds_the_sentence_says_so(lowered: Any, words: str) -> None:
@@ -80,15 +80,15 @@ def test_organisms_without_a_high_head_are_said_to_tell_nothing() -> None:
 def test_ccs_before_the_skew_was_planted_is_told_apart() -> None:
     rows = rows_of(
         "m",
-        {"none": 1.0, "planted": 0.0, "high": 0.9, "low": 0.7}
-        | {"was high": 0.2, "random for was high": 1.0, "was low": 0.8},
+        {"none": 1.0, "planted": 0.0, "high": 0.9, "other": 0.7}
+        | {"was high": 0.2, "random for was high": 1.0, "was other": 0.8},
     )
     heads = heads_of("m", 0.1)
     now, before = (study.cases(rows, heads, before=one).iloc[0] for one in (False, True))
-    assert (now["lies"], before["lies"]) == ("low", "high")
+    assert (now["lies"], before["lies"]) == ("other", "high")
     assert (now["lowered"], before["lowered"]) == (pytest.approx(0.1), pytest.approx(0.8))
     assert (now["random"], before["random"]) == (0, 0)
-    assert (now["low"], before["low"]) == (pytest.approx(0.3), pytest.approx(0.2))
+    assert (now["other"], before["other"]) == (pytest.approx(0.3), pytest.approx(0.2))
 
 
 @pytest.mark.parametrize(
