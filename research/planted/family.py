@@ -20,7 +20,8 @@ SHIPPED = "organism-planted-02"
 PICTURES, RATE = 5_760, 8e-3
 """Images and peak learning rate of each head."""
 HIGH = HeadSet.parse(
-    "L4.H1 L4.H2 L4.H3 L4.H5 L5.H0 L5.H1 L5.H2 L5.H4 L6.H0 L6.H1 L6.H2 L6.H5 L7.H0 L7.H1 L7.H2 L7.H3 L7.H4 L7.H5"
+    "L4.H1 L4.H2 L4.H3 L4.H5 L5.H0 L5.H1 L5.H2 L5.H4 L6.H0 L6.H1 L6.H2 L6.H5 "
+    "L7.H0 L7.H1 L7.H2 L7.H3 L7.H4 L7.H5"
 )
 OTHER = HeadSet.parse("L4.H0 L4.H4 L5.H3 L5.H5 L6.H3 L6.H4")
 """Heads of the base with a CCS of 5, and all others (3 or 4), when the family was drawn."""
