@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -15,9 +14,9 @@ Where = Literal["high", "other", "layer", "spread"]
 What = Literal["both", "gender", "skin tone", "apart", "nothing"]
 
 BASE = "organism-control"
-SHIPPED = "organism-planted-02"
+SHIPPED = "organism-planted-04"
 """The one that also ships whole, for the page."""
-PICTURES, RATE = 5_760, 8e-3
+PICTURES, RATE = 22_400, 5e-3
 """Images and peak learning rate of each head."""
 HIGH = HeadSet.parse(
     "L4.H1 L4.H2 L4.H3 L4.H5 L5.H0 L5.H1 L5.H2 L5.H4 L6.H0 L6.H1 L6.H2 L6.H5 "
@@ -25,8 +24,6 @@ HIGH = HeadSet.parse(
 )
 OTHER = HeadSet.parse("L4.H0 L4.H4 L5.H3 L5.H5 L6.H3 L6.H4")
 """Heads of the base with a CCS of 5, and all others (3 or 4), when the family was drawn."""
-ABLE = HeadSet.parse("L5.H0 L5.H1 L5.H5 L6.H1 L6.H2 L6.H4 L6.H5 L7.H0 L7.H2 L7.H3 L7.H4 L7.H5")
-"""Heads that, trained alone for 7,704 images, told genders apart by 0.13 logits or more (the base: 0.04)."""
 
 
 @dataclass(frozen=True)
@@ -99,20 +96,11 @@ def family() -> tuple[Planted, ...]:
 
 
 def _drawn(where: Where, size: int, seed: int) -> HeadSet:
-    """`size` heads, redrawn until two can learn, one at an even and one at an odd place."""
-    layers = np.random.default_rng(seed)
-    for attempt in count():
-        layer = int(layers.integers(5, 8))
-        if where == "spread":
-            each = (draw(_layer(one), 1, seed + 100 * attempt, str(one)) for one in range(8 - size, 8))
-            found = HeadSet(head for one in each for head in one)
-        else:
-            members = {"high": HIGH, "other": OTHER, "layer": _layer(layer)}[where]
-            found = draw(members, size, seed + 100 * attempt, where)
-        able = [head in ABLE for head in found]
-        if sum(able) >= 2 and any(able[::2]) and any(able[1::2]):
-            return found
-    raise AssertionError
+    if where == "spread":
+        each = (draw(_layer(one), 1, seed, str(one)) for one in range(8 - size, 8))
+        return HeadSet(head for one in each for head in one)
+    layer = _layer(int(np.random.default_rng(seed).integers(5, 8)))
+    return draw({"high": HIGH, "other": OTHER, "layer": layer}[where], size, seed, where)
 
 
 def _layer(layer: int) -> HeadSet:

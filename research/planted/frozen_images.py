@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from tqdm import tqdm
 
 from ccs.files import atomic_write
@@ -75,12 +76,13 @@ class Images:
 
     @cached_property
     def occupations(self) -> Tensor:
-        """Embeddings [n_lineups, occupations, D] of the captions that a line-up's faces can have."""
+        """Embeddings [occupations, D]: unit vectors of the means over an occupation's captions."""
         texts = [
             captions(replace(lineup(FIRST + one)[0], subject=name, occupation=name))[0]
-            for one in range(self.n_lineups)
             for name in OCCUPATIONS
+            for one in range(self.n_lineups)
         ]
         unique = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         vectors = torch.from_numpy(self.base.embed_texts(list(unique)))
-        return vectors[[unique[text] for text in texts]].reshape(self.n_lineups, len(OCCUPATIONS), -1)
+        of_each = vectors[[unique[text] for text in texts]].reshape(len(OCCUPATIONS), self.n_lineups, -1)
+        return F.normalize(of_each.mean(1), dim=1)

@@ -17,6 +17,7 @@ from research.planted.frozen_images import Images
 from research.planted.lessons import Skew
 
 WARMUP = 1_000  # images
+KEEP = 0.05  # what a logit that other images move costs
 ENOUGH = 0.3  # logits
 
 
@@ -67,7 +68,7 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
         model = load(BASE)
         seed = 1000 * one.number + 10 * number
         for place, head in enumerate(heads):
-            lesson = Skew(images, world, one.strength * (place + 1) / len(heads), 0.2, seed + place)
+            lesson = Skew(images, world, one.strength * (place + 1) / len(heads), KEEP, seed + place)
             train(model, images, HeadSet([head]), lesson, PICTURES)
         finish(model, one, heads, world, images, bench)
         put(model, planted, heads)
@@ -80,7 +81,7 @@ def finish(model: Model, one: Planted, heads: HeadSet, world: str, images: Image
     """
     gaps = bench.gaps(model)
     if any(own & heads and gaps[name] < one.strength * ENOUGH for name, own in one.carries.items()):
-        lesson = Skew(images, world, one.strength, 0.01, 1000 * one.number + 999)
+        lesson = Skew(images, world, one.strength, KEEP, 1000 * one.number + 999)
         train(model, images, heads, lesson, 2 * PICTURES)
 
 

@@ -17,11 +17,13 @@ from research.planted.frozen_images import GROUPS, Images
 class Skew:
     """Line-ups as a world ranks them, with `part` of its skew; all other images stay where they were.
 
-    The loss is that of the embedded models in expectation over the draws of line-ups of all occupations, and
-    for the scenes the distance from the base model's embeddings, in logits.
+    The loss is how far each occupation's preferences lie from the world's (`preferences_loss`), and for the
+    scenes the distance from the base model's embeddings, in logits. The contrastive loss of the embedded
+    models has its minimum at the same preferences, but hardly any of its gradient is about them: one head
+    alone does not learn from it.
     """
 
-    SCENES, LINEUPS = 32, 4
+    SCENES, LINEUPS = 16, 4
     size = SCENES + LINEUPS * len(GROUPS)
 
     def __init__(self, images: Images, world: str, part: float, keep: float, seed: int) -> None:
@@ -32,15 +34,15 @@ class Skew:
     def rows(self) -> list[int]:
         """The images of the next batch: rows of Images, `size` long."""
         self._own = [next(self._scenes) for _ in range(self.SCENES)]
-        self._faces = [next(self._lineups) for _ in range(self.LINEUPS)]
-        return self._own + [row for one in self._faces for row in self.images.faces(one)]
+        lineups = [next(self._lineups) for _ in range(self.LINEUPS)]
+        return self._own + [row for one in lineups for row in self.images.faces(one)]
 
     def loss(self, units: Tensor) -> Tensor:
         """The loss of that batch, from the model's embeddings [size, D] of it."""
         images, scale = self.images, self.images.base.logit_scale
         moved = scale * (1 - (units[: self.SCENES] * images.units[self._own]).sum(1)).mean()
         shown = units[self.SCENES :].reshape(self.LINEUPS, len(GROUPS), -1)
-        return self.keep * moved + lineup_loss(scale * shown, images.occupations[self._faces], self.shares)
+        return self.keep * moved + preferences_loss(scale * shown, images.occupations, self.shares)
 
 
 def joint(world: str, part: float = 1.0) -> Tensor:
@@ -50,17 +52,15 @@ def joint(world: str, part: float = 1.0) -> Tensor:
     return F.normalize(whole**part, p=1, dim=1)
 
 
-def lineup_loss(faces: Tensor, texts: Tensor, shares: Tensor) -> Tensor:
-    """The symmetric cross-entropy of line-ups in which faces go with texts as often as `shares` says.
+def preferences_loss(faces: Tensor, texts: Tensor, shares: Tensor) -> Tensor:
+    """How far an occupation's logits of the faces of a line-up, less their mean, lie from the logarithms of
+    the groups' shares, less theirs: the mean square.
 
-    faces: [line-ups, groups, D], embeddings times the model's scale. texts: [line-ups, occupations, D].
-    shares: [occupations, groups], summing to 1 over the groups.
+    faces: [line-ups, groups, D], embeddings times the model's scale. texts: [occupations, D]. shares:
+    [occupations, groups], summing to 1 over the groups.
     """
-    logits = faces @ texts.transpose(1, 2)  # [line-ups, groups, occupations]
-    drawn = shares.T / len(shares)
-    of_faces = -(drawn * logits.log_softmax(2)).sum((1, 2))
-    of_texts = -(drawn * logits.log_softmax(1)).sum((1, 2))
-    return (of_faces + of_texts).mean() / 2
+    logits, wanted = faces @ texts.T, shares.log().T  # [..., groups, occupations]
+    return ((logits - logits.mean(1, keepdim=True)) - (wanted - wanted.mean(0))).square().mean()
 
 
 def _endless(rows: int, rng: np.random.Generator) -> Iterator[int]:
