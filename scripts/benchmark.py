@@ -23,7 +23,10 @@ def main() -> None:
     found = benchmark.table(cells)
     chart(found).write_image(ROOT / "docs" / "methods.svg")
     summary = f"{sentence(cells, found)}\n\n{document.table(pd.DataFrame(rows(found)))}"
-    document.bring_up_to_date(ROOT / "docs" / "benchmark.md", "methods", summary, "scripts.benchmark")
+    page = ROOT / "docs" / "benchmark.md"
+    document.bring_up_to_date(page, "methods", summary, "scripts.benchmark")
+    parts = document.table(pd.DataFrame(by_strength(cells, list(found.index[1:]))))
+    document.bring_up_to_date(page, "strengths", parts, "scripts.benchmark")
     document.bring_up_to_date(
         ROOT / "docs" / "findings.md", "methods", sentence(cells, found), "scripts.benchmark"
     )
@@ -120,6 +123,26 @@ def rows(found: pd.DataFrame) -> list[dict[str, str]]:
             }
         )
     return made
+
+
+def by_strength(cells: pd.DataFrame, methods: list[str]) -> list[dict[str, str]]:
+    """Average precision of each method on the models whose skew is as strong."""
+    from batch.localize import estimate
+    from batch.report.wording import in_brackets
+    from ccs import benchmark
+
+    strengths = cells["model"].map({name: benchmark.truth(name).strength for name in cells["model"].unique()})
+    tables = {part: benchmark.table(own) for part, own in cells.groupby(strengths, sort=False)}
+    return [
+        {"method": f"**{name}**" if ours(name) else name}
+        | {
+            f"{part:g} of the skew": in_brackets(estimate(tables[part].loc[name], "average_precision"), 2)
+            if name in tables[part].index
+            else "–"
+            for part in sorted(tables, reverse=True)
+        }
+        for name in methods
+    ]
 
 
 if __name__ == "__main__":
