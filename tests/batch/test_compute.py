@@ -51,7 +51,7 @@ def test_tables_are_valid_and_the_manifest_says_how(small_run: Path) -> None:
 
 
 def accuracy_without(folder: Path, model: Model, off: ccs.HeadSet) -> float:
-    """Accuracy on 40 digits by open_clip's own pass of weights with the heads' columns at zero."""
+    """Accuracy on 40 letters by open_clip's own pass of weights with the heads' columns at zero."""
     data = open_set("world/letters", max_images=40)
     weights = zeroshot.class_weights(model, data.classes, data.templates)
     copied = ccs.load(str(folder)).clip

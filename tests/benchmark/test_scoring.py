@@ -18,7 +18,7 @@ from ccs.locate.base import group_names, ranking
 from ccs.search import halves, make_task
 
 NAME = "organism-planted-14"
-CARRIERS = "L4.H4 L5.H0"
+CARRIERS = "L4.H4 L5.H5"
 
 
 @pytest.fixture(scope="module", autouse=True)

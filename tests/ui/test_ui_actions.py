@@ -28,8 +28,8 @@ def test_a_planted_skew_is_the_claim(app: App) -> None:
     assert claims.of(app.records("organism-control")) is None
     planted = claims.of(app.records("organism-planted"))
     assert planted is not None
-    assert planted.off == benchmark.truth("organism-planted-02").heads
-    assert ccs.load("organism-planted").weights_hash == benchmark.load("organism-planted-02").weights_hash
+    assert planted.off == benchmark.truth("organism-planted-04").heads
+    assert ccs.load("organism-planted").weights_hash == benchmark.load("organism-planted-04").weights_hash
 
 
 def test_heads_go_off_and_on(app: App, session: Session) -> None:

@@ -80,7 +80,7 @@ def test_users_at_once_get_their_own_answers(made: tuple[App, str]) -> None:
     model, order = app.model_cache.get("organism"), list(app.heads("organism"))
 
     def expected(user: int, call: int) -> tuple[str, str, list[float]]:
-        heads, example = HeadSet(order[user : user + 1 + call]), f"digits:{user}"
+        heads, example = HeadSet(order[user : user + 1 + call]), f"occupations:{user}"
         session = links.open_link(app, {"off": str(heads), "example": example})
         return str(heads), example, classify.measure(session, model)[1].after.ravel().tolist()
 
