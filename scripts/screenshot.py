@@ -33,9 +33,8 @@ def served() -> Iterator[str]:
         app = App(results.load(), Path(cache))
         demo, settings = page(lambda: app)
         _, url, _ = demo.launch(prevent_thread_lock=True, **settings)
-        Openings(app.collection, (), app.first, ()).make(
-            app
-        )  # so that the example is one that the whole model gets right
+        # So that the example is one that the whole model gets right.
+        Openings(app.collection, (), app.first).make(app)
         yield url
         demo.close(verbose=False)
 
