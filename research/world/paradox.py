@@ -18,7 +18,7 @@ from batch.report.sections.questions import (
     strictest,
     tests_of,
 )
-from batch.report.wording import change, in_brackets
+from batch.report.wording import change, in_brackets, interval
 from ccs.results import Results
 from ccs.results.searches import Search, beside
 from ccs.search import HeldOut
@@ -94,7 +94,12 @@ def _carried(results: Results, attribute: str) -> Iterator[tuple[object, ...]]:
             f"{head} (CCS {'unknown' if ccs is None else ccs})"
             for head, ccs in zip(lowers["head"], lowers["ccs"], strict=True)
         ]
-        heads = f"{len(named)} of {len(every)}: {listed(named)}" if named else f"none of {len(every)} heads"
+        first = every.iloc[0]
+        none = (
+            f"none of {len(every)} heads, of which 500 resamples could not have shown one alone; "
+            f"{first['head']} changes it most: {first['change']:.3f} ({interval(first['effect'])})"
+        )
+        heads = f"{len(named)} of {len(every)}: {listed(named)}" if named else none
         yield attribute, heads, ccs_and_lowering(results, every)
 
 
