@@ -25,7 +25,8 @@ ATTRIBUTES = ("gender", "skin tone")
 K = 5  # texts per head
 SCENES = 1_000  # for the moments
 RANDOM = 20
-"""Random sets for each set that is measured, as large as it and drawn outside it."""
+"""Random sets for each set that is measured, as large as it. Those for the planted heads are drawn outside them,
+those for heads of high CCS, which can be most heads of a model, among all."""
 
 Row = dict[str, Any]
 
@@ -101,9 +102,10 @@ def measured(
     plans += [("other", HeadSet(model.heads - now["high"]))]
     plans += [("was high", was["high"]), ("was other", HeadSet(model.heads - was["high"]))]
     for name, chosen in plans[1:3] + plans[4:5]:
-        rest = HeadSet(model.heads - chosen)
-        sizes = [(f"random for {name}", len(chosen), seed + i) for i in range(RANDOM)]
-        plans += [(kind, draw(rest, size, one, kind)) for kind, size, one in sizes if 0 < size <= len(rest)]
+        among = HeadSet(model.heads - chosen) if name == "planted" else model.heads
+        kind = f"random for {name}"
+        if chosen:
+            plans += [(kind, draw(among, len(chosen), seed + i, kind)) for i in range(RANDOM)]
     shown = bench.show(model, [off for _, off in plans])
     kept = bench.accuracy(model, [off for _, off in plans[:4]])
     about: Row = {"model": model.name, "where": known.drawn, "carries": list(known.carries)}
