@@ -73,4 +73,4 @@ def test_a_skew_planted_in_known_heads(tmp_path: Path, monkeypatch: pytest.Monke
     assert {name: of_plan["planted"][name] for name in without} == without
     assert {name: of_plan["none"][name] for name in whole} != whole
     page = as_markdown(blocks({**json.loads(planted.MEASURED.read_text("utf-8")), **held}))
-    assert "| organism-planted-03 | gender and skin tone | layer |" in page
+    assert "| organism-planted-03 | gender and skin tone | 0.4 | layer |" in page

@@ -25,8 +25,8 @@ ATTRIBUTES = ("gender", "skin tone")
 K = 5  # texts per head
 SCENES = 1_000  # for the moments
 RANDOM = 20
-"""Random sets for each set that is measured, as large as it. Those for the planted heads are drawn outside them,
-those for heads of high CCS, which can be most heads of a model, among all."""
+"""Random sets for each set that is measured, as large as it. Those for the planted heads are drawn outside
+them, those for heads of high CCS, which can be most heads of a model, among all."""
 
 Row = dict[str, Any]
 
