@@ -137,7 +137,7 @@ def test_an_answer_switches_off_what_lowers_the_lean_and_stands_beside_random_se
     assert set(found.heads) <= set(HeadSet.parse(CARRIERS))
     none, off, *drawn = found.held_out
     assert off.max_skew.value < none.max_skew.value
-    assert len({one.heads for one in drawn}) == len(drawn) == 5  # one head was found: its layer has five others
+    assert len({one.heads for one in drawn}) == len(drawn) == 5  # the others of its layer
     assert [head.layer for head in drawn[0].heads] == sorted(head.layer for head in found.heads)
     assert all(len(one.heads) == len(found.heads) for one in drawn)
     assert found.after.cramers_v != found.before.cramers_v
