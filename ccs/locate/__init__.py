@@ -20,8 +20,8 @@ from ccs.locate.base import Method
 
 SEARCH = "search"
 RANDOM = "random"
-DEFAULT = SEARCH
-"""The method that is best on the benchmark, which `clip-ccs localize` uses unless told otherwise."""
+DEFAULT = "learned mask"
+"""The method that ranks first on the benchmark, which `clip-ccs localize` uses unless told otherwise."""
 
 METHODS: Mapping[str, Method] = {
     "CCS high first": text.ccs_high,
@@ -41,7 +41,7 @@ METHODS: Mapping[str, Method] = {
     "activation patching": patching.patching,
     "patching by gradient": patching.gradient,
     "patching by integrated gradients": patching.integrated,
-    "learned mask": mask.learned,
+    DEFAULT: mask.learned,
     SEARCH: searching.search,
     RANDOM: chance.random,
 }
