@@ -180,7 +180,7 @@ def test_the_page_opens_on_a_story_in_three_steps(visit: Callable[..., Page], ma
     assert f"{claim.found.max_skew_change.value:+.2f}".replace("-", "−") in told
     assert f"{100 * claim.found.accuracy_change.value:+.1f} points".replace("-", "−") in told
     strip = page.inner_text("#region-strip")
-    assert f"{len(claim.off)} heads off" in strip
+    assert f"{len(claim.off)} head{'s' * (len(claim.off) > 1)} off" in strip
     assert "MaxSkew by" in strip
     go(page, "bias")
     assert page.inner_text("#region-strip") == strip  # it stays in every view
