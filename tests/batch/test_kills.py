@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.support.compute_sample import arguments, contents, run
 
@@ -20,9 +21,15 @@ fresh = multiprocessing.get_context("forkserver")
 fresh.set_forkserver_preload(["open_clip", "batch.compute.run", "tests.support.compute_sample"])
 
 
+def one_thread(args: list[str]) -> None:
+    """A run with one thread, as the tests have: the last digits of a product depend on their number."""
+    torch.set_num_threads(1)
+    os._exit(run(args))
+
+
 def killed_after(seconds: float, args: list[str]) -> bool:
     """Run in a process of its own and kill it after a while; whether it was still running."""
-    process = fresh.Process(target=run, args=(args,))
+    process = fresh.Process(target=one_thread, args=(args,))
     process.start()
     process.join(seconds)
     alive = process.exitcode is None
