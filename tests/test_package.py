@@ -33,7 +33,7 @@ class Blocked(PathFinder):
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Blocked
 """
-"""A sitecustomize.py that hides the packages of the extras from an environment that has them."""
+"""A module that hides the packages of the extras from an environment that has them."""
 
 
 def _modules(project: dict, *extras: str) -> set[str]:
@@ -64,8 +64,10 @@ def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     extras = {"all", "app", "data", "judges", "report"}
     required = {Requirement(line).name for line in project["dependencies"]}
     names = _modules(project, *extras) - required - NEEDED
-    (site / "sitecustomize.py").write_text(BLOCKED.format(names=names), "utf-8")
-    (site / "ours.pth").write_text(str(Path(find_spec("torch").origin).parents[1]) + "\n", "utf-8")
+    # Through a .pth: Debian's Python has a sitecustomize of its own, which an environment's does not replace.
+    (site / "hidden_packages.py").write_text(BLOCKED.format(names=names), "utf-8")
+    ours = Path(find_spec("torch").origin).parents[1]
+    (site / "ours.pth").write_text(f"{ours}\nimport hidden_packages\n", "utf-8")
     return folder / "bin" / "python"
 
 

@@ -5,10 +5,12 @@ The endpoint is read when huggingface_hub is imported, so every case runs in a p
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from ccs.datasets import SOURCES
+from ccs.datasets import SOURCES, fetching
 from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
 from tests.support.hub_server import Hub, Repository, serve
 
@@ -183,3 +185,22 @@ def test_two_processes_fetch_and_unpack_once(hub: Hub, ask: Callable[..., Any], 
     assert len(asked) == len(parts)
     (kept,) = [path for path in (tmp_path / "home/clip-ccs/msvd").iterdir() if path.is_dir()]
     assert len(list(kept.rglob("*.mp4"))) == 3
+
+
+def test_a_tar_writes_plain_files_below_its_folder_only(tmp_path: Path) -> None:
+    archive = tmp_path / "sent" / "clips.tar"
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w") as tar:
+        for name, kind in (
+            ("in/clip.mp4", tarfile.REGTYPE),
+            ("../above.mp4", tarfile.REGTYPE),
+            (str(tmp_path / "absolute.mp4"), tarfile.REGTYPE),
+            ("linked", tarfile.SYMTYPE),
+            ("linked/through.mp4", tarfile.REGTYPE),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.size = kind, str(tmp_path), 4 * (kind == tarfile.REGTYPE)
+            tar.addfile(member, io.BytesIO(b"clip"))
+    fetching.unpack([archive], tmp_path / "videos")
+    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert written == {"sent/clips.tar", "videos/in/clip.mp4", "videos/linked/through.mp4"}
