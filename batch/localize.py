@@ -99,15 +99,15 @@ def _score(args: Settings, methods: Mapping[str, Method]) -> int:
     places = planted_models.located(args.models)
     listed = {name: method for name, method in methods.items() if ":" not in name}
     theirs = {name: method for name, method in methods.items() if ":" in name}
-    found, failed = [scoring.kept()], dict[str, str]()
+    found, failed = [], dict[str, str]()
     for some, file in ((listed, args.cells), (theirs, None)):  # a user's function may have changed
         cells, wrong = scoring.run(some, places, args.splits, file=file, attributes=args.attribute)
         found.append(cells)
         failed |= wrong
     for sentence in failed.values():
         print(f"error: {sentence}", file=sys.stderr)
-    if sum(map(len, found[1:])):
-        cells = scoring.joined(found)
+    if sum(map(len, found)):
+        cells = scoring.with_kept(scoring.joined(found))
         against = next((name for name in [*theirs, *listed] if name not in failed), None)
         print(page(scoring.table(cells, against)))
     return 2 if failed else 0
@@ -115,8 +115,9 @@ def _score(args: Settings, methods: Mapping[str, Method]) -> int:
 
 def page(table: pd.DataFrame) -> str:
     """The table of `ccs.benchmark.score`, a line per method."""
+    n = int(table["models"].max())
     lines = [
-        f"{table['models'].max()} models with a planted skew; means and 95% intervals between models.",
+        f"{n} model{'s' * (n > 1)} with a planted skew; means and 95% intervals between models.",
         f"{'method':33s} {'average precision':18s} {'precision':9s}  MaxSkew taken  accuracy lost  passes",
     ]
     for name, row in table.iterrows():

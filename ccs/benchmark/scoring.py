@@ -69,7 +69,14 @@ def score(
     cells, failed = run({name: own(name, method)}, places, splits, tell=tell)
     if failed:
         raise InputError(failed[name])
-    return table(joined([kept(), cells]), name)
+    return table(with_kept(cells), name)
+
+
+def with_kept(cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells, and those that come with this package of the same models, attributes and splits."""
+    there, cases = kept(), list(KEY[:4])
+    same = pd.MultiIndex.from_frame(there[cases]).isin(pd.MultiIndex.from_frame(cells[cases]))
+    return joined([there[same], cells])
 
 
 def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:

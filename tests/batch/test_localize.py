@@ -46,6 +46,8 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
     assert re.search(
         r"^planted heads +the truth +1\.00", page(benchmark.table(benchmark.kept())), re.MULTILINE
     )
+    assert batch.localize.main([*command, "--method", "random"]) == 0
+    assert capsys.readouterr().out.startswith("1 model with a planted skew;")
 
 
 @pytest.mark.parametrize(
