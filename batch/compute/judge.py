@@ -10,7 +10,7 @@ from batch.compute.stages import Store, digest
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges.labeler import Labeler
-from ccs.judges.panel import Panel, TagsJudge
+from ccs.judges.panel import Panel
 from ccs.judges.prices import Spending
 from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
@@ -42,7 +42,7 @@ def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
         prices=settings.prices,
     )
     spending = Spending(settings.budget)
-    panel = Panel(settings.judges, limits, tags=TagsJudge(pool), spending=spending)
+    panel = Panel(settings.judges, limits, tags=pool, spending=spending)
     if settings.labeler == TAGS:
         return panel, None
     return panel, Labeler(settings.labeler, limits, spending=spending)

@@ -41,10 +41,7 @@ class Cache(contextlib.AbstractContextManager["Cache"]):
             self._db = sqlite3.connect(path, timeout=60.0, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise self._unusable(error) from None
-        with contextlib.ExitStack() as on_failure:
-            on_failure.callback(self._db.close)
-            self._execute("CREATE TABLE IF NOT EXISTS replies (key PRIMARY KEY, judge, answer)")
-            on_failure.pop_all()
+        self._execute("CREATE TABLE IF NOT EXISTS replies (key PRIMARY KEY, judge, answer)")
 
     def __exit__(self, *error: object) -> None:
         self._db.close()
@@ -67,6 +64,7 @@ class Cache(contextlib.AbstractContextManager["Cache"]):
         try:
             return self._db.execute(statement, values).fetchone()
         except sqlite3.Error as error:
+            self._db.close()
             raise self._unusable(error) from None
 
     def _unusable(self, error: Exception) -> InputError:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges.caller import Caller, ask_all, fingerprint
 from ccs.judges.prices import CostEstimate, Prices, Spending
@@ -49,9 +48,9 @@ class Labeler:
         spending: Spending | None = None,
     ) -> None:
         settings = settings or JudgeSettings()
-        self.prices = Prices.load(settings.prices)
+        prices = Prices.load(settings.prices)
         spending = spending or Spending(settings.budget)
-        self._caller = Caller(JudgeSpec.parse(spec), settings, self.prices, spending)
+        self._caller = Caller(JudgeSpec.parse(spec), settings, prices, spending)
         self.name = self._caller.name
         self.causes: dict[Head, str] = {}
         self.given: dict[Head, str] = {}
@@ -73,12 +72,9 @@ class Labeler:
             if answer.content is None:
                 self.causes[head] = answer.cause
                 continue
-            concept = answer.content["concept"]
-            try:
-                labels[head] = normalize(concept)
-                self.given[head] = " ".join(concept.split())
-            except InputError:
-                self.causes[head] = f"off-schema: {concept!r} is no name of a concept"
+            concept = answer.content["concept"]  # with a letter or a digit in it: `parse_reply`
+            labels[head] = normalize(concept)
+            self.given[head] = " ".join(concept.split())
         return labels
 
     def request(self, head: Head, texts: Sequence[str]) -> Request:
@@ -90,7 +86,7 @@ class Labeler:
         ]
         text = {"type": "string"}
         schema = closed_object({"reason": text, "concept": text})
-        return Request("\n\n".join(lines), _message(texts), schema, str(head))
+        return Request("\n\n".join(lines), _message(texts), schema)
 
     def estimate(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
         """The cost of `label`, whatever is cached; neither a key nor the network is needed."""

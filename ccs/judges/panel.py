@@ -31,9 +31,9 @@ class Panel:
     """Judges that answer the same questions, from a line such as "openai,anthropic:claude-haiku-4-5".
 
     spec: judges separated by commas, each PROVIDER:MODEL (see JudgeSpec); "default" is one model from each of
-    the three providers; "tags" is the stand-in `tags`. spending: may be shared with a labeler for a common
-    budget. Keys and packages are needed only when something must be sent. Raises
-    InputError.
+    the three providers; "tags" is the stand-in, which judges by the tags of the pool `tags`. spending: may be
+    shared with a labeler for a common budget. Keys and packages are needed only when something must be sent.
+    Raises InputError.
     """
 
     def __init__(
@@ -41,25 +41,22 @@ class Panel:
         spec: str,
         settings: JudgeSettings | None = None,
         *,
-        tags: TagsJudge | None = None,
+        tags: Pool | None = None,
         spending: Spending | None = None,
     ) -> None:
         self.settings = settings or JudgeSettings()
-        self.prices = Prices.load(self.settings.prices)
+        prices = Prices.load(self.settings.prices)
         self.spending = spending or Spending(self.settings.budget)
-        self._members: list[Caller | TagsJudge] = []
-        for each in parse_panel(spec):
-            if isinstance(each, JudgeSpec):
-                self._members.append(Caller(each, self.settings, self.prices, self.spending))
-            elif tags is not None:
-                self._members.append(tags)
-            else:
-                raise InputError(f"The judge {each} is not available here.")
-        self._callers = [member for member in self._members if isinstance(member, Caller)]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(member.name for member in self._members)
+        members = parse_panel(spec)
+        if TAGS in members and tags is None:
+            raise InputError(f"The judge {TAGS} is not available here.")
+        self._tags = tags
+        self._callers = {
+            one.name: Caller(one, self.settings, prices, self.spending)
+            for one in members
+            if isinstance(one, JudgeSpec)
+        }
+        self.names = tuple(one.name if isinstance(one, JudgeSpec) else one for one in members)
 
     def judge(self, questions: Sequence[Question]) -> list[list[list[Judgment]]]:
         """The judgments [question][judge][text], with judges in the panel's order.
@@ -70,26 +67,27 @@ class Panel:
         """
         asked = [question for question in questions if question.texts]
         requests = [judge_request(question) for question in asked]
-        answered = iter(ask_all(self._callers, requests, self.settings.cache) if self._callers else [])
+        callers = list(self._callers.values())
+        answered = iter(ask_all(callers, requests, self.settings.cache) if callers else [])
         columns: list[list[list[Judgment]]] = []
-        for member in self._members:
-            if isinstance(member, Caller):
+        for name in self.names:
+            if name in self._callers:
                 answers = dict(zip(asked, next(answered), strict=True))
-                columns.append([_judgments(member.name, each, answers.get(each)) for each in questions])
-            else:
-                columns.append(member.judge(questions))
+                columns.append([_judgments(name, each, answers.get(each)) for each in questions])
+            elif self._tags is not None:
+                columns.append([judge_by_tags(self._tags, each) for each in questions])
         return [list(row) for row in zip(*columns, strict=True)]
 
     def estimate(self, questions: Sequence[Question]) -> tuple[CostEstimate, ...]:
         """The cost of `judge` for each model; neither keys nor the network are needed."""
         requests = [judge_request(question) for question in questions if question.texts]
-        return tuple(caller.estimate(requests) for caller in self._callers)
+        return tuple(caller.estimate(requests) for caller in self._callers.values())
 
     def describe(self) -> dict[str, Any]:
         """The judges, the prompt's digest, and whether a stand-in is on the panel, for a manifest."""
         judges = [
-            member.describe() if isinstance(member, Caller) else {"name": member.name, "stand_in": True}
-            for member in self._members
+            self._callers[name].describe() if name in self._callers else {"name": name, "stand_in": True}
+            for name in self.names
         ]
         prompt = fingerprint(JUDGE_INSTRUCTIONS, judge_schema(1))
         return {"judges": judges, "prompt": prompt, "stand_in": any(judge["stand_in"] for judge in judges)}
@@ -97,8 +95,7 @@ class Panel:
 
 def judge_request(question: Question) -> Request:
     """The request for a question."""
-    schema = judge_schema(len(question.texts))
-    return Request(JUDGE_INSTRUCTIONS, judge_prompt(question), schema, question.head_key)
+    return Request(JUDGE_INSTRUCTIONS, judge_prompt(question), judge_schema(len(question.texts)))
 
 
 def _judgments(judge: str, question: Question, answer: Answer | None) -> list[Judgment]:
@@ -109,34 +106,24 @@ def _judgments(judge: str, question: Question, answer: Answer | None) -> list[Ju
     return [Judgment(judge, each["verdict"], each["reason"].strip(), "") for each in answer.content.values()]
 
 
-class TagsJudge:
-    """The judge `tags`: yes if the pool tags a text with the label or with a concept under it.
+def judge_by_tags(pool: Pool, question: Question) -> list[Judgment]:
+    """The judgments of `tags`: yes if the pool tags a text with the label or with a concept under it.
 
     A text without a tag is unscored, not a no.
     """
-
-    name = TAGS
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._tree = concepts.tree()
-
-    def judge(self, questions: Sequence[Question]) -> list[list[Judgment]]:
-        """One list of judgments per question, with one judgment per text, in the given order."""
-        return [self._answer(question) for question in questions]
-
-    def _answer(self, question: Question) -> list[Judgment]:
-        label = self._tree.find(question.label) or question.label
-        if label not in self._tree.concepts and label not in self._pool.concepts:
-            return unscored(self.name, question, f"no text is tagged with the label {question.label!r}")
-        return [self._verdict(text, label) for text in question.texts]
-
-    def _verdict(self, text: str, label: str) -> Judgment:
-        tag = self._pool.concept_of(text)
+    tree = concepts.tree()
+    label = tree.find(question.label) or question.label
+    if label not in tree.concepts and label not in pool.concepts:
+        return unscored(TAGS, question, f"no text is tagged with the label {question.label!r}")
+    judgments = []
+    for text in question.texts:
+        tag = pool.concept_of(text)
         if tag is None:
-            return Judgment(self.name, None, "", f"the pool {self._pool.name!r} has no tag for the text")
-        verdict = self._tree.is_under(tag, label)
+            judgments.append(Judgment(TAGS, None, "", f"the pool {pool.name!r} has no tag for the text"))
+            continue
+        verdict = tree.is_under(tag, label)
         reason = f"tagged {tag}"
         if tag != label:
             reason += f", which is {'' if verdict else 'not '}under {label}"
-        return Judgment(self.name, verdict, reason, "")
+        judgments.append(Judgment(TAGS, verdict, reason, ""))
+    return judgments

@@ -16,26 +16,27 @@ import urllib.parse
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ccs.errors import InputError
 from ccs.judges.settings import JudgeSettings, JudgeSpec
 
+if TYPE_CHECKING:
+    import httpx2
+
+MOST_BYTES = 2**20
+"""Bytes of the longest reply that is read."""
 _KEY_PATTERN = re.compile(r"\b(sk-[\w*.-]{6,}|AIza[\w-]{10,})|(?<=Bearer )\S+", re.IGNORECASE)
 _MESSAGE_LENGTH = 300
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request to a model: instructions, the data, and the JSON schema of the answer.
-
-    `head_key`, the head in question ("L11.H5"), is not sent.
-    """
+    """A request to a model: instructions, the data, and the JSON schema of the answer."""
 
     system: str
     user: str
     schema: Mapping[str, Any]
-    head_key: str
 
 
 @dataclass(frozen=True)
@@ -57,20 +58,6 @@ class Usage:
     def stated(cls, sent: Any, received: Any) -> Usage | None:
         """The tokens that a reply states; None if it states none, or but one of the two."""
         return None if sent is None or received is None else cls(sent, received)
-
-
-@dataclass(frozen=True)
-class Reply:
-    """The content of an SDK's response.
-
-    `text` is None if there is none, `refusal` the model's reason for refusing or "", and `truncated` true if
-    the reply was cut off at the limit on tokens. `usage` is None if the reply states none.
-    """
-
-    text: str | None
-    usage: Usage | None
-    refusal: str
-    truncated: bool
 
 
 class UnansweredError(Exception):
@@ -154,28 +141,19 @@ class Provider(ABC):
         except Exception as error:
             raise self.translate(error) from None
         try:
-            reply = self.read(response)
+            return self.read(response)
         except (LookupError, TypeError, AttributeError):
             raise UnansweredError("broken reply: not what the protocol promises", again=True) from None
-        if reply.refusal:
-            raise UnansweredError(f"refusal: {reply.refusal}", usage=reply.usage)
-        if reply.truncated:
-            raise UnansweredError("truncated: at the limit on tokens", usage=reply.usage)
-        if not isinstance(reply.text, str):
-            raise UnansweredError("off-schema: no text in the reply", usage=reply.usage)
-        return reply.text, reply.usage
 
     def connect(self, key: str) -> Any:
         """A client of the SDK with its retries off."""
-        from ccs.judges.transport import BoundedClient  # once the SDK has brought its HTTP client
-
         timeout = self.settings.timeout
         return getattr(self._sdk, self.client)(
             api_key=key,
             base_url=self.spec.base_url,
             timeout=timeout,
             max_retries=0,
-            http_client=BoundedClient(timeout=timeout),
+            http_client=bounded_client(timeout),
         )
 
     async def aclose(self) -> None:
@@ -202,8 +180,11 @@ class Provider(ABC):
         return error
 
     @abstractmethod
-    def read(self, response: Any) -> Reply:
-        """A response's content. Raises LookupError, TypeError or AttributeError for another form."""
+    def read(self, response: Any) -> tuple[str, Usage | None]:
+        """A response's text and tokens, by `answered`.
+
+        Raises UnansweredError, or LookupError, TypeError or AttributeError for another form.
+        """
 
     def failure(self, status: int, message: object, headers: Mapping[str, str]) -> Exception:
         """The exception for an HTTP error status."""
@@ -217,6 +198,53 @@ class Provider(ABC):
             label = "rate limit" if status == 429 else "unavailable"
             return UnansweredError(f"{label}: {text}", again=True, wait=retry_after(headers), usage=free)
         return UnansweredError(f"rejected: {text}", usage=free)
+
+
+def answered(
+    text: str | None, usage: Usage | None, refusal: str, truncated: bool
+) -> tuple[str, Usage | None]:
+    """A reply's text and tokens.
+
+    Raises UnansweredError if the model refused (with its reason, else ""), was cut off, or gave no text.
+    """
+    if refusal:
+        raise UnansweredError(f"refusal: {refusal}", usage=usage)
+    if truncated:
+        raise UnansweredError("truncated: at the limit on tokens", usage=usage)
+    if not isinstance(text, str):
+        raise UnansweredError("off-schema: no text in the reply", usage=usage)
+    return text, usage
+
+
+def bounded_client(timeout: float) -> httpx2.AsyncClient:
+    """An HTTP client that follows no redirect, takes nothing compressed, and stops reading at MOST_BYTES.
+
+    A redirect would send the key, which is in a header, to another host; a few compressed kilobytes can
+    unfold to gigabytes. What is too long ends as a broken connection does.
+    """
+    import httpx2  # the HTTP client of all three SDKs, and installed with each
+
+    class BoundedClient(httpx2.AsyncClient):
+        async def send(
+            self, request: httpx2.Request, *, stream: bool = False, **more: Any
+        ) -> httpx2.Response:
+            request.headers["Accept-Encoding"] = "identity"
+            response = await super().send(request, stream=True, **more)
+            body = bytearray()
+            try:
+                if response.headers.get("Content-Encoding", "identity") != "identity":
+                    raise httpx2.ReadError("the reply is compressed, though none such was asked for")
+                async for chunk in response.aiter_raw():
+                    body += chunk
+                    if len(body) > MOST_BYTES:
+                        raise httpx2.ReadError(f"the reply is longer than {MOST_BYTES:,} bytes")
+            finally:
+                await response.aclose()
+            return httpx2.Response(
+                response.status_code, headers=response.headers, content=bytes(body), request=request
+            )
+
+    return BoundedClient(timeout=timeout)
 
 
 def redact(text: str) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.judges.provider import Provider, Reply, Request, UnansweredError, Usage
+from ccs.judges.provider import Provider, Request, UnansweredError, Usage, answered, bounded_client
 
 
 class OpenAIProvider(Provider):
@@ -37,14 +37,14 @@ class OpenAIProvider(Provider):
             body["temperature"] = self.spec.temperature
         return await self._client.chat.completions.create(**body)
 
-    def read(self, response: Any) -> Reply:
+    def read(self, response: Any) -> tuple[str, Usage | None]:
         completion = response.to_dict(warnings=False)
         counts = completion.get("usage") or {}
         usage = Usage.stated(counts.get("prompt_tokens"), counts.get("completion_tokens"))
         choice = completion["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
         refusal = message.get("refusal") or ("content filter" if finish == "content_filter" else "")
-        return Reply(message.get("content"), usage, refusal, finish == "length")
+        return answered(message.get("content"), usage, refusal, finish == "length")
 
 
 class CompatibleProvider(OpenAIProvider):
@@ -84,7 +84,7 @@ class AnthropicProvider(Provider):
             output_config=output,
         )
 
-    def read(self, response: Any) -> Reply:
+    def read(self, response: Any) -> tuple[str, Usage | None]:
         message = response.to_dict(warnings=False)
         counts = message.get("usage") or {}
         cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
@@ -96,7 +96,7 @@ class AnthropicProvider(Provider):
         stop = message.get("stop_reason")
         refusal = "the model declined" if stop == "refusal" else ""
         truncated = stop in ("max_tokens", "model_context_window_exceeded")
-        return Reply("".join(texts) if texts else None, usage, refusal, truncated)
+        return answered("".join(texts) if texts else None, usage, refusal, truncated)
 
 
 class GoogleProvider(Provider):
@@ -107,11 +107,9 @@ class GoogleProvider(Provider):
     keys = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 
     def connect(self, key: str) -> Any:
-        from ccs.judges.transport import BoundedClient  # once the SDK has brought its HTTP client
-
         # Our own HTTP client keeps the SDK from switching to aiohttp, where installed, with its own retries.
         # `enterprise=False` keeps an environment variable from moving the calls to another service.
-        self._http = BoundedClient(timeout=self.settings.timeout)
+        self._http = bounded_client(self.settings.timeout)
         types = self._sdk.types
         options = types.HttpOptions(
             base_url=self.spec.base_url,
@@ -159,17 +157,17 @@ class GoogleProvider(Provider):
             return UnansweredError(f"broken reply: {error}", again=True)
         return error
 
-    def read(self, response: Any) -> Reply:
+    def read(self, response: Any) -> tuple[str, Usage | None]:
         usage = None
         if (counts := response.usage_metadata) and counts.candidates_token_count is not None:
             output = counts.candidates_token_count + (counts.thoughts_token_count or 0)
             usage = Usage.stated(counts.prompt_token_count, output)
         feedback = response.prompt_feedback
         if feedback is not None and feedback.block_reason is not None:
-            return Reply(None, usage, f"prompt blocked ({feedback.block_reason.name})", truncated=False)
+            return answered(None, usage, f"prompt blocked ({feedback.block_reason.name})", truncated=False)
         candidate = response.candidates[0]
         finish = "STOP" if candidate.finish_reason is None else candidate.finish_reason.name
         refusal = "" if finish in ("STOP", "MAX_TOKENS") else f"stopped with {finish}"
         parts = (candidate.content.parts if candidate.content is not None else None) or ()
         text = "".join(part.text for part in parts if part.text and not part.thought)
-        return Reply(text or None, usage, refusal, finish == "MAX_TOKENS")
+        return answered(text or None, usage, refusal, finish == "MAX_TOKENS")

@@ -86,8 +86,8 @@ def test_no_text_leaves_its_quotes(texts: list[str], label: str) -> None:
 
 def key_of(spec: str, question: Question, **changes: object) -> str:
     settings = JudgeSettings(**changes)  # type: ignore[arg-type]
-    (member,) = Panel(spec, settings)._members
-    return member.provider.cache_key(judge_request(question))  # type: ignore[union-attr]
+    (caller,) = Panel(spec, settings)._callers.values()
+    return caller.provider.cache_key(judge_request(question))
 
 
 def test_the_cache_key_holds_what_changes_the_answer_and_nothing_else() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ccs.errors import InputError
-from ccs.judges.panel import Panel, TagsJudge
+from ccs.judges.panel import Panel
 from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
 from ccs.paper.figures import examples
@@ -62,7 +62,7 @@ def test_stand_ins_and_models_sit_in_one_panel(settings: JudgeSettings) -> None:
     rows = [
         (f"text {n} {letter}", f"Concept {n}" if letter == "a" else "Other") for n in "01" for letter in "ab"
     ]
-    tags = TagsJudge(make_pool("small", rows))
+    tags = make_pool("small", rows)
     with OpenAIServer() as server:
         panel = Panel(f"tags,{server.spec}", settings, tags=tags)
         answers = panel.judge([*QUESTIONS[:2], Question("L9.H9", "Empty", ())])
@@ -116,7 +116,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from ccs.judges.question import Question
-from ccs.judges.panel import Panel, TagsJudge
+from ccs.judges.panel import Panel
 from ccs.judges.settings import JudgeSettings
 spec, cache = sys.argv[1:]
 settings = JudgeSettings(cache=Path(cache), concurrency=1, delay=0.01, retries=0)
