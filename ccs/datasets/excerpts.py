@@ -2,10 +2,9 @@
 
 An excerpt of people is a fixed list of rows (`<name>.csv`, which holds no image): the first rows of every
 race and gender in the order of the published labels, as many of each, interleaved so that its beginning is
-balanced too. That the Hub's file has this order is checked when it is fetched: where the listed rows are not
-balanced there, the same rule picks rows of that file, and the source says so. Any other excerpt is a set's
-first rows. Row groups are read one by one, from the first, and as far as the rows need; behind the gate, as
-strangers' files are.
+balanced too. The same rule picks them from the Hub's file; where it picks others, since the file has another
+order, the source says so. Any other excerpt is a set's first rows. Row groups are read one by one, from the
+first, and as far as the rows need; behind the gate, as strangers' files are.
 """
 
 from __future__ import annotations
@@ -92,7 +91,8 @@ def fetch(record: DatasetRecord) -> Iterator[float]:
             )
         group += 1
         if len(images) >= needed:
-            chosen = chosen_rows(record, listed, columns)
+            cells = list(zip(*(columns[name] for name in CELLS), strict=True)) if listed else []
+            chosen = balanced_rows(cells, record.excerpt) if listed else list(range(record.excerpt))
     if why := next((found for row in chosen if isinstance(found := images[row], str)), ""):
         raise InputError(f"{record.name} has a row that is no image: {why}.")
     as_listed = "" if chosen == listed or not listed else ", its rows in another order than the list’s"
@@ -116,34 +116,16 @@ def listed_rows(record: DatasetRecord) -> list[int]:
     return [int(line) for line in text.split()[1:]]
 
 
-def chosen_rows(
-    record: DatasetRecord, listed: Sequence[int], columns: dict[str, list[str]]
-) -> list[int] | None:
-    """The excerpt's rows of those read so far; None where more must be read."""
-    if not record.groups:
-        return list(range(record.excerpt))
-    cells = list(zip(*(columns[name] for name in CELLS), strict=True))
-    if Counter(cells[row] for row in listed) == shares(cells, record.excerpt):
-        return list(listed)
-    return balanced_rows(cells, record.excerpt)
-
-
-def shares(cells: Sequence[tuple[str, ...]], n: int) -> Counter[tuple[str, ...]]:
-    """How many of `n` rows each group has: as many of each, one less of the last in the alphabet where `n`
-    does not divide evenly.
-    """
-    groups = sorted(set(cells))
-    return Counter({group: (n + len(groups) - 1 - i) // len(groups) for i, group in enumerate(groups)})
-
-
 def balanced_rows(cells: Sequence[tuple[str, ...]], n: int) -> list[int] | None:
     """The rule of the list: of every race and gender the first rows, `n` in all, the groups in turn.
 
-    cells: race and gender of each row. None where a group has too few rows.
+    cells: race and gender of each row. Where `n` does not divide evenly, the last groups in the alphabet have
+    one row less. None where a group has too few rows.
     """
-    wanted, seen, ranked = shares(cells, n), Counter[tuple[str, ...]](), []
+    seen, ranked = Counter[tuple[str, ...]](), []
     for row, cell in enumerate(cells):
-        if seen[cell] < wanted[cell]:
-            ranked.append((seen[cell], cell, row))
-            seen[cell] += 1
-    return [row for _, _, row in sorted(ranked)] if len(ranked) == n else None
+        ranked.append((seen[cell], cell, row))
+        seen[cell] += 1
+    chosen = sorted(ranked)[:n]
+    full = len(chosen) == n and chosen[-1][0] == (n - 1) // len(seen)
+    return [row for _, _, row in chosen] if full else None

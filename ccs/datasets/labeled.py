@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 
@@ -144,22 +144,15 @@ def known_people(record: DatasetRecord, rows: Rows, most: int | None) -> BiasSet
     groups = {}
     for attribute, column in record.groups.items():
         cells = rows.strings(column)
-        # "race (seven)" keeps the groups as they are.
-        merged = merge_groups(cells, record.renames) if record.renames and attribute == "race" else cells
-        groups[attribute] = found.of(merged)
+        if record.renames and attribute == "race":  # "race (seven)" keeps the groups as they are
+            if unknown := set(cells) - set(record.renames):
+                known = ", ".join(record.renames)
+                raise InputError(f"The group {min(unknown)!r} is not defined; the groups are {known}.")
+            cells = [record.renames[name] for name in cells]
+        groups[attribute] = found.of(cells)
     share = min(1.0, len(found.images) / record.rows) if record.rows else 1.0
     k = {attribute: max(1, round(k * share)) for attribute, k in record.k.items()}
     return _people(record.name, found, groups, k)
-
-
-def merge_groups(groups: Iterable[str], definition: Mapping[str, str]) -> list[str]:
-    """Groups renamed, and so merged, by a record's `renames`; InputError for a group that is not in it."""
-    found = []
-    for name in groups:
-        if name not in definition:
-            raise InputError(f"The group {name!r} is not defined; the groups are {', '.join(definition)}.")
-        found.append(definition[name])
-    return found
 
 
 def _counterfactuals(record: DatasetRecord, rows: Rows, most: int | None) -> BiasSet:

@@ -30,11 +30,12 @@ RECORD = SOURCES["fairface-600"]
 
 
 def labels_as_listed() -> list[dict[str, str]]:
-    """Labels of rows among which the listed ones are those that the rule picks."""
+    """Labels of rows of which the rule picks the listed ones: a group's others come after those."""
     cells = [(race, gender) for race in sorted(NAMES["race"]) for gender in sorted(NAMES["gender"])]
     listed = listed_rows(RECORD)
     taken = {row: cells[i % 14] for i, row in enumerate(listed)}
-    found = [taken.get(row, ("White", "Male")) for row in range(max(listed) + 40)]
+    full = {cell: row for row, cell in sorted(taken.items())}  # the last listed row of each group
+    found = [taken.get(row, min(full, key=full.__getitem__)) for row in range(max(listed) + 40)]
     return [
         {"race": race, "gender": gender, "age": NAMES["age"][row % 9]}
         for row, (race, gender) in enumerate(found)
