@@ -45,9 +45,9 @@ def less(draws: int, data: Path, *, small: bool) -> None:
     from batch.compute import run_plans, set_figures, settings
     from ccs.measures import bias, retrieval
     from ccs.paper import figures
-    from ccs.texts import reference
+    from ccs.texts import pools
 
-    reference.SHA256 = sha256(_pool(data / reference.FILE, 40 if small else 200))
+    pools.REFERENCE_SHA256 = sha256(_pool(data / pools.REFERENCE_FILE, 40 if small else 200))
     settings._FEW_RANDOM_SETS = 2
     set_figures.DRAWS = draws
     bias.measure_plans = functools.partial(bias.measure_plans, draws=draws)

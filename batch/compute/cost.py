@@ -23,8 +23,7 @@ from ccs.judges.prices import CostEstimate
 from ccs.judges.question import Question
 from ccs.model import sources
 from ccs.model.sources import HUB, UNTRAINED
-from ccs.texts import reference
-from ccs.texts.pools import load_pool, make_pool
+from ccs.texts.pools import REFERENCE, REFERENCE_LONGEST, find_reference, load_pool, make_pool
 
 
 def _weights(source: sources.Source) -> float | None:
@@ -47,8 +46,8 @@ def _weights(source: sources.Source) -> float | None:
 def _asked(settings: Settings, heads: int) -> list[CostEstimate]:
     """What language models would be asked about so many heads, with the pool's longest texts: the most."""
     name, k = settings.texts or "photographs", settings.all_ks[-1]
-    if name == reference.NAME and reference.find() is None:  # texts as long as its longest
-        pool = make_pool(name, [(f"{i:0{reference.LONGEST}d}", None) for i in range(k)])
+    if name == REFERENCE and find_reference() is None:  # texts as long as its longest
+        pool = make_pool(name, [(f"{i:0{REFERENCE_LONGEST}d}", None) for i in range(k)])
     else:
         pool = load_pool(name)
     panel, labeler = judges_of(settings, pool)

@@ -13,7 +13,7 @@ from batch.options import parse as parse_options
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.paper import figures
-from ccs.texts import reference
+from ccs.texts.pools import REFERENCE
 
 SUITES = ("world", "paper", "none")
 ORGANISMS = ("organism", "organism-control")
@@ -42,7 +42,7 @@ def _studied(asked: Sequence[str]) -> tuple[str, ...]:
 def _study(models: tuple[str, ...]) -> dict[str, Any]:
     """The settings of the study, for these of its models."""
     return {
-        "models": models, "images": "imagenet", "texts": reference.NAME, "suite": "paper",
+        "models": models, "images": "imagenet", "texts": REFERENCE, "suite": "paper",
         "labeler": "openai", "judges": "default", "as_published": True, "precision": "bf16",
     }  # fmt: skip
 

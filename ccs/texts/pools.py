@@ -1,16 +1,20 @@
 """Pools of texts, each text with its concept where that is known.
 
 Two pools ship with the package: `world` (everything the drawn world can show, worded as in its captions) and
-`photographs` (general descriptions). `reference` is the study's own, without concepts, and is fetched. A
-user's pool is a CSV with a column `text` and optionally `concept`, or any text file with one text per line.
+`photographs` (general descriptions). `reference` is the study's own, 3,498 texts without concepts. It is its
+authors' to ship: it is fetched once, and known by its hash. A user's pool is a CSV with a column `text` and
+optionally `concept`, or any text file with one text per line.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import http.client
 import io
 import json
+import os
+import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,10 +22,20 @@ from importlib.resources import files
 from pathlib import Path
 
 from ccs.errors import InputError
-from ccs.files import read_text
-from ccs.texts import reference
+from ccs.files import atomic_write, read_text, sha256
 
 POOLS = ("world", "photographs")
+REFERENCE = "reference"
+REFERENCE_FILE = "image_descriptions_general.txt"
+REFERENCE_SHA256 = "39c6bf3e788684d9e0e8afa902c13aae1ee8eafefdbab94ba923fd05b9038630"
+REFERENCE_LONGEST = 62
+"""Characters of its longest text."""
+ADDRESSES = tuple(
+    f"https://raw.githubusercontent.com/yossigandelsman/clip_text_span/{at}/text_descriptions/{REFERENCE_FILE}"
+    for at in ("045b84f4591ae7a7dd8eb8f400bfb48ffb148251", "main")
+)
+"""A commit whose README reads the file, and the branch in its place; the hash decides what is taken."""
+_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -82,14 +96,14 @@ def load_pool(name_or_path: str | Path) -> Pool:
     if name in POOLS:
         source = files("ccs.texts").joinpath(f"{name}.csv").read_text(encoding="utf-8")
         return make_pool(name, _read_csv(source, name))
-    path = reference.fetch() if name == reference.NAME else Path(name_or_path)
+    path = _fetch_reference() if name == REFERENCE else Path(name_or_path)
     if not path.is_file():
         raise InputError(
-            f"There is no pool of texts {name!r}: give one of {', '.join(POOLS)}, {reference.NAME}, a file "
+            f"There is no pool of texts {name!r}: give one of {', '.join(POOLS)}, {REFERENCE}, a file "
             "with one text per line, or a CSV with a column `text`."
         )
     source = read_text(path)
-    stem = name if name == reference.NAME else path.stem
+    stem = name if name == REFERENCE else path.stem
     if "\0" in source:
         raise InputError(f"{name} is not a text file: it holds NUL characters.")
     if path.suffix.lower() == ".csv":
@@ -106,3 +120,48 @@ def _read_csv(source: str, name: str) -> list[tuple[str, str | None]]:
         return [(row["text"] or "", row.get("concept")) for row in reader]
     except csv.Error as error:
         raise InputError(f"{name} is not a readable CSV (line {reader.line_num}: {error}).") from None
+
+
+# The study's pool ------------------------------------------------------------------------------------------
+
+
+def find_reference() -> Path | None:
+    """The file of the pool `reference` in $CCS_DATA or in the cache, or None.
+
+    Raises InputError where another file has its name.
+    """
+    for path in _places():
+        if path.is_file():
+            if sha256(path) != REFERENCE_SHA256:
+                raise InputError(
+                    f"{path} is not the pool `{REFERENCE}`, whose SHA-256 is {REFERENCE_SHA256}."
+                )
+            return path
+    return None
+
+
+def _fetch_reference() -> Path:
+    """That file, from its authors' repository where it is not here. Raises InputError."""
+    if (found := find_reference()) is not None:
+        return found
+    for address in ADDRESSES:
+        try:
+            with urllib.request.urlopen(address, timeout=30) as reply:
+                content: bytes = reply.read(_MOST_BYTES)
+        except (OSError, http.client.HTTPException):
+            continue
+        if hashlib.sha256(content).hexdigest() == REFERENCE_SHA256:
+            with atomic_write(_places()[-1]) as path:
+                path.write_bytes(content)
+            return _places()[-1]
+    raise InputError(
+        f"The pool `{REFERENCE}` could not be had from {ADDRESSES[-1]}: put the file into the folder "
+        f"$CCS_DATA, or give it as --texts FILE; its SHA-256 is {REFERENCE_SHA256}."
+    )
+
+
+def _places() -> list[Path]:
+    from huggingface_hub import constants
+
+    folders = [os.environ.get("CCS_DATA"), Path(constants.HF_HOME) / "clip-ccs"]
+    return [Path(folder) / REFERENCE_FILE for folder in folders if folder]

@@ -1,28 +1,30 @@
-"""The pools of texts that ship, what they cover, and files of the user's own."""
+"""The pools of texts that ship and what they cover, files of the user's own, and the study's pool."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
+from pytest_httpserver import HTTPServer
 
 from ccs.errors import InputError
 from ccs.paper import figures
-from ccs.texts import concepts
-from ccs.texts import pools as descriptions
+from ccs.texts import concepts, pools
 from ccs.world import vocabulary
 from ccs.world.vocabulary import article
 
-WORLD = descriptions.load_pool("world")
-PHOTOGRAPHS = descriptions.load_pool("photographs")
+WORLD = pools.load_pool("world")
+PHOTOGRAPHS = pools.load_pool("photographs")
 
 
 @pytest.mark.parametrize(
     ("pool", "texts", "tags"), [(WORLD, 380, 14), (PHOTOGRAPHS, 3500, 40)], ids=["world", "photographs"]
 )
 def test_a_pool_is_large_without_duplicates_and_tagged_from_the_tree(
-    pool: descriptions.Pool, texts: int, tags: int
+    pool: pools.Pool, texts: int, tags: int
 ) -> None:
     assert len(pool) >= texts
     assert len(set(pool.concepts)) >= tags
@@ -61,7 +63,7 @@ def test_photographs_cover_the_labels_of_the_study() -> None:
 def test_a_text_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("\ufeffa  red wall \n\nA RED WALL\nan owl, at night\r\n", "utf-8")
-    pool = descriptions.load_pool(path)
+    pool = pools.load_pool(path)
     assert pool.name == "mine"
     assert pool.texts == ("a red wall", "an owl, at night")
     assert pool.concepts == (None, None)
@@ -72,7 +74,7 @@ def test_a_text_file(tmp_path: Path) -> None:
 def test_a_csv_with_tags(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text('concept,text\nColors,a red wall\n,"an owl, at night"\nBirds,A red wall\n', "utf-8")
-    pool = descriptions.load_pool(str(path))
+    pool = pools.load_pool(str(path))
     assert pool.texts == ("a red wall", "an owl, at night")
     assert pool.concepts == ("Colors", None)
     assert pool.dropped == 1
@@ -93,4 +95,46 @@ def test_bad_files(tmp_path: Path, name: str, content: bytes | None, message: st
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
-        descriptions.load_pool(tmp_path / name)
+        pools.load_pool(tmp_path / name)
+
+
+CONTENT = b"a badge\nA bag\na  bag\n"
+
+
+@pytest.fixture
+def served(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HTTPServer:
+    monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CCS_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(pools, "REFERENCE_SHA256", hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.setattr(pools, "ADDRESSES", (httpserver.url_for("/gone"), httpserver.url_for("/main")))
+    return httpserver
+
+
+def test_the_studys_pool_is_fetched_once_and_kept(served: HTTPServer, tmp_path: Path) -> None:
+    served.expect_ordered_request("/gone").respond_with_data(b"", 404)
+    served.expect_ordered_request("/main").respond_with_data(CONTENT)
+    assert pools.find_reference() is None
+    pool = pools.load_pool("reference")
+    assert (pool.name, pool.texts, pool.concepts) == ("reference", ("a badge", "A bag"), (None, None))
+    assert pools.load_pool("reference") == pool
+    assert len(served.log) == 2
+    assert pools.find_reference() == tmp_path / "home" / "clip-ccs" / pools.REFERENCE_FILE
+
+
+def test_other_texts_are_not_taken(served: HTTPServer, tmp_path: Path) -> None:
+    served.expect_request("/gone").respond_with_data(CONTENT + b"!")
+    served.expect_request("/main").respond_with_data(b"\0" * 2_000_000)
+    with pytest.raises(InputError, match=r"could not be had.*\$CCS_DATA.*--texts FILE.*SHA-256"):
+        pools.load_pool("reference")
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_local_file_is_enough(served: HTTPServer, tmp_path: Path) -> None:
+    mine = tmp_path / "data" / pools.REFERENCE_FILE
+    mine.parent.mkdir()
+    mine.write_bytes(CONTENT)
+    assert pools.load_pool("reference").fingerprint == pools.load_pool(mine).fingerprint
+    assert not served.log
+    mine.write_bytes(CONTENT[1:])
+    with pytest.raises(InputError, match="is not the pool `reference`"):
+        pools.load_pool("reference")
