@@ -1,5 +1,6 @@
-"""Five tasks of a new visitor in a real browser: python scripts/visitor.py [--out FOLDER].
+"""Five tasks of a new visitor in a real browser: python scripts/visitor.py [--out FOLDER] [--url ADDRESS].
 
+ADDRESS is a page that is served already; by default one is started on the tables that ship.
 Each begins at the bare address and ends when its answer is on the screen. Printed are clicks, words typed,
 seconds from the first click to the answer, and the answer as it appears on the page. Screenshots of every
 answer and every view are saved in light, dark and on a phone.
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +44,11 @@ class Visitor:
         self.clicks += 1
         self.do(lambda: self.page.locator(selector).first.click())
 
-    def head(self, name: str) -> None:
-        """Click a head; on a phone the sheet with the heads is opened first."""
+    def head(self, place: int) -> None:
+        """Click a head of the last layer; on a phone the sheet with the heads is opened first."""
+        heads = self.page.locator("[data-head].cell").evaluate_all("all => all.map(e => e.dataset.head)")
+        last = max(int(head[1:].split(".")[0]) for head in heads)
+        name = f"L{last}.H{place}"
         if self.narrow and not self.page.locator(f'[data-head="{name}"].cell').is_visible():
             self.clicks += 1
             self.page.click(".handle")
@@ -70,7 +75,7 @@ def what_is_this(one: Visitor) -> str:
 def what_does_this_head_do(one: Visitor) -> str:
     """A head's card."""
     one.view("heads")
-    one.head("L7.H1")
+    one.head(1)
     return f"{one.read('.card-title h2')}. {one.read('[data-name^=texts] .meaning')}"
 
 
@@ -79,10 +84,10 @@ def why_did_my_answer_change(one: Visitor) -> str:
     one.view("classify")
     one.clicks += 1
     one.do(lambda: one.page.set_input_files("[data-files]", PICTURE))
-    one.head("L7.H5")
+    one.head(5)
     moved = one.read(".lead")
     one.view("heads")
-    one.head("L7.H5")
+    one.head(5)
     return f"{moved} {one.read('[data-name^=alone] .meaning')}"
 
 
@@ -114,11 +119,13 @@ def main() -> None:
     """Do the tasks, print their cost, save screenshots."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, default=Path("visitor"))
-    out = parser.parse_args().out
+    parser.add_argument("--url", help="the address of a page that is served already")
+    args = parser.parse_args()
+    out: Path = args.out
     from ccs.ui.views import VIEWS
 
     out.mkdir(parents=True, exist_ok=True)
-    with chromium() as browser, served() as url:
+    with chromium() as browser, nullcontext(args.url) if args.url else served() as url:
         for look in LOOKS:
             for task in TASKS:
                 one = Visitor(browser, url, look)
