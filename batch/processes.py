@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar, cast
 
-from ccs.errors import InputError
-from ccs.extras import require
+from ccs.errors import InputError, require
 
 T = TypeVar("T")
 

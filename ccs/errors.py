@@ -1,4 +1,17 @@
-"""The one exception for a user's mistake."""
+"""Exceptions for a user's mistakes, among them a package that `pip install clip-ccs` leaves out."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+EXTRAS = {
+    "app": "The app needs",
+    "judges": "Asking judges needs",
+    "data": "The drawn world, sets from the Hub, Parquet files and videos need",
+    "report": "The report needs",
+    "all": "A run in several processes needs",
+}
+"""Each extra of pyproject.toml, and what it is for."""
 
 
 class InputError(ValueError):
@@ -7,3 +20,17 @@ class InputError(ValueError):
     The message is a whole sentence that names the value and says what is allowed. Command lines print it
     and exit with status 2; the app shows it; neither shows a traceback for it.
     """
+
+
+class MissingExtra(InputError, ImportError):
+    """A package is not installed that only an extra brings."""
+
+
+def require(extra: str, *modules: str) -> None:
+    """Raise MissingExtra if one of these modules, which the extra brings, is not installed."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise MissingExtra(
+                f"{EXTRAS[extra]} the package {module}, which is not installed: "
+                f"run `pip install 'clip-ccs[{extra}]'`."
+            )

@@ -10,27 +10,14 @@ from pathlib import Path
 
 from ccs.datasets import clips, excerpts, fetching, labeled, strangers
 from ccs.datasets.known_sets import ALIASES, SOURCES, DatasetRecord, source
-from ccs.datasets.rows import LABELS, Files, Rows, files_of, of_files, of_parquet
+from ccs.datasets.rows import LABELS, Rows, files_of, of_files, of_parquet
 from ccs.errors import InputError
 from ccs.files import as_text
 from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
+from ccs.world import drawn_sets as world
 
 WORLD_IMAGES = 5000
 """The default number of scenes of the drawn world."""
-WORLD_SETS = (
-    "subjects",
-    "occupations",
-    "colors",
-    "weather",
-    "flags",
-    "letters",
-    "food",
-    "subjects-ood",
-    "clips",
-    "captions",
-    "faces",
-    "counterfactuals",
-)
 DATA_ROOT = "CCS_DATA"
 """The environment variable with a folder of local copies, each under its set's name."""
 
@@ -100,7 +87,7 @@ def open_gallery(spec: str, *, attribute: str | None = None, max_images: int | N
             known = ", ".join(found.groups)
             raise InputError(f"{spec} has no attribute {attribute!r}; it has {known}.")
         return replace(found, groups={attribute: found.groups[attribute]})
-    return _people(_rows(spec, max_images, _group), max_images, attribute)
+    return labeled.people(_rows(spec, max_images, _group), max_images, attribute)
 
 
 def open_upload(data: bytes, name: str) -> BiasSet:
@@ -108,13 +95,7 @@ def open_upload(data: bytes, name: str) -> BiasSet:
 
     All of it stays in memory. `name`: the set's name. Raises InputError.
     """
-    return _people(strangers.upload_rows(data, name))
-
-
-def _people(rows: Rows, most: int | None = None, attribute: str | None = None) -> BiasSet:
-    if not rows.count:
-        raise InputError(f"{rows.source} has neither a {LABELS} nor one folder of images per group.")
-    return labeled.people(rows, most, attribute)
+    return labeled.people(strangers.upload_rows(data, name))
 
 
 def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> ImageSet:
@@ -123,8 +104,6 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
     "world" are scenes drawn from `seed`.
     """
     if spec in ("world", "world/images"):
-        from ccs.world import drawn_sets as world
-
         return world.image_set(max_images or WORLD_IMAGES, seed)
     if spec in SOURCES or spec in ALIASES:
         if source(spec).kind == "videos":
@@ -136,10 +115,8 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
 
 
 def _drawn(name: str, most: int | None) -> ImageSet | RetrievalSet:
-    if name not in WORLD_SETS:
-        raise InputError(f"There is no drawn set 'world/{name}'; there are {', '.join(WORLD_SETS)}.")
-    from ccs.world import drawn_sets as world
-
+    if name not in world.names():
+        raise InputError(f"There is no drawn set 'world/{name}'; there are {', '.join(world.names())}.")
     if name in ("clips", "captions"):
         return world.retrieval_set(name) if most is None else world.retrieval_set(name, n=most)
     if name in ("faces", "counterfactuals"):
@@ -244,10 +221,9 @@ def _rows(spec: str, most: int | None, label: Callable[[str], str] | None = None
         return _folders(path, name, label) if path.suffix.lower() == ".zip" else of_parquet(path, name)
     if path.is_dir():
         name = as_text(path.resolve().name)
-        files = files_of(path)
-        if not files and any(path.rglob("*.parquet")):
+        if any(path.rglob("*.parquet")) and not files_of(path):
             return of_parquet(path, name)
-        return _folders(path, name, label, files)
+        return _folders(path, name, label)
     if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
         hub_id, _, split = spec.partition(":")
         record = DatasetRecord(name=hub_id, kind="images", hub=hub_id, split=split or "train")
@@ -260,12 +236,13 @@ def _rows(spec: str, most: int | None, label: Callable[[str], str] | None = None
     )
 
 
-def _folders(path: Path, name: str, label: Callable[[str], str] | None, files: Files | None = None) -> Rows:
+def _folders(path: Path, name: str, label: Callable[[str], str] | None) -> Rows:
     """The images in a folder or zip, with their labels: those of a table, or of the folders they lie in."""
-    inner = path
-    if label is _class and path.is_dir():
-        inner = next((path / one for one in ("test", "val", "validation") if (path / one).is_dir()), path)
-    files = files if files is not None and inner == path else files_of(inner)
+    if label is _class:
+        splits = (path / one for one in ("test", "val", "validation"))
+        files = files_of(next((one for one in splits if one.is_dir()), path))
+    else:
+        files = files_of(path)
     if label is None:
         rows = of_files(files, name, str(path))
         if not rows.count:

@@ -124,7 +124,7 @@ def test_the_library_works_without_any_extra(alone: Path, tmp_path: Path) -> Non
 )
 def test_what_an_extra_holds_names_it(alone: Path, tmp_path: Path, code: str, extra: str) -> None:
     said = _run(alone, code, tmp_path).stderr.strip().splitlines()[-1]
-    assert said.startswith("ccs.extras.MissingExtra: ")
+    assert said.startswith("ccs.errors.MissingExtra: ")
     assert said.endswith(f"run `pip install 'clip-ccs[{extra}]'`.")
 
 

@@ -19,7 +19,8 @@ from ccs.errors import InputError
 from ccs.fairness import asked, cut_off
 from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 from ccs.model.model import Model
-from ccs.specs import WORLD_SETS, open_gallery, open_images, open_set
+from ccs.specs import open_gallery, open_images, open_set
+from ccs.world import drawn_sets
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
 
@@ -47,7 +48,7 @@ def names_of_sets(settings: Settings) -> tuple[str, ...]:
     """The evaluation sets asked for: those named, or else the suite's."""
     whole = (record for record in SOURCES.values() if not record.excerpt)
     studied = tuple(record.name for record in whole if record.kind != "images")
-    drawn = tuple(f"world/{name}" for name in WORLD_SETS if name != "captions")
+    drawn = tuple(f"world/{name}" for name in drawn_sets.names() if name != "captions")
     suites = {"world": drawn, "paper": studied, "none": ()}
     return settings.sets or suites[settings.suite or "none"]
 

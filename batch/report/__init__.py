@@ -1,5 +1,5 @@
 """The report. Importing any of it without its packages says how to install them."""
 
-from ccs.extras import require
+from ccs.errors import require
 
 require("report", "jinja2")

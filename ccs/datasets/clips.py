@@ -10,8 +10,7 @@ from typing import Any
 
 from PIL import Image
 
-from ccs.errors import InputError
-from ccs.extras import require
+from ccs.errors import InputError, require
 from ccs.files import as_text
 from ccs.image_sets import Lazy, RetrievalSet
 

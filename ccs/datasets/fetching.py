@@ -17,8 +17,7 @@ from typing import Any
 from ccs.datasets import clips
 from ccs.datasets.known_sets import DatasetRecord
 from ccs.datasets.rows import Rows, of_dataset
-from ccs.errors import InputError
-from ccs.extras import require
+from ccs.errors import InputError, require
 from ccs.files import endpoint
 
 STREAM_SEED = 0

@@ -10,7 +10,7 @@ from importlib.resources import files
 import numpy as np
 
 from ccs.datasets.known_sets import DatasetRecord, templates
-from ccs.datasets.rows import Readable, Rows
+from ccs.datasets.rows import LABELS, Readable, Rows
 from ccs.errors import InputError
 from ccs.image_sets import BiasSet, ClassificationSet, ImageSet
 from ccs.paper import figures as paper
@@ -94,6 +94,8 @@ def people(rows: Rows, most: int | None = None, attribute: str | None = None) ->
     Attributes are the columns of usual names, or else all columns of 2 to 50 groups; or `attribute` alone.
     Many numbers, such as ages in years, are grouped by tens.
     """
+    if not rows.count:
+        raise InputError(f"{rows.source} has neither a {LABELS} nor one folder of images per group.")
     found = rows.readable(most)
     known = {"group" if name == "label" else name.replace("_", " "): name for name in rows.columns}
     usual = [name for name in known if known[name] in ATTRIBUTES]

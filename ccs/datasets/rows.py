@@ -17,8 +17,7 @@ import numpy as np
 from PIL import Image
 
 from ccs.datasets.decoding import decode, problem, strangers_image
-from ccs.errors import InputError
-from ccs.extras import require
+from ccs.errors import InputError, require
 from ccs.files import as_text, sha256
 from ccs.image_sets import Lazy
 

@@ -9,12 +9,10 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccs.errors import InputError
-from ccs.extras import require
+from ccs.errors import InputError, require
 from ccs.judges.prices import CostEstimate, Prices, Spending, expected_usage, largest_usage
 from ccs.judges.provider import Provider, Request, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply
@@ -74,12 +72,8 @@ class Cache(contextlib.AbstractContextManager["Cache"]):
         )
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A parsed answer that follows its schema, or None with the cause."""
-
-    content: Mapping[str, Any] | None
-    cause: str = ""
+Answer = Mapping[str, Any] | str
+"""A parsed answer that follows its schema, or the cause why there is none."""
 
 
 class Caller:
@@ -128,9 +122,9 @@ class Caller:
         try:
             content: Mapping[str, Any] = await retrying(self._attempt, request)
             cache.put(key, self.name, content)
-            answer = Answer(content)
+            answer: Answer = content
         except UnansweredError as error:
-            answer = Answer(None, error.cause)
+            answer = error.cause
         slots.release()
         return answer
 
@@ -216,7 +210,7 @@ def ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) 
             except ExceptionGroup as errors:
                 raise errors.exceptions[0] from None
             return [
-                [asked[key].result() if key in asked else Answer(cache.get(key)) for key in of_caller]
+                [asked[key].result() if key in asked else cache.get(key) or "" for key in of_caller]
                 for asked, of_caller in zip(tasks, keys, strict=True)
             ]
 

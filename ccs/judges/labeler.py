@@ -69,10 +69,10 @@ class Labeler:
         self.given = {}
         self.causes = {head: "no texts" for head, chosen in texts.items() if not chosen}
         for head, answer in zip(asked, answers, strict=True):
-            if answer.content is None:
-                self.causes[head] = answer.cause
+            if isinstance(answer, str):
+                self.causes[head] = answer
                 continue
-            concept = answer.content["concept"]  # with a letter or a digit in it: `parse_reply`
+            concept = answer["concept"]  # with a letter or a digit in it: `parse_reply`
             labels[head] = normalize(concept)
             self.given[head] = " ".join(concept.split())
         return labels

@@ -101,9 +101,9 @@ def judge_request(question: Question) -> Request:
 def _judgments(judge: str, question: Question, answer: Answer | None) -> list[Judgment]:
     if answer is None:
         return []
-    if answer.content is None:
-        return unscored(judge, question, answer.cause)
-    return [Judgment(judge, each["verdict"], each["reason"].strip(), "") for each in answer.content.values()]
+    if isinstance(answer, str):
+        return unscored(judge, question, answer)
+    return [Judgment(judge, each["verdict"], each["reason"].strip(), "") for each in answer.values()]
 
 
 def judge_by_tags(pool: Pool, question: Question) -> list[Judgment]:

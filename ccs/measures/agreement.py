@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ccs.errors import InputError
-from ccs.extras import require
+from ccs.errors import InputError, require
 from ccs.measures.stats import UNKNOWN, Estimate, Floats, interval
 
 Verdict = bool | None  # None: not answered, or unscored

@@ -103,6 +103,11 @@ def classification_names() -> tuple[str, ...]:
     return tuple(_classifications())
 
 
+def names() -> tuple[str, ...]:
+    """The names of all sets."""
+    return (*_classifications(), "clips", "captions", "faces", "counterfactuals")
+
+
 def classification_set(name: str, n: int | None = None) -> ClassificationSet:
     """`n` images (default: ten per class, at least 300), cycling through the classes.
 

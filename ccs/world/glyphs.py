@@ -7,8 +7,7 @@ from importlib.resources import files
 
 from PIL import Image, ImageDraw, ImageFont
 
-from ccs.errors import InputError
-from ccs.extras import require
+from ccs.errors import InputError, require
 
 _MASTER = 160  # pixels; every size is reduced from this one rendering
 
