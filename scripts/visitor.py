@@ -76,7 +76,7 @@ def what_does_this_head_do(one: Visitor) -> str:
     """A head's card."""
     one.view("heads")
     one.head(1)
-    return f"{one.read('.card-title h2')}. {one.read('[data-name^=texts] .meaning')}"
+    return f"{one.read('.card-title h2')}. {one.read('#region-main .fig .meaning >> nth=0')}"
 
 
 def why_did_my_answer_change(one: Visitor) -> str:
