@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,8 @@ def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
     If the stream breaks off, its last good frame is repeated. Raises OSError or ValueError if no frame can be
     decoded.
     """
-    require("data", "av")
-    import av  # imported here and below because only clips need it and its import is slow
-
-    with av.open(str(path)) as container:
-        stream = _video_stream(container)
+    with _opened(path) as (container, stream, length):
         stream.thread_type = "AUTO"
-        length = _seconds(container, stream)
         times = [(part + 0.5) * length / count for part in range(count)]
         start = float(stream.start_time * stream.time_base) if stream.start_time is not None else 0.0
         taken: list[Image.Image] = []
@@ -43,7 +39,7 @@ def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
                 if len(taken) == count:
                     break
                 shown = frame
-        except av.FFmpegError:
+        except (OSError, ValueError):
             if shown is None:
                 raise
         if shown is None:
@@ -53,36 +49,29 @@ def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
     return tuple(taken)
 
 
-def _video_stream(container: Any) -> Any:
-    if not container.streams.video:
-        raise ValueError("no video stream")
-    return container.streams.video[0]
-
-
-def _seconds(container: Any, stream: Any) -> float:
-    if stream.duration is not None and stream.time_base is not None:
-        return float(stream.duration * stream.time_base)
-    if container.duration is not None:
-        import av
-
-        return float(container.duration / av.time_base)
-    if stream.frames and stream.average_rate:
-        return float(stream.frames / stream.average_rate)
-    raise ValueError("its duration is not known")
-
-
-def _first_frame(path: Path) -> str:
-    """The reason why the clip cannot be used, or ""."""
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Any, float]]:
+    """The file as a container, its video stream, and its seconds. Raises OSError or ValueError."""
     require("data", "av")
-    import av
+    import av  # here, because only clips need it and its import is slow
 
+    with av.open(str(path)) as container:
+        if not container.streams.video:
+            raise ValueError("no video stream")
+        stream = container.streams.video[0]
+        if stream.duration is not None and stream.time_base is not None:
+            yield container, stream, float(stream.duration * stream.time_base)
+        elif container.duration is not None:
+            yield container, stream, float(container.duration / av.time_base)
+        else:
+            raise ValueError("its duration is not known")
+
+
+def _problem(path: Path) -> str:
+    """The reason why the clip cannot be used, or "", from its first frame."""
     try:
-        with av.open(str(path)) as container:
-            stream = _video_stream(container)
-            _seconds(container, stream)
-            for _ in container.decode(stream):
-                return ""
-        return "no frame can be decoded"
+        with _opened(path) as (container, stream, _):
+            return "no frame can be decoded" if next(container.decode(stream), None) is None else ""
     except (OSError, ValueError) as error:  # PyAV's errors are of both types
         return " ".join(str(error).split())
 
@@ -117,7 +106,7 @@ def retrieval_set(
         given = entry.get("caption", entry.get("captions"))
         texts = tuple(given) if isinstance(given, list) else (given,) if given else ()
         file = by_name.get(Path(wanted).name) or by_name.get(Path(wanted).stem)
-        why = "no such file" if file is None else "no caption" if not texts else _first_frame(file)
+        why = "no such file" if file is None else "no caption" if not texts else _problem(file)
         if why or file is None:
             skipped.append(f"{wanted or 'an entry without a file'}: {why}")
             continue

@@ -20,7 +20,7 @@ from ccs import gate
 from ccs.datasets.fetching import explained
 from ccs.datasets.known_sets import DatasetRecord
 from ccs.datasets.rows import Rows
-from ccs.datasets.strangers import MAX_BYTES, Address, hub_file, parquet_files
+from ccs.datasets.strangers import MAX_BYTES, hub_file, parquet_files
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
 from ccs.progress import BAR
@@ -69,9 +69,7 @@ def fetch(record: DatasetRecord) -> Iterator[float]:
     listed = listed_rows(record)
     needed = max(listed, default=record.excerpt - 1) + 1
     with explained(record.name, record.hub):
-        commit, paths = parquet_files(
-            Address(record.hub, record.split), f"{record.config or ''}/".lstrip("/")
-        )
+        commit, paths = parquet_files(record.hub, record.split, f"{record.config or ''}/".lstrip("/"))
     images: list[bytes | str] = []
     columns: defaultdict[str, list[str]] = defaultdict(list)
     group, chosen = 0, None

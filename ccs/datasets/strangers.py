@@ -11,7 +11,6 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from zipfile import ZipFile
@@ -160,23 +159,15 @@ def _plain_columns(schema: Any) -> list[str]:
 # The Hub ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Address:
-    """A data set on the Hub, `hf://datasets/USER/NAME:SPLIT`; split "" is `train` or else any."""
+def parse_address(text: str) -> tuple[str, str, str]:
+    """A data set on the Hub, USER/NAME:SPLIT with or without `hf://datasets/` before it.
 
-    repository: str
-    split: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """The address, written with or without `hf://datasets/`; InputError for any other text."""
-        found = _ADDRESS.fullmatch(f"{PREFIX}{text.strip().removeprefix(PREFIX)}")
-        if found is None or ".." in found[1]:
-            raise InputError(f"{text[:100]!r} is no data set of the Hub; these are written USER/NAME:SPLIT.")
-        return cls(found[1], found[2] or "")
-
-    def __str__(self) -> str:
-        return f"{PREFIX}{self.repository}{f':{self.split}' if self.split else ''}"
+    Its address in full, its repository, and its split ("": `train` or else any). InputError for other texts.
+    """
+    found = _ADDRESS.fullmatch(f"{PREFIX}{text.strip().removeprefix(PREFIX)}")
+    if found is None or ".." in found[1]:
+        raise InputError(f"{text[:100]!r} is no data set of the Hub; these are written USER/NAME:SPLIT.")
+    return found[0], found[1], found[2] or ""
 
 
 def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
@@ -185,9 +176,9 @@ def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
     Raises InputError for an invalid address, and for a set that cannot be reached or holds no images as
     parquet.
     """
-    address, wanted = Address.parse(text), min(count or MOST, MOST)
-    with explained(address.repository, address.repository, copy=False):
-        commit, files = parquet_files(address)
+    (address, repository, split), wanted = parse_address(text), min(count or MOST, MOST)
+    with explained(repository, repository, copy=False):
+        commit, files = parquet_files(repository, split)
     chosen = [files[i] for i in spread(len(files), min(FILES, len(files)))]
     images: list[bytes | str] = []
     columns: dict[str, list[Any]] = {}
@@ -197,8 +188,8 @@ def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
             share = -(-wanted * number // len(chosen)) - len(images)
             room = MAX_BYTES - sum(map(len, images))
             new, told, named, _ = gate.run(
-                hub_file, address.repository, commit, path, endpoint(), share, labels,
-                what=str(address), seconds=60 + share / 20, memory=MAX_BYTES + 2**30, answer=room,
+                hub_file, repository, commit, path, endpoint(), share, labels,
+                what=address, seconds=60 + share / 20, memory=MAX_BYTES + 2**30, answer=room,
             )  # fmt: skip
             columns = {
                 name: columns.get(name, []) + told[name] for name in told if name in columns or not images
@@ -206,7 +197,7 @@ def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
             images += new
             classes |= named
             bar.update(len(new))
-    return _rows(str(address), f"{address} at {commit[:12]}", (images, columns, classes, []))
+    return _rows(address, f"{address} at {commit[:12]}", (images, columns, classes, []))
 
 
 def hub_file(
@@ -227,29 +218,29 @@ def hub_file(
             return _read_parquet(opened, wanted, labels, row_groups)
 
 
-def parquet_files(address: Address, folder: str = "") -> tuple[str, list[str]]:
+def parquet_files(repository: str, split: str, folder: str = "") -> tuple[str, list[str]]:
     """The commit, and the split's parquet files at that commit, of those in a folder."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RevisionNotFoundError
 
     api = HfApi(endpoint=endpoint(), token=False)
-    about = api.dataset_info(address.repository, timeout=10)
+    about = api.dataset_info(repository, timeout=10)
     files = _parquet(about)
     if not files:
         try:
-            about = api.dataset_info(address.repository, revision=CONVERTED, timeout=10)
+            about = api.dataset_info(repository, revision=CONVERTED, timeout=10)
         except RevisionNotFoundError:
-            raise InputError(f"{address.repository} holds no parquet files.") from None
+            raise InputError(f"{repository} holds no parquet files.") from None
         files = _parquet(about)
-    for split in [address.split] if address.split else ["train", ""]:
+    for part in [split] if split else ["train", ""]:
         fitting = [
             path
             for path in files
-            if path.startswith(folder) and re.search(rf"(^|[/_-]){re.escape(split)}([-_./]|$)", path)
+            if path.startswith(folder) and re.search(rf"(^|[/_-]){re.escape(part)}([-_./]|$)", path)
         ]
         if fitting:
             return str(about.sha), fitting
-    raise InputError(f"{address.repository} holds no parquet files of a split {address.split!r}.")
+    raise InputError(f"{repository} holds no parquet files of a split {split!r}.")
 
 
 def _parquet(about: Any) -> list[str]:

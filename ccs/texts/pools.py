@@ -74,12 +74,9 @@ def make_pool(name: str, rows: Iterable[tuple[str, str | None]]) -> Pool:
     dropped = 0
     for text, concept in rows:
         tidy = " ".join(text.split())
-        if not tidy:
-            continue
-        if tidy.casefold() in kept:
-            dropped += 1
-            continue
-        kept[tidy.casefold()] = (tidy, (concept or "").strip() or None)
+        if tidy:
+            dropped += tidy.casefold() in kept
+            kept.setdefault(tidy.casefold(), (tidy, (concept or "").strip() or None))
     if not kept:
         raise InputError(f"The pool of texts {name!r} holds no text.")
     texts, concepts = zip(*kept.values(), strict=True)

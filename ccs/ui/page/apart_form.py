@@ -7,7 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from ccs.datasets.strangers import Address
+from ccs.datasets.strangers import parse_address
 from ccs.errors import InputError
 from ccs.model.footprint import require_room
 from ccs.model.sources import is_public
@@ -48,7 +48,7 @@ def read(app: App, session: Session, fields: Fields) -> Request:
         raise InputError(f"{count} photographs are asked for; {FEWEST} to {MOST:,} can be.")
     pool = one_of(fields.get("texts"), POOLS, "pool of texts")
     if own := line(str(fields.get("own", ""))):
-        spec = str(Address.parse(own))
+        spec, _, _ = parse_address(own)
     else:
         spec = PHOTOGRAPHS[one_of(fields.get("images"), tuple(PHOTOGRAPHS), "set of photographs")]
     name = session.state.model
