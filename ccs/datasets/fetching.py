@@ -110,25 +110,23 @@ def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Row
     import datasets
 
     local = Path(hub).is_dir()
-    source, config = (hub, record.config) if local else (record.address, record.config)
+    revision = None if local else record.revision
     if not local:
         _check_connection()
     with explained(record.name, hub):
         if streamed is None:
-            found = _whole_split(hub, config, record.split, None if local else record.revision)
-            return of_dataset(found, record.name, source, record.image)
-        stream = datasets.load_dataset(
-            hub, config, split=record.split, revision=record.revision, streaming=True
-        )
-        features = stream.features
-        for column, feature in (features or {}).items():
-            if isinstance(feature, datasets.Image):
-                stream = stream.cast_column(column, datasets.Image(decode=False))
-        part = list(stream.shuffle(seed=STREAM_SEED, buffer_size=1000).take(streamed))
-        taken = datasets.Dataset.from_list(part)
-        if features is not None:
-            taken = taken.cast(features)
-        return of_dataset(taken, record.name, source, record.image)
+            found = _whole_split(hub, record.config, record.split, revision)
+        else:
+            stream = datasets.load_dataset(
+                hub, record.config, split=record.split, revision=revision, streaming=True
+            )
+            features = stream.features
+            for column, feature in (features or {}).items():
+                if isinstance(feature, datasets.Image):
+                    stream = stream.cast_column(column, datasets.Image(decode=False))
+            part = list(stream.shuffle(seed=STREAM_SEED, buffer_size=1000).take(streamed))
+            found = datasets.Dataset.from_list(part, features)
+        return of_dataset(found, record.name, hub if local else record.address, record.image)
 
 
 def _whole_split(hub: str, config: str | None, split: str, revision: str | None) -> Any:
