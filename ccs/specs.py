@@ -161,13 +161,10 @@ def _local_copy(record: DatasetRecord, local: Path) -> Rows:
         return of_parquet(local, record.name, record.image)
     if record.kind == "bias":
         files = files_of(local)
-        tables = [path for path in files if path.endswith(".csv")]
-        tables = [path for path in tables if "label_val" in path] or tables
-        if not tables:
-            raise InputError(
-                f"{record.name!r} needs a CSV file with the groups of its images in {str(local)!r}."
-            )
-        return of_files(files, record.name, str(local), table=tables[0])
+        table = next((path for path in files if path.endswith(("label_val.csv", LABELS))), None)
+        if table is None:
+            raise InputError(f"{str(local)!r} has no {LABELS} with the groups of its images.")
+        return of_files(files, record.name, str(local), table=table)
     if record.first_word:
         inner = local / "images" if (local / "images").is_dir() else local
         return of_files(

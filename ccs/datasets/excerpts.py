@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ def kept(record: DatasetRecord) -> Path:
 
 def rows(record: DatasetRecord) -> Rows:
     """The excerpt's rows, fetched now where they are not kept. Raises InputError."""
-    from pyarrow import ArrowException
     from pyarrow.parquet import read_table
 
     if not kept(record).exists():
@@ -46,17 +44,10 @@ def rows(record: DatasetRecord) -> Rows:
             for share in fetch(record):
                 bar.update(round(100 * share) - done)
                 done = round(100 * share)
-    try:
-        table = read_table(kept(record))
-        columns: dict[str, list[Any]] = table.to_pydict()
-        source = table.schema.metadata[b"source"].decode()
-        images = columns.pop(record.image)
-    except (ArrowException, OSError, KeyError, TypeError) as error:
-        with suppress(OSError):
-            kept(record).unlink()
-        raise InputError(
-            f"What was kept of {record.name} cannot be read; it will be fetched anew."
-        ) from error
+    table = read_table(kept(record))
+    columns: dict[str, list[Any]] = table.to_pydict()
+    images = columns.pop(record.image)
+    source = table.schema.metadata[b"source"].decode()
     return Rows(record.name, source, len(images), images.__getitem__, columns)
 
 

@@ -27,7 +27,6 @@ class DatasetRecord:
     excerpt: the number of its rows that are fetched, if not all (`excerpts`).
     large: streamed if only part of it is needed. gated: its terms must be accepted on the Hub.
     verified: how the id and the columns were checked.
-    study: what the reference study did differently.
     """
 
     name: str
@@ -55,7 +54,6 @@ class DatasetRecord:
     excerpt: int = 0
     licence: str = ""
     gated: bool = False
-    study: str = ""
     verified: str = ""
 
     @property

@@ -29,8 +29,6 @@ MOST, MAX_BYTES = 5000, 2**30
 """The most that is read of a set on the Hub: photographs, and their bytes."""
 FILES = 4
 """The number of parquet files, evenly spaced, from which rows are read."""
-CONVERTED = "refs/convert/parquet"
-"""The branch on which the Hub keeps other formats as parquet."""
 PREFIX = "hf://datasets/"
 _ADDRESS = re.compile(rf"{PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?::([\w.-]{{1,96}}))?", re.ASCII)
 
@@ -221,17 +219,9 @@ def hub_file(
 def parquet_files(repository: str, split: str, folder: str = "") -> tuple[str, list[str]]:
     """The commit, and the split's parquet files at that commit, of those in a folder."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import RevisionNotFoundError
 
-    api = HfApi(endpoint=endpoint(), token=False)
-    about = api.dataset_info(repository, timeout=10)
-    files = _parquet(about)
-    if not files:
-        try:
-            about = api.dataset_info(repository, revision=CONVERTED, timeout=10)
-        except RevisionNotFoundError:
-            raise InputError(f"{repository} holds no parquet files.") from None
-        files = _parquet(about)
+    about = HfApi(endpoint=endpoint(), token=False).dataset_info(repository, timeout=10)
+    files = sorted(path for each in about.siblings or [] if (path := each.rfilename).endswith(".parquet"))
     for part in [split] if split else ["train", ""]:
         fitting = [
             path
@@ -240,8 +230,4 @@ def parquet_files(repository: str, split: str, folder: str = "") -> tuple[str, l
         ]
         if fitting:
             return str(about.sha), fitting
-    raise InputError(f"{repository} holds no parquet files of a split {split!r}.")
-
-
-def _parquet(about: Any) -> list[str]:
-    return sorted(each.rfilename for each in about.siblings or [] if each.rfilename.endswith(".parquet"))
+    raise InputError(f"{repository} holds no parquet files{f' of a split {split!r}' if split else ''}.")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccs.datasets import SOURCES, excerpts
+from ccs.datasets import SOURCES
 from ccs.datasets.excerpts import balanced_rows, listed_rows
 from ccs.errors import InputError
 from ccs.image_sets import BiasSet
@@ -109,15 +109,6 @@ def test_a_hub_without_it_is_said(hub: Hub, home: Path) -> None:
     with pytest.raises(InputError, match="fairface-600"):
         opened()
     assert not list(home.rglob("*.parquet"))
-
-
-def test_what_was_kept_and_is_broken_is_fetched_anew(hub: Hub) -> None:
-    put(hub, fairface_sample.labels_as_listed())
-    whole = opened()
-    excerpts.kept(RECORD).write_bytes(b"PAR1")
-    with pytest.raises(InputError, match="fetched anew"):
-        opened()
-    assert opened().fingerprint == whole.fingerprint
 
 
 def test_photographs_are_the_first_of_a_set(hub: Hub) -> None:

@@ -74,15 +74,6 @@ def test_no_token_is_sent(put: Callable[..., Repository]) -> None:
         open_images("hf://datasets/user/photos", 4)
 
 
-def test_the_hubs_own_conversion_is_read_where_there_is_no_parquet(put: Callable[..., Repository]) -> None:
-    made = put({"images/0.jpg": b"no parquet"})
-    made.tags["refs/convert/parquet"] = made.commit(
-        {"default/train/0000.parquet": parquet([png(i) for i in range(5)], "jpg")}, "converted"
-    )
-    made.commits.append(made.commits.pop(0))
-    assert len(open_images("hf://datasets/user/photos:train", 3).images) == 3
-
-
 @pytest.mark.parametrize(
     ("files", "words"),
     [
