@@ -43,7 +43,6 @@ ACTS: dict[str, tuple[list[Act], str]] = {
     "a huge error": ([Act("status", status=400, message="x" * 10**6)], "rejected"),
     "a reply of two megabytes": ([Act("reply", text="x" * 2**21)] * 3, "connection"),
     "a reply that unfolds": ([Act("unfold")] * 3, "connection"),
-    "429 with a wait of years": ([Act("status", status=429, headers={"Retry-After": "1e12"})], "rate limit"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The labeler and the judge `tags` against a plain version of their rule; normalized names of concepts."""
+"""The tree of concepts, and the labeler and judge `tags` against a plain version of their rule."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs.errors import InputError
+from ccs.paper import figures
 from ccs.texts import concepts, labels
 from ccs.texts import pools as descriptions
 
@@ -78,3 +79,42 @@ def test_chance_against_every_pair() -> None:
     assert chance == labels.chance_by_tags(POOL, 2, draws=4000)
     with pytest.raises(InputError, match="not 12"):
         labels.chance_by_tags(POOL, 12)
+
+
+def test_every_concept_lies_under_itself_its_parent_and_the_root() -> None:
+    assert TREE.root == "Everything"
+    assert TREE.root not in TREE.concepts
+    for concept in TREE.concepts:
+        assert TREE.is_under(concept, concept)
+        assert TREE.is_under(concept, TREE.parents[concept])
+        assert TREE.is_under(concept, TREE.root)
+        assert TREE.root not in TREE.path(concept)
+        assert TREE.parents[TREE.path(concept)[-1]] == TREE.root
+
+
+def test_every_published_label_has_its_place() -> None:
+    """Tables 12 to 14 use 56 labels; each means a concept of the tree."""
+    labels = {
+        label
+        for model in figures.models()
+        for level in figures.head_labels(model.name).values()
+        for label in level.values()
+    }
+    assert len(labels) == 56
+    assert {label for label in labels if TREE.find(label) is None} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "concept"),
+    [
+        ("color", "Colors"),
+        ("  COLOURS. ", "Colors"),
+        ("body-parts", "Body parts"),
+        ("wildlife", "Animals"),
+        ("'Dishes'", "Dishes"),
+        ("spaceships", None),
+        ("", None),
+    ],
+)
+def test_names_of_concepts(name: str, concept: str | None) -> None:
+    assert TREE.find(name) == concept
