@@ -15,9 +15,11 @@ from ccs.heads import Head, HeadSet
 from ccs.ui import links
 from ccs.ui.actions import MAX_HISTORY
 from ccs.ui.clicks import act, regions, update
+from ccs.ui.service.galleries import PHOTOGRAPHED
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.views import VIEWS, claims, known
+from ccs.ui.views.bias import fairer
 from ccs.world.known_heads import KnownHeads
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
@@ -58,6 +60,16 @@ def test_heads_go_off_and_on(app: App, session: Session) -> None:
     for _ in range(MAX_HISTORY + 5):
         update(app, session, "toggle", {"head": "L4.H0"})
     assert len(session.past) == MAX_HISTORY
+
+
+def test_a_search_whose_pictures_cannot_be_fetched_says_so(
+    app: App, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fairer, "world", lambda model: PHOTOGRAPHED)
+    *_, (after, html) = act(app, session, {"do": "fairer", "loss": "1"})
+    assert after is not None
+    assert "Nothing was searched: " in html["top"]
+    assert PHOTOGRAPHED.things in html["top"]
 
 
 @pytest.mark.parametrize(

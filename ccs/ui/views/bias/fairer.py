@@ -24,7 +24,7 @@ from ccs.model.tower import Trunk
 from ccs.search import HeldOut, Limits, SearchResult, Task, search
 from ccs.ui.actions import Fields, change, set_off
 from ccs.ui.html import count
-from ccs.ui.service.galleries import world
+from ccs.ui.service.galleries import DRAWN, world
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import parse_int
@@ -95,9 +95,13 @@ def run(app: App, session: Session, model: Model) -> Iterator[tuple[float, str]]
     if limits is None:
         return
     galleries, name = app.galleries, world(model.name).things
-    for share in galleries.seen(model, name):
-        yield 0.1 * share, "Looking at pictures of things"
-    pictures = galleries.find(name)
+    try:
+        for share in galleries.seen(model, name):
+            yield 0.1 * share, "Looking at pictures of things"
+        pictures = galleries.find(name)
+    except InputError as error:  # the view speaks of its gallery alone, not of what only the search reads
+        session.tell(f"Nothing was searched: {error}")
+        return
     assert isinstance(pictures, ClassificationSet)
     people, others = galleries.known(model, query.gallery.name), galleries.known(model, name)
     if people is None or others is None or people.trunk is None or others.trunk is None:
@@ -150,6 +154,7 @@ def figure(found: Fairer) -> Figure:
                                  for end in ("", " low", " high"))]  # fmt: skip
     shown = {
         "found": found,
+        "things": "drawn things" if world(found.model) == DRAWN else "ten kinds of things (CIFAR-10)",
         "off": found.result.off,
         "start": held["none"],
         "best": held.get("searched"),
