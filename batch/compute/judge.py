@@ -174,7 +174,8 @@ def score_heads(
         label = labels[head]
         # A head without a concept was not judged: its score is unknown, not zero.
         unanimous, majority = (
-            score.ccs_of_first(by_judge, ks, rule) if by_judge else dict.fromkeys(ks) for rule in score.RULES
+            {k: score.ccs([said[:k] for said in by_judge], rule) if by_judge else None for k in ks}
+            for rule in score.RULES
         )
         for k in ks:
             scores[k][head] = HeadScore(unanimous[k], label)

@@ -8,11 +8,12 @@ import contextlib
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccs.errors import InputError, require
+from ccs.files import disk_errors
 from ccs.judges.prices import CostEstimate, Prices, Spending, expected_usage, largest_usage
 from ccs.judges.provider import Provider, Request, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply
@@ -29,24 +30,31 @@ _LONGEST_WAIT = 300.0
 """Seconds. Where a server asks to wait longer, the question is left unscored."""
 
 
-class Cache(contextlib.AbstractContextManager["Cache"]):
+class Cache:
     """Parsed answers in a SQLite file, each stored the moment it arrives: a killed run loses none of them."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, timeout=60.0, isolation_level=None)
-        except (OSError, sqlite3.Error) as error:
-            raise self._unusable(error) from None
-        self._execute("CREATE TABLE IF NOT EXISTS replies (key PRIMARY KEY, judge, answer)")
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        db.execute("CREATE TABLE IF NOT EXISTS replies (key PRIMARY KEY, judge, answer)")
 
-    def __exit__(self, *error: object) -> None:
-        self._db.close()
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, path: Path) -> Iterator[Cache]:
+        """The cache in a file, which is made if it is not there. Raises InputError if it cannot be used."""
+        try:
+            with disk_errors(path.parent):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.closing(sqlite3.connect(path, timeout=60.0, isolation_level=None)) as db:
+                yield cls(db)
+        except sqlite3.Error as error:
+            raise InputError(
+                f"The judges' cache {str(path)!r} cannot be used ({error}); if it is damaged, move it "
+                "away: its questions are then asked again."
+            ) from None
 
     def get(self, key: str) -> dict[str, Any] | None:
         """The answer stored under a key; None if there is none or it is damaged."""
-        row = self._execute("SELECT answer FROM replies WHERE key = ?", key)
+        row = self._db.execute("SELECT answer FROM replies WHERE key = ?", (key,)).fetchone()
         try:
             return None if row is None else parse_object(str(row[0]))
         except OffSchemaError:
@@ -55,21 +63,7 @@ class Cache(contextlib.AbstractContextManager["Cache"]):
     def put(self, key: str, judge: str, answer: Mapping[str, Any]) -> None:
         """Store an answer, replacing an older one."""
         text = json.dumps(answer, ensure_ascii=False)
-        self._execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", key, judge, text)
-
-    def _execute(self, statement: str, *values: str) -> Any:
-        """The first row of the statement's result."""
-        try:
-            return self._db.execute(statement, values).fetchone()
-        except sqlite3.Error as error:
-            self._db.close()
-            raise self._unusable(error) from None
-
-    def _unusable(self, error: Exception) -> InputError:
-        return InputError(
-            f"The judges' cache {str(self._path)!r} cannot be used ({error}); if it is damaged, move it "
-            "away: its questions are then asked again."
-        )
+        self._db.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, judge, text))
 
 
 Answer = Mapping[str, Any] | str
@@ -79,8 +73,9 @@ Answer = Mapping[str, Any] | str
 class Caller:
     """One model during one run. Raises InputError if a budget is set and the model's price is unknown."""
 
-    def __init__(self, spec: JudgeSpec, settings: JudgeSettings, prices: Prices, spending: Spending) -> None:
+    def __init__(self, spec: JudgeSpec, settings: JudgeSettings, spending: Spending) -> None:
         self.name = spec.name
+        prices = Prices.load(settings.prices)
         self.price = prices.of(spec.name)
         if self.price is None and settings.budget is not None:
             raise InputError(
@@ -190,7 +185,7 @@ def ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) 
 
     async def main() -> list[list[Answer]]:
         async with contextlib.AsyncExitStack() as stack:
-            cache = stack.enter_context(Cache(path))
+            cache = stack.enter_context(Cache.opened(path))
             keys = [[caller.provider.cache_key(request) for request in requests] for caller in callers]
             left = [
                 {key: one for key, one in zip(of_caller, requests, strict=True) if cache.get(key) is None}

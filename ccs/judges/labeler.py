@@ -13,7 +13,7 @@ from typing import Any
 
 from ccs.heads import Head
 from ccs.judges.caller import Caller, ask_all, fingerprint
-from ccs.judges.prices import CostEstimate, Prices, Spending
+from ccs.judges.prices import CostEstimate, Spending
 from ccs.judges.provider import Request
 from ccs.judges.question import closed_object, text_names
 from ccs.judges.settings import JudgeSettings, JudgeSpec
@@ -48,9 +48,7 @@ class Labeler:
         spending: Spending | None = None,
     ) -> None:
         settings = settings or JudgeSettings()
-        prices = Prices.load(settings.prices)
-        spending = spending or Spending(settings.budget)
-        self._caller = Caller(JudgeSpec.parse(spec), settings, prices, spending)
+        self._caller = Caller(JudgeSpec.parse(spec), settings, spending or Spending(settings.budget))
         self.name = self._caller.name
         self.causes: dict[Head, str] = {}
         self.given: dict[Head, str] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from ccs.errors import InputError
 from ccs.judges.caller import Answer, Caller, ask_all, fingerprint
-from ccs.judges.prices import CostEstimate, Prices, Spending
+from ccs.judges.prices import CostEstimate, Spending
 from ccs.judges.provider import Request
 from ccs.judges.question import (
     JUDGE_INSTRUCTIONS,
@@ -45,14 +45,13 @@ class Panel:
         spending: Spending | None = None,
     ) -> None:
         self.settings = settings or JudgeSettings()
-        prices = Prices.load(self.settings.prices)
         self.spending = spending or Spending(self.settings.budget)
         members = parse_panel(spec)
         if TAGS in members and tags is None:
             raise InputError(f"The judge {TAGS} is not available here.")
         self._tags = tags
         self._callers = {
-            one.name: Caller(one, self.settings, prices, self.spending)
+            one.name: Caller(one, self.settings, self.spending)
             for one in members
             if isinstance(one, JudgeSpec)
         }

@@ -57,22 +57,6 @@ def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int 
     return sum(sum(map(bool, text)) >= needed for text in zip(*verdicts, strict=True))
 
 
-def ccs_of_first(
-    verdicts: Sequence[Sequence[Verdict]], ks: Iterable[int], rule: Rule = "unanimous"
-) -> dict[int, int | None]:
-    """`ccs` of the first k texts, for each k. InputError for a k below 1 or above the number of texts.
-
-    A missing verdict makes the score unknown for every k that includes its text, and for no smaller one.
-    """
-    found = {}
-    for k in ks:
-        fewest = min(map(len, verdicts), default=0)
-        if not 1 <= k <= fewest:
-            raise InputError(f"k must be 1 to {fewest}, the number of texts judged, not {k}.")
-        found[k] = ccs([judge[:k] for judge in verdicts], rule)
-    return found
-
-
 def ccs_at_k(scores: Iterable[int | None], k: int) -> tuple[float, ...]:
     """CCS@0 ... CCS@k: the share of heads with each score, among the heads whose score is known.
 

@@ -30,7 +30,7 @@ ANSWER = {"verdicts": [True, False, True], "why": "as asked"}
 
 
 def write_cache(folder: Path, answers: int = 1) -> Path:
-    with Cache(folder / "judges.sqlite") as cache:
+    with Cache.opened(folder / "judges.sqlite") as cache:
         for number in range(answers):
             cache.put(KEY if not number else f"{number:064x}", "tags", ANSWER)
     return folder / "judges.sqlite"
@@ -105,7 +105,7 @@ def read_results(folder: Path) -> Any:
 
 
 def read_cache(folder: Path) -> Any:
-    with Cache(folder / "judges.sqlite") as cache:
+    with Cache.opened(folder / "judges.sqlite") as cache:
         return cache.get(KEY)
 
 

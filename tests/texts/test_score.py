@@ -34,18 +34,6 @@ def test_ccs_against_a_plain_count(panel: list[list[bool | None]], rule: score.R
     assert score.ccs(panel, rule) == count
 
 
-@given(
-    st.lists(st.lists(st.sampled_from([True, False, None]), min_size=6, max_size=6), min_size=1, max_size=3)
-)
-def test_scores_of_the_first_texts_against_each_k_alone(verdicts: list[list[bool | None]]) -> None:
-    for rule in score.RULES:
-        found = score.ccs_of_first(verdicts, (1, 3, 6), rule)
-        for k, one in found.items():
-            assert one == score.ccs([[judge[rank] for rank in range(k)] for judge in verdicts], rule)
-    with pytest.raises(InputError, match="1 to 6, the number of texts judged, not 7"):
-        score.ccs_of_first(verdicts, (5, 7))
-
-
 def test_levels_of_the_study() -> None:
     assert [score.level(n, 5) for n in range(6)] == ["low", "low", "", "moderate", "", "high"]
     assert score.level(None, 5) == "unknown"
