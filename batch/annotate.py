@@ -53,12 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="write a blind sample as a CSV to fill in")
     add = export.add_argument
     add("--n", type=int, default=100, help="pairs over all models (default 100)")
-    add(
-        "--models",
-        nargs="+",
-        metavar="NAME",
-        help="only these models (default: those of the study's table 4 that are there, else all)",
-    )
+    add("--models", nargs="+", metavar="NAME", help="only these (default: those of table 4, or else all)")
     add("--out", type=Path, default=Path("annotation.csv"), help="sheet (default annotation.csv)")
     add("--force", action="store_true", help="overwrite an existing file")
     read = commands.add_parser("import", help="read filled sheets, write and print the agreement")
@@ -67,12 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, default=Path("agreement.parquet"), help="table (default agreement.parquet)")
     for one in (export, read):
         add = one.add_argument
-        add(
-            "--results",
-            type=Path,
-            default=results.PRECOMPUTED,
-            help="folder of results (default precomputed)",
-        )
+        add("--results", type=Path, default=results.PRECOMPUTED, help="folder (default precomputed)")
         add("--seed", type=int, default=0, help="seed of the sample or the bootstrap (default 0)")
     return parser
 
@@ -104,8 +94,8 @@ def _export(options: argparse.Namespace) -> None:
             f"{options.out} is there already and may hold answers: name another --out, or --force."
         )
     chosen = sample([pair for pair in pairs if pair.model in models], options.n, options.seed)
-    rows = [(pair.key, pair.text, pair.concept, "") for pair in chosen]
-    write_text(options.out, pd.DataFrame(rows, columns=[*COLUMNS]).to_csv(index=False, lineterminator="\n"))
+    rows = pd.DataFrame([(pair.key, pair.text, pair.concept, "") for pair in chosen], columns=[*COLUMNS])
+    write_text(options.out, rows.to_csv(index=False, lineterminator="\n"))
     print(f"{len(chosen)} pairs over {len({pair.model for pair in chosen})} models are in {options.out}.")
     print("For each row: does the text belong to the concept? Write yes or no into the column answer, or")
     print("nothing if you cannot say. Then:")
@@ -205,7 +195,7 @@ def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdi
     repeated or changed.
     """
     known = {pair.key: pair for pair in pairs}
-    reader = csv.DictReader(io.StringIO(source.removeprefix("\ufeff"), newline=""))
+    reader = csv.DictReader(io.StringIO(source, newline=""))
     if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:
         raise InputError(f"{name} lacks the columns {', '.join(missing)}; it needs {', '.join(COLUMNS)}.")
     answers: dict[str, Verdict] = {}
@@ -243,8 +233,6 @@ def table(
     (pairs compared), left_out (pairs that lack a verdict), published (the study's figure for that model and
     panel, or None).
     """
-    if not answers:
-        raise InputError("There are no answers to compare.")
     asked = {key for given in answers.values() for key in given}
     chosen = [pair for pair in pairs if pair.key in asked]
     rows: list[dict[str, Any]] = []
@@ -260,13 +248,11 @@ def _model_rows(
     people = {person: [given.get(pair.key) for pair in pairs] for person, given in answers.items()}
     names = sorted({judge for pair in pairs for judge, _ in pair.verdicts})
     judges = {judge: [dict(pair.verdicts).get(judge) for pair in pairs] for judge in names}
-    left = {person: [said] for person, said in people.items()}
-    if len(people) > 1:
-        left = {"people": list(people.values()), **left}
-    right = {
-        "panel": list(judges.values()),
-        **({j: [said] for j, said in judges.items()} if len(judges) > 1 else {}),
-    }
+    left = {"people": list(people.values())} if len(people) > 1 else {}
+    left |= {person: [said] for person, said in people.items()}
+    right = {"panel": list(judges.values())}
+    if len(judges) > 1:
+        right |= {judge: [said] for judge, said in judges.items()}
     rows: list[dict[str, Any]] = []
 
     def add(person: str, judge: str, metric: str, found: Estimate, n: int, published: Any = None) -> None:
@@ -291,9 +277,8 @@ def _model_rows(
 def _published(model: str, metric: str) -> float | None:
     """The figure in the study's table 4, which has three models."""
     printed = figures.table("table4")
-    names = [paper.paper_name for paper in figures.models() if model in (paper.name, paper.paper_name)]
-    rows = [name for name in names if name in printed.rows and metric in printed.columns]
-    return printed.value(rows[0], metric) if rows else None
+    row = {paper.name: paper.paper_name for paper in figures.models()}.get(model, model)
+    return printed.value(row, metric) if row in printed.rows and metric in printed.columns else None
 
 
 if __name__ == "__main__":

@@ -200,19 +200,18 @@ def video_folders(record: DatasetRecord) -> tuple[Path, Path]:
             with ThreadPoolExecutor(8) as pool:
                 paths = list(pool.map(lambda path: Path(fetch(path, revision=snapshot.name)), needed))
             with tempfile.TemporaryDirectory(dir=home) as part:
-                unpack([path for path in paths if _ARCHIVE.fullmatch(path.name)], Path(part) / "videos")
+                unpack(paths, Path(part) / "videos")
                 (Path(part) / "videos").rename(unpacked)
     return snapshot, unpacked
 
 
-def unpack(archives: Sequence[Path], target: Path) -> None:
-    """Unpack zips, tars, and tars in numbered parts into a new folder."""
+def unpack(paths: Sequence[Path], target: Path) -> None:
+    """Unpack the zips, tars, and tars in numbered parts among these files into a new folder."""
     target.mkdir(parents=True)
     wholes: dict[str, list[Path]] = {}
-    for archive in sorted(archives):
-        found = _ARCHIVE.fullmatch(str(archive))
-        assert found is not None
-        wholes.setdefault(found[1], []).append(archive)
+    for archive in sorted(paths):
+        if found := _ARCHIVE.fullmatch(str(archive)):
+            wholes.setdefault(found[1], []).append(archive)
     for whole, parts in wholes.items():
         archive, joined = parts[0], target.with_name(Path(whole).name)
         if len(parts) > 1 or str(archive) != whole:
