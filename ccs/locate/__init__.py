@@ -2,38 +2,36 @@
 
 from collections.abc import Mapping
 
-from ccs.locate import (
-    ablation,
-    audit,
-    chance,
-    correct,
-    experts,
-    mask,
-    patching,
-    pursuit,
-    searching,
-    text,
-    weights,
-)
+import numpy as np
+
+from ccs.locate import ablation, contributions, patching, pursuit, selection, text
 from ccs.locate.base import Evidence as Evidence
-from ccs.locate.base import Method
+from ccs.locate.base import Method, Scores, by_head
 
 SEARCH = "search"
 RANDOM = "random"
 DEFAULT = "learned mask"
 """The method that ranks first on the benchmark, which `clip-ccs localize` uses unless told otherwise."""
 
+
+def random(evidence: Evidence) -> Scores:
+    """A random number per head, seeded by the seed and the model's weights, so that models differ."""
+    weights = int(evidence.model.weights_hash[:8], 16)
+    rng = np.random.default_rng([evidence.seed, weights])
+    return by_head(evidence, rng.random(len(evidence.model.heads)))
+
+
 METHODS: Mapping[str, Method] = {
     "CCS high first": text.ccs_high,
     "CCS low first": text.ccs_low,
     "label People": text.label,
-    "TEXTSPAN, texts of the groups": audit.group_texts,
-    "concept activation vectors": audit.concept_vectors,
-    "mechanistic audit": audit.audit,
+    "TEXTSPAN, texts of the groups": text.group_texts,
+    "concept activation vectors": text.concept_vectors,
+    "mechanistic audit": text.audit,
     "Head Pursuit": pursuit.pursuit,
-    "SITH": weights.weights,
-    "Locate-Then-Correct": correct.locate_then_correct,
-    "expert heads": experts.experts,
+    "SITH": pursuit.singular_vectors,
+    "Locate-Then-Correct": contributions.locate_then_correct,
+    "expert heads": contributions.experts,
     "direct effect": ablation.direct,
     "direct effect, mean": ablation.direct_mean,
     "total effect": ablation.total,
@@ -41,7 +39,7 @@ METHODS: Mapping[str, Method] = {
     "activation patching": patching.patching,
     "patching by gradient": patching.gradient,
     "patching by integrated gradients": patching.integrated,
-    DEFAULT: mask.learned,
-    SEARCH: searching.search,
-    RANDOM: chance.random,
+    DEFAULT: selection.learned,
+    SEARCH: selection.search,
+    RANDOM: random,
 }

@@ -1,22 +1,33 @@
-"""Head Pursuit (Basile et al. 2025, arXiv 2510.21518): heads whose outputs a concept's texts rebuild.
+"""Heads whose outputs or weights are written as combinations of texts that name the groups.
 
-Simultaneous orthogonal matching pursuit writes what a head contributes to all people as a combination of
-texts from a dictionary restricted to the concept; heads are ranked by the share that is rebuilt. The source
-works on the token embeddings of generative models. Here the dictionary holds the texts that name the groups,
-and the contributions are taken less their mean, without which a head that writes the same to everybody would
-come first.
+Head Pursuit (Basile et al. 2025, arXiv 2510.21518): simultaneous orthogonal matching pursuit writes what a
+head contributes to all people as a combination of texts from a dictionary restricted to the concept; heads
+are ranked by the share that is rebuilt. The source works on the token embeddings of generative models. Here
+the dictionary holds the texts that name the groups, and the contributions are taken less their mean, without
+which a head that writes the same to everybody would come first.
+
+SITH (Gentile et al. 2026, arXiv 2603.24653), which needs no images: the product of a head's value and output
+weights has singular vectors, the directions that it writes, and singular values, how strongly. Each direction
+is explained by a sparse, coherent, non-negative combination of texts (COMP). The source asks a language model
+which explanations are about a concept; here those are that use texts which name the groups. It also subtracts
+the mean embedding of images; here no image is needed.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from scipy.optimize import nnls
 
+from ccs.errors import InputError
+from ccs.heads import Head
 from ccs.locate.base import Evidence, Scores, by_head
 from ccs.measures.stats import Floats
+from ccs.model.model import Model
 
 TEXTS = 5
 """The most texts in a combination."""
+COHERENCE = 0.3
 
 
 def pursuit(evidence: Evidence) -> Scores:
@@ -35,7 +46,7 @@ def rebuilt(rows: Floats, texts: Floats, most: int = TEXTS) -> float:
     """
     whole = float(np.square(rows).sum())
     chosen: list[int] = []
-    left: NDArray[np.float64] = rows
+    left = rows
     for _ in range(min(most, len(texts))):
         products = np.abs(left @ texts.T).sum(axis=0)
         products[chosen] = -1.0
@@ -43,3 +54,57 @@ def rebuilt(rows: Floats, texts: Floats, most: int = TEXTS) -> float:
         weights = np.linalg.lstsq(texts[chosen].T, rows.T, rcond=None)[0]
         left = rows - weights.T @ texts[chosen]
     return 1 - float(np.square(left).sum()) / whole if whole else 0.0
+
+
+def singular_vectors(evidence: Evidence) -> Scores:
+    """The part of the explanations that name the groups, weighted by the squares of the singular values."""
+    names = [text for texts in evidence.names.values() for text in texts]
+    embeddings = [evidence.model.embed_texts(names), evidence.reading.pool_embeddings]
+    dictionary = np.concatenate(embeddings).astype(np.float64)
+    dictionary -= dictionary.mean(axis=0)
+    dictionary /= np.maximum(np.linalg.norm(dictionary, axis=1, keepdims=True), 1e-12)
+    found = {}
+    for head in evidence.model.heads:
+        _, strengths, directions = np.linalg.svd(value_output(evidence.model, head), full_matrices=False)
+        kept = strengths > 1e-6 * strengths[0]
+        explained = [coherent(one, dictionary) for one in directions[kept]]
+        named = [one[: len(names)].sum() / max(one.sum(), 1e-12) for one in explained]
+        found[head] = float(np.average(named, weights=strengths[kept] ** 2))
+    return found
+
+
+def value_output(model: Model, head: Head) -> Floats:
+    """The head's value weights times its directions in the embedding space [W, D].
+
+    InputError for a layer that has no value weights of its own.
+    """
+    layer = model.tower.layers[head.layer]
+    heads = getattr(layer, "heads", None)
+    if heads is None:
+        raise InputError(f"SITH reads the value weights of blocks, and {head} is in a pool.")
+    parts = heads.projections()
+    values = parts[2][0] if len(parts) == 3 else parts[0][0].chunk(3)[2]
+    own = slice(head.head * layer.head_dim, (head.head + 1) * layer.head_dim)
+    with torch.no_grad():
+        written = model.tower.basis(head)[: layer.head_dim]
+        return np.asarray((values[own].T.float() @ written.float()).cpu().numpy(), np.float64)
+
+
+def coherent(direction: Floats, texts: Floats, most: int = TEXTS) -> Floats:
+    """Non-negative weights [texts] of at most `most` unit texts [texts, d] whose sum is near the direction.
+
+    Each next text is the one with the largest product with what is left, plus COHERENCE times its mean cosine
+    with those chosen before.
+    """
+    chosen: list[int] = []
+    left, found = direction, np.zeros(len(texts))
+    for _ in range(min(most, len(texts))):
+        products = texts @ left
+        if chosen:
+            products = products + COHERENCE * (texts @ texts[chosen].mean(axis=0))
+        products[chosen] = -np.inf
+        chosen.append(int(products.argmax()))
+        amounts, _ = nnls(texts[chosen].T, direction)
+        left = direction - amounts @ texts[chosen]
+    found[chosen] = amounts
+    return found

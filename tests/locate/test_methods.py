@@ -11,7 +11,7 @@ import torch
 from ccs import Head, benchmark, locate
 from ccs.benchmark import scoring
 from ccs.heads import HeadSet
-from ccs.locate import audit, patching, pursuit, weights
+from ccs.locate import patching, pursuit, text
 from ccs.locate.base import ranking, replaced, values_of
 from ccs.model.tower import Trunk
 from ccs.texts.score import HeadScore
@@ -166,18 +166,18 @@ def test_weights_of_value_and_output_are_those_of_the_module(evidence):
     own = slice(width // 4, width // 2)
     written = attention.in_proj_weight[rows].T @ attention.out_proj.weight[:, own].T
     expected = (written * visual.ln_post.weight) @ visual.proj
-    assert np.allclose(weights.value_output(model, head), expected.detach().numpy(), atol=1e-5)
+    assert np.allclose(pursuit.value_output(model, head), expected.detach().numpy(), atol=1e-5)
 
 
 def test_a_direction_is_explained_by_the_texts_it_is_made_of():
     texts = np.eye(6)
-    found = weights.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), texts)
+    found = pursuit.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), texts)
     assert found == pytest.approx([0.8, 0, 0.6, 0, 0, 0])
 
 
 def test_the_audit_puts_heads_that_both_parts_name_first(evidence):
-    vectors, texts = audit.concept_vectors(evidence), audit.group_texts(evidence)
-    found = audit.audit(evidence)
+    vectors, texts = text.concept_vectors(evidence), text.group_texts(evidence)
+    found = text.audit(evidence)
     both = {head for head in found if found[head] > 1}
     assert WRITER in both
     mean = np.mean(list(vectors.values()))
