@@ -15,8 +15,7 @@ from batch.options import command, option
 from batch.report.wording import change, in_brackets
 from batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, open_sets
 from ccs.benchmark import planted_models, scoring
-from ccs.benchmark.answers import Answer, answer
-from ccs.benchmark.protocol import Sets, Subject, own
+from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
 from ccs.errors import InputError
 from ccs.locate import DEFAULT, METHODS, RANDOM
 from ccs.locate.base import Method

@@ -24,14 +24,21 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.image_sets import BiasSet, ClassificationSet
 from ccs.locate import Evidence
-from ccs.locate.base import Method, Reading, Scores, group_names
-from ccs.measures import accuracy, ranking
+from ccs.locate.base import Method, Reading, Scores, group_names, ranking
+from ccs.measures import accuracy
+from ccs.measures.ranking import cosines
 from ccs.model.model import Model
 from ccs.model.moments import collect_moments
-from ccs.search import Task, halves, make_task
+from ccs.plans import Plan, matched
+from ccs.search import HeldOut, Task, halves, held_out_figures, make_task
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import textspan
+
+MOST, LEAST = 8, 0.05
+"""The most heads of an answer, and the share of the lean that each of them must take away."""
+RANDOM_SETS = 20
+"""Random sets beside an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +123,7 @@ def cramers_v(embeddings: ArrayLike, prompts: ArrayLike, groups: ArrayLike) -> f
 
     embeddings [people, d], prompts [prompts, d], groups [people].
     """
-    best = ranking.cosines(prompts, embeddings).argmax(axis=0)
+    best = cosines(prompts, embeddings).argmax(axis=0)
     kinds, codes = (np.unique(one, return_inverse=True)[1] for one in (best, np.asarray(groups, np.str_)))
     counts = np.zeros((kinds.max() + 1, codes.max() + 1), np.int64)
     np.add.at(counts, (kinds, codes), 1)
@@ -190,3 +197,54 @@ def own(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Method
         return {head: found[head] for head in evidence.model.heads}
 
     return scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Heads found by a method, in its order; people, prompts: how many are in the half that it did not see.
+
+    held_out: the figures there of no head off, of these heads off, and of random sets with as many heads of
+    each layer, if there are any. before, after: Cramér's V among others, without and with these heads off.
+    """
+
+    subject: Subject
+    attribute: str
+    method: str
+    heads: tuple[Head, ...]
+    people: int
+    prompts: int
+    held_out: tuple[HeldOut, ...]
+    before: Reached
+    after: Reached
+
+
+def answer(subject: Subject, attribute: str, name: str, method: Method, seed: int = 0) -> Answer:
+    """The heads that a method finds; seed: of the halves and random sets. InputError as in `halves`."""
+    evidence, unseen = subject.split(attribute, seed)
+    heads = enough(evidence, ranking(method(evidence), seed))
+    off = HeadSet(heads)
+    plans = [Plan("none", None, HeadSet(), "nothing is off"), Plan("found", None, off, f"found by {name}")]
+    drawn = matched(off, subject.model.heads, RANDOM_SETS, seed, "layers") if off else []
+    plans += [Plan("random:layers", i, one, "drawn at random") for i, one in enumerate(drawn)]
+    before, after = reached(subject.model, unseen, [HeadSet(), off])
+    return Answer(
+        subject=subject,
+        attribute=attribute,
+        method=name,
+        heads=heads,
+        people=len(unseen.people),
+        prompts=len(np.asarray(unseen.prompts)),
+        held_out=held_out_figures(subject.model, unseen, plans, seed, 1000),
+        before=before,
+        after=after,
+    )
+
+
+def enough(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...]:
+    """The first heads of a ranking, as long as each takes LEAST of the lean away on the half that is seen."""
+    sets = [HeadSet(order[:size]) for size in range(min(MOST, len(order)) + 1)]
+    leans = [evidence.task.lean(one) for one in evidence.model.embed_images(evidence.people, sets)]
+    size = 0
+    while size + 1 < len(leans) and leans[size] - leans[size + 1] >= LEAST * leans[0] > 0:
+        size += 1
+    return tuple(order[:size])

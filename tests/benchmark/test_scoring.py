@@ -10,8 +10,7 @@ import pytest
 
 from ccs import Head, HeadSet, InputError, benchmark
 from ccs.benchmark import planted_models, protocol, scoring
-from ccs.benchmark.answers import answer
-from ccs.benchmark.protocol import Sets, Subject, average_precision, cramers_v, precision
+from ccs.benchmark.protocol import Sets, Subject, answer, average_precision, cramers_v, precision
 from ccs.benchmark.scoring import PLANTED
 from ccs.locate import METHODS
 from ccs.locate.base import group_names, ranking
