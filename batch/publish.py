@@ -21,7 +21,7 @@ from batch.options import command, option
 from ccs import results
 from ccs.benchmark import planted_models
 from ccs.errors import InputError
-from ccs.results import manifest, schema, searches
+from ccs.results import schema, searches
 
 ROOT = Path(__file__).resolve().parents[1]
 _CARD = Path(__file__).with_name("card.md")
@@ -82,7 +82,7 @@ def others(repository: Repository, ours: Collection[str]) -> dict[str, Manifest]
         folder, _, name = path.partition("/")
         if name != results.MANIFEST_FILE or folder in ours:
             continue
-        found[folder] = manifest.parse(repository.fetch(path), f"{repository.name}/{path}")
+        found[folder] = schema.parse_manifest(repository.fetch(path), f"{repository.name}/{path}")
         if (version := found[folder]["schema_version"]) != schema.VERSION:
             raise InputError(
                 f"{repository.name} holds {folder} in version {version} of the tables and these results have "

@@ -19,7 +19,6 @@ import pandas as pd
 
 from ccs.errors import InputError
 from ccs.files import endpoint, sha256, write_text
-from ccs.results import manifest as manifests
 from ccs.results import schema
 from ccs.results.table import PRECOMPUTED, empty, read_table
 
@@ -78,14 +77,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     name = f"{folder.name}/{MANIFEST_FILE}"
     try:
         with (folder / MANIFEST_FILE).open("rb") as file:
-            text = file.read(manifests.MAX_BYTES + 1)
+            text = file.read(schema.MAX_MANIFEST + 1)
     except FileNotFoundError:
         raise InputError(
             f"{folder.name} holds no {MANIFEST_FILE}, so its tables are not a finished run."
         ) from None
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror}.") from error
-    return manifests.parse(text, name)
+    return schema.parse_manifest(text, name)
 
 
 def read(folder: Path) -> Results:

@@ -83,14 +83,6 @@ def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
     return {"rows": arrow.num_rows, "sha256": sha256(path)}
 
 
-def check_version(version: object, name: str) -> None:
-    if str(version) != str(schema.VERSION):
-        raise InputError(
-            f"{name} has schema version {str(version)[:20]} and this program reads {schema.VERSION}: "
-            "compute it again, or use the release that wrote it."
-        )
-
-
 def read_table(path: Path) -> pd.DataFrame:
     """A table of results, validated; nullable integers and verdicts are `Int64` and `boolean`.
 
@@ -124,7 +116,7 @@ def _checked_kind(shown: str, about: pq.FileMetaData, found: pa.Schema) -> str:
     name: str = metadata.get(b"ccs_table", b"").decode(errors="replace")
     if name not in schema.TABLES or b"ccs_schema" not in metadata:
         raise InputError(f"{shown} is not a table of results that this project wrote.")
-    check_version(metadata[b"ccs_schema"].decode(errors="replace"), shown)
+    schema.check_version(metadata[b"ccs_schema"].decode(errors="replace"), shown)
     _check_columns(name, found.names)
     if found.types != schema.TABLES[name].schema.types:
         raise InputError(f"{shown} has columns of other types than table {name} has.")

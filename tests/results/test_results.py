@@ -80,7 +80,7 @@ def test_manifest_must_be_complete(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="lacks seeds"):
         results.write_manifest(tmp_path, manifest)
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match="lacks seeds"):
+    with pytest.raises(InputError, match="'seeds': Field required"):
         results.read_manifest(tmp_path)
 
 
