@@ -146,7 +146,7 @@ def page(found: SearchResult, max_loss: float) -> str:
         "",
         "On the half that the search did not see (95% intervals; changes are from nothing off):",
         pd.DataFrame([_row(one) for one in found.held_out]).to_string(index=False),
-        f"Chance: MaxSkew {chance.value:.3f} ({chance.low:.3f} to {chance.high:.3f}). * no set beats it.",
+        f"Chance: MaxSkew {chance.value:.3f} ({chance.low:.3f} to {chance.high:.3f}).",
         answer(found, max_loss),
     ])  # fmt: skip
 
@@ -174,7 +174,6 @@ def _row(one: HeldOut) -> dict[str, str]:
         "p": f"{one.max_skew_change.p_value:.3f}",
         "accuracy": _figure(one.accuracy),
         "change of accuracy": _figure(one.accuracy_change, "+"),
-        "": "*" if one.front else "",
     }
 
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,15 +36,8 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 Tell = Callable[[str], None]
-
-
-class PrunableModel(Protocol):
-    """The model interface of a search: heads, and embeddings [plans, images, d] with heads off."""
-
-    @property
-    def heads(self) -> HeadSet: ...
-
-    def embed_images(self, images: Any, off: Any = None) -> np.ndarray: ...
+DRAWS = 1000
+"""Resampled pools for the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,21 +103,17 @@ class Point:
 class HeldOut:
     """A set of heads on the half that the search did not see.
 
-    Changes of the mean MaxSkew and of top-1 accuracy are from no head off, paired. `front`: no other set is
-    better in one of the two without being worse in the other. `full`: the number of prompts whose ranking is
-    at the ceiling of MaxSkew.
+    Changes of the mean MaxSkew and of top-1 accuracy are from no head off, paired.
     """
 
     plan: str
     seed: int | None
     heads: HeadSet
-    front: bool
     max_skew: Estimate
     max_skew_change: Effect
     chance: Estimate
     accuracy: Estimate
     accuracy_change: Effect
-    full: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,11 +131,7 @@ class SearchResult:
     held_out: tuple[HeldOut, ...]
 
 
-Points = Callable[[Sequence[HeadSet]], list[Point]]
-"""A function that measures MaxSkew, accuracy and lean of sets of heads on one half of a task."""
-
-
-def measure(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
+def measure(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
     """MaxSkew, accuracy and lean of each set of heads, over all people and things of the task."""
     if not sets:
         return []
@@ -160,13 +144,12 @@ def measure(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[P
 
 
 def search(
-    model: PrunableModel,
+    model: Model,
     task: Task,
     limits: Limits | None = None,
     *,
     beside: Sequence[Plan] = (),
     seed: int = 0,
-    draws: int = 1000,
     tell: Tell = lambda _: None,
 ) -> SearchResult:
     """Search on one half of the task and report on the other (see the top of this module).
@@ -177,10 +160,9 @@ def search(
     """
     limits = limits or Limits()
     half, unseen = halves(task, seed)
-    seen = partial(measure, model, half)
-    singles = seen([HeadSet([head]) for head in model.heads])
+    singles = measure(model, half, [HeadSet([head]) for head in model.heads])
     path = greedy(model, half, singles, limits, tell)
-    off = _backward(seen, path[-1], path[0], limits, tell)
+    off = _backward(model, half, path, limits, tell)
     plans = [Plan("none", None, HeadSet(), "nothing is switched off")]
     if off:
         plans.append(Plan("searched", seed, off, "lowest MaxSkew within the loss allowed, on the other half"))
@@ -189,26 +171,26 @@ def search(
         for size, point in enumerate(path)
         if size and point.off != off
     ]
-    held_out = held_out_figures(model, unseen, [*plans, *beside], seed, draws)
+    held_out = held_out_figures(model, unseen, [*plans, *beside], seed)
     return SearchResult(off=off, singles=tuple(singles), path=tuple(path), held_out=held_out)
 
 
 def greedy(
-    model: PrunableModel, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = lambda _: None
+    model: Model, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = lambda _: None
 ) -> list[Point]:
     """The path of a greedy search on the whole task: nothing off, then one more head at a time.
 
     It ends when no head removes the least share of the lean. singles: every head alone.
     """
-    points = partial(measure, model, task)
-    path = points([HeadSet()])
+    path = measure(model, task, [HeadSet()])
     start = path[0]
     helpful = sorted((p for p in singles if p.lean < start.lean), key=lambda p: p.lean)
     candidates = [head for point in helpful[: limits.screen] for head in point.off]
     tell(f"{len(helpful)} of {len(singles)} heads lower the lean alone; {len(candidates)} are candidates.")
     while len(path) <= limits.max_heads:
         now = path[-1]
-        tried = points([HeadSet([*now.off, head]) for head in candidates if head not in now.off])
+        sets = [HeadSet([*now.off, head]) for head in candidates if head not in now.off]
+        tried = measure(model, task, sets)
         allowed = [point for point in tried if point.accuracy >= start.accuracy - limits.max_loss]
         best = min(allowed, key=lambda point: point.lean, default=None)
         if best is None or best.lean > now.lean - limits.least * start.lean:
@@ -294,11 +276,11 @@ def _take(images: Any, rows: NDArray[np.intp]) -> Any:
     return images[rows] if whole else [images[int(row)] for row in rows]
 
 
-def _backward(points: Points, end: Point, start: Point, limits: Limits, tell: Tell) -> HeadSet:
+def _backward(model: Model, task: Task, path: Sequence[Point], limits: Limits, tell: Tell) -> HeadSet:
     """The heads at the end of the path without those that each gain less than the least."""
-    now = end
+    start, now = path[0], path[-1]
     while len(now.off) > 1:
-        tried = points([HeadSet(now.off - {head}) for head in now.off])
+        tried = measure(model, task, [HeadSet(now.off - {head}) for head in now.off])
         spared = [
             p
             for p in tried
@@ -308,13 +290,11 @@ def _backward(points: Points, end: Point, start: Point, limits: Limits, tell: Te
         if not spared:
             break
         now = min(spared, key=lambda point: point.lean)
-        tell(f"Not needed: {', '.join(map(str, end.off - now.off))}")
+        tell(f"Not needed: {', '.join(map(str, path[-1].off - now.off))}")
     return now.off
 
 
-def held_out_figures(
-    model: PrunableModel, task: Task, plans: Sequence[Plan], seed: int, draws: int
-) -> tuple[HeldOut, ...]:
+def held_out_figures(model: Model, task: Task, plans: Sequence[Plan], seed: int) -> tuple[HeldOut, ...]:
     """The figures of every plan on this half; the first (`none`) is the baseline."""
     sets = [plan.off for plan in plans]
     people, things = (model.embed_images(images, sets) for images in (task.people, task.things))
@@ -325,23 +305,20 @@ def held_out_figures(
         task.k,
         pools=task.pools,
         units=task.units,
-        draws=draws,
+        draws=DRAWS,
         seed=seed,
     )
     rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in things]
-    points = [(a.max_skew.mean.value, -b.top1.value) for a, b in zip(skews, rights, strict=True)]
     return tuple(
         HeldOut(
             plan=plan.name,
             seed=plan.seed,
             heads=plan.off,
-            front=not any(other != own and other[0] <= own[0] and other[1] <= own[1] for other in points),
             max_skew=skew.max_skew.mean,
             max_skew_change=bias.compare(skew, skews[0]),
             chance=skew.max_skew.chance_mean,
             accuracy=right.top1,
             accuracy_change=zeroshot.compare(right, rights[0], seed=seed),
-            full=int((skew.max_skew.values >= skew.ceilings - 1e-9).sum()),
         )
-        for plan, own, skew, right in zip(plans, points, skews, rights, strict=True)
+        for plan, skew, right in zip(plans, skews, rights, strict=True)
     )

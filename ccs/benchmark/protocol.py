@@ -234,7 +234,7 @@ def answer(subject: Subject, attribute: str, name: str, method: Method, seed: in
         heads=heads,
         people=len(unseen.people),
         prompts=len(np.asarray(unseen.prompts)),
-        held_out=held_out_figures(subject.model, unseen, plans, seed, 1000),
+        held_out=held_out_figures(subject.model, unseen, plans, seed),
         before=before,
         after=after,
     )

@@ -77,10 +77,10 @@ def kept_search(weights: str) -> Search:
     unseen = tuple(
         HeldOut(
             plan=plan, seed=0 if plan == "random" else None, heads=HeadSet.parse(heads),
-            front=plan in ("none", "searched"), max_skew=Estimate(skew, skew - 0.1, skew + 0.1),
+            max_skew=Estimate(skew, skew - 0.1, skew + 0.1),
             max_skew_change=Effect(skew - 0.6, skew - 0.65, skew - 0.55, 0.01),
             chance=Estimate(0.1, 0.05, 0.2), accuracy=Estimate(right, right - 0.02, right + 0.02),
-            accuracy_change=Effect(right - 0.9, right - 0.91, right - 0.89, 0.2), full=2 * (plan == "none"),
+            accuracy_change=Effect(right - 0.9, right - 0.91, right - 0.89, 0.2),
         )
         for plan, (heads, skew, right) in figures.items()
     )  # fmt: skip
