@@ -166,7 +166,7 @@ def page(run: Run) -> str:
     lines += _plans("accuracy (top-1)", queries.top1(found), "%")
     recall = queries.recall(found, direction="text-to-clip")
     lines += _plans("retrieval (R@1, text to clip)", recall, "%")
-    for attribute, rows in queries.max_skew(found, target=None).groupby("attribute"):
+    for attribute, rows in queries.max_skew(found).groupby("attribute"):
         lines += _plans(f"mean MaxSkew over occupations, {attribute}", rows, "")
     lines += [f"  note: {notice}" for notice in run.notices]
     if "scores" in run.tables:

@@ -147,12 +147,13 @@ class _Figures:
 
     def of_clips(self, data: RetrievalSet, as_published: bool = False) -> Iterator[tuple[HeadSet, Row]]:
         owner = np.array([clip for clip, said in enumerate(data.captions) for _ in said])
-        variant: retrieval.Variant = "as-published" if as_published else "default"
         name = f"{data.name} (as-published)" if as_published else data.name
         baselines: dict[str, retrieval.Retrieval] = {}
         for off in self.offs:
-            found = retrieval.measure(self.images(off), self.texts, owner, variant=variant, seed=self.seed)
-            for ours in found:
+            images = self.images(off)
+            for ours in retrieval.measure(
+                images, self.texts, owner, as_published=as_published, seed=self.seed
+            ):
                 theirs = baselines.setdefault(ours.direction, ours)
                 for metric, estimate in ours.metrics.items():
                     effect = retrieval.compare(ours, theirs, metric, seed=self.seed) if off else None

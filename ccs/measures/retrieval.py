@@ -1,8 +1,8 @@
 """Retrieval between clips (or images) and their captions: R@k, both ways.
 
 A clip's embedding is the mean of its frames' unit embeddings. By default it is made unit again, and every
-caption of a clip is a separate query; from clip to text any of the clip's captions is a hit. The variant
-"as-published" is the study's: only the first caption of a clip counts, and the mean is not made unit again,
+caption of a clip is a separate query; from clip to text any of the clip's captions is a hit. As published,
+in the study, only the first caption of a clip counts, and the mean is not made unit again,
 so that clips whose frames agree have an advantage. Ranks start at 1; equal scores rank in the order of the
 items.
 """
@@ -18,10 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.measures import ranking, stats
-from ccs.measures.skew import check_choice
 from ccs.measures.stats import Effect, Estimate, Floats
 
-Variant = Literal["default", "as-published"]
 Direction = Literal["text-to-clip", "clip-to-text"]
 DEPTHS = (1, 5, 10, 50)
 BATCH = 1024  # queries scored at a time, which bounds memory
@@ -48,7 +46,7 @@ def measure(
     caption_embeddings: ArrayLike,
     clip_of_caption: ArrayLike,
     *,
-    variant: Variant = "default",
+    as_published: bool = False,
     draws: int = 1000,
     seed: int = 0,
 ) -> tuple[Retrieval, Retrieval]:
@@ -56,10 +54,9 @@ def measure(
 
     `clip_of_caption` [m]: the index of each caption's clip.
 
-    Clips are the means of their frames' unit embeddings: with "as-published" their length counts.
+    Clips are the means of their frames' unit embeddings: as published their length counts.
     InputError: a clip without a caption, a caption of an unknown clip, embeddings that do not fit.
     """
-    check_choice(variant, Variant, "variant of retrieval")
     owner = np.asarray(clip_of_caption)
     clips = ranking.finite_rows(clip_embeddings, "clip embeddings")
     captions = ranking.unit(caption_embeddings, "caption embeddings")
@@ -73,7 +70,7 @@ def measure(
     first[owner[::-1]] = np.arange(len(owner))[::-1]
     if (first < 0).any():
         raise InputError(f"Clip {int(np.argmin(first))} has no caption; leave it out.")
-    if variant == "as-published":
+    if as_published:
         captions, owner = captions[first], np.arange(len(clips))
     else:
         clips = ranking.unit(clips, "clip embeddings")

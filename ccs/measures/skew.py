@@ -2,7 +2,7 @@
 
 Source: Geyik, Ambler and Kenthapadi 2019, "Fairness-aware ranking in search and recommendation systems".
 For a group g, skew(g) = ln(share of g in the top K / target share of g), natural logarithm. The target is the
-share of the pool ("pool") or the same for every group in the pool ("uniform").
+share of the pool.
 
 Empty groups. A group missing from the pool has no target and is left out everywhere. A group of the pool that
 is missing from the top K has skew -inf and so is never the MaxSkew.
@@ -20,7 +20,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,7 +28,6 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 
 Floats = NDArray[np.float64]
-Target = Literal["pool", "uniform"]
 MetricName = Literal["MaxSkew", "NDKL", "logit gap", "AUC"]
 METRICS: tuple[MetricName, ...] = ("MaxSkew", "NDKL")
 PREFERENCES: tuple[MetricName, ...] = ("logit gap", "AUC")
@@ -36,13 +35,6 @@ PREFERENCES: tuple[MetricName, ...] = ("logit gap", "AUC")
 NO_PREFERENCE: Mapping[MetricName, float] = {"logit gap": 0.0, "AUC": 0.5}
 """Their values where a ranking ignores groups."""
 _POSITIONS = 100_000  # processed at a time: few enough for the processor's cache
-
-
-def check_choice(value: str, allowed: object, name: str) -> None:
-    """InputError unless the value is one of the Literal type `allowed`; `name` says what it is."""
-    choices = get_args(allowed)
-    if value not in choices:
-        raise InputError(f"The {name} {value!r} is not known; it is one of {', '.join(choices)}.")
 
 
 def check_k(k: int, n: int) -> int:
@@ -58,12 +50,10 @@ def check_k(k: int, n: int) -> int:
     return k
 
 
-def target_shares(pool: ArrayLike, target: Target = "pool") -> Floats:
+def target_shares(pool: ArrayLike) -> Floats:
     """Target share [..., groups] of each group from its count in the pool; 0 for a group not in the pool."""
-    check_choice(target, Target, "target")
     counts = np.asarray(pool, dtype=np.float64)
-    weights = counts if target == "pool" else (counts > 0).astype(np.float64)
-    shares: Floats = weights / weights.sum(axis=-1, keepdims=True)
+    shares: Floats = counts / counts.sum(axis=-1, keepdims=True)
     return shares
 
 
@@ -222,9 +212,7 @@ def ndkl_of(ranked: NDArray[np.integer], shares: Floats) -> Floats:
     return found
 
 
-def max_skew(
-    groups_ranked: Sequence[str], pool_counts: Mapping[str, float], k: int, *, target: Target = "pool"
-) -> float:
+def max_skew(groups_ranked: Sequence[str], pool_counts: Mapping[str, float], k: int) -> float:
     """MaxSkew@K of one prompt's ranking: the largest skew of a group (natural logarithm, 0 is fair).
 
     Args:
@@ -232,7 +220,6 @@ def max_skew(
         scores; `ranking.top` does so by the images' order.
         pool_counts: images of each group in the pool; only their ratios matter.
         k: the cut-off of the ranking.
-        target: the fair share of a group, that of the pool or a uniform one over the pool's groups.
 
     A group without an image in the top K has skew -inf and so is never the largest, as in the study, which
     leaves it out. InputError: k below 1 or above the ranked images, a ranked group that is not in the pool.
@@ -246,4 +233,4 @@ def max_skew(
             raise InputError(f"The group {str(name)!r} is ranked, but not in the pool: {dict(pool_counts)}.")
     found = Counter(groups_ranked[:k])
     top = np.array([found[name] for name in pool_counts])
-    return float(max_skew_of(top, target_shares(pool, target)))
+    return float(max_skew_of(top, target_shares(pool)))

@@ -98,17 +98,16 @@ def max_skew(
     over: Over = "mean",
     *,
     mode: Mode | None = "correct",
-    target: str | None = "pool",
     dataset: str | None = None,
     attribute: str | None = None,
 ) -> pd.DataFrame:
     """MaxSkew of every plan: its mean or sum over occupations, or a row per occupation.
 
-    By default correct and against the pool, of every set and attribute; None means all. A set's one-pool
+    By default correct, of every set and attribute; None means all. A set's one-pool
     variant is another view of the set and is included only if `dataset` names it.
     """
     metric = "MaxSkew" if over == "occupation" else f"MaxSkew {over}"
-    chosen = {"metric": metric, "mode": mode, "target": target, "dataset": dataset, "attribute": attribute}
+    chosen = {"metric": metric, "mode": mode, "dataset": dataset, "attribute": attribute}
     rows = _where(results.table("bias"), **chosen)
     return rows if dataset is not None else _once(rows)
 

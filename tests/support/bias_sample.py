@@ -8,13 +8,10 @@ import numpy as np
 from scipy.stats import entropy
 
 
-def plain_skews(ranked, pool, k, target="pool"):
+def plain_skews(ranked, pool, k):
     """{group: skew} of the groups in the top k, one line of the definition after the other."""
     top, total = Counter(ranked[:k]), sum(pool.values())
-    wanted = {
-        g: (c / total if target == "pool" else 1 / sum(v > 0 for v in pool.values())) for g, c in pool.items()
-    }
-    return {g: np.log((top[g] / k) / wanted[g]) for g in top}
+    return {g: np.log((top[g] / k) / (pool[g] / total)) for g in top}
 
 
 def plain_ndkl(ranked, pool, k):
