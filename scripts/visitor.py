@@ -27,7 +27,7 @@ class Visitor:
     def __init__(self, browser: Any, url: str, look: str, query: str = "") -> None:
         width, height = LOOKS[look]
         self.page = browser.new_page(viewport={"width": width, "height": height})
-        self.page.set_default_timeout(120_000)
+        self.page.set_default_timeout(600_000)
         theme = "dark" if look == "dark" else "light"
         self.page.goto(f"{url}?__theme={theme}{'&' + query if query else ''}")
         self.page.wait_for_function(SETTLED)
