@@ -240,9 +240,4 @@ def _folders(path: Path, name: str, label: Callable[[str], str] | None) -> Rows:
         files = files_of(next((one for one in splits if one.is_dir()), path))
     else:
         files = files_of(path)
-    if label is None:
-        rows = of_files(files, name, str(path))
-        if not rows.count:
-            raise InputError(f"There are no images in {str(path)!r}.")
-        return rows
-    return of_files(files, name, str(path), label, LABELS if LABELS in files else "")
+    return of_files(files, name, str(path), label, LABELS if label and LABELS in files else "")

@@ -79,7 +79,6 @@ def _explanation(error: Exception, hub: str) -> str:
     missing = (datasets.exceptions.DatasetNotFoundError, of_hub.RepositoryNotFoundError)
     gone = (*missing, of_hub.RevisionNotFoundError, of_hub.EntryNotFoundError)
     offline = (ConnectionError, of_hub.OfflineModeIsEnabled, of_hub.LocalEntryNotFoundError)
-    unreachable = f"cannot be fetched from the Hub ({hub}): no connection"
     # huggingface_hub's message for any missing repository contains the word "gated" too.
     if isinstance(error, of_hub.GatedRepoError) or (
         isinstance(error, missing) and "is a gated dataset" in said
@@ -89,14 +88,12 @@ def _explanation(error: Exception, hub: str) -> str:
     if isinstance(error, missing) and not said.startswith("Revision"):
         where = f"was not found on the Hub as {hub!r}"
         return f"{where}: it may have been renamed, removed or made private; look it up there"
-    if isinstance(error, offline):
-        return unreachable
+    if isinstance(error, offline) or (datasets.config.HF_HUB_OFFLINE and not Path(hub).is_dir()):
+        return f"cannot be fetched from the Hub ({hub}): no connection"
     if isinstance(error, gone):
         return f"needs a file or revision that {hub!r} no longer has"
     if isinstance(error, of_hub.HfHubHTTPError):
         return f"was refused by the Hub ({hub}, status {error.response.status_code})"
-    if datasets.config.HF_HUB_OFFLINE and not Path(hub).is_dir():
-        return unreachable
     return f"could not be read from {hub!r} ({said[:300]})"
 
 

@@ -107,10 +107,10 @@ def people(rows: Rows, most: int | None = None, attribute: str | None = None) ->
         if 2 <= len(set(cells)) <= MOST_GROUPS and (attribute or name != "file"):
             groups[name] = cells
     if not groups:
-        asked = f"{attribute!r} of {rows.name} is not" if attribute else f"{rows.name} has"
+        named = f" {attribute!r}" if attribute else ""
+        columns = ", ".join(known) or "none"
         raise InputError(
-            f"{asked} {'an' if attribute else 'no'} attribute of 2 to {MOST_GROUPS} groups "
-            f"(columns: {', '.join(known) or 'none'})."
+            f"{rows.name} has no attribute{named} of 2 to {MOST_GROUPS} groups (columns: {columns})."
         )
     return _people(rows.name, found, groups, dict.fromkeys(groups, max(1, len(found.images) // 10)))
 

@@ -16,8 +16,6 @@ DEFAULT_MODELS = {
     "google": "gemini-3.8-flash",
 }
 PROVIDERS = (*DEFAULT_MODELS, "compatible")
-
-
 _SPEC = re.compile(r"(?P<provider>\w+)(:(?P<model>[^@?\s]+))?(@(?P<url>[^?\s]+))?(\?(?P<options>\S+))?")
 
 
@@ -75,18 +73,18 @@ class JudgeSpec:
     @classmethod
     def parse(cls, text: str) -> JudgeSpec:
         """One judge from its name on the command line. Raises InputError."""
-        match = _SPEC.fullmatch(text.strip())
+        match, shown = _SPEC.fullmatch(text.strip()), _without_credentials(text.strip())
         if match is None or match["provider"] not in PROVIDERS:
             raise InputError(
-                f"{_without_credentials(text.strip())!r} is not a judge; a judge is {TAGS} or "
+                f"{shown!r} is not a judge; a judge is {TAGS} or "
                 f"PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS[:-1])} or {PROVIDERS[-1]}."
             )
         provider, url = match["provider"], match["url"]
         model = match["model"] or DEFAULT_MODELS.get(provider)
         if model is None or (provider == "compatible" and url is None):
             raise InputError(
-                f"The judge {_without_credentials(text.strip())!r} is incomplete; a compatible server is "
-                "named with its model and address, as in compatible:llama3.1:8b@http://localhost:11434/v1."
+                f"The judge {shown!r} is incomplete; a compatible server is named with its model and "
+                "address, as in compatible:llama3.1:8b@http://localhost:11434/v1."
             )
         effort, temperature = _options(match["options"])
         if provider == "anthropic" and temperature is not None:
