@@ -86,12 +86,8 @@ def _read_zip(file: io.BytesIO) -> Unpacked:
                 images.append(_image(rows.read(row)))
             except FileNotFoundError as error:
                 images.append(str(error.strerror))
-        return (
-            images,
-            {name: list(cells) for name, cells in rows.columns.items()},
-            {},
-            [rows.called(row) for row in range(rows.count)],
-        )
+        columns = {name: list(cells) for name, cells in rows.columns.items()}
+        return images, columns, {}, [rows.called(row) for row in range(rows.count)]
 
 
 def _require_few(count: int) -> None:

@@ -41,11 +41,7 @@ class Labeler:
     """
 
     def __init__(
-        self,
-        spec: str,
-        settings: JudgeSettings | None = None,
-        *,
-        spending: Spending | None = None,
+        self, spec: str, settings: JudgeSettings | None = None, *, spending: Spending | None = None
     ) -> None:
         settings = settings or JudgeSettings()
         self._caller = Caller(JudgeSpec.parse(spec), settings, spending or Spending(settings.budget))

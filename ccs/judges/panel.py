@@ -13,14 +13,7 @@ from ccs.errors import InputError
 from ccs.judges.caller import Answer, Caller, ask_all, fingerprint
 from ccs.judges.prices import CostEstimate, Spending
 from ccs.judges.provider import Request
-from ccs.judges.question import (
-    JUDGE_INSTRUCTIONS,
-    Judgment,
-    Question,
-    judge_prompt,
-    judge_schema,
-    unscored,
-)
+from ccs.judges.question import JUDGE_INSTRUCTIONS, Judgment, Question, judge_prompt, judge_schema, unscored
 from ccs.judges.settings import JudgeSettings, JudgeSpec, parse_panel
 from ccs.texts import concepts
 from ccs.texts.labels import TAGS

@@ -15,14 +15,7 @@ from ccs.datasets.known_sets import templates
 from ccs.errors import InputError
 from ccs.paper import figures as paper
 from scripts.datasets_table import as_markdown
-from tests.support.datasets_sample import (
-    SOCIAL,
-    clip,
-    number_of,
-    png,
-    repository,
-    schemas,
-)
+from tests.support.datasets_sample import SOCIAL, clip, number_of, png, repository, schemas
 
 
 @pytest.fixture

@@ -119,27 +119,18 @@ class TestFolder:
             specs.open_set(str(tmp_path / "animals/test/owl"))
 
 
-class TestParquet:
-    def make(self, path: Path, rows: dict[str, list[Any]], **features: Any) -> Path:
-        images = [{"bytes": data, "path": None} for data in rows.pop("image")]
-        columns = {"image": hf.Image(decode=False), **features}
-        table = hf.Dataset.from_dict({"image": images, **rows}, hf.Features(columns))
-        table.to_parquet(path)
-        return path
-
-    def test_images_and_labels_stay_together_when_a_row_is_bad(self, tmp_path: Path) -> None:
-        data = [encoded((number * 40, 0, 0), format="PNG") for number in range(5)]
-        data[2] = data[2][:40]
-        subsets = datasets.SOURCES["cifar10-jpeg"].subsets
-        path = self.make(
-            tmp_path / "cifar10-jpeg.parquet",
-            {"image": data, "label": [0, 1, 2, 3, 4]},
-            label=hf.ClassLabel(names=[*subsets["animals"], *subsets["objects"]]),
-        )
-        found = specs.open_set("cifar10-jpeg")
-        assert found.labels.tolist() == [0, 1, 3, 4]
-        assert [image.getpixel((0, 0))[0] // 40 for image in found.images] == [0, 1, 3, 4]  # type: ignore[index]
-        assert len(found.skipped) == 1
-        assert found.skipped[0].startswith("row 2: ")
-        assert tuple(found.classes[index] for index in found.subsets["objects"]) == tuple(subsets["objects"])
-        assert len(specs.open_images(str(path)).images) == 4
+def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path: Path) -> None:
+    data = [encoded((number * 40, 0, 0), format="PNG") for number in range(5)]
+    data[2] = data[2][:40]
+    subsets = datasets.SOURCES["cifar10-jpeg"].subsets
+    classes = hf.ClassLabel(names=[*subsets["animals"], *subsets["objects"]])
+    columns = {"image": [{"bytes": one, "path": None} for one in data], "label": [0, 1, 2, 3, 4]}
+    path = tmp_path / "cifar10-jpeg.parquet"
+    hf.Dataset.from_dict(columns, hf.Features(image=hf.Image(decode=False), label=classes)).to_parquet(path)
+    found = specs.open_set("cifar10-jpeg")
+    assert found.labels.tolist() == [0, 1, 3, 4]
+    assert [image.getpixel((0, 0))[0] // 40 for image in found.images] == [0, 1, 3, 4]  # type: ignore[index]
+    assert len(found.skipped) == 1
+    assert found.skipped[0].startswith("row 2: ")
+    assert tuple(found.classes[index] for index in found.subsets["objects"]) == tuple(subsets["objects"])
+    assert len(specs.open_images(str(path)).images) == 4

@@ -14,13 +14,7 @@ from ccs.errors import InputError
 from ccs.judges.panel import Panel, judge_request
 from ccs.judges.prices import Price, Prices
 from ccs.judges.provider import Usage
-from ccs.judges.question import (
-    OffSchemaError,
-    Question,
-    judge_prompt,
-    judge_schema,
-    parse_reply,
-)
+from ccs.judges.question import OffSchemaError, Question, judge_prompt, judge_schema, parse_reply
 from ccs.judges.settings import DEFAULT_MODELS, JudgeSettings, JudgeSpec, parse_panel
 from tests.support.llm_server import verdicts
 

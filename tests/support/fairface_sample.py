@@ -44,8 +44,7 @@ def labels_as_listed() -> list[dict[str, str]]:
 
 def labels_in_turn(count: int = 1200) -> list[dict[str, str]]:
     """Labels that come in turn, and not in the order of the published ones."""
-    rows = [{name: names[row % len(names)] for name, names in NAMES.items()} for row in range(count)]
-    return rows
+    return [{name: names[row % len(names)] for name, names in NAMES.items()} for row in range(count)]
 
 
 def parquet(labels: Sequence[dict[str, str]], image: Callable[[int], bytes]) -> bytes:
