@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,6 +38,15 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 DRAWS = 1000
 """Resampled pools for the intervals."""
+
+
+class PrunableModel(Protocol):
+    """The model interface of a search: heads, and embeddings [plans, images, d] with heads off."""
+
+    @property
+    def heads(self) -> HeadSet: ...
+
+    def embed_images(self, images: Any, off: Any = None) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,7 +140,7 @@ class SearchResult:
     held_out: tuple[HeldOut, ...]
 
 
-def measure(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
+def measure(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
     """MaxSkew, accuracy and lean of each set of heads, over all people and things of the task."""
     if not sets:
         return []
@@ -144,12 +153,13 @@ def measure(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
 
 
 def search(
-    model: Model,
+    model: PrunableModel,
     task: Task,
     limits: Limits | None = None,
     *,
     beside: Sequence[Plan] = (),
     seed: int = 0,
+    draws: int = DRAWS,
     tell: Tell = lambda _: None,
 ) -> SearchResult:
     """Search on one half of the task and report on the other (see the top of this module).
@@ -171,12 +181,12 @@ def search(
         for size, point in enumerate(path)
         if size and point.off != off
     ]
-    held_out = held_out_figures(model, unseen, [*plans, *beside], seed)
+    held_out = held_out_figures(model, unseen, [*plans, *beside], seed, draws)
     return SearchResult(off=off, singles=tuple(singles), path=tuple(path), held_out=held_out)
 
 
 def greedy(
-    model: Model, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = lambda _: None
+    model: PrunableModel, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = lambda _: None
 ) -> list[Point]:
     """The path of a greedy search on the whole task: nothing off, then one more head at a time.
 
@@ -276,7 +286,7 @@ def _take(images: Any, rows: NDArray[np.intp]) -> Any:
     return images[rows] if whole else [images[int(row)] for row in rows]
 
 
-def _backward(model: Model, task: Task, path: Sequence[Point], limits: Limits, tell: Tell) -> HeadSet:
+def _backward(model: PrunableModel, task: Task, path: Sequence[Point], limits: Limits, tell: Tell) -> HeadSet:
     """The heads at the end of the path without those that each gain less than the least."""
     start, now = path[0], path[-1]
     while len(now.off) > 1:
@@ -294,7 +304,9 @@ def _backward(model: Model, task: Task, path: Sequence[Point], limits: Limits, t
     return now.off
 
 
-def held_out_figures(model: Model, task: Task, plans: Sequence[Plan], seed: int) -> tuple[HeldOut, ...]:
+def held_out_figures(
+    model: PrunableModel, task: Task, plans: Sequence[Plan], seed: int, draws: int = DRAWS
+) -> tuple[HeldOut, ...]:
     """The figures of every plan on this half; the first (`none`) is the baseline."""
     sets = [plan.off for plan in plans]
     people, things = (model.embed_images(images, sets) for images in (task.people, task.things))
@@ -305,7 +317,7 @@ def held_out_figures(model: Model, task: Task, plans: Sequence[Plan], seed: int)
         task.k,
         pools=task.pools,
         units=task.units,
-        draws=DRAWS,
+        draws=draws,
         seed=seed,
     )
     rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in things]
