@@ -60,12 +60,6 @@ class Truth:
         """What was planted that groups people."""
         return tuple(name for name in ("gender", "skin tone") if name in self.carries)
 
-    @property
-    def world(self) -> str:
-        """The world (ccs.world.planted.WORLDS) whose shares of groups the model learned."""
-        names = self.attributes
-        return "skewed" if len(names) == 2 else names[0] if names else "balanced"
-
     def carriers(self, attribute: str) -> tuple[Head, ...]:
         """The heads to find: those that carry CARRIES of the attribute's skew or more, most first.
 

@@ -29,6 +29,7 @@ from ccs.measures import accuracy
 from ccs.measures.ranking import cosines
 from ccs.model.model import Model
 from ccs.model.moments import collect_moments
+from ccs.model.tower import Trunk
 from ccs.plans import Plan, matched
 from ccs.search import HeldOut, Task, halves, held_out_figures, make_task
 from ccs.texts.labels import score_by_tags
@@ -80,20 +81,16 @@ class Subject:
         """What the methods see of an attribute, and the half that they do not; InputError as in `halves`."""
         people = self.sets.people
         whole = make_task(self.model, people, self.sets.things, attribute)
-        seen, unseen = halves(replace(whole, people=self._people, things=self._things), seed)
+        seen, unseen = halves(replace(whole, people=self._trunks[0], things=self._trunks[1]), seed)
         names = group_names(attribute, sorted(set(people.groups[attribute].tolist())))
-        return Evidence(model=self.model, task=seen, names=names, read=self._read, seed=seed), unseen
-
-    def _read(self) -> Reading:
-        return self.reading
-
-    @cached_property
-    def _people(self) -> object:
-        return self.model.trunk(self.sets.people.images)
+        return Evidence(
+            model=self.model, task=seen, names=names, read=lambda: self.reading, seed=seed
+        ), unseen
 
     @cached_property
-    def _things(self) -> object:
-        return self.model.trunk(self.sets.things.images)
+    def _trunks(self) -> tuple[Trunk, Trunk]:
+        """Activations of people and things below the first head."""
+        return self.model.trunk(self.sets.people.images), self.model.trunk(self.sets.things.images)
 
 
 @dataclass(frozen=True)

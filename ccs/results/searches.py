@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,7 +20,6 @@ from ccs.heads import HeadSet
 from ccs.results.store import SEARCH_SUFFIX, folder_name
 from ccs.search import HeldOut, Limits, Point
 
-VERSION = 1
 MAX_BYTES = 8 * 2**20
 
 
@@ -55,7 +54,7 @@ class Search:
 
 @dataclass(frozen=True)
 class _File:
-    version: int
+    version: Literal[1]
     searches: tuple[Search, ...]
 
 
@@ -79,7 +78,7 @@ def keep(folder: Path, search: Search) -> Path:
     earlier = _read(path) if path.exists() else ()
     kept = [one for one in earlier if one.asked != search.asked and one.weights_hash == search.weights_hash]
     every = sorted([*kept, search], key=lambda one: one.asked)
-    write_text(path, json.dumps(_FILE.dump_python(_File(VERSION, tuple(every))), indent=1) + "\n")
+    write_text(path, json.dumps(_FILE.dump_python(_File(1, tuple(every))), indent=1) + "\n")
     return path
 
 
@@ -105,6 +104,4 @@ def _read(path: Path) -> Sequence[Search]:
         raise InputError(
             f"{path} is not what python -m batch.search writes: {where!r}: {first['msg']}."
         ) from None
-    if found.version != VERSION:
-        raise InputError(f"{path} has version {found.version} and this program reads version {VERSION}.")
     return found.searches
