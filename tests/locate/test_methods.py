@@ -12,7 +12,7 @@ from ccs import Head, benchmark, locate
 from ccs.benchmark import scoring
 from ccs.heads import HeadSet
 from ccs.locate import patching, pursuit, text
-from ccs.locate.base import ranking, replaced, values_of
+from ccs.locate.base import ranking, values_of
 from ccs.model.tower import Trunk
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
@@ -122,27 +122,6 @@ def test_integrated_gradients_are_the_mean_slope_toward_the_others_output(eviden
                 leans.append((units * evidence.toward).sum())
             slopes.append((leans[0] - leans[1]) / (2 * step))
         assert found[head] == pytest.approx(np.mean(slopes), rel=0.02, abs=1e-5)
-
-
-def test_patching_replaces_one_head_as_a_forward_pass_of_its_own_does(evidence):
-    """`replaced` shares the layers below a head; here each head has a pass from the start."""
-    model, people = evidence.model, evidence.people[:6]
-    others = values_of(model, evidence.people[6:12])
-    fast = replaced(model, people, others)
-    for row, head in enumerate(model.heads):
-        d = model.tower.layers[head.layer].head_dim
-
-        def swap(layer, values, head=head, d=d):
-            if layer == head.layer:
-                columns = slice(head.head * d, (head.head + 1) * d)
-                values = torch.cat(
-                    [values[..., : columns.start], others[layer][..., columns], values[..., columns.stop :]],
-                    -1,
-                )
-            return values
-
-        with torch.no_grad():
-            assert np.allclose(fast[row], model.tower.with_values(people, swap).numpy(), atol=1e-6)
 
 
 def test_pursuit_finds_the_texts_that_rows_are_made_of():

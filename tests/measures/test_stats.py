@@ -24,20 +24,6 @@ def test_bootstrap_equals_scipys_percentile_bootstrap():
     assert found.high == pytest.approx(other.confidence_interval.high, abs=0.01)
 
 
-def test_intervals_are_those_of_the_columns():
-    rng = np.random.default_rng(4)
-    values, draws = rng.normal(size=5), rng.normal(size=(300, 5))
-    infinite = np.where(draws > 2.5, np.inf, draws)
-    for drawn in (draws, draws[:50], infinite):
-        for center in (False, True):
-            found = stats.intervals(values, drawn, center=center)
-            one_by_one = [
-                stats.interval(v, column, center=center) for v, column in zip(values, drawn.T, strict=True)
-            ]
-            assert found[0] == pytest.approx([one.low for one in one_by_one])
-            assert found[1] == pytest.approx([one.high for one in one_by_one])
-
-
 def test_few_draws_give_a_normal_interval():
     draws = np.random.default_rng(0).normal(0, 1, 64)
     found = stats.interval(1.0, draws)
