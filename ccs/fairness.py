@@ -184,14 +184,8 @@ def _embedded(model: Model, gallery: BiasSet, plans: list[HeadSet]) -> np.ndarra
 def _rows(before: BiasResult, after: BiasResult, names: list[str], differs: bool) -> list[dict[str, Any]]:
     """A row for each metric of the mean, then of each occupation; `after` has the heads off."""
     found = []
-    skews = np.log(
-        np.divide(
-            after.top_shares,
-            after.pools / after.pools.sum(axis=1, keepdims=True),
-            out=np.full(after.top.shape, 1e-9),
-            where=after.pools > 0,
-        ).clip(1e-9)
-    )
+    shares = after.pools / after.pools.sum(axis=1, keepdims=True)
+    ratios = np.divide(after.top_shares, shares, out=np.zeros(shares.shape), where=shares > 0)
     for place in chain([None], range(len(names))):
         for name in after.metrics:
             metric, other = after.metrics[name], before.metrics[name]
@@ -204,7 +198,7 @@ def _rows(before: BiasResult, after: BiasResult, names: list[str], differs: bool
             else:
                 value, chance, was = metric.values[place], metric.chance, float(other.values[place])
                 row |= {"value": float(value), "low": metric.low[place], "high": metric.high[place]}
-                first = int(skews[place].argmax())
+                first = int(ratios[place].argmax())
                 row["ceiling"] = float(np.broadcast_to(capped, len(names))[place])
                 row |= {"group": after.groups[first], "share": float(after.top_shares[place, first])}
             row |= {"chance": chance.value, "chance_low": chance.low, "chance_high": chance.high}

@@ -132,10 +132,7 @@ def effect(value: float, draws: Floats) -> Effect:
     the interval exactly if p is at most 5%. With fewer than 200 draws both are the normal ones.
     """
     if len(draws) < FEW:
-        around = interval(value, draws)
-        error = float(draws.std(ddof=1))
-        p_value = float(2 * scipy.stats.norm.sf(abs(value) / error)) if error else float(value == 0)
-        return Effect(around.value, around.low, around.high, p_value)
+        return _normal(value, float(draws.std(ddof=1)))
     same = np.abs(draws) < 1e-12  # despite rounding
     shifted = np.sort(np.where(same, 0.0, draws + (value - draws.mean())))
     beyond = int((shifted * np.sign(value) <= 0).sum())
@@ -239,9 +236,13 @@ def of_one_sample(effects: Sequence[Effect]) -> Effect:
         return effects[0]
     value = float(np.mean([one.value for one in effects]))
     half = float(np.mean([one.high - one.low for one in effects])) / 2
-    error = half / DEVIATIONS
-    p_value = float(2 * scipy.stats.norm.sf(abs(value) / error)) if error > 0 else float(value == 0)
-    return Effect(value, value - half, value + half, p_value)
+    return _normal(value, half / DEVIATIONS)
+
+
+def _normal(value: float, error: float) -> Effect:
+    """A difference with the normal interval and p-value of this standard error."""
+    p_value = float(2 * scipy.stats.norm.sf(abs(value) / error)) if error else float(value == 0)
+    return Effect(value, value - DEVIATIONS * error, value + DEVIATIONS * error, p_value)
 
 
 def answer(found: Effect, *, expected: Literal["above", "below"]) -> Answer:

@@ -26,11 +26,8 @@ class PaperModel:
 
     paper_name: str
     name: str
-    architecture: str
-    tag: str
     layers: int
     heads_per_layer: int
-    quick_gelu: bool
 
     @property
     def heads(self) -> HeadSet:
@@ -50,7 +47,6 @@ class PaperTable:
     number: str
     title: str
     kind: str
-    metric: str
     unit: str
     note: str
     columns: tuple[str, ...]
@@ -193,7 +189,7 @@ def tables() -> dict[str, PaperTable]:
             key=key,
             columns=tuple(fields["columns"]),
             rows={row: tuple(values) for row, values in fields["rows"].items()},
-            **{name: fields[name] for name in ("number", "title", "kind", "metric", "unit", "note")},
+            **{name: fields[name] for name in ("number", "title", "kind", "unit", "note")},
         )
         for key, fields in _read("tables.json").items()
     }
