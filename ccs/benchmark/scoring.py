@@ -112,7 +112,8 @@ def run(
         subject: Subject | None = None
         for attribute, seed in product(attributes or truth.attributes, range(splits)):
             case = dict(zip(KEY, (Path(place).stem, weights, attribute, seed), strict=False))
-            there = _of(kept(file) if file else joined([]), case)
+            there = kept(file) if file else joined([])
+            there = there[there[list(case)].eq(pd.Series(case)).all(axis=1)]
             missing = {
                 name: method
                 for name, method in methods.items()
@@ -138,12 +139,6 @@ def keep(cells: pd.DataFrame, file: Path) -> None:
     every = joined([old[~stale], cells]).sort_values(list(KEY), kind="stable")
     with atomic_write(file) as temporary:
         every.to_parquet(temporary, index=False, compression="zstd")
-
-
-def _of(cells: pd.DataFrame, case: Mapping[str, object]) -> pd.DataFrame:
-    for column, value in case.items():
-        cells = cells[cells[column] == value]
-    return cells
 
 
 def _cells(

@@ -38,12 +38,6 @@ def fault_of(dataset: str, attribute: str) -> Fault | None:
     return _ALIASED.get((dataset, attribute))
 
 
-def first_appearance(codes: NDArray[np.integer]) -> NDArray[np.intp]:
-    """Group codes in the order in which they first appear in the images' order: [groups]."""
-    _, first = np.unique(codes, return_index=True)
-    return np.argsort(first)
-
-
 def aliased_top(images: ArrayLike, occupations: ArrayLike, n_groups: int, k: int) -> NDArray[np.int64]:
     """Counts [occupations, groups] in the top k where every image [n, d] is ranked once per group.
 

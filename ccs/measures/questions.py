@@ -52,7 +52,8 @@ class Question:
         """Target shares [..., groups] for the pool's counts, with the fault, if any."""
         counts = np.asarray(pool, dtype=np.float64)
         if self.fault == "order":
-            counts = counts[..., faults.first_appearance(self.codes)]
+            # Group codes in the order in which they first appear in the images' order.
+            counts = counts[..., np.argsort(np.unique(self.codes, return_index=True)[1])]
         if self.fault == "aliased":
             counts = np.ones_like(counts)
         return target_shares(counts)

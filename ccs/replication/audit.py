@@ -51,33 +51,11 @@ class Check:
     exceptions: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence of the study. `check`: a function in CHECKS, called with each of `cells`, if it has any.
-
-    `note`: what the cells cannot say.
-    """
-
-    source: str
-    text: str
-    check: str = ""
-    cells: tuple[Mapping[str, Any], ...] = ()
-    note: str = ""
-
-    def over(self, values: Figures) -> Check:
-        """The sentence held against these figures."""
-        found = dict(one for cell in self.cells for one in CHECKS[self.check](values, **cell))
-        failed = tuple(name for name, good in found.items() if not good)
-        return Check(self.text, self.source, self.note, sum(found.values()), len(found), failed)
-
-
 @cache
-def sentences() -> tuple[Sentence, ...]:
-    """Every sentence, in the study's order."""
+def _sentences() -> list[dict[str, Any]]:
     text = files("ccs.replication").joinpath("audit.toml").read_text("utf-8")
-    return tuple(
-        Sentence(**one | {"cells": tuple(one.get("cells", ()))}) for one in tomllib.loads(text)["sentences"]
-    )
+    found: list[dict[str, Any]] = tomllib.loads(text)["sentences"]
+    return found
 
 
 @cache
@@ -118,7 +96,13 @@ def measured(results: Mapping[str, Results], agreement: pd.DataFrame | None = No
 
 def audit(values: Figures | None = None) -> tuple[Check, ...]:
     """Every sentence over the figures (default: the printed ones), in the study's order."""
-    return tuple(one.over(printed() if values is None else values) for one in sentences())
+    known, checks = printed() if values is None else values, []
+    for one in _sentences():
+        found = dict(each for cell in one.get("cells", ()) for each in CHECKS[one["check"]](known, **cell))
+        failed = tuple(name for name, good in found.items() if not good)
+        counts = sum(found.values()), len(found)
+        checks.append(Check(one["text"], one["source"], one.get("note", ""), *counts, failed))
+    return tuple(checks)
 
 
 # Ways to check a sentence; each yields (the figures, whether they support it) ----------------------
@@ -345,4 +329,4 @@ CHECKS: Mapping[str, Callable[..., Cells]] = {
     "smaller_change": _smaller_change,
     "within": _within,
 }
-"""Functions by their name in `check` of audit.toml."""
+"""Functions by their name in `check` of audit.toml; each is called with each of a sentence's `cells`."""

@@ -94,7 +94,7 @@ def sentence(where: str, text: str, values: audit.Figures | None = None) -> audi
 
 
 def test_the_audit_counts_cells_for_and_against_each_sentence() -> None:
-    assert len({(check.source, check.statement) for check in audit.audit()}) == len(audit.sentences())
+    assert len({(check.source, check.statement) for check in audit.audit()}) == len(audit.audit())
     fairface = sentence("table 8", "On FairFace pruning high")
     assert (fairface.holds, fairface.of) == (11, 12)
     assert fairface.exceptions == ("Table 8, ViT-L-14-OpenAI race (original 59.3, high 59.8)",)
