@@ -145,10 +145,7 @@ def fetched(address: str) -> Path:
 
 def weights(name: str) -> str:
     """The start of the SHA-256 of a model's file, by which its scores are known."""
-    file = file_of(name)
-    if file is None:
-        raise InputError(f"{name[:100]!r} is no model with something planted.")
-    return sha256(file)[:16]
+    return sha256(_file(name))[:16]
 
 
 def file_of(name: str) -> Path | None:
@@ -171,8 +168,7 @@ def load(name: str, *, device: str = "cpu") -> Model:
 
     Raises InputError if nothing is planted in it, or if its base does not come with this package.
     """
-    base, file = truth(name).base, file_of(name)
-    assert file is not None
+    base, file = truth(name).base, _file(name)
     if base not in embedded():
         raise InputError(f"{file.name} is for {base[:100]!r}, which does not come with this package.")
     model = load_model(base, device=device)
@@ -183,12 +179,15 @@ def load(name: str, *, device: str = "cpu") -> Model:
 
 def truth(name: str) -> Truth:
     """The truth about the model of that name or path. Raises InputError if nothing is planted in it."""
-    file = file_of(name)
-    if file is None:
+    with _opened(_file(name)) as (found, _):
+        return found
+
+
+def _file(name: str) -> Path:
+    if (file := file_of(name)) is None:
         here = f"{names()[0]} to {names()[-1]}" if names() else "none"
         raise InputError(f"{name[:100]!r} is no model with something planted; those here: {here}.")
-    with _opened(file) as (found, _):
-        return found
+    return file
 
 
 def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:

@@ -128,7 +128,7 @@ def _claim(table: figures.PaperTable, row: str, column: str, value: float) -> Cl
         column=column,
         model=figures.model(row.split("/")[-1]).name,
         published=value,
-        digits=_digits(table),
+        digits=max(len(str(value).partition(".")[2]) for *_, value in table.cells()),
         measure={"accuracy": "pruning", "retrieval": "retrieval", "bias": "bias"}.get(table.kind, ""),
     )
     if table.key == "table2":
@@ -161,10 +161,6 @@ def _claim(table: figures.PaperTable, row: str, column: str, value: float) -> Cl
         place, ("cifar10", "objects")
     )
     return replace(base, dataset=dataset, subset=subset, plan=_plan(column))
-
-
-def _digits(table: figures.PaperTable) -> int:
-    return max(len(str(value).partition(".")[2]) for *_, value in table.cells())
 
 
 def _dataset(printed: str) -> str:

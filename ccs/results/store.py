@@ -146,22 +146,17 @@ def load(
     return _load_hub(text, precomputed, cache)
 
 
-def parse_address(address: str) -> tuple[str, str | None]:
-    """`hf://datasets/USER/NAME@REVISION` as (repository, revision or None)."""
-    match = re.fullmatch(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?", address)
-    if not match:
-        raise InputError(
-            f"{address!r} is no address of results; one looks like hf://datasets/USER/NAME@REVISION."
-        )
-    return match[1], match[2]
-
-
 def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection:
     # Imported here because the import is slow and the embedded default never needs the Hub.
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError
 
-    repository, revision = parse_address(address)
+    match = re.fullmatch(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?", address)
+    if not match:
+        raise InputError(
+            f"{address!r} is no address of results; one looks like hf://datasets/USER/NAME@REVISION."
+        )
+    repository, revision = match[1], match[2]
     kind: dict[str, Any] = {"repo_type": "dataset", "allow_patterns": list(HUB_FILES)}
     kind |= {"cache_dir": cache, "endpoint": endpoint()}
     notices: list[str] = []

@@ -95,12 +95,6 @@ def test_every_sentence_comes_out_as_in_print(ideal: dict[str, Results]) -> None
         assert (ours.holds, ours.of) == (printed.holds, printed.of), (printed.statement, printed.source)
 
 
-def test_table_7_is_compared_with_its_headings_exchanged() -> None:
-    for claim in comparison.claims("table7"):
-        heading = claim.column.partition("/")[2]
-        assert claim.plan == {"original": "none", "high": "equal-low", "low": "equal-high"}[heading]
-
-
 def test_ratios_by_layer_and_of_merged_labels_follow_from_table_12() -> None:
     """What tables.json holds of appendix B, of merged labels and of concepts is counted, not printed."""
     for model in paper.models():

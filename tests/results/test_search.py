@@ -147,7 +147,6 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     ("change", "says"),
     [
         (["--max-heads", "0"], "1 or more heads"),
-        (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
         (["--out", "/nowhere/at/all.json"], "/nowhere/at"),
     ],
 )
