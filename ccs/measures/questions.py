@@ -120,38 +120,32 @@ def means(
     pools: NDArray[np.bool_] | None = None,
     units: ArrayLike | None = None,
     logit_scale: float = 1.0,
-    seed: int | Sequence[int] = 0,
+    seed: int = 0,
 ) -> dict[MetricName, float]:
     """Means over the occupations without intervals, for many sets of heads: "MaxSkew" and PREFERENCES.
 
     They equal those of `bias.measure` for the same pools, units and seed.
     """
+    images, texts = np.asarray(image_embeddings), np.asarray(occupation_embeddings)
+    labels, marks = np.asarray(groups, dtype=np.str_), None if units is None else np.asarray(units)
+    every: list[tuple[Any, Any, list[int]]] = [(slice(None), slice(None), [seed])]
     if pools is not None:
-        images, texts, labels = map(np.asarray, (image_embeddings, occupation_embeddings, groups))
-        marks = None if units is None else np.asarray(units)
-        own = [
-            means(
-                images[pool], texts[o : o + 1], labels[pool], k, metrics,
-                units=None if marks is None else marks[pool], logit_scale=logit_scale,
-                seed=[*np.atleast_1d(seed).tolist(), 4, o],
-            )
-            for o, pool in enumerate(pools)
-        ]  # fmt: skip
-        return {name: float(np.mean([one[name] for one in own])) for name in metrics}
-    scores = ranking.cosines(occupation_embeddings, image_embeddings)
-    codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)[1]
-    pool, once = np.bincount(codes), np.ones((len(codes), 1))
-    found: dict[MetricName, float] = {}
-    for name in metrics:
-        if name == "MaxSkew":
-            top = counts(codes[ranking.top(scores, check_k(k, len(codes)))], len(pool))
-            values = max_skew_of(top, target_shares(pool))
-        else:
-            half = halves(codes, [*np.atleast_1d(seed).tolist(), HALVES], units)
-            values = PREFERENCE_OF[name](scores, codes, len(pool), half, once)
-            values = values * (logit_scale if name == "logit gap" else 1)
-        found[name] = float(values.mean())
-    return found
+        every = [([o], pool, [seed, 4, o]) for o, pool in enumerate(pools)]
+    found: dict[MetricName, list[Floats]] = {name: [] for name in metrics}
+    for occupations, ranked, own_seed in every:
+        scores = ranking.cosines(texts[occupations], images[ranked])
+        codes = np.unique(labels[ranked], return_inverse=True)[1]
+        pool, once = np.bincount(codes), np.ones((len(codes), 1))
+        for name in metrics:
+            if name == "MaxSkew":
+                top = counts(codes[ranking.top(scores, check_k(k, len(codes)))], len(pool))
+                values = max_skew_of(top, target_shares(pool))
+            else:
+                half = halves(codes, [*own_seed, HALVES], None if marks is None else marks[ranked])
+                values = PREFERENCE_OF[name](scores, codes, len(pool), half, once)
+                values = values * (logit_scale if name == "logit gap" else 1)
+            found[name].append(values)
+    return {name: float(np.concatenate(values).mean()) for name, values in found.items()}
 
 
 def values_of(asked: Question, scores: NDArray[np.float32]) -> dict[str, Any]:
