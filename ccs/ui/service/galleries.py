@@ -29,7 +29,7 @@ MOST, STEP = 120, 10**11
 TRUNK_BYTES = 128 * 2**20
 PRUNED_BYTES = 128 * 2**20
 PICTURES, SEED = 300, 4
-FIRST = 150  # images of a gallery from which figures are shown while the others are being looked at
+FIRST = 80  # images of a gallery from which figures are shown while the others are being looked at
 
 
 @dataclass(frozen=True)
