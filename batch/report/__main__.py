@@ -10,11 +10,10 @@ from pathlib import Path
 import pandas as pd
 
 from batch.options import command, option
+from batch.report import published
 from batch.report.document import Block, as_markdown, bring_up_to_date, fill
-from batch.report.sections import agreement, published
-from batch.report.sections.audit import audit_blocks, counts
-from batch.report.sections.model import model_sections
-from batch.report.sections.questions import answers, in_short
+from batch.report.model import model_sections
+from batch.report.questions import answers, in_short
 from ccs import results
 from ccs.benchmark import planted_models
 from ccs.errors import InputError
@@ -33,7 +32,7 @@ class Settings:
     results: str | None = option(None, "folder or hf:// address of results (default: those shipped)")
     agreement: Path | None = option(
         None,
-        f"what batch.annotate import wrote (default {agreement.FILE}, if it exists)",
+        f"what batch.annotate import wrote (default {published.AGREEMENT}, if it exists)",
         metavar="FILE",
     )
     out: Path = option(OUT, "folder to write to")
@@ -57,7 +56,7 @@ def build(collection: results.Collection, people: pd.DataFrame | None) -> list[B
     )
     for name in sorted(models, key=_order):
         blocks += model_sections(models[name])
-    blocks += [*published.tables_and_figures(models, people), *audit_blocks(trained, people)]
+    blocks += [*published.tables_and_figures(models, people), *published.sentences(trained, people)]
     return [*blocks, *fill("not_reproduced"), *published.holes(models)]
 
 
@@ -78,10 +77,10 @@ def _write_all(args: Settings) -> None:
             f"--docs writes to {DOCS} of the clone that it runs in: without --out, where {docs} is."
         )
     collection = results.load(args.results)
-    blocks = build(collection, agreement.read(args.agreement))
+    blocks = build(collection, published.read_agreement(args.agreement))
     write_text(out / "report.md", as_markdown(blocks))
     if args.docs:
-        bring_up_to_date(docs, "audit", counts())
+        bring_up_to_date(docs, "audit", published.counts())
         bring_up_to_date(Path("docs/findings.md"), "answers", answers(collection.models))
     print(out / "report.md")
 

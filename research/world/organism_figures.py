@@ -11,7 +11,7 @@ import numpy as np
 
 import ccs
 from batch.report.document import Block, filled
-from batch.report.sections.questions import CONTROL, ORGANISM
+from batch.report.questions import CONTROL, ORGANISM
 from batch.report.wording import in_brackets
 from ccs.image_sets import BiasSet
 from ccs.measures import accuracy, bias, retrieval

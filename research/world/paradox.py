@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from batch.report.document import Block, filled
-from batch.report.sections.questions import (
+from batch.report.questions import (
     CONTROL,
     HURT,
     LOWERS,

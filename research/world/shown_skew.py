@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from batch.report.document import Block, filled
-from batch.report.sections.questions import CONTROL, ORGANISM
+from batch.report.questions import CONTROL, ORGANISM
 from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.measures.stats import Estimate
 from ccs.results import Results

@@ -8,9 +8,7 @@ import pandas as pd
 import pytest
 
 from batch.report import __main__ as report
-from batch.report import document
-from batch.report.sections import agreement
-from batch.report.sections import audit as report_audit
+from batch.report import document, published
 from ccs.errors import InputError
 from ccs.paper import figures as paper
 from ccs.replication import comparison
@@ -130,7 +128,7 @@ def test_bars_in_cells_do_not_divide_them() -> None:
 
 
 def test_the_counts_in_the_documents_are_those_of_the_audit() -> None:
-    assert report_audit.counts() in Path("docs/reproduction.md").read_text()
+    assert published.counts() in Path("docs/reproduction.md").read_text()
 
 
 def test_documents_of_a_clone_are_written_only_when_asked(
@@ -172,10 +170,10 @@ def test_people_beside_the_panel(tmp_path: Path) -> None:
 def test_what_is_no_agreement_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "agreement.parquet"
     with pytest.raises(InputError, match="There is no file"):
-        agreement.read(path)
+        published.read_agreement(path)
     path.write_text("no parquet")
     with pytest.raises(InputError, match="not a readable parquet file"):
-        agreement.read(path)
+        published.read_agreement(path)
     pd.DataFrame({"a": [1]}).to_parquet(path)
     with pytest.raises(InputError, match="is not what"):
-        agreement.read(path)
+        published.read_agreement(path)

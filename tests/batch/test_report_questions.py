@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from batch.report.sections import questions as report_questions
+from batch.report import questions as report_questions
 from ccs import results
 from ccs.measures.stats import Ranked
 from ccs.plans import ALIKE, PlanName

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from batch.report.document import Block, fill
-from batch.report.sections.questions import tests_of
+from batch.report.questions import tests_of
 from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.heads import Head, HeadSet
 from ccs.plans import PlanName
