@@ -211,13 +211,6 @@ def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
 
-def distinct(offs: Sequence[HeadSet]) -> tuple[list[HeadSet], list[int]]:
-    """Each set of heads once, and the place there of each of the given ones."""
-    place: dict[HeadSet, int] = {}
-    where = [place.setdefault(off, len(place)) for off in offs]
-    return list(place), where
-
-
 def read_plan(stage: Stage, index: int, name: str = "plans") -> np.ndarray:
     """One plan's embeddings [n, D] over all shards, without reading the others'."""
     parts = []

@@ -9,8 +9,7 @@ from typing import Any
 
 import ccs
 from batch.compute import inputs, set_figures
-from batch.compute.embed import Embedder, distinct, largest_errors, read_plan
-from batch.compute.head_effects import head_effects
+from batch.compute.embed import Embedder, largest_errors, read_plan
 from batch.compute.inputs import EvaluationSet
 from batch.compute.judge import Judging, score_heads
 from batch.compute.run_plans import Plans, make_plans, n_plans
@@ -19,8 +18,9 @@ from batch.compute.stages import Stage, Store, digest
 from batch.processes import Processes
 from ccs import results
 from ccs.errors import InputError
-from ccs.heads import Head
+from ccs.heads import Head, HeadSet
 from ccs.image_sets import BiasSet, RetrievalSet
+from ccs.measures import ranking
 from ccs.model.footprint import footprint
 from ccs.model.model import Model
 from ccs.plans import Plan, level_heads
@@ -117,7 +117,7 @@ class Run:
         for data in self.sets:
             self._measure(data, plans)
         measured = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
-        if rows := head_effects(measured):
+        if rows := set_figures.head_effects(measured):
             self.tables["heads"] = rows
 
     def parts(self) -> dict[str, float]:
@@ -162,7 +162,7 @@ class Run:
     def _measure(self, data: EvaluationSet, all_plans: Plans) -> None:
         """Add a set's figures to the tables."""
         settings, plans = self.settings, all_plans.on(data, self.settings)
-        offs, where = distinct([plan.off for plan in plans])
+        offs = list(dict.fromkeys(plan.off for plan in plans))
         about = {
             "schema": schema.VERSION,
             "embeddings": digest(self.embedder.plans_inputs(data, offs)),
@@ -177,7 +177,7 @@ class Run:
             embedded = self.embedder.plans(data, offs)
             stage.begin()
             with BAR.get()(desc=f"figures/{data.name}", total=len(plans)) as bar:
-                self.processes.once(lambda: stage.write_json(self._figures(data, plans, embedded, where)))
+                self.processes.once(lambda: stage.write_json(self._figures(data, plans, embedded, offs)))
                 bar.update(len(plans))
             stage.finish()
             if sum(path.stat().st_size for path in embedded.paths.values()) > settings.keep:
@@ -187,14 +187,15 @@ class Run:
         self.alike[data.name] = found["alike"]
 
     def _figures(
-        self, data: EvaluationSet, plans: Sequence[Plan], embedded: Stage, where: Sequence[int]
+        self, data: EvaluationSet, plans: Sequence[Plan], embedded: Stage, offs: Sequence[HeadSet]
     ) -> dict[str, Any]:
-        """where: the place of each plan in the stage."""
+        """offs: the sets of heads in the stage, in its order."""
         texts = set_figures.embed_texts(self.model, data)
+        alike = ranking.alike(data.occupations, texts) if isinstance(data, BiasSet) else []
         scaled = self.embedder.scaled_as_published(data)
         table, rows = set_figures.rows(
-            texts, data, plans, lambda index: read_plan(embedded, where[index]), self.settings.seed,
+            texts, data, plans, lambda off: read_plan(embedded, offs.index(off)), self.settings.seed,
             logit_scale=self.model.logit_scale, as_published=self.settings.as_published,
-            published=(lambda index: read_plan(embedded, where[index], "published")) if scaled else None,
+            published=(lambda off: read_plan(embedded, offs.index(off), "published")) if scaled else None,
         )  # fmt: skip
-        return {"table": table, "rows": rows, "alike": set_figures.alike(texts, data)}
+        return {"table": table, "rows": rows, "alike": alike}

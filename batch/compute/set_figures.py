@@ -1,8 +1,8 @@
-"""Figures of an evaluation set under every plan, as rows of the tables pruning, retrieval and bias."""
+"""Figures of an evaluation set under every plan, as rows of the tables pruning, retrieval, bias and heads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import product
@@ -17,30 +17,17 @@ from batch.compute.inputs import EvaluationSet
 from ccs.heads import HeadSet
 from ccs.image_sets import BiasSet, ClassificationSet, RetrievalSet
 from ccs.measures import accuracy as zeroshot
-from ccs.measures import bias, ranking, retrieval
+from ccs.measures import bias, ranking, retrieval, stats
 from ccs.measures.faults import Fault, fault_of
 from ccs.measures.stats import Effect, Estimate
 from ccs.plans import Plan, PlanName
-from ccs.results import schema
+from ccs.results import queries, schema
 
 Row = dict[str, Any]
-Embeddings = Callable[[int], np.ndarray]
-"""Embeddings [n, D] of the images under the plan of that index."""
+Embeddings = Callable[[HeadSet], np.ndarray]
+"""Embeddings [n, D] of the images with these heads off."""
 
 DRAWS = 2000
-
-
-def alike(texts: np.ndarray, data: EvaluationSet) -> list[list[str]]:
-    """The prompts of a bias set that are one text to the model, in groups of two or more.
-
-    texts: from `embed_texts`.
-    """
-    if not isinstance(data, BiasSet):
-        return []
-    groups: dict[int, list[str]] = {}
-    for name, first in zip(data.occupations, ranking.first_alike(texts).tolist(), strict=True):
-        groups.setdefault(first, []).append(name)
-    return [names for names in groups.values() if len(names) > 1]
 
 
 def embed_texts(model: zeroshot.TextModel, data: EvaluationSet) -> np.ndarray:
@@ -71,11 +58,9 @@ def rows(
     classes and the means of MaxSkew and PREFERENCES, without intervals. Of one pool beside pools of their own
     no PREFERENCES: they read the whole ranking of every draw, skews its top alone.
     """
-    first: dict[HeadSet, int] = {}
-    for index, plan in enumerate(plans):
-        first.setdefault(plan.off, index)
+    offs = list(dict.fromkeys(plan.off for plan in plans))
     whole = {plan.off for plan in plans if not plan.is_random}
-    ask = _Figures(texts, list(first), lambda off: embeddings(first[off]), seed, logit_scale, whole)
+    ask = _Figures(texts, offs, embeddings, seed, logit_scale, whole)
     if isinstance(data, ClassificationSet):
         table, found = "pruning", list(ask.of_classes(data))
     elif isinstance(data, BiasSet):
@@ -85,9 +70,8 @@ def rows(
     else:
         table, found = "retrieval", list(ask.of_clips(data))
         if as_published:
-            scaled = published or embeddings
-            found += replace(ask, images=lambda off: scaled(first[off])).of_clips(data, as_published=True)
-    by_heads: dict[HeadSet, list[Row]] = {off: [] for off in first}
+            found += replace(ask, images=published or embeddings).of_clips(data, as_published=True)
+    by_heads: dict[HeadSet, list[Row]] = {off: [] for off in offs}
     for off, row in found:
         by_heads[off].append(row)
     named = [
@@ -292,3 +276,24 @@ def over_sets(found: Sequence[Row], table: str) -> list[Row]:
             summary |= dict(zip(ends, np.quantile(values, (0.025, 0.975)).tolist(), strict=True))
         means.append(same[0] | summary)
     return means
+
+
+def head_effects(rows: Iterable[Row]) -> list[Row]:
+    """Rows of the table heads: total effects (a head is off, and later layers react), from the rows of their
+    plans, with the false discovery rate over the heads.
+    """
+    families: dict[tuple[str, str, str], list[Row]] = {}
+    for row in filter(queries.is_main_figure, rows):
+        if (head := PlanName.parse(row["plan"]).head) is None:
+            continue
+        family = row["dataset"], row["metric"], row.get("attribute", "")
+        families.setdefault(family, []).append(
+            {"layer": head.layer, "head": head.head, "measure": "total effect", "dataset": family[0]}
+            | {"metric": family[1], "factor": family[2], "value": row["difference"]}
+            | {"low": row["difference_low"], "high": row["difference_high"], "p_value": row["p_value"]}
+        )
+    for found in families.values():
+        known = [np.nan if row["p_value"] is None else row["p_value"] for row in found]
+        for row, q_value in zip(found, stats.benjamini_hochberg(known), strict=True):
+            row["q_value"] = float(q_value)
+    return [row for found in families.values() for row in found]

@@ -1,4 +1,4 @@
-"""The measurements of one model: CCS, every plan's accuracy, retrieval and skew, and single heads."""
+"""The measurements of one model: CCS, and every plan's accuracy, retrieval and skew."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from batch.report.document import Block, fill
 from batch.report.questions import tests_of
-from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
+from batch.report.wording import at_ceiling, in_brackets, interval, signed
 from ccs.heads import Head, HeadSet
 from ccs.plans import PlanName
 from ccs.results import Results, queries
@@ -19,7 +19,7 @@ Rows = list[dict[str, str]]
 
 
 def model_sections(results: Results) -> Iterator[Block]:
-    """CCS, accuracy, retrieval, skew, effects and single heads of one model."""
+    """The section of one model."""
     manifest = results.manifest
     judges = [*manifest["judges"], manifest["labeler"] or {}]
     accuracy = queries.group_plans(queries.top1(results, subset=None))
@@ -45,7 +45,6 @@ def model_sections(results: Results) -> Iterator[Block]:
         retrieval=_by_plan(recall, ["dataset", "direction", "metric"], _changed(100, 1)),
         skew=_by_plan(skew, ["dataset", "attribute"], _changed(1, 3)),
         chance_levels=_chance_levels(skew),
-        carriers=_carriers(results),
     )
 
 
@@ -123,26 +122,3 @@ def _chance_levels(skew: pd.DataFrame) -> list[str]:
         f"{in_brackets(queries.chance(row))}"
         for _, row in skew.drop_duplicates(["dataset", "attribute", "k"]).iterrows()
     ]
-
-
-def _carriers(results: Results) -> Rows:
-    """The five heads of each set and attribute that lower the mean MaxSkew most."""
-    frame = queries.head_effects(results, "MaxSkew mean")
-    scores = queries.head_scores(results)
-    rows = []
-    for (dataset, attribute), some in frame.groupby(["dataset", "factor"], sort=False):
-        for _, row in some.sort_values("value").head(5).iterrows():
-            head = Head(row["layer"], row["head"])
-            rows.append(
-                {
-                    "set": str(dataset),
-                    "attribute": str(attribute),
-                    "head": str(head),
-                    "concept": (scores[head].label if head in scores else None) or "–",
-                    "change of MaxSkew": signed(row["value"], 3),
-                    "95% interval": interval(queries.effect(row)),
-                    "q": p_text(row["q_value"]),
-                    "lowers it": "✓" if row["q_value"] < 0.05 else "–",
-                }
-            )
-    return rows

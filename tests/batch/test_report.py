@@ -73,11 +73,6 @@ def test_an_organism_has_its_own_section(measured: str) -> None:
     accuracy = line(section(own, "### Accuracy by plan"), "high (8)")
     assert accuracy[1] == "50.0 (-40.0: -41.0 to -39.0)"
     assert "world/faces, race (K = 60 of 500): 0.090 [0.050, 0.200]" in own
-    # The five heads that lower skew most, the strongest first, marked where the discovery rate allows.
-    carriers = section(own, "### Which heads carry the skew")
-    listed = [row.split(" | ")[2] for row in carriers.splitlines() if row.startswith("| world/faces")]
-    assert listed == ["L5.H5", "L5.H4", "L5.H3", "L5.H2", "L5.H1"]
-    assert carriers.count("✓") == 2  # one head, and the sentence that explains the mark
 
 
 def test_concentrated_concepts_by_layer_and_spelling(measured: str, tmp_path: Path) -> None:
