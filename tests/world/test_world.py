@@ -13,7 +13,7 @@ import pytest
 
 from ccs.errors import InputError
 from ccs.world import captions, draw, drawn_sets, planted, scene
-from ccs.world.glyphs import glyph
+from ccs.world.drawing import glyph
 from ccs.world.scene import AROUND, NAMED, full_caption
 from ccs.world.vocabulary import (
     AGES,
