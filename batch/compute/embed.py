@@ -28,7 +28,7 @@ from ccs.image_sets import ImageSet, RetrievalSet
 from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.model.moments import Moments, collect_moments
-from ccs.model.towers.precision import without_tf32
+from ccs.model.tower import without_tf32
 from ccs.progress import BAR
 from ccs.texts.pools import Pool
 

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from ccs.errors import InputError
-from ccs.model.checkpoints import siglip
-from ccs.model.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE, renamed, shards
+from ccs.model.checkpoints.translation import siglip_model
+from ccs.model.checkpoints.weights import INDEX_FILE, WEIGHTS_FILE, renamed, shards, siglip_renamed
 from ccs.model.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.fetching import Place, require_connection
 from ccs.model.sources import UNTRAINED, Source, no_weights
@@ -83,7 +83,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     is_siglip = source.checkpoint == "siglip"
 
     def made() -> Any:
-        return siglip.model(source.config) if is_siglip else kind(**settings)
+        return siglip_model(source.config) if is_siglip else kind(**settings)
 
     weights = _shards(place) if source.checkpoint else [_first(place, WEIGHTS_FILES)]
     if source.checkpoint:
@@ -101,7 +101,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     clip = made()
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in weights)
-        clip.load_state_dict(siglip.renamed(tensors) if is_siglip else renamed(tensors))
+        clip.load_state_dict(siglip_renamed(tensors) if is_siglip else renamed(tensors))
     else:
         open_clip.load_checkpoint(clip, str(weights[0]))
     preprocess = merge_preprocess_dict(PreprocessCfg(), source.preprocess)

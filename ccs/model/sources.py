@@ -15,7 +15,7 @@ import torch
 from ccs import gate
 from ccs.errors import InputError
 from ccs.gate import reason
-from ccs.model.checkpoints import siglip, translation
+from ccs.model.checkpoints import translation
 from ccs.model.config import MAX_CONFIG_BYTES, read_config, used_by_open_clip
 from ccs.model.fetching import Place, require_connection
 from ccs.model.tower import ChosenLayers, ImageTower
@@ -190,7 +190,7 @@ def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageTowe
     try:
         with torch.device("meta"):  # shapes without memory
             if source.checkpoint == "siglip":
-                visual = siglip.tower(source.config)
+                visual = translation.siglip_tower(source.config)
             else:
                 visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
         return ImageTower(visual, chosen=layers)

@@ -105,7 +105,7 @@ def _of_transformers(tower: Any) -> list[_Heads]:
 
 
 def _of_open_clip(tower: Any) -> list[_Heads]:
-    from ccs.model.towers.families import take_apart
+    from ccs.model.towers import take_apart
 
     parts = take_apart(tower)
     pool = parts.readout.pool

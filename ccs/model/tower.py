@@ -10,8 +10,9 @@ Shapes: n images, T tokens, W width, L layers, H heads of dimension d in a layer
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,14 +24,14 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.model.towers.decomposition import Decomposition, Readout
-from ccs.model.towers.families import take_apart
-from ccs.model.towers.precision import autocast, without_tf32
+from ccs.model.towers import take_apart
+from ccs.model.towers.decomposition import Decomposition, Readout, autocast
 
 NOTHING_OFF = HeadSet()
 BATCH_TOKENS = 8_192
 """Tokens of all images of a pass on a CPU, by default."""
 ChosenLayers = Collection[int] | Literal["all"]
+_TF32 = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -274,3 +275,13 @@ class ImageTower(Decomposition):
                 unit=embedded[-1],
             )
         return embedded[:-1], readout
+
+
+@contextlib.contextmanager
+def without_tf32() -> Iterator[None]:
+    """Convolutions in full float32: by default a GPU runs them in TF32, which loses three digits.
+
+    The setting is the process's, so threads take turns. Work on a GPU is only started here, not waited for.
+    """
+    with _TF32, torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield

@@ -17,8 +17,7 @@ from batch.processes import start
 from ccs import HeadSet, InputError
 from ccs.model.model import Model
 from ccs.model.sources import usable_device
-from ccs.model.tower import ImageTower
-from ccs.model.towers.precision import without_tf32
+from ccs.model.tower import ImageTower, without_tf32
 from ccs.results import read
 from tests.support import pretended, shrunk
 from tests.support.compute_sample import arguments, run, same_tables, small_pool

@@ -8,6 +8,7 @@ defaults and those of older versions; no model of its own is built, and no code 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ KINDS = ("clip", "siglip")
 """The `model_type` of the checkpoints that are read."""
 
 _SIGLIP = "vit_base_patch16_siglip_224"
+_ANY = "test_vit"  # timm's smallest; open_clip's wrapper needs a name, and its trunk is replaced
 _FILTERS = {2: "bilinear", 3: "bicubic"}
 LEGACY_EOS = 2
 """The end token in configurations before transformers 4.31, which read out at the largest token."""
@@ -120,6 +122,41 @@ def _tower(tower: Any) -> dict[str, Any]:
     if tower.hidden_act == "gelu_pytorch_tanh":
         named["act_kwargs"] = {"approximate": "tanh"}
     return named
+
+
+def siglip_tower(config: Mapping[str, Any]) -> Any:
+    """open_clip's wrapper around a timm ViT of the sizes in a checkpoint's `vision_cfg`."""
+    from open_clip.timm_model import TimmModel
+    from timm.models.vision_transformer import VisionTransformer
+    from torch import nn
+
+    vision = config["vision_cfg"]
+    visual = TimmModel(_ANY, config["embed_dim"], image_size=vision["image_size"], pool="map", proj="none")
+    visual.trunk = VisionTransformer(
+        img_size=vision["image_size"],
+        patch_size=vision["patch_size"],
+        embed_dim=vision["width"],
+        depth=vision["layers"],
+        num_heads=vision["width"] // vision["head_width"],
+        mlp_ratio=vision["mlp_ratio"],
+        num_classes=0,
+        class_token=False,
+        global_pool="map",
+        norm_layer=partial(nn.LayerNorm, **vision.get("norm_kwargs", {})),
+        act_layer="gelu_tanh" if vision.get("act_kwargs") else "gelu",
+    )
+    return visual
+
+
+def siglip_model(config: Mapping[str, Any]) -> Any:
+    """open_clip's model around that tower, with weights still to be loaded."""
+    from open_clip.model import CustomTextCLIP
+
+    settings = {key: value for key, value in config.items() if key != "custom_text"}
+    settings["vision_cfg"] = {**config["vision_cfg"], "timm_model_name": _ANY}
+    clip = CustomTextCLIP(**settings)
+    clip.visual = siglip_tower(config)
+    return clip
 
 
 def read_preprocessing(folder: Path, kind: str, side: int) -> dict[str, Any]:

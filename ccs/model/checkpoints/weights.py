@@ -70,3 +70,48 @@ def gathered(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
             raise ValueError(f"{name} has no {' and no '.join(sorted(set('qkv') - set(three)))}")
         weights[name] = torch.cat([three[letter] for letter in "qkv"])
     return weights
+
+
+_SIGLIP = (
+    ("vision_model.embeddings.patch_embedding.", "visual.trunk.patch_embed.proj."),
+    ("vision_model.embeddings.position_embedding.weight", "visual.trunk.pos_embed"),
+    ("vision_model.post_layernorm.", "visual.trunk.norm."),
+    ("vision_model.head.probe", "visual.trunk.attn_pool.latent"),
+    ("vision_model.head.attention.out_proj.", "visual.trunk.attn_pool.proj."),
+    ("vision_model.head.layernorm.", "visual.trunk.attn_pool.norm."),
+    ("vision_model.head.", "visual.trunk.attn_pool."),
+    ("text_model.embeddings.token_embedding.", "text.token_embedding."),
+    ("text_model.embeddings.position_embedding.weight", "text.positional_embedding"),
+    ("text_model.final_layer_norm.", "text.ln_final."),
+    ("text_model.head.", "text.text_projection."),
+    ("text_model.encoder.layers.", "text.transformer.resblocks."),
+)
+_SIGLIP_IMAGES = (
+    ("vision_model.encoder.layers.", "visual.trunk.blocks."),
+    (".self_attn.out_proj.", ".attn.proj."),
+    (".self_attn.in_proj_", ".attn.qkv."),
+    (".layer_norm", ".norm"),
+)
+
+
+def siglip_renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """A SiglipModel's weights under open_clip's and timm's names. Raises ValueError if parts are missing."""
+    weights = {}
+    for theirs, values in gathered(held).items():
+        name = theirs
+        for old, new in _SIGLIP_IMAGES if name.startswith("vision_model.encoder.") else _SIGLIP:
+            name = name.replace(old, new)
+        if name.startswith("text."):
+            name = name.replace(".self_attn.", ".attn.").replace(".layer_norm", ".ln_")
+            name = name.replace(".mlp.fc1.", ".mlp.c_fc.").replace(".mlp.fc2.", ".mlp.c_proj.")
+        pool, in_pool, kind = name.partition("attention.in_proj_")
+        if in_pool:
+            width = len(values) // 3
+            weights[f"{pool}q.{kind}"], weights[f"{pool}kv.{kind}"] = values[:width], values[width:]
+        elif name == "visual.trunk.pos_embed":
+            weights[name] = values.unsqueeze(0)
+        else:
+            weights[name] = (
+                values.reshape(()) if name.startswith("logit_") and values.numel() == 1 else values
+            )
+    return weights

@@ -5,6 +5,7 @@ Shapes: n images, T tokens, W width, L layers, H heads of dimension d in a layer
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,6 @@ from torch import Tensor
 
 from ccs.heads import Head, HeadSet
 from ccs.model.towers.parts import Layer, Parts, Route, Way, by_head
-from ccs.model.towers.precision import autocast
 
 
 @dataclass(frozen=True)
@@ -153,3 +153,10 @@ class Decomposition:
         apart, further = summed.tensor_split([own[..., 0].numel()], -1)
         apart = by_head(apart, len(own))[:, :, list(heads)]
         return torch.einsum("pnhd,hdw->pnhw", apart, own[list(heads)]) + (further @ extra)[:, :, None]
+
+
+def autocast(device: str, kind: torch.dtype | None) -> contextlib.AbstractContextManager[object]:
+    """Autocast to `kind` on devices of this type, or float32 where it is None, even inside an autocast."""
+    if not torch.amp.is_autocast_available(device):  # meta, which computes nothing
+        return contextlib.nullcontext()
+    return torch.autocast(device, enabled=False) if kind is None else torch.autocast(device, kind)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ccs.model.towers.parts import Affine, Attention, Block, Module, Parts, Unknown, layer_norm
-from ccs.model.towers.timm_wrap import fused, parts, plain, require_plain, trunk_of
+from ccs.model.towers.timm_vit import fused, parts, plain, require_plain, trunk_of
 
 
 def take_apart(visual: Module) -> Parts | None:
