@@ -18,7 +18,8 @@ def take_apart(visual: Any) -> Parts:
     inner = getattr(visual, "trunk", visual)
     try:
         for family in (openclip, timm_vit, eva):
-            if (parts := family.take_apart(visual)) is not None:
+            parts: Parts | None = family.take_apart(visual)
+            if parts is not None:
                 return parts
         raise Unknown("it is built of no layers of attention heads that are known here")
     except Unknown as reason:
