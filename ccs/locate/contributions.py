@@ -20,6 +20,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import balanced_accuracy_score, log_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
+from ccs.errors import InputError
 from ccs.locate.base import Evidence, Scores, by_head
 
 PAIRS, FOLDS = 10, 5
@@ -50,9 +51,10 @@ def locate_then_correct(evidence: Evidence) -> Scores:
 def experts(evidence: Evidence) -> Scores:
     """Cross-validated balanced accuracy of each head's probe; ties are broken by its log loss."""
     codes = evidence.codes
-    folds = StratifiedKFold(
-        min(FOLDS, int(np.bincount(codes).min())), shuffle=True, random_state=evidence.seed
-    )
+    sizes = np.bincount(codes)
+    if len(sizes) < 2 or sizes.min() < 2:
+        raise InputError("A probe of groups needs two of them or more, with two people each in either half.")
+    folds = StratifiedKFold(min(FOLDS, int(sizes.min())), shuffle=True, random_state=evidence.seed)
     found = {}
     for row, head in enumerate(evidence.model.heads):
         # A head's contribution lies in a few dimensions of its own; only in these is a probe well posed.

@@ -10,6 +10,7 @@ import torch
 
 from ccs import Head, benchmark, locate
 from ccs.benchmark import scoring
+from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.locate import patching, pursuit, text
 from ccs.locate.base import ranking, values_of
@@ -33,6 +34,12 @@ def evidence(tiny_folder, pictures):
 def read(evidence, **change):
     """The evidence with another reading."""
     return replace(evidence, read=lambda: replace(evidence.reading, **change))
+
+
+def test_a_probe_of_groups_needs_two_people_of_each(evidence):
+    alone = np.array(["a"] + ["b"] * (len(evidence.task.groups) - 1))
+    with pytest.raises(InputError, match="two people each"):
+        locate.METHODS["expert heads"](replace(evidence, task=replace(evidence.task, groups=alone)))
 
 
 @pytest.mark.parametrize("name", FROM_IMAGES)
