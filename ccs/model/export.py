@@ -7,8 +7,6 @@ bias stays. So the folder can be loaded without this project.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -103,10 +101,10 @@ Nothing else was measured with exactly these heads off.
 
 ## How to use it
 
-{_NEEDED if needs_package(model) else ""}
+{_NEEDED if _needs_package(model) else ""}
 ```python
 import open_clip
-{_REGISTER if needs_package(model) else ""}
+{_REGISTER if _needs_package(model) else ""}
 model, _, preprocess = open_clip.create_model_and_transforms("local-dir:PATH/TO/THIS/FOLDER")
 tokenizer = open_clip.get_tokenizer("local-dir:PATH/TO/THIS/FOLDER")
 ```
@@ -140,47 +138,16 @@ def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
         raise InputError(f"The weights cannot be written: {error}.") from None
 
 
-_ALONE = """
-import sys, numpy, open_clip, torch
-clip = open_clip.create_model("local-dir:" + sys.argv[1], require_pretrained=True).eval()
-with torch.no_grad():
-    found = clip.encode_image(torch.from_numpy(numpy.load(sys.argv[2])), normalize=True)
-numpy.save(sys.argv[3], found.numpy())
-"""
-
-
-def difference_alone(model: Model, off: HeadSet, folder: Path) -> float:
-    """The largest difference as in `export`, from a process that has open_clip and not this package.
-
-    Raises InputError where it cannot load the folder, with what it said.
-    """
-    pixels = _pixels(model)
-    with tempfile.TemporaryDirectory() as scratch:
-        given, found = Path(scratch) / "pixels.npy", Path(scratch) / "embeddings.npy"
-        np.save(given, pixels.numpy())
-        places = map(str, (folder.resolve(), given, found))
-        ended = subprocess.run([sys.executable, "-I", "-c", _ALONE, *places], capture_output=True, text=True)
-        if ended.returncode:
-            last = ended.stderr.strip().splitlines()[-1]
-            raise InputError(f"open_clip alone cannot load {folder}: {last}")
-        return float(np.abs(np.load(found) - model.embed_images(pixels, off)).max())
-
-
-def needs_package(model: Model) -> bool:
+def _needs_package(model: Model) -> bool:
     """True if open_clip alone does not know the model's architecture, which is this package's own."""
     return bool(model.config["vision_cfg"].get("timm_model_name") == convolutional.NAME)
-
-
-def _pixels(model: Model) -> Tensor:
-    height, width = model.tower.image_size
-    return torch.randn(4, 3, height, width, generator=torch.Generator().manual_seed(0))
 
 
 def _difference(model: Model, off: HeadSet, folder: Path) -> float:
     import open_clip
 
     exported = open_clip.create_model(f"local-dir:{folder}", require_pretrained=True).eval()
-    pixels = _pixels(model)
+    pixels = torch.randn(4, 3, *model.tower.image_size, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         theirs = exported.encode_image(pixels, normalize=True).numpy()
     return float(np.abs(theirs - model.embed_images(pixels, off)).max())
