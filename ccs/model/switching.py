@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,19 +19,6 @@ from ccs.heads import HeadSet
 
 _WRAPPERS = ("_orig_mod", "module")
 """Where torch.compile and the parallel wrappers keep the model."""
-
-
-@dataclass(frozen=True)
-class _Heads:
-    """The heads of one layer: how many, and the weight [W, H d] that reads their outputs side by side."""
-
-    count: int
-    weight: Tensor
-
-    def columns(self, heads: tuple[int, ...]) -> Tensor:
-        width = self.weight.shape[1] // self.count
-        starts = torch.tensor(heads, device=self.weight.device)[:, None] * width
-        return (starts + torch.arange(width, device=self.weight.device)).flatten()
 
 
 @contextmanager
@@ -53,14 +39,16 @@ def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
     off = HeadSet.parse(heads) if isinstance(heads, str) else HeadSet(heads)
     layers = _layers(model)
     for head in off:
-        if head.layer >= len(layers) or head.head >= layers[head.layer].count:
-            counts = ", ".join(f"L{number}: {one.count}" for number, one in enumerate(layers))
+        if head.layer >= len(layers) or head.head >= layers[head.layer][0]:
+            counts = ", ".join(f"L{number}: {count}" for number, (count, _) in enumerate(layers))
             raise InputError(f"{head} is outside this model; the number of heads in each layer is {counts}.")
     changed: list[tuple[Tensor, Tensor, Tensor]] = []
     try:
         with torch.no_grad():
             for number in sorted({head.layer for head in off}):
-                weight, columns = layers[number].weight, layers[number].columns(off.in_layer(number))
+                count, weight = layers[number]
+                rows = torch.arange(weight.shape[1], device=weight.device).reshape(count, -1)
+                columns = rows[list(off.in_layer(number))].flatten()
                 changed.append((weight, columns, weight[:, columns].clone()))
                 weight[:, columns] = 0
         yield off
@@ -70,8 +58,8 @@ def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
                 weight[:, columns] = before
 
 
-def _layers(model: Any) -> list[_Heads]:
-    """Every layer of heads of the model's image tower, from the first."""
+def _layers(model: Any) -> list[tuple[int, Tensor]]:
+    """The number of heads of every layer, and the weight [W, H d] that reads their outputs."""
     for name in _WRAPPERS:
         model = getattr(model, name, model)
     model = getattr(model, "clip", model)  # what ccs.load returns
@@ -80,34 +68,28 @@ def _layers(model: Any) -> list[_Heads]:
         found = _of_transformers(tower)
     else:
         found = _of_open_clip(tower)
-    for layer in found:
-        if not layer.weight.is_floating_point() or layer.weight.is_meta:
+    for _, weight in found:
+        if not weight.is_floating_point() or weight.is_meta:
             raise InputError(
                 "The model's weights are quantized or not loaded, so no head can be switched off."
             )
     return found
 
 
-def _of_transformers(tower: Any) -> list[_Heads]:
+def _of_transformers(tower: Any) -> list[tuple[int, Tensor]]:
     try:
-        found = [
-            _Heads(int(layer.self_attn.num_heads), layer.self_attn.out_proj.weight)
-            for layer in tower.encoder.layers
-        ]
-        pool = getattr(tower, "head", None)  # SigLIP's
-        if pool is not None:
-            found.append(_Heads(int(pool.attention.num_heads), pool.attention.out_proj.weight))
+        attentions = [layer.self_attn for layer in tower.encoder.layers]
+        if (pool := getattr(tower, "head", None)) is not None:  # SigLIP's
+            attentions.append(pool.attention)
+        return [(int(each.num_heads), each.out_proj.weight) for each in attentions]
     except AttributeError as error:
         raise InputError(
             f"{type(tower).__name__} has no heads that could be switched off here: {error}."
         ) from None
-    return found
 
 
-def _of_open_clip(tower: Any) -> list[_Heads]:
+def _of_open_clip(tower: Any) -> list[tuple[int, Tensor]]:
     from ccs.model.towers import take_apart
 
     parts = take_apart(tower)
-    pool = parts.readout.pool
-    layers = [*parts.blocks] if pool is None else [*parts.blocks, pool]
-    return [_Heads(layer.n_heads, layer.projection.weight) for layer in layers]
+    return [(layer.n_heads, layer.projection.weight) for layer in parts.layers]

@@ -10,7 +10,8 @@ from typing import Any
 
 from ccs.errors import InputError
 from ccs.model.towers import eva, openclip, timm_vit
-from ccs.model.towers.parts import Parts, Unknown
+from ccs.model.towers.parts import Unknown
+from ccs.model.towers.readouts import Parts
 
 
 def take_apart(visual: Any) -> Parts:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ccs.heads import Head, HeadSet
-from ccs.model.towers.parts import Layer, Parts, Route, Way, by_head
+from ccs.model.towers.parts import Layer, by_head
+from ccs.model.towers.readouts import Parts, Route, Way
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,7 @@ class Decomposition:
 
     def __init__(self, parts: Parts) -> None:
         self._readout, self._n_blocks = parts.readout, len(parts.blocks)
-        pool = [] if parts.readout.pool is None else [parts.readout.pool]
-        self.layers: Sequence[Layer] = [*parts.blocks, *pool]
+        self.layers: Sequence[Layer] = parts.layers
         self.n_layers = len(self.layers)
         self.dim = parts.dim
         self._bases: dict[int, Tensor] = {}

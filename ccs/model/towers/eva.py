@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ccs.model.towers.parts import Affine, Attention, Block, Module, Parts, Unknown, layer_norm
+from ccs.model.towers.parts import Affine, Attention, Block, Module, Unknown, layer_norm
+from ccs.model.towers.readouts import Parts
 from ccs.model.towers.timm_vit import fused, parts, plain, require_plain, trunk_of
 
 

@@ -6,18 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ccs.model.towers.parts import (
-    Affine,
-    Attention,
-    Block,
-    Module,
-    Parts,
-    ReadOut,
-    Unknown,
-    by_head,
-    layer_norm,
-)
-from ccs.model.towers.readouts import AttentionPool, Linear, NormedMean, OneNorm, Pool
+from ccs.model.towers.parts import Affine, Attention, Block, Module, Pool, Unknown, by_head, layer_norm
+from ccs.model.towers.readouts import AttentionPool, Linear, NormedMean, OneNorm, Parts, ReadOut
 
 
 def take_apart(visual: Module) -> Parts | None:

@@ -1,6 +1,6 @@
-"""The parts of every image tower, whatever its family: layers of heads, and a read-out of the tokens.
+"""The layers of heads of every image tower, whatever its family.
 
-Parts hold a model's modules and read their weights when they run, so a changed weight takes effect. Shapes: n
+They hold a model's modules and read their weights when they run, so a changed weight takes effect. Shapes: n
 images, T tokens, W width, H heads of dimension d in a layer, D embedding dimension.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,110 +20,8 @@ Affine = tuple[Tensor, Tensor | None]
 """Weight [out, in] and bias [out] of a linear map."""
 
 
-class Layer(Protocol):
-    """A layer of heads. `projection`: the linear module applied to their outputs, side by side."""
-
-    @property
-    def n_heads(self) -> int: ...
-    @property
-    def head_dim(self) -> int: ...
-    @property
-    def projection(self) -> Module: ...
-
-    def values(self, x: Tensor, first: bool = False) -> Tensor:
-        """The heads' outputs [n, T, H d] before the output projection, or the first token's [n, 1, H d]."""
-
-    def attention(self, x: Tensor, first: bool) -> Tensor:
-        """Attention [n, H, T] of the first token's query, or the mean over all queries."""
-
-    def finish(self, x: Tensor, values: Tensor) -> Tensor:
-        """The rest of the layer, from its input and its heads' values."""
-
-    def account(self, values: Tensor) -> Tensor:
-        """Coordinates [n, T, H d + e], `values` and e more, in which what the heads write is linear."""
-
-    def directions(self) -> tuple[Tensor, Tensor]:
-        """The vectors these coordinates stand for: [H, d, W], and a head's share of the e others, [e, W]."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """A linear way from tokens to the embedding: `channels` sums of them, each through a map of its own.
-
-    last: the map that all channels end in, [..., W'] -> [..., D]. each: the maps before it, [P, k, W] -> [P,
-    k, W']. shared: directions [s, D] in which every head has an equal part (see Decomposition.basis).
-    """
-
-    channels: int
-    last: Map
-    each: Map = lambda vectors: vectors
-    shared: Callable[[], Tensor] | None = None
-
-    def through(self, vectors: Tensor) -> Tensor:
-        """The channels' vectors [P, ..., W] mapped and summed: [..., D]."""
-        summed = self.each(vectors.flatten(1, -2)).sum(0)
-        return self.last(summed).reshape(*vectors.shape[1:-1], -1)
-
-
-@dataclass(frozen=True)
-class Route:
-    """A `Way` for one batch, with everything that is not linear held fixed.
-
-    weights: [n, P, T'], of the tokens in each sum. shared: [n, s], coordinates along the shared directions.
-    constant: [n, D], the part that no token wrote.
-    """
-
-    weights: Tensor
-    shared: Tensor
-    constant: Tensor
-
-
-class ReadOut(Protocol):
-    """The way from tokens to the embedding. `pool`: the layer of heads that gathers them, if there is one.
-
-    first: whether the last block is needed at its first token only. way: from the last block's tokens.
-    pool_way: from what the pool's heads gather.
-    """
-
-    @property
-    def pool(self) -> Layer | None: ...
-    @property
-    def first(self) -> bool: ...
-    @property
-    def way(self) -> Way: ...
-    @property
-    def pool_way(self) -> Way | None: ...
-
-    def project(self, x: Tensor) -> Tensor:
-        """The embedding [n, D], before normalization, from tokens or from what the pool gathered."""
-
-    def gather(self, tokens: Tensor) -> Tensor:
-        """The part of each token's coordinates [n, T, .] that `route` needs: [n, T', .]."""
-
-    def route(self, x: Tensor) -> Route:
-        """`way` for these tokens of the last block [n, T, W]."""
-
-    @property
-    def pool_route(self) -> Callable[[Tensor], Route] | None:
-        """`pool_way` for what the pool's heads gathered [n, 1, W]; None without a pool."""
-
-
 class Unknown(Exception):
     """A part of a tower is not supported; the message, the end of a sentence, says which."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A tower. stem: pixels [n, 3, s, s] -> tokens [n, T, W]. prefix: tokens before those of the patches."""
-
-    stem: Map
-    blocks: Sequence[Layer]
-    readout: ReadOut
-    width: int
-    dim: int
-    tokens: int
-    prefix: int
-    image_size: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -211,8 +109,9 @@ def weighted_values(attention: Tensor, x: Tensor, value: Affine) -> Tensor:
 class Block:
     """A layer of a residual stream: `x + scale write(heads(norm x))`, then `x + mlp(x)`.
 
-    after: a norm on the projection's output, for blocks that norm there and not before. mlp: everything that
-    follows, from the stream to what is added to it.
+    projection: the linear module applied to the heads' outputs, side by side. after: a norm on its output,
+    for blocks that norm there and not before. mlp: everything that follows, from the stream to what is added
+    to it.
     """
 
     heads: Attention
@@ -231,12 +130,15 @@ class Block:
         return self.heads.head_dim
 
     def values(self, x: Tensor, first: bool = False) -> Tensor:
+        """The heads' outputs [n, T, H d] before the output projection, or the first token's [n, 1, H d]."""
         return self.heads.values(self.norm(x), first)
 
     def attention(self, x: Tensor, first: bool) -> Tensor:
+        """Attention [n, H, T] of the first token's query, or the mean over all queries."""
         return self.heads.attention(self.norm(x), first)
 
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
+        """The rest of the layer, from its input and its heads' values."""
         x = x[:, : values.shape[1]] + self.write(values)
         return x + self.mlp(x)
 
@@ -247,6 +149,7 @@ class Block:
         return out if scale is None else out * scale
 
     def account(self, values: Tensor) -> Tensor:
+        """Coordinates [n, T, H d + e], `values` and e more, in which what the heads write is linear."""
         ones = torch.ones_like(values[..., :1])
         if self.after is None:
             return torch.cat([values, ones], -1)
@@ -254,6 +157,7 @@ class Block:
         return torch.cat([values / std, 1 / std, mean / std, ones], -1)
 
     def directions(self) -> tuple[Tensor, Tensor]:
+        """The vectors these coordinates stand for: [H, d, W], and a head's share of the e others, [e, W]."""
         weight, bias = self.projection.weight, self.projection.bias
         extra = (weight.new_zeros(1, len(weight)) if bias is None else bias[None]) / self.n_heads
         own = weight.T
@@ -264,6 +168,42 @@ class Block:
         if (scale := self.scale()) is not None:
             own, extra = own * scale, extra * scale
         return rows_by_head(own, self.n_heads), extra
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A last layer of heads, which gather the tokens. Its methods are those of `Block`.
+
+    query: each head's one query, unscaled [n or 1, H, d].
+    """
+
+    n_heads: int
+    head_dim: int
+    norm: Map
+    query: Map
+    key: Callable[[], Affine]
+    value: Callable[[], Affine]
+    projection: Module
+
+    def values(self, x: Tensor, first: bool = False) -> Tensor:
+        return weighted_values(self.attention(x), self.norm(x), self.value())
+
+    def attention(self, x: Tensor, first: bool = True) -> Tensor:
+        x = self.norm(x)
+        return torch.softmax(scores_of(self.query(x) * self.head_dim**-0.5, x, self.key()[0]), dim=-1)
+
+    def finish(self, x: Tensor, values: Tensor) -> Tensor:
+        return F.linear(values, self.projection.weight, self.projection.bias)
+
+    def account(self, values: Tensor) -> Tensor:
+        return torch.cat([values, torch.ones_like(values[..., :1])], -1)
+
+    def directions(self) -> tuple[Tensor, Tensor]:
+        weight, bias = self.projection.weight, self.projection.bias
+        return rows_by_head(weight.T, self.n_heads), bias[None] / self.n_heads
+
+
+Layer = Block | Pool
 
 
 def by_head(x: Tensor, n_heads: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Read-outs: the ways in which the tokens of the last block become the embedding.
+"""A tower's parts, and its read-out: the way in which the tokens of the last block become the embedding.
 
 Each is linear in the tokens once the norms' means and deviations and the weights of attention are held fixed:
 
@@ -8,11 +8,16 @@ Each is linear in the tokens once the norms' means and deviations and the weight
   token's deviation. Each part loses its own mean, so nothing is left to share out.
 - `AttentionPool`: normed tokens are gathered by the pool's own heads, with weights that are held fixed, and
   pass each head's values and the output projection. The MLP after it, if any, belongs to no head.
+
+`project` gives the embedding [n, D], before normalization, from tokens or from what the pool gathered, and
+`gather` the part of each token's coordinates [n, T, .] that `route` needs, [n, T', .]. `way` and `route` lead
+from the last block's tokens [n, T, W], `pool_way` and `pool_route` from what the pool's heads gathered,
+[n, 1, W]. `first` says whether the last block is needed at its first token only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,18 +25,48 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.model.towers.parts import (
-    Affine,
+    Block,
+    Layer,
     Map,
     Module,
-    Route,
-    Way,
+    Pool,
     centered,
     layer_norm,
     rows_by_head,
-    scores_of,
     spread,
-    weighted_values,
 )
+
+
+@dataclass(frozen=True)
+class Way:
+    """A linear way from tokens to the embedding: `channels` sums of them, each through a map of its own.
+
+    last: the map that all channels end in, [..., W'] -> [..., D]. each: the maps before it, [P, k, W] -> [P,
+    k, W']. shared: directions [s, D] in which every head has an equal part (see Decomposition.basis).
+    """
+
+    channels: int
+    last: Map
+    each: Map = lambda vectors: vectors
+    shared: Callable[[], Tensor] | None = None
+
+    def through(self, vectors: Tensor) -> Tensor:
+        """The channels' vectors [P, ..., W] mapped and summed: [..., D]."""
+        summed = self.each(vectors.flatten(1, -2)).sum(0)
+        return self.last(summed).reshape(*vectors.shape[1:-1], -1)
+
+
+@dataclass(frozen=True)
+class Route:
+    """A `Way` for one batch, with everything that is not linear held fixed.
+
+    weights: [n, P, T'], of the tokens in each sum. shared: [n, s], coordinates along the shared directions.
+    constant: [n, D], the part that no token wrote.
+    """
+
+    weights: Tensor
+    shared: Tensor
+    constant: Tensor
 
 
 @dataclass(frozen=True)
@@ -129,36 +164,6 @@ class NormedMean:
 
 
 @dataclass(frozen=True)
-class Pool:
-    """The heads of a pool: one query each, which `query` gives unscaled, [n or 1, H, d]."""
-
-    n_heads: int
-    head_dim: int
-    norm: Map
-    query: Map
-    key: Callable[[], Affine]
-    value: Callable[[], Affine]
-    projection: Module
-
-    def values(self, x: Tensor, first: bool = False) -> Tensor:
-        return weighted_values(self.attention(x), self.norm(x), self.value())
-
-    def attention(self, x: Tensor, first: bool = True) -> Tensor:
-        x = self.norm(x)
-        return torch.softmax(scores_of(self.query(x) * self.head_dim**-0.5, x, self.key()[0]), dim=-1)
-
-    def finish(self, x: Tensor, values: Tensor) -> Tensor:
-        return F.linear(values, self.projection.weight, self.projection.bias)
-
-    def account(self, values: Tensor) -> Tensor:
-        return torch.cat([values, torch.ones_like(values[..., :1])], -1)
-
-    def directions(self) -> tuple[Tensor, Tensor]:
-        weight, bias = self.projection.weight, self.projection.bias
-        return rows_by_head(weight.T, self.n_heads), bias[None] / self.n_heads
-
-
-@dataclass(frozen=True)
 class AttentionPool:
     """A pool's heads, then an MLP (SigLIP, PE) or a norm (CoCa) or nothing (ResNet), then a linear map.
 
@@ -227,3 +232,25 @@ class AttentionPool:
         if self.mlp is not None:
             constant = constant + self.linear.through(self.mlp(state[:, 0]))
         return constant if self.after is None else constant + self.linear.through(self.after.bias)
+
+
+ReadOut = OneNorm | NormedMean | AttentionPool
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A tower. stem: pixels [n, 3, s, s] -> tokens [n, T, W]. prefix: tokens before those of the patches."""
+
+    stem: Map
+    blocks: Sequence[Block]
+    readout: ReadOut
+    width: int
+    dim: int
+    tokens: int
+    prefix: int
+    image_size: tuple[int, int]
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The blocks and, where attention pools the tokens, the pool."""
+        return [*self.blocks, *([] if self.readout.pool is None else [self.readout.pool])]

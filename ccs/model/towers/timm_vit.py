@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ccs.model.towers.parts import Affine, Attention, Block, Map, Module, Parts, ReadOut, Unknown, by_head
-from ccs.model.towers.readouts import AttentionPool, Linear, NormedMean, OneNorm, Pool
+from ccs.model.towers.parts import Affine, Attention, Block, Map, Module, Pool, Unknown, by_head
+from ccs.model.towers.readouts import AttentionPool, Linear, NormedMean, OneNorm, Parts, ReadOut
 
 
 def take_apart(visual: Module) -> Parts | None:
