@@ -15,12 +15,12 @@ from typing import Any
 import open_clip
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
-from batch import benchmark_folder
 from batch.hub_repository import Repository
 from batch.options import command, option
 from ccs import results
 from ccs.benchmark import planted_models
 from ccs.errors import InputError
+from ccs.files import read_text, write_text
 from ccs.results import schema, searches
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,8 +38,11 @@ class Settings:
     """
 
     repo: str | None = option(None, "the data set, USER/NAME; with --benchmark the repository of models")
-    benchmark: bool = option(
-        False, "publish the models with planted heads, with truth, card and metadata, instead of results"
+    benchmark: Path | None = option(
+        None,
+        "publish this folder of models with planted heads instead of results (python -m research.planted "
+        "writes one)",
+        metavar="FOLDER",
     )
     space: str | None = option(None, "also create or update the Space USER/NAME with this app")
     results: Path = option(results.PRECOMPUTED, "folder of results")
@@ -172,13 +175,20 @@ def publish_results(repository: Repository, found: Mapping[str, results.Results]
     return address
 
 
-def publish_benchmark(repository: Repository, args: Settings) -> None:
-    """Publish the models with planted heads that come with this package, or say what would be."""
-    models = [planted_models.FOLDER / f"{name}{planted_models.SUFFIX}" for name in planted_models.names()]
+def publish_benchmark(repository: Repository, source: Path, args: Settings) -> None:
+    """Publish a folder of models with planted heads, its texts with the repository's name, or say what would
+    be.
+    """
+    owned = (f"*{planted_models.SUFFIX}", "*.csv", "*.parquet", "*.json")
+    if not (source / "truth.csv").is_file():
+        raise InputError(f"{source} is not what python -m research.planted writes: it has no truth.csv.")
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        benchmark_folder.write(models, folder, repository.name)
-        _push(repository, folder, f"{len(models)} models", benchmark_folder.OWNED, args)
+        for path in (found for name in (*owned, "README.md", "LICENSE") for found in source.glob(name)):
+            shutil.copy(path, folder)
+        for path in (*folder.glob("*.md"), *folder.glob("*.json")):
+            write_text(path, read_text(path).replace("USER/NAME", repository.name))
+        _push(repository, folder, "Models with planted heads", owned, args)
     print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
 
 
@@ -218,7 +228,7 @@ def _publish(args: Settings) -> None:
     if args.benchmark:
         if not args.repo or args.space:
             raise InputError("Say where to publish the benchmark: --repo USER/NAME, and no --space.")
-        publish_benchmark(Repository(args.repo, "model", dry=args.dry_run), args)
+        publish_benchmark(Repository(args.repo, "model", dry=args.dry_run), args.benchmark, args)
         return
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")

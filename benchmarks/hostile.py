@@ -24,7 +24,6 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -36,8 +35,10 @@ import httpx
 from PIL import Image
 
 from benchmarks.common import keep, memory, served
+from tests.support.visitor import Visitor
 
 PORT, VISITORS = 7988, 12  # the hostile one included
+ADDRESS = f"http://127.0.0.1:{PORT}"
 ALLOWED = {"ratio": 2.0, "growth MB": 200.0, "faults": 0}
 PAUSE = 1.0  # seconds that a quiet visitor looks at the screen
 AT_ONCE = 8  # pages that the hostile visitor has open
@@ -46,52 +47,14 @@ FAULTS: list[str] = []  # routes that answered with a fault of the server
 WORDS = [f"occupation number {i} with many words " + "x" * 120 for i in range(200)]
 
 
-class Visitor:
-    """One page's talk with the server, in Gradio's protocol."""
-
-    def __init__(self, source: str = "127.0.0.1") -> None:
-        self.client = httpx.Client(
-            base_url=f"http://127.0.0.1:{PORT}",
-            transport=httpx.HTTPTransport(local_address=source),
-            timeout=120,
-        )
-        self.page = uuid.uuid4().hex[:12]
-
-    def upload(self, data: bytes) -> str | None:
-        """Where the server keeps the file; None where it takes no more."""
-        answer = self.client.post("/gradio_api/upload", files={"files": ("image.png", data)})
-        return str(answer.json()[0]) if answer.status_code == 200 else None
-
-    def join(self, event: int, trigger: int, data: Any = None, link: str = "") -> bool:
-        body = {"fn_index": event, "trigger_id": trigger, "session_hash": self.page, "data": [None]}
-        answer = self.client.post(f"/gradio_api/queue/join?{link}", json={**body, "event_data": data})
-        return answer.status_code == 200
-
-    def wait(self) -> None:
-        """Read until the server says that all is answered."""
-        with self.client.stream("GET", f"/gradio_api/queue/data?session_hash={self.page}") as answer:
-            for line in answer.iter_lines():
-                if "close_stream" in line:
-                    return
-
-
-def events(config: dict[str, Any]) -> tuple[int, tuple[int, int]]:
-    """The indices of the listeners for a page that opens, and for an action (with its element)."""
-    found: dict[str, Any] = {}
-    for one in config["dependencies"]:
-        for target, name in one["targets"]:
-            found.setdefault(name, (one["id"], target))
-    return found["load"][0], found["act"]
-
-
 def quiet(stop: threading.Event, opened: int, act: tuple[int, int], took: list[float], number: int) -> None:
-    visitor = Visitor(f"127.0.1.{number + 1}")
+    visitor = Visitor(ADDRESS, f"127.0.1.{number + 1}")
     visitor.join(opened, -1)
     visitor.wait()
     heads = itertools.cycle(f"L{layer}.H{head}" for layer in (7, 6, 5, 4) for head in range(6))
     while not stop.wait(PAUSE * random.uniform(0.5, 1.5)):
         start = time.perf_counter()
-        if visitor.join(*act, {"do": "inspect", "head": next(heads)}):
+        if visitor.join(*act, {"do": "inspect", "head": next(heads)}).status_code == 200:
             visitor.wait()
             took.append(time.perf_counter() - start)
 
@@ -100,16 +63,16 @@ def hostile(stop: threading.Event, opened: int, act: tuple[int, int]) -> None:
     """As many pages as it can, each with the heaviest actions; few answers are read."""
     chance = random.Random(threading.get_ident())
     while not stop.is_set():
-        visitor = Visitor("127.0.0.2")
+        visitor = Visitor(ADDRESS, "127.0.0.2")
         off = ",".join({f"L{chance.randrange(8)}.H{chance.randrange(6)}" for _ in range(9)})
-        link = {"off": off, "tab": chance.choice(("heads", "classify", "bias", "paradox", "judges"))}
+        link = {"off": off, "tab": chance.choice(("heads", "classify", "bias", "paradox", "about"))}
         actions = [
             {"do": "tab", "value": "bias"},
             {"do": "bias", "gallery": "world/counterfactuals", "occupations": "\n".join(WORDS), "k": "0"},
-            {"do": "random", "n": str(chance.randint(1, 20)), "seed": str(chance.randint(0, 10**6))},
+            {"do": "off", "off": off},
             {"do": "tab", "value": "classify"},
             {"do": "classify", "classes": "\n".join(WORDS), "template": ""},
-            {"do": "filter", "find": "x" * 200},
+            {"do": "name-model", "name": "x" * 200},
         ]
         try:
             visitor.join(opened, -1, link=urlencode(link))
@@ -142,7 +105,7 @@ def tricks(visitor: Visitor, chance: random.Random, act: tuple[int, int]) -> Non
         ("queue/join", b'{"fn_index": 1, "session_hash": "\\ud800", "data": [null]}'),
         ("queue/join", b'{"fn_index": 99999, "session_hash": "x", "data": [null]}'),
         ("cancel", b"[]"),
-        ("call/head", json.dumps({"data": [digits, "organism"]}).encode()),
+        ("call/act", json.dumps({"data": [digits, "organism"]}).encode()),
     ):
         answer = visitor.client.post(f"/gradio_api/{route}", content=body)
         FAULTS.extend([route] * (answer.status_code >= 500))
@@ -211,8 +174,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     rounds = max(2, round(args.minutes / 3))
     calm, busy, memories = [], [], []  # type: tuple[list[float], list[float], list[float]]
     with tempfile.TemporaryDirectory() as cache, served(PORT, GRADIO_TEMP_DIR=cache) as process:
-        first = Visitor()
-        opened, act = events(first.client.get("/config").json())
+        first = Visitor(ADDRESS)
+        opened, act = first.events()
         first.join(opened, -1)
         first.wait()
         at_start = memory("VmRSS", process.pid)

@@ -123,13 +123,13 @@ class _Steps:
 
 def _models_in_the_app(models: Sequence[str]) -> list[str]:
     """The models of whose heads app.py knows the scores when it is started on the published results."""
-    from gradio_client import Client  # type: ignore[import-untyped]
-
     from tests.support.app_process import started
+    from tests.support.visitor import Visitor, rows
 
-    with started({**os.environ, "CCS_RESULTS": f"hf://datasets/{REPOSITORY}@v1"}) as (url, _):
-        client = Client(url, verbose=False)
-        return [name for name in models if client.predict(model=name, api_name="/heads")[0]["K"]]
+    results = {"CCS_RESULTS": f"hf://datasets/{REPOSITORY}@v1"}
+    with started({**os.environ, **results}) as (url, _), Visitor(url) as visitor:
+        grids = {name: visitor.open(model=name, tab="heads", off="none")["left"] for name in models}
+    return [name for name, grid in grids.items() if rows("heads", grid)[0]["K"]]
 
 
 def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from ccs import results
 from tests.support.compute_sample import small_pool
 from tests.support.llm_providers import CompatibleServer
 from tests.support.tiny_model import write_tiny_model
+from tests.support.visitor import Visitor, rows
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "your-own-study.md"
 SECTIONS = re.split(r"^## ", DOCUMENT.read_text("utf-8"), flags=re.MULTILINE)[1:]
@@ -185,15 +186,11 @@ def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(
     line = page.replace("app.py", f"-m ccs.ui --port {port}").replace("python", sys.executable, 1)
     with subprocess.Popen(shlex.split(line)) as app:
         try:
-            with httpx.Client(
-                base_url=f"http://127.0.0.1:{port}/gradio_api/call/", timeout=60, trust_env=False
-            ) as client:
-                event = opened(client, app).json()["event_id"]
-                heads = client.get(f"heads/{event}").text
+            with Visitor(f"http://127.0.0.1:{port}") as visitor:
+                left = opened(visitor, app)["left"]
         finally:
             app.terminate()
-    assert "event: complete" in heads
-    assert '"head": "L2.H0"' in heads
+    assert rows("heads", left)[0]["head"] == "L2.H0"
     ((_, block),) = snippets(SECTIONS[7])
     login, dry, real, report, tried, publish = block.splitlines()
     assert login == "hf auth login"
@@ -203,11 +200,11 @@ def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(
         assert command(line) == 0
 
 
-def opened(client: httpx.Client, app: subprocess.Popen[bytes]) -> httpx.Response:
-    """The answer to the first call once the page is served."""
+def opened(visitor: Visitor, app: subprocess.Popen[bytes]) -> dict[str, str]:
+    """The first screen once the page is served."""
     while app.poll() is None:
         try:
-            return client.post("heads", json={"data": ["my_clip"]})
+            return visitor.open(model="my_clip")
         except httpx.ConnectError:
             time.sleep(0.2)
     raise AssertionError(f"the app ended with {app.returncode}")

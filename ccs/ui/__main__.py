@@ -137,7 +137,7 @@ def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
 
     from ccs.ui.shared import App
 
-    kept = Path(constants.HF_HOME) / "clip-ccs" / "apart"
+    kept = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "apart")
     return App(found, Path(get_upload_folder()), given=given, first=first, kept=kept)
 
 

@@ -46,14 +46,15 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _SHUT = re.compile(
-    r"/gradio_api/(?:(?:file|proxy)[=/]+\s*[a-z][a-z0-9+.-]*:|deep_link|stream/)", re.IGNORECASE
+    r"/gradio_api/(?:(?:file|proxy)[=/]+\s*[a-z][a-z0-9+.-]*:|deep_link|stream/|(?:api|call|mcp)\b)",
+    re.IGNORECASE,
 )
-"""Routes of Gradio that nobody here needs: it would fetch any public address and pass it on, and keep a copy
-of the page on disk for each link that is asked for."""
+"""Routes of Gradio that the page does not need: it would fetch any public address and pass it on, keep a copy
+of the page on disk for each link that is asked for, and run listeners as functions."""
 _STATIC = re.compile(r"/(?:assets|static|svelte|gradio_api/file=)|.*/(?:theme\.css|favicon\.ico)$")
-_STREAM = re.compile(r"/gradio_api/(?:queue/data|heartbeat|upload_progress|startup-events|call/[^/]+/)")
-_QUEUED = re.compile(r"/gradio_api/(?:queue/join|call/)")
-_NAMED = re.compile(r"/gradio_api/(?:queue/join|run/|api/|cancel|reset)")
+_STREAM = re.compile(r"/gradio_api/(?:queue/data|heartbeat|upload_progress|startup-events)")
+_QUEUED = "/gradio_api/queue/join"
+_NAMED = re.compile(r"/gradio_api/(?:queue/join|run/|cancel|reset)")
 _ADDRESS = re.compile(rb'(?<!\\)"https?://')  # a text of JSON that begins so
 _INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 
@@ -141,7 +142,7 @@ class Guard:
         self._busy[key] += cost
         try:
             if streams:
-                self._reads(client, path, scope.get("query_string", b""))
+                self._reads(client, scope.get("query_string", b""))
             if scope["method"] == "POST":
                 await self._post(client, headers, scope, receive, answer)
             else:
@@ -161,13 +162,10 @@ class Guard:
             if key[1]:
                 self._turns.give_all(key[0])
 
-    def _reads(self, client: str, path: str, query: bytes) -> None:
-        """A client reads answers: those of a page, or of one call."""
-        unread = self._unread.setdefault(client, Counter())
-        if "/call/" in path:
-            unread[""] -= 1
-        else:
-            unread.pop(parse_qs(query.decode("latin-1")).get("session_hash", [""])[0], None)
+    def _reads(self, client: str, query: bytes) -> None:
+        """A client reads the answers of a page."""
+        page = parse_qs(query.decode("latin-1")).get("session_hash", [""])[0]
+        self._unread.setdefault(client, Counter()).pop(page, None)
 
     async def _post(
         self, client: str, headers: Headers, scope: Scope, receive: Receive, answer: _Answer
@@ -183,7 +181,7 @@ class Guard:
         if refused is not None:
             await _refuse(*refused, scope, receive, answer)
             return
-        if not _QUEUED.match(path):
+        if not path.startswith(_QUEUED):
             await self.app(scope, receive, answer)
             return
         unread = self._unread.setdefault(client, Counter())
@@ -208,9 +206,7 @@ class Guard:
             text = json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError):  # no JSON, too deep, or half a character
             return 400, "This is not JSON in valid Unicode."
-        # Of the messages of agents only calls bring data along; the others say who they are.
-        calls = not isinstance(value, dict) or value.get("method", "tools/call") == "tools/call"
-        if calls and _ADDRESS.search(text):
+        if _ADDRESS.search(text):
             return 400, "A file is uploaded first; no address is fetched."
         if _NAMED.match(path):
             if not isinstance(value, dict):
@@ -218,8 +214,6 @@ class Guard:
             number = value.get("fn_index")
             if type(number) is not int or number not in self._functions:
                 return 404, "There is no such function."
-        elif _QUEUED.match(path) and not isinstance(value, dict):
-            return 400, "This is no call."
         return None
 
 

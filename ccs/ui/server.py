@@ -5,7 +5,6 @@ Nothing here needs PyTorch: the page is served first; what computes comes with t
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from ccs.ui import api
 from ccs.ui.guard import AT_ONCE, Guard, Turns
 from ccs.ui.html import render
 
@@ -122,7 +120,6 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
         ]
         acts.append(left.apart(take_apart, [session], outputs, concurrency_limit=1, **quiet))
         state.cancel(cancel, [session], outputs, cancels=acts, queue=False, **quiet)
-        api.expose(source, turns)
     demo.queue(default_concurrency_limit=AT_ONCE, max_size=WAITING, api_open=False)
     return demo, _launch_settings(turns, demo)
 
@@ -157,8 +154,7 @@ def _launch_settings(turns: Turns, demo: gr.Blocks) -> dict[str, Any]:
         "pwa": False,
         "run_history": False,  # its routes fetch files by their address and store calls in a visitor's bucket
         "quiet": True,
-        "mcp_server": importlib.util.find_spec("mcp") is not None,
-        "footer_links": ["api"],
+        "footer_links": [],
         "app_kwargs": {
             "middleware": [Middleware(Guard, turns=turns, functions=demo.fns.keys())],
         },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -145,18 +145,14 @@ def line(text: str) -> str:
     return clean
 
 
-def texts(typed: str | Iterable[str]) -> tuple[str, ...]:
+def texts(typed: str) -> tuple[str, ...]:
     """Texts typed one per line, or on one line separated by commas: clean, distinct, in the order typed.
 
     On one line, a text between quotation marks may hold commas.
     """
-    if isinstance(typed, str):
-        rows: Iterable[str] = typed.splitlines()
-        rows = [row for row in rows if row.strip()]
-        if len(rows) == 1:
-            rows = next(csv.reader(rows, skipinitialspace=True))
-    else:
-        rows = typed
+    rows = [row for row in typed.splitlines() if row.strip()]
+    if len(rows) == 1:
+        rows = next(csv.reader(rows, skipinitialspace=True))
     found = tuple(dict.fromkeys(clean for row in rows if (clean := line(row))))
     if len(found) > MAX_TEXTS:
         raise InputError(f"There are {len(found)} texts; at most {MAX_TEXTS} are allowed.")

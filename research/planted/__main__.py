@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batch.options import command, option
-from ccs.benchmark.planted_models import FOLDER
+from ccs.benchmark.planted_models import FOLDER, SUFFIX
 from ccs.files import write_text
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ class Settings:
         None, "folder of the models (default: that of the shipped ones; with --seed runs/planted)"
     )
     runs: Path = option(Path("runs"), "folder for what trainings share")
+    benchmark: Path | None = option(
+        None, "train nothing; write the models that ship into this folder, as `publish --benchmark` takes it"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,6 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: Settings) -> None:
+    if args.benchmark is not None:
+        from research.planted import benchmark_folder
+
+        benchmark_folder.write(sorted(FOLDER.glob(f"*{SUFFIX}")), args.benchmark)
+        print(args.benchmark)
+        return
     if args.seed is not None:
         _plant(args.seed, args.strength, args.out or args.runs / "planted", args.runs)
         return
@@ -62,13 +71,13 @@ def _run(args: Settings) -> None:
 
 def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
     """Plant the model that a seed draws, and bring the folder that can go to the Hub up to date."""
-    from batch import benchmark_folder
-    from ccs.benchmark.planted_models import SUFFIX, truth
+    from ccs.benchmark.planted_models import truth
+    from research.planted import benchmark_folder
     from research.planted.family import fresh
 
     one = fresh(seed, strength)
     _train(out, runs, (one,))
-    benchmark_folder.write(sorted(out.glob(f"*{SUFFIX}")), out, f"USER/{out.name}")
+    benchmark_folder.write(sorted(out.glob(f"*{SUFFIX}")), out)
     place = out / f"{one.name}{SUFFIX}"
     print(f"{place}: {one.what}, {one.where}; {dict(truth(str(place)).shares)}")
 

@@ -19,6 +19,7 @@ from batch import publish
 from ccs import InputError, results
 from ccs.benchmark import planted_models
 from ccs.results import searches
+from research.planted import benchmark_folder
 from tests.support.hub_server import TOKEN, Fault, Hub, Repository
 from tests.support.results_sample import write_model
 
@@ -233,11 +234,17 @@ def test_the_benchmark_goes_there_and_a_method_is_scored_on_what_comes_back(
 ) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     names = planted_models.names()[:2]
-    monkeypatch.setattr(planted_models, "names", lambda: names)
-    assert publish.main(["--repo", "user/planted", "--benchmark", "--public"]) == 0
+    line = ["--repo", "user/planted", "--public", "--benchmark", str(tmp_path / "made")]
+    assert publish.main(line) == 2
+    assert "has no truth.csv" in capsys.readouterr().err
+    benchmark_folder.write(
+        [planted_models.FOLDER / f"{name}.safetensors" for name in names], tmp_path / "made"
+    )
+    assert publish.main(line) == 0
     assert "models=hf://user/planted" in capsys.readouterr().out
     files = hub.files("user/planted", "models")
     assert {"README.md", "LICENSE", "truth.csv", "cells.parquet", "croissant.json"} < set(files)
+    assert b'models="hf://user/planted"' in files["README.md"]
     assert yaml.safe_load(files["README.md"].decode().split("---\n")[1])["license"] == "mit"
     truth = pd.read_csv(io.BytesIO(files["truth.csv"]))
     found = truth[truth["to_find"] & (truth["model"] == names[0]) & (truth["attribute"] == "gender")]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import http.client
 import io
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 from PIL import Image
 
@@ -19,7 +17,8 @@ import ccs
 from ccs.ui import guard
 from ccs.ui.guard import Turns, content_security_policy
 from tests.support import ui_sample
-from tests.support.browser_page import MARKS, served
+from tests.support.browser_page import GALLERY, MARKS, served
+from tests.support.visitor import Visitor
 
 pytestmark = MARKS
 
@@ -49,56 +48,54 @@ def ask(
         connection.close()
 
 
-def call(address: tuple[str, int], name: str, body: bytes) -> bytes:
-    """What an API call answers in the end, or why it was refused."""
-    status, text = ask(address, "POST", f"/gradio_api/call/{name}", body)
-    assert status < 500
-    if status != 200:
-        return text
-    event = json.loads(text)["event_id"]
-    return ask(address, "GET", f"/gradio_api/call/{name}/{event}")[1]
+def tried(address: tuple[str, int], body: dict[str, Any], source: str = "127.0.0.1") -> tuple[str, str]:
+    """The first screen's regions, joined, after an action; or why it was refused."""
+    with Visitor(f"http://{address[0]}:{address[1]}", source) as visitor:
+        opened, act = visitor.events()
+        visitor.join(opened, -1, link="off=none")
+        visitor.answer()
+        answer = visitor.join(*act, body)
+        assert answer.status_code < 500
+        if answer.status_code != 200:
+            return "", answer.text
+        found = visitor.answer()
+        refused = found.pop("error", "")
+        return "".join(found.values()), refused
 
 
-def classify(file: Any) -> bytes:
-    return json.dumps({"data": [[file], "a dog", "", "organism", "", "occupations:0"]}).encode()
+def upload(**fields: Any) -> dict[str, Any]:
+    return {"do": "upload", "files": [{**fields, "name": "a", "meta": {"_type": "gradio.FileData"}}]}
 
 
-def file(**fields: Any) -> Any:
-    return {**fields, "meta": {"_type": "gradio.FileData"}}
-
-
-CALLS = {
-    "deep": ("classify", b"[" * 100_000),
-    "too large": ("classify", b" " * 2 * 2**20),
-    "no data": ("bias", b"{}"),
-    "a superscript K": (
-        "bias",
-        '{"data": ["judge", "", "organism", "", "gender", "²"]}'.encode(),
-    ),
-    "a path as model": ("heads", b'{"data": ["/etc"]}'),
-    "a file outside": ("classify", classify(file(path="/etc/passwd"))),
-    "a file as text": ("classify", classify("/etc/passwd")),
-    "a null byte": ("classify", classify(file(path="a\0b"))),
+ACTIONS = {
+    "too large": {"do": "classify", "classes": " " * 2 * 2**20},
+    "no data": {},
+    "a list as text": {"do": "classify", "classes": ["x"], "template": {"a": 1}},
+    "a superscript K": {"do": "bias", "gallery": GALLERY, "attribute": "gender", "k": "²"},
+    "a path as model": {"do": "model", "value": "/etc"},
+    "a file outside": upload(path="/etc/passwd"),
+    "a file as text": {"do": "upload", "files": ["/etc/passwd"]},
+    "a null byte": upload(path="a\0b"),
+    "a gallery outside": {"do": "gallery", "path": "/etc/passwd"},
 }
 
 
-@pytest.mark.parametrize("kind", CALLS)
-def test_a_bad_call_is_refused(address: tuple[str, int], kind: str) -> None:
-    answer = call(address, *CALLS[kind])
-    assert b"event: complete" not in answer
-    assert b"root:" not in answer
-    assert b"Traceback" not in answer
-    assert b"site-packages" not in answer
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_a_bad_action_is_refused(address: tuple[str, int], kind: str) -> None:
+    screen, refused = tried(address, ACTIONS[kind])
+    assert refused or 'class="notice bad' in screen
+    for leak in ("root:", "Traceback", "site-packages", "The error has been logged"):
+        assert leak not in screen + refused
 
 
-def test_an_image_that_is_sent_to_the_api_leaves_no_file(address: tuple[str, int]) -> None:
+def test_an_image_that_is_sent_leaves_no_file(address: tuple[str, int]) -> None:
     image = io.BytesIO()
     Image.new("RGB", (40, 30), "red").save(image, "PNG")
-    root = f"http://{address[0]}:{address[1]}/gradio_api"
-    (path,) = httpx.post(f"{root}/upload", files={"files": ("red.png", image.getvalue())}).json()
+    with Visitor(f"http://{address[0]}:{address[1]}") as visitor:
+        path = str(visitor.upload(image.getvalue(), "red.png"))
     assert Path(path).exists()
-    assert b"event: complete" in call(address, "classify", classify(file(path=path)))
-    assert not Path(path).exists()
+    screen, _ = tried(address, upload(path=path))
+    assert "data:image/png" in screen
     assert not list(Path(path).parents[1].rglob("*.png"))
 
 
@@ -116,8 +113,7 @@ PUBLIC = "http://93.184.215.14/x.png"
 @pytest.mark.parametrize("names", [["path"], ["path", "url"]], ids=["path", "both"])
 def test_no_address_is_asked_for_a_file(address: tuple[str, int], names: list[str], url: str) -> None:
     """`served` sees to it that no connection leaves this machine."""
-    answer = call(address, "classify", classify(file(**dict.fromkeys(names, url))))
-    assert b"no address is fetched" in answer
+    assert "no address is fetched" in tried(address, upload(**dict.fromkeys(names, url)))[1]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +125,7 @@ def test_no_address_is_asked_for_a_file(address: tuple[str, int], names: list[st
         "file=/etc/passwd",
         "file=http://127.0.0.1:9/",
         "run-history/buckets",
+        "mcp/",
     ],
 )
 def test_no_file_of_the_server_is_served(address: tuple[str, int], path: str) -> None:
@@ -156,7 +153,7 @@ ODD = {
     "a function that there is not": b'{"fn_index": 99999, "session_hash": "a", "data": []}',
     "too large": b" " * 2 * 2**20,
 }
-NAMED = ("queue/join", "cancel", "reset", "run/act", "api/act")
+NAMED = ("queue/join", "cancel", "reset", "run/act", "api/act", "call/act")
 
 
 @pytest.mark.parametrize("path", NAMED)
@@ -193,12 +190,13 @@ def test_answers_that_nobody_reads_are_not_made(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard, "UNREAD", 3)
-    body = b'{"data": ["organism"]}'
-    other = "127.0.0.2"
-    found = [ask(address, "POST", "/gradio_api/call/heads", body, other) for _ in range(4)]
-    assert [status for status, _ in found] == [200, 200, 200, 429]
-    ask(address, "GET", f"/gradio_api/call/heads/{json.loads(found[0][1])['event_id']}", source=other)
-    assert ask(address, "POST", "/gradio_api/call/heads", body, other)[0] == 200
+    url, other = f"http://{address[0]}:{address[1]}", "127.0.0.2"
+    with Visitor(url, other) as first, Visitor(url, other) as second:
+        (opened, act), quiet = first.events(), {"do": "dismiss"}
+        assert second.join(opened, -1).status_code == 200
+        assert [first.join(*act, quiet).status_code for _ in range(3)] == [200, 200, 429]
+        second.wait()
+        assert first.join(*act, quiet).status_code == 200
 
 
 def test_an_upload_says_how_much_it_is(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from ccs.ui.service.examples import example_names, load_example
 from ccs.ui.shared import App
 from ccs.ui.views import VIEWS, claims, classify
 from tests.support.browser_page import GALLERY, MARKS, Page, done, go, off, saved
+from tests.support.visitor import Visitor, rows
 
 pytestmark = MARKS
 HIGH = "L4.H5 L5.H5 L6.H5 L7.H5"
@@ -339,3 +341,28 @@ def test_cancel_stops_the_work(visit: Callable[..., Page], monkeypatch: pytest.M
     done(page, lambda: page.click("text=Undo"))  # and the page goes on
     assert off(page) == "L4.H0"
     assert len(steps) <= stopped + 2
+
+
+def test_visitors_at_once_get_their_own_answers(made: tuple[App, str]) -> None:
+    app, url = made
+    model, order = app.model_cache.get("organism"), list(app.heads("organism"))
+
+    def expected(number: int, turn: int) -> tuple[dict[str, str], list[float]]:
+        link = {"off": str(HeadSet(order[number : number + 1 + turn])), "example": f"occupations:{number}"}
+        session = links.open_link(app, link)
+        return {"tab": "classify", **link}, classify.measure(session, model)[1].after.ravel().tolist()
+
+    def visitor(number: int) -> list[tuple[list[float], list[float]]]:
+        found = []
+        for turn in range(2):
+            link, right = expected(number, turn)
+            with Visitor(url) as one:
+                answer = rows("classify", one.open(**link)["main"])
+            found.append(([float(row["after"]) for row in answer], right))
+        return found
+
+    with ThreadPoolExecutor(5) as pool:
+        answers = [pair for pairs in pool.map(visitor, range(5)) for pair in pairs]
+    assert len(answers) == 10
+    for answer, right in answers:
+        assert answer == pytest.approx(right, abs=2e-6)

@@ -19,8 +19,9 @@ from ccs.ui.service.examples import load_example
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.views import VIEWS, classify, paradox
+from ccs.ui.views import VIEWS, about, classify, paradox
 from ccs.ui.views.base import Figure
+from ccs.ui.views.bias import bias_view
 from ccs.ui.views.bias.bias_query import BiasQuery
 from tests.support.ui_page import SMALL, app, check, model, one_thread, printed, session, small_gallery
 
@@ -133,8 +134,9 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app: App
         ranked = [i for i in np.argsort(-(embedded @ texts[row])) if pools[i] == name]
         counts = {g: int((groups[pools == name] == g).sum()) for g in set(groups)}
         assert first.max_skew.values[row] == pytest.approx(max_skew([groups[i] for i in ranked], counts, 10))
-    shown = {figure.name: figure for figure in VIEWS["bias"].figures(own, session)}
-    assert {pools[row[2]] for row in shown["first-images"].rows} == {"poet"}
+    found = bias_view.measure(own, session, model)
+    assert isinstance(found, bias_view.Measurement)
+    assert {pools[row[2]] for row in bias_view.first_images(own, found).rows} == {"poet"}
     assert "pools=gallery.own_pools(occupations)" in snippet(own, session)
     page = regions(own, links.open_link(own, {**asked, "occupations": "pilot"}))["main"]
     assert "no image of pilot" in page
@@ -166,8 +168,8 @@ def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:
     }
     rows = printed(snippet(app, session))[1:]
     assert {(r.split()[0], int(float(r.split()[1])), round(float(r.split()[2]), 5)) for r in rows} >= ours
-    rows = printed(snippet(app, links.open_link(app, {"tab": "judges"})))
-    panel = VIEWS["judges"].figures(app, links.open_link(app, {"tab": "judges"}))[0].rows
+    rows = printed(snippet(app, links.open_link(app, {"tab": "about"})))
+    panel = next(about.judges(app.records("organism"))).rows
     wanted = [
         f"{name} {n} texts, says yes {yes:.1%}, unscored {rest:.1%}" for name, _, n, yes, rest, *_ in panel
     ]

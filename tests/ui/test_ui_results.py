@@ -18,7 +18,7 @@ from tests.support.ui_page import SMALL, app, check, model, one_thread, session,
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
 
-@pytest.mark.parametrize("tab", ["heads", "classify", "bias", "paradox", "judges", "about"])
+@pytest.mark.parametrize("tab", ["heads", "classify", "bias", "paradox", "about"])
 def test_views_without_results(model: Model, tmp_path: Path, tab: str) -> None:
     empty = App(results.load(tmp_path), tmp_path, Galleries([small_gallery()]))
     empty.model_cache._models["organism"] = model

@@ -21,8 +21,8 @@ STATES = st.builds(
     off=st.sets(HEADS, max_size=5).map(HeadSet),
     head=st.none() | HEADS,
     text=st.integers(0, 4),
-    classes=st.lists(WORDS, max_size=4, unique=True).map(tuple).map(texts),
-    occupations=st.lists(WORDS, max_size=4, unique=True).map(tuple).map(texts),
+    classes=st.lists(WORDS, max_size=4, unique=True).map(tuple),
+    occupations=st.lists(WORDS, max_size=4, unique=True).map(tuple),
     k=st.integers(0, 9999),
     row=st.integers(0, 200),
 )

@@ -17,7 +17,7 @@ from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
 
-@pytest.mark.parametrize("tab", ["start", "heads", "classify", "bias", "paradox", "judges", "about"])
+@pytest.mark.parametrize("tab", ["start", "heads", "classify", "bias", "paradox", "about"])
 @pytest.mark.parametrize("off", ["", "L4.H5 L7.H5"])
 def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
     query = {

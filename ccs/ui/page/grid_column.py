@@ -23,7 +23,7 @@ LABELED = 8  # up to this many heads per layer, a cell has room for its concept
 
 
 def table(records: ModelRecords, heads: HeadSet, off: HeadSet) -> Figure:
-    """The grid as a table, which its button saves and the API answers with."""
+    """The grid as a table, which its button saves."""
     rows = [
         [
             r.head,

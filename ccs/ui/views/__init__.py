@@ -5,10 +5,9 @@ from ccs.ui.views.base import View
 from ccs.ui.views.bias.bias_view import Bias
 from ccs.ui.views.classify import Classify
 from ccs.ui.views.heads import Heads
-from ccs.ui.views.judges import Judges
 from ccs.ui.views.paradox import Paradox
 from ccs.ui.views.start import Start
 
 VIEWS: dict[str, View] = {
-    view.name: view for view in (Start(), Heads(), Classify(), Bias(), Paradox(), Judges(), About())
+    view.name: view for view in (Start(), Heads(), Classify(), Bias(), Paradox(), About())
 }

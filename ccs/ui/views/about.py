@@ -1,29 +1,36 @@
-"""The view About this run: where every figure comes from, what is a stand-in, and how to cite it."""
+"""The view About: where every figure comes from, who judged, what is a stand-in, and how to cite it."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 
+import pandas as pd
 from markupsafe import Markup
 
-from ccs.errors import InputError
+from ccs.measures import agreement
 from ccs.model.model import embedded
 from ccs.model.sources import find
-from ccs.ui.html import render
+from ccs.ui.html import program, render
+from ccs.ui.service.records import ModelRecords
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
 from ccs.ui.views import known
-from ccs.ui.views.base import Figure, View
-from ccs.ui.views.judges import run_program
+from ccs.ui.views.base import Figure, View, run_lines
+
+Verdicts = dict[str, list[bool | None]]
+DRAWS = 400
+TEXT = ["layer", "head", "rank"]  # the columns that name a text
 
 
 class About(View):
-    """The manifest of a model's run."""
+    """The manifest of a model's run, and its judges."""
 
     name = "about"
     title = "About"
-    purpose = "How the figures came about: texts, images, seeds, versions, licenses."
+    purpose = "How the figures came about: texts, images, judges, seeds, versions, licenses."
 
     def models(self, state: State) -> tuple[str, ...]:
         return ()
@@ -36,27 +43,57 @@ class About(View):
             source=app.collection.source,
             architecture=find(records.model).architecture if records.model in embedded() else "",
             heads=app.heads(records.model),
-            figures=self.figures(app, session) if records.manifest else [],
+            figures=[*judges(records), _manifest(app, records)] if records.manifest else [],
             stand_in_judges=[str(j["name"]) for j in records.manifest.get("judges", ()) if j.get("stand_in")],
             known=known.truth(session.state.model),
             labeler=records.manifest.get("labeler", {}),
         )
 
-    def figures(self, app: App, session: Session) -> list[Figure]:
-        records = app.shown(session.state)
-        manifest = records.manifest
-        if not manifest:
-            raise InputError(f"There are no tables for {records.model}.")
-        return [
-            Figure(
-                "manifest",
-                f"The run behind {records.model}",
-                "as named",
-                ["entry", "value"],
-                [[entry, json.dumps(value)] for entry, value in manifest.items()],
-                {"source": app.collection.source, "manifest": manifest},
-            )
-        ]
-
     def snippet(self, app: App, session: Session) -> str:
-        return run_program(app, session.state)
+        return run_lines(app, session.state) + program("judges")
+
+
+def _manifest(app: App, records: ModelRecords) -> Figure:
+    return Figure(
+        "manifest",
+        f"The run behind {records.model}",
+        "as named",
+        ["entry", "value"],
+        [[entry, json.dumps(value)] for entry, value in records.manifest.items()],
+        {"source": app.collection.source, "manifest": records.manifest},
+    )
+
+
+def judges(records: ModelRecords) -> Iterator[Figure]:
+    """Who decided whether a text fits a concept, and how far they agree; nothing where nobody was asked."""
+    table = records.judgments()
+    if not len(table):
+        return
+    panel = verdicts(table)
+    about = {str(judge["name"]): judge for judge in records.manifest.get("judges", ())}
+    rows = []
+    for name, said in panel.items():
+        scored = [verdict for verdict in said if verdict is not None]
+        yes = sum(scored) / len(scored) if scored else float("nan")
+        failed = table[(table["judge"] == name) & (table["cause"] != "")]["cause"]
+        causes = ", ".join(f"{cause} {n}" for cause, n in Counter(map(str, failed)).most_common())
+        stand_in = about.get(name, {}).get("stand_in")
+        kind = "stand-in, no language model" if stand_in else "language model"
+        rows.append([name, kind, len(said), yes, 1 - len(scored) / len(said), causes or "–"])
+    columns = ["judge", "kind", "texts", "yes", "unscored", "causes"]
+    yield Figure("judges", "The judges of this run", "share of texts, %", columns, rows)
+    if pairs := agreement.judge_pairs(panel):
+        yield Figure(
+            "agreement",
+            "How far they agree",
+            "share of texts; coefficient",
+            ["left", "right", "texts", "same", "kappa"],
+            [[p.left, p.right, p.n, p.same, p.cohen_kappa] for p in pairs],
+            {"alpha": agreement.krippendorff_alpha(list(panel.values()), draws=DRAWS)},
+        )
+
+
+def verdicts(table: pd.DataFrame) -> Verdicts:
+    """Judge -> its verdict of every text, in the same order; None where unscored or not asked."""
+    wide = table.pivot(index=TEXT, columns="judge", values="verdict")
+    return {str(judge): [None if pd.isna(v) else bool(v) for v in wide[judge]] for judge in wide}

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-import pandas as pd
 from markupsafe import Markup
 
 from ccs import results
@@ -33,7 +31,7 @@ _ADDRESS = r"hf://datasets/[\w.-]+/[\w.-]+(@[\w./-]+)?"
 
 @dataclass(frozen=True)
 class Figure:
-    """Data with a title and a unit: HTML where a template prints it, CSV for its button, JSON for the API.
+    """Data with a title and a unit: HTML where a template prints it, and CSV for its button.
 
     name: also of the template below figures/ that says what the figure is and draws it. of: the head that it
     is of, part of its name on the page. rows: one value per column each, all that the figure tells. shown:
@@ -61,11 +59,6 @@ class Figure:
         csv.writer(out, lineterminator="\n").writerows([map(_inert, row) for row in rows])
         return out.getvalue()
 
-    def json(self) -> dict[str, Any]:
-        """Title, unit and rows by column; what is not a number there is null."""
-        rows = [{c: _json(v) for c, v in zip(self.columns, row, strict=True)} for row in self.rows]
-        return {"title": self.title, "unit": self.unit, "rows": rows}
-
 
 def _inert(value: Any) -> Any:
     return (
@@ -73,14 +66,6 @@ def _inert(value: Any) -> Any:
         if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
         else value
     )
-
-
-def _json(value: Any) -> Any:
-    if value is None or value is pd.NA or value != value:
-        return None
-    if isinstance(value, np.generic):
-        return value.item()
-    return value if isinstance(value, bool | int | float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -107,7 +92,7 @@ def of_model(app: App, name: str, complete: bool, make: Callable[[Model], Made |
 
 
 class View(ABC):
-    """One screen. `name` is what links, actions and the API call it."""
+    """One screen. `name` is what links and actions call it."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -137,10 +122,6 @@ class View(ABC):
     @abstractmethod
     def render(self, app: App, session: Session, complete: bool = True) -> Markup:
         """The screen as HTML. complete: False for what can be shown at once, without long work."""
-
-    def figures(self, app: App, session: Session) -> list[Figure]:
-        """The figures, where the API answers with them; InputError where there is nothing to show."""
-        return []
 
     @abstractmethod
     def snippet(self, app: App, session: Session) -> str:

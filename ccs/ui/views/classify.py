@@ -179,9 +179,6 @@ class Classify(View):
             matter=claims.that_matter(app.shown(state)),
         )
 
-    def figures(self, app: App, session: Session) -> list[Figure]:
-        return [_answers(session, app.model_cache.get(session.state.model))]
-
     def snippet(self, app: App, session: Session) -> str:
         return lines(session, session.state.off)
 

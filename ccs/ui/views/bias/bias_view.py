@@ -127,7 +127,9 @@ class Bias(View):
             empty = Empty(f"{_words(name)} cannot be shown", f"{error} {wait}")
             return render("views/bias.html", query=None, galleries=listed, found=empty, name=name)
         found = of_model(app, state.model, complete, lambda model: measure(app, session, model, complete))
-        figures: list[Figure] = [] if isinstance(found, Empty) else _figures(app, session, found)
+        figures: list[Figure] = []
+        if not isinstance(found, Empty):
+            figures = [first_images(app, found), _groups(found, state.off), _table(found)]
         if figures and session.found is not None and session.found.fits(app, session):
             figures.insert(0, fairer.figure(session.found))
         return render(
@@ -143,11 +145,6 @@ class Bias(View):
             found=found,
             figures=figures,
         )
-
-    def figures(self, app: App, session: Session) -> list[Figure]:
-        found = measure(app, session, app.model_cache.get(session.state.model))
-        assert isinstance(found, Measurement)
-        return _figures(app, session, found)
 
     def snippet(self, app: App, session: Session) -> str:
         query, state = BiasQuery.of(app, session.state), session.state
@@ -171,11 +168,7 @@ def measure(app: App, session: Session, model: Model, complete: bool = True) -> 
     return Measurement(query, *query.measure(before, after, texts), before, after, texts)
 
 
-def _figures(app: App, session: Session, found: Measurement) -> list[Figure]:
-    return [_faces(app, found), _groups(found, session.state.off), _table(found)]
-
-
-def _faces(app: App, found: Measurement) -> Figure:
+def first_images(app: App, found: Measurement) -> Figure:
     """The first images for one occupation, before and after."""
     query, occupation = found.query, found.texts[found.query.row]
     labels, name, pools = query.gallery.groups[query.attribute], query.gallery.name, query.pools

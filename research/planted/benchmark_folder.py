@@ -1,4 +1,4 @@
-"""The models with planted heads as a folder that goes to the Hub as it is."""
+"""The models with planted heads as a folder that goes to the Hub as it is: `clip-ccs publish --benchmark`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ccs.benchmark import planted_models, scoring
 from ccs.errors import InputError
 from ccs.files import sha256, write_text
 
-LICENSE = Path(__file__).parents[1] / "LICENSE"
+LICENSE = Path(__file__).parents[2] / "LICENSE"
 TRUTH, CELLS, CROISSANT, CARD = "truth.csv", "cells.parquet", "croissant.json", "README.md"
-OWNED = (f"*{planted_models.SUFFIX}", TRUTH, CELLS, CROISSANT)
-"""The files of such a folder that a later one replaces or removes."""
+NAME = "USER/NAME"
+"""Stands for the repository's name until the folder is published."""
 _TEMPLATE = Path(__file__).with_name("benchmark_card.md")
 _COLUMNS = {
     "model": ("sc:Text", "name of the model's file"),
@@ -33,11 +33,10 @@ _COLUMNS = {
 }
 
 
-def write(models: Sequence[Path], folder: Path, name: str) -> None:
+def write(models: Sequence[Path], folder: Path) -> None:
     """Write the folder: models, truth, scores of the methods on them, licence, card, metadata.
 
-    models: files of models with planted heads. name: that of the repository, USER/NAME, in the card. Raises
-    InputError without models, or for a file that is none.
+    models: files of models with planted heads. Raises InputError without models, or for a file that is none.
     """
     if not models:
         raise InputError("There are no models with planted heads to publish.")
@@ -57,7 +56,7 @@ def write(models: Sequence[Path], folder: Path, name: str) -> None:
     card = ModelCard.from_template(
         ModelCardData(license="mit", tags=["clip", "interpretability", "fairness", "benchmark"]),
         template_path=str(_TEMPLATE),
-        repository=name,
+        repository=NAME,
         models=len(models),
         scores=known.to_dict("records"),
         truth=truth.to_dict("records"),
@@ -65,7 +64,7 @@ def write(models: Sequence[Path], folder: Path, name: str) -> None:
         took=scoring.TOOK,
     )
     write_text(folder / CARD, f"{card}\n")
-    write_text(folder / CROISSANT, json.dumps(croissant(folder, name), indent=1) + "\n")
+    write_text(folder / CROISSANT, json.dumps(croissant(folder), indent=1) + "\n")
 
 
 def truth_of(models: Sequence[Path]) -> pd.DataFrame:
@@ -81,11 +80,10 @@ def truth_of(models: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(_COLUMNS))
 
 
-def croissant(folder: Path, name: str) -> dict[str, Any]:
+def croissant(folder: Path) -> dict[str, Any]:
     """Metadata of the folder in the format Croissant 1.0 (docs.mlcommons.org/croissant)."""
     files = [path for path in sorted(folder.iterdir()) if path.suffix in (".safetensors", ".csv", ".parquet")]
     kinds = {".csv": "text/csv", ".parquet": "application/vnd.apache.parquet"}
-    url = f"https://huggingface.co/{name}"
     return {
         "@context": {
             "@language": "en",
@@ -104,11 +102,11 @@ def croissant(folder: Path, name: str) -> dict[str, Any]:
         },
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": name.split("/")[-1],
+        "name": "planted-heads",
         "description": "Small CLIPs in which a skew of occupation by gender or skin tone was planted in "
         "known attention heads, for methods that look for such heads.",
         "license": "https://opensource.org/license/mit",
-        "url": url,
+        "url": f"https://huggingface.co/{NAME}",
         "distribution": [
             {
                 "@type": "cr:FileObject",

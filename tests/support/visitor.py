@@ -1,0 +1,86 @@
+"""A visitor without a browser: one page's talk with the app, in Gradio's protocol."""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+import re
+import uuid
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+
+REGIONS = ("top", "strip", "left", "main", "status")
+
+
+class Visitor:
+    """One page. source: the address that the visitor comes from."""
+
+    def __init__(self, address: str, source: str = "127.0.0.1") -> None:
+        transport = httpx.HTTPTransport(local_address=source)
+        self.client = httpx.Client(base_url=address, transport=transport, timeout=120, trust_env=False)
+        self.page = uuid.uuid4().hex[:12]
+
+    def __enter__(self) -> Visitor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.client.close()
+
+    def events(self) -> tuple[int, tuple[int, int]]:
+        """The numbers of the listeners for a page that opens, and for an action (with its element)."""
+        found: dict[str, Any] = {}
+        for one in self.client.get("/config").json()["dependencies"]:
+            for target, name in one["targets"]:
+                found.setdefault(name, (one["id"], target))
+        return found["load"][0], found["act"]
+
+    def upload(self, data: bytes, name: str = "image.png") -> str | None:
+        """Where the server keeps the file; None where it takes no more."""
+        answer = self.client.post("/gradio_api/upload", files={"files": (name, data)})
+        return str(answer.json()[0]) if answer.status_code == 200 else None
+
+    def join(self, event: int, trigger: int, data: Any = None, link: str = "") -> httpx.Response:
+        """Ask; `answer` or `wait` reads what comes of it."""
+        body = {"fn_index": event, "trigger_id": trigger, "session_hash": self.page, "data": [None]}
+        return self.client.post(f"/gradio_api/queue/join?{link}", json={**body, "event_data": data})
+
+    def wait(self) -> list[dict[str, Any]]:
+        """Read until the server says that all is answered: its messages."""
+        found = []
+        with self.client.stream("GET", f"/gradio_api/queue/data?session_hash={self.page}") as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data: "):
+                    found.append(json.loads(line.removeprefix("data: ")))
+                if "close_stream" in line:
+                    break
+        return found
+
+    def answer(self) -> dict[str, str]:
+        """The regions of the screen that the answer brings, as they stand at its end; "error" where Gradio
+        refuses to ask the app.
+        """
+        found: dict[str, str] = {}
+        for message in self.wait():
+            if message.get("success") is False:
+                found["error"] = str(message["output"].get("error"))
+            for name, value in zip(REGIONS, message.get("output", {}).get("data", [])[1:], strict=False):
+                # The first values come whole, later ones as what differs: [what is done, where, with what].
+                for do, _, new in [("replace", [], value)] if isinstance(value, str | dict) else value:
+                    if isinstance(new, str):
+                        found[name] = found[name] + new if do == "append" else new
+        return found
+
+    def open(self, **query: str) -> dict[str, str]:
+        """The screen that a link opens, by region."""
+        assert self.join(self.events()[0], -1, link=urlencode(query)).status_code == 200
+        return self.answer()
+
+
+def rows(figure: str, region: str) -> list[dict[str, str]]:
+    """The rows of a figure in a region's HTML, as its button saves them."""
+    found = re.search(rf'data-name="{figure}"[^>]* data-csv="([^"]*)"', region)
+    assert found, f"no figure {figure}"
+    return list(csv.DictReader(html.unescape(found[1]).splitlines()))
