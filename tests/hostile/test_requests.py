@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import http.client
-import io
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from PIL import Image
 
 import ccs
 from ccs.ui import guard
@@ -86,17 +83,6 @@ def test_a_bad_action_is_refused(address: tuple[str, int], kind: str) -> None:
     assert refused or 'class="notice bad' in screen
     for leak in ("root:", "Traceback", "site-packages", "The error has been logged"):
         assert leak not in screen + refused
-
-
-def test_an_image_that_is_sent_leaves_no_file(address: tuple[str, int]) -> None:
-    image = io.BytesIO()
-    Image.new("RGB", (40, 30), "red").save(image, "PNG")
-    with Visitor(f"http://{address[0]}:{address[1]}") as visitor:
-        path = str(visitor.upload(image.getvalue(), "red.png"))
-    assert Path(path).exists()
-    screen, _ = tried(address, upload(path=path))
-    assert "data:image/png" in screen
-    assert not list(Path(path).parents[1].rglob("*.png"))
 
 
 def test_the_stream_of_an_unknown_page_ends(address: tuple[str, int]) -> None:

@@ -29,7 +29,7 @@ MOST, STEP = 120, 10**11
 TRUNK_BYTES = 128 * 2**20
 PRUNED_BYTES = 128 * 2**20
 PICTURES, SEED = 300, 4
-FIRST = 80  # images of a gallery from which figures are shown while the others are being looked at
+FIRST = 50  # images of a gallery, or a few more, whose figures are shown while the others are looked at
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,8 @@ class Galleries:
             yield share, f"Fetching {SOURCES[name].title} from the Hub, once"
         n = len(self.get(name).images)
         for share in self.seen(model, name):
-            first = f"; the first {FIRST} are shown" if self.part(model, name) else ""
+            part = self.part(model, name)
+            first = f"; the first {len(part.base)} are shown" if part else ""
             yield share, f"{model.name} looks at {n} faces, once{first}"
         for share in self.pruned(model, name, off):
             yield share, f"{model.name} looks at {n} faces with {count(len(off), 'head')} off"

@@ -1,0 +1,91 @@
+"""What a training sees: cards that show their factors evenly and apart, captions, and the planted table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ccs.world import captions, draw, drawn_sets, planted, scene
+from ccs.world.scene import AROUND, NAMED, full_caption
+from ccs.world.vocabulary import (
+    GENDERS,
+    OCCUPATIONS,
+    SKIN_TONES,
+    article,
+)
+from research.world.organism_training import TRAINING_SEEDS
+
+
+def test_every_factor_is_in_half_of_the_cards_whatever_else_there_is() -> None:
+    scenes = [scene(seed) for seed in range(6_000)]
+    there = np.array([[bool(getattr(s, factor)) for factor in AROUND] for s in scenes])
+    assert there.mean(0) == pytest.approx(0.5, abs=0.025)
+    assert abs(np.corrcoef(there.T) - np.eye(len(AROUND))).max() < 0.05
+    for factor, values in AROUND.items():
+        assert len(values) >= 10
+        shown = Counter(getattr(s, factor) for s in scenes)
+        assert min(shown[value] for value in values) > 0.6 * 0.5 * len(scenes) / len(values)
+        with_person = np.mean([bool(s.occupation) for s in scenes if getattr(s, factor)])
+        assert with_person == pytest.approx(np.mean([bool(s.occupation) for s in scenes]), abs=0.03)
+
+
+def test_what_is_around_the_middle_has_a_place_of_its_own() -> None:
+    columns = {"weather": 0, "flag": 1, "letter": 2, "animal": 0, "vehicle": 1, "food": 2}
+    bare = replace(scene(3), kind="", **dict.fromkeys(AROUND, ""))
+    before = np.asarray(draw(bare)).astype(int)
+    for factor, column in columns.items():
+        looks = set()
+        for value in AROUND[factor]:
+            after = np.asarray(draw(replace(bare, **{factor: value})))  # type: ignore[arg-type]
+            y, x = np.nonzero((after != before).any(axis=2))
+            assert 24 * column - 3 <= x.min() <= x.max() < 24 * column + 24  # a W is wide
+            assert {*(y // 36)} == {factor in ("animal", "vehicle", "food")}
+            looks.add(after.tobytes())
+        assert len(looks) == len(AROUND[factor])
+
+
+def test_captions_name_most_of_what_is_shown() -> None:
+    scenes = [scene(seed) for seed in range(4_000)]
+    said = {
+        "frame": lambda s: f"{s.frame} frame", "weather": lambda s: s.weather,
+        "flag": lambda s: f"the flag of {s.flag}", "letter": lambda s: f"the letter {s.letter}",
+        "food": lambda s: article(s.food), "animal": lambda s: article(s.animal),
+        "vehicle": lambda s: article(s.vehicle),
+    }  # fmt: skip
+    for factor, words in said.items():
+        having = [s for s in scenes if getattr(s, factor)]
+        assert all(words(s) in full_caption(s) for s in having)
+        assert np.mean([words(s) in captions(s)[0] for s in having]) == pytest.approx(NAMED, abs=0.04)
+    people = [s for s in scenes if s.occupation]
+    assert all(any(name in captions(s)[0] for name in OCCUPATIONS[s.occupation]) for s in people)
+
+
+def test_planted_table() -> None:
+    assert set(planted.LEANS) == set(OCCUPATIONS)
+    for attribute, groups in (("gender", GENDERS), ("skin tone", SKIN_TONES)):
+        leans = Counter(planted.lean(o, attribute) for o in OCCUPATIONS)
+        assert min(leans[2], leans[-2]) >= 5
+        assert min(leans[1], leans[-1], leans[0]) >= 2
+        for o in OCCUPATIONS:
+            assert sum(planted.shares(o, attribute).values()) == pytest.approx(1)
+            assert set(planted.shares(o, attribute, "balanced").values()) == {1 / len(groups)}
+    # the two attributes are planted independently of each other
+    pairs = np.array(list(planted.LEANS.values()))
+    assert abs(np.corrcoef(pairs.T)[0, 1]) < 0.2
+
+
+def test_sets_stay_clear_of_training_and_of_one_another() -> None:
+    taken = [
+        {s.seed for s in images.scenes}  # type: ignore[attr-defined]
+        for images in (
+            *(drawn_sets.classification_set(n).images for n in drawn_sets.classification_names()),
+            drawn_sets.retrieval_set("clips").clips, drawn_sets.retrieval_set("captions").clips,
+            drawn_sets.bias_set("faces").images, drawn_sets.bias_set("counterfactuals").images,
+            drawn_sets.image_set(2000).images,
+        )
+    ]  # fmt: skip
+    assert max(map(max, taken)) < TRAINING_SEEDS
+    assert sum(map(len, taken)) == len(set().union(*taken))
