@@ -102,11 +102,11 @@ def test_the_first_faces_are_shown_while_the_others_are_looked_at(
     app: App, put: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put()
-    monkeypatch.setattr(galleries, "MOST", 40)
+    monkeypatch.setattr(galleries, "MOST", 28)
     session = open_link(app, {"model": "tiny", "off": "L5.H1", "tab": "bias"})
     pages = [html["main"] for _, html in act(app, session, {"do": "poll"}) if "main" in html]
     first = next(html for html in pages if 'data-name="by-occupation"' in html)
-    assert "MaxSkew@8" in first
+    assert "MaxSkew@3" in first
     assert "MaxSkew@60" in pages[-1]
     model = app.model_cache.get("tiny")
     whole = BiasQuery.of(app, State(model="tiny"))

@@ -29,7 +29,7 @@ MOST, STEP = 120, 10**11
 TRUNK_BYTES = 128 * 2**20
 PRUNED_BYTES = 128 * 2**20
 PICTURES, SEED = 300, 4
-FIRST = 50  # images of a gallery, or a few more, whose figures are shown while the others are looked at
+FIRST = 28  # images of a gallery, or a few more, whose figures are shown while the others are looked at
 
 
 @dataclass(frozen=True)
