@@ -6,7 +6,6 @@ from dataclasses import fields
 
 import pytest
 
-from ccs.ui.clicks import act
 from ccs.ui.links import open_link
 from ccs.ui.shared import App
 from ccs.ui.state import State
@@ -41,30 +40,3 @@ def test_a_bad_link_opens_a_screen(app: App, kind: str) -> None:
         assert session.state.off <= app.heads(session.state.model)
         assert all(len(notice) < 400 and "Traceback" not in notice for notice in session.notices)
         assert len(session.state.query()) < 60_000
-
-
-ACTIONS = {
-    "no action": {},
-    "an unknown action": {"do": "__class__"},
-    "an action that is a list": {"do": ["toggle"]},
-    "a head of 5,000 digits": {"do": "toggle", "head": f"L{'9' * 5000}.H0"},
-    "files outside": {"do": "upload", "files": [{"path": "/etc/passwd", "name": "x"}] * 1000},
-    "a file with a null byte": {"do": "upload", "files": [{"path": "a\0b"}]},
-    "a file at an address": {"do": "upload", "files": [{"path": "http://127.0.0.1:9/x.png"}]},
-    "a filter without end": {"do": "filter", "find": "x" * 10**6},
-    "an index that is NaN": {"do": "remove", "index": float("nan")},
-}
-
-
-@pytest.mark.parametrize("kind", ACTIONS)
-def test_a_bad_action_gets_a_sentence_and_no_traceback(
-    app: App, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    session = open_link(app, {"tab": "about", "off": "none"})
-    before = session.state
-    *_, (after, shown) = act(app, session, ACTIONS[kind])
-    assert after is session
-    assert session.state.model == before.model
-    assert "status" in shown
-    assert not [record for record in caplog.records if record.exc_info], "a traceback was logged"
-    assert "passwd" not in shown.get("top", "").replace("/etc/passwd", "")

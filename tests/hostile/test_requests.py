@@ -67,6 +67,10 @@ def upload(**fields: Any) -> dict[str, Any]:
 ACTIONS = {
     "too large": {"do": "classify", "classes": " " * 2 * 2**20},
     "no data": {},
+    "an unknown action": {"do": "__class__"},
+    "an action that is a list": {"do": ["toggle"]},
+    "a head of 5,000 digits": {"do": "toggle", "head": f"L{'9' * 5000}.H0"},
+    "an index below zero": {"do": "remove", "index": -1},
     "a list as text": {"do": "classify", "classes": ["x"], "template": {"a": 1}},
     "a superscript K": {"do": "bias", "gallery": GALLERY, "attribute": "gender", "k": "²"},
     "a path as model": {"do": "model", "value": "/etc"},
