@@ -128,6 +128,14 @@ def test_the_demo_computes_and_opens(clone: Path) -> None:
         assert (clone / "results" / "organism" / "scores.parquet").is_file()
 
 
+def test_every_variable_that_the_documents_name_is_read() -> None:
+    named = {name for path in DOCUMENTS for name in re.findall(r"\bCCS_[A-Z]+\b", path.read_text("utf-8"))}
+    code = "".join(
+        path.read_text("utf-8") for part in ("ccs", "batch") for path in (ROOT / part).rglob("*.py")
+    )
+    assert {name for name in named if f'"{name}"' not in code} == set()
+
+
 def test_ci_runs_the_test_command() -> None:
     assert "README.md: ./run test" in COMMANDS
     assert "exec ./run test" in (ROOT / ".ci" / "run").read_text("utf-8")

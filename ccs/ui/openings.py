@@ -58,7 +58,9 @@ class Openings:
     def make(self, app: App) -> None:
         """Compute the screens ahead of the first visitor, and keep them for the next start."""
         from ccs.ui.clicks import open_page
+        from ccs.ui.links import open_link
         from ccs.ui.service.galleries import world
+        from ccs.ui.views.start import claim_of
 
         try:
             for _ in app.model_cache.loading(app.first, seconds=3600):
@@ -68,8 +70,12 @@ class Openings:
                 for session, html in open_page(app, {} if tab == BARE else {"tab": tab}):
                     assert session is not None
                     found[tab] = {**session.shown, "status": html["status"]}
-            own = world(app.first)
+            own, model = world(app.first), app.model_cache.get(app.first)
             if self._kept and app.galleries.has(own.people) and app.galleries.has(own.pictures):
                 write_text(self._file, json.dumps(found))
+            # The button of Start has one answer for everyone too.
+            claim = claim_of(app, open_link(app, {}), model)
+            for _ in app.galleries.pruned(model, own.people, claim.off):
+                pass
         except InputError as error:
             log.warning("the opening screens are not kept: %s", error)

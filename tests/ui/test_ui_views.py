@@ -48,6 +48,9 @@ def test_paradox_joins_plans_with_themselves(app: App) -> None:
         same = bias_rows["heads"] == one.heads
         row = bias_rows[same & (bias_rows["plan"] == str(one.plan)) & (bias_rows["metric"] == "MaxSkew mean")]
         assert one.y.value in set(row[row["attribute"] == "gender"]["difference"])
+    page = regions(app, links.open_link(app, {"tab": "paradox", "model": "photo"}))["main"]
+    assert "No run has measured photo yet" in page
+    assert "drawings alone" in page
     other = replace(axes, points=tuple(replace(axes.points[0], model="organism-planted") for _ in range(2)))
     assert [len(paradox.shown(other, State(model=name))) for name in ("organism", "organism-planted")] == [
         0,

@@ -15,6 +15,7 @@ from ccs.plans import PlanName
 from ccs.results import queries
 from ccs.ui.actions import Action, Fields, change, parse_heads, set_model, set_off
 from ccs.ui.html import program, render
+from ccs.ui.service.model_cache import saw_drawings_only
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State, one_of
@@ -123,12 +124,16 @@ class Paradox(View):
         except InputError:
             words = "This view needs the tables pruning and bias of at least one model. Compute them with: "
             return escape(Empty("Nothing measured yet", words + "python -m batch.compute"))
+        points = shown(axes, state)
+        models = list(dict.fromkeys(one.model for one in points))
         return render(
             "views/paradox.html",
             axes=axes,
             state=state,
-            now=next((one for one in shown(axes, state) if _is_off(one, state)), None),
-            figure=plot(shown(axes, state), axes, state),
+            others=[] if state.model in models else models,
+            drawn=all(map(saw_drawings_only, models)),
+            now=next((one for one in points if _is_off(one, state)), None),
+            figure=plot(points, axes, state),
         )
 
     def snippet(self, app: App, session: Session) -> str:

@@ -56,10 +56,9 @@ class Start(View):
         name = session.state.model
 
         def live(model: Model) -> dict[str, object]:
-            story = classify.story(app, session, model)
+            story, claim = classify.story(app, session, model), claim_of(app, session, model)
             head = story.head
             record = app.shown(session.state).head(head)
-            claim = claims.of(app.shown(session.state)) or Claim("gender", HeadSet([head]))
             return {
                 "head": head,
                 "record": record,
@@ -80,6 +79,12 @@ class Start(View):
 
     def snippet(self, app: App, session: Session) -> str:
         return classify.lines(session, session.state.off)
+
+
+def claim_of(app: App, session: Session, model: Model) -> Claim:
+    """What the button switches off: the heads of the model's claim, else the head of the story."""
+    head = classify.story(app, session, model).head
+    return claims.of(app.shown(session.state)) or Claim("gender", HeadSet([head]))
 
 
 def _without(story: classify.Story) -> Figure:
