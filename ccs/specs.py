@@ -117,8 +117,8 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
 def _drawn(name: str, most: int | None) -> ImageSet | RetrievalSet:
     if name not in world.names():
         raise InputError(f"There is no drawn set 'world/{name}'; there are {', '.join(world.names())}.")
-    if name in ("clips", "captions"):
-        return world.retrieval_set(name) if most is None else world.retrieval_set(name, n=most)
+    if name == "clips":
+        return world.retrieval_set() if most is None else world.retrieval_set(most)
     if name in ("faces", "counterfactuals"):
         return world.bias_set(name)
     return world.classification_set(name, n=most)

@@ -48,7 +48,7 @@ def names_of_sets(settings: Settings) -> tuple[str, ...]:
     """The evaluation sets asked for: those named, or else the suite's."""
     whole = (record for record in SOURCES.values() if not record.excerpt)
     studied = tuple(record.name for record in whole if record.kind != "images")
-    drawn = tuple(f"world/{name}" for name in drawn_sets.names() if name != "captions")
+    drawn = tuple(f"world/{name}" for name in drawn_sets.names())
     suites = {"world": drawn, "paper": studied, "none": ()}
     return settings.sets or suites[settings.suite or "none"]
 
@@ -106,7 +106,7 @@ def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
     if name == "world/clips" and settings.eval_images is not None:  # a clip is several images
         from ccs.world import drawn_sets as world
 
-        return world.retrieval_set("clips", n=max(10, settings.eval_images // 4))
+        return world.retrieval_set(max(10, settings.eval_images // 4))
     classes = None if settings.classes is None else read_names(settings.classes)
     return open_set(name, max_images=settings.eval_images, classes=classes, template=settings.template)
 

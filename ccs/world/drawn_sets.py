@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count, islice, product
 from typing import Any
 
@@ -20,7 +20,7 @@ from ccs.errors import InputError
 from ccs.image_sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.world import vocabulary as words
 from ccs.world.drawing import draw
-from ccs.world.scene import AROUND, Scene, captions, full_caption, scene
+from ccs.world.scene import AROUND, Scene, full_caption, scene
 
 VERSION = 2  # raised whenever the image of the same factors changes
 SOURCE = "drawn world (OpenMoji, CC BY-SA 4.0)"
@@ -36,10 +36,10 @@ class Drawn(Lazy[Any]):
         self.scenes = tuple(scenes)
 
 
-def _clip(s: Scene, frames: int) -> list[Image.Image]:
+def _clip(s: Scene) -> list[Image.Image]:
     """The frames of a clip in which the subject moves sideways."""
     toward = 1 if s.seed % 2 else -1
-    return [draw(s, drift=float(toward * d)) for d in np.linspace(-0.12, 0.12, frames)]
+    return [draw(s, drift=float(toward * d)) for d in np.linspace(-0.12, 0.12, FRAMES)]
 
 
 def _fingerprint(scenes: Sequence[Scene], extra: str = "") -> str:
@@ -105,7 +105,7 @@ def classification_names() -> tuple[str, ...]:
 
 def names() -> tuple[str, ...]:
     """The names of all sets."""
-    return (*_classifications(), "clips", "captions", "faces", "counterfactuals")
+    return (*_classifications(), "clips", "faces", "counterfactuals")
 
 
 def classification_set(name: str, n: int | None = None) -> ClassificationSet:
@@ -129,24 +129,20 @@ def classification_set(name: str, n: int | None = None) -> ClassificationSet:
     )
 
 
-def retrieval_set(name: str = "clips", n: int = 300) -> RetrievalSet:
-    """The set "clips", 8 frames and one caption each, or "captions", one image and two captions each.
-
-    The first caption names everything that is shown, and no two images share one.
-    """
-    clips = name == "clips"
+def retrieval_set(n: int = 300) -> RetrievalSet:
+    """Clips of 8 frames, each with a caption that names everything that is shown; no two share one."""
     scenes: dict[str, Scene] = {}
-    for s in _scenes(600_000 if clips else 650_000):
+    for s in _scenes(600_000):
         if len(scenes) == n:
             break
         if s.kind:
             scenes.setdefault(full_caption(s), s)
     chosen = tuple(scenes.values())
     return RetrievalSet(
-        name=f"world/{name}",
-        clips=Drawn(chosen, partial(_clip, frames=FRAMES if clips else 1)),
-        captions=tuple((full,) if clips else (full, captions(s)[0]) for full, s in scenes.items()),
-        fingerprint=_fingerprint(chosen, name),
+        name="world/clips",
+        clips=Drawn(chosen, _clip),
+        captions=tuple((full,) for full in scenes),
+        fingerprint=_fingerprint(chosen, "clips"),
         source=SOURCE,
     )
 

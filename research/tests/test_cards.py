@@ -82,7 +82,7 @@ def test_sets_stay_clear_of_training_and_of_one_another() -> None:
         {s.seed for s in images.scenes}  # type: ignore[attr-defined]
         for images in (
             *(drawn_sets.classification_set(n).images for n in drawn_sets.classification_names()),
-            drawn_sets.retrieval_set("clips").clips, drawn_sets.retrieval_set("captions").clips,
+            drawn_sets.retrieval_set().clips,
             drawn_sets.bias_set("faces").images, drawn_sets.bias_set("counterfactuals").images,
             drawn_sets.image_set(2000).images,
         )

@@ -58,7 +58,7 @@ def embedded_blocks() -> list[Block]:
         # half line-ups, half the world's
         with_lineups=(1 + occupations * PLAIN_SHARE) / (1 + occupations),
         accuracy=[_accuracy(models, name) for name in drawn_sets.classification_names()],
-        retrieval=[row for name in ("clips", "captions") for row in _retrieval(models, name)],
+        retrieval=_retrieval(models),
         skew=_faces(models),
     )
 
@@ -84,8 +84,8 @@ def _accuracy(models: Mapping[str, Model], name: str) -> dict[str, str]:
     return row
 
 
-def _retrieval(models: Mapping[str, Model], name: str) -> list[dict[str, str]]:
-    clips = drawn_sets.retrieval_set(name)
+def _retrieval(models: Mapping[str, Model]) -> list[dict[str, str]]:
+    clips = drawn_sets.retrieval_set()
     captions = [caption for own in clips.captions for caption in own]
     owner = np.repeat(np.arange(len(clips.clips)), [len(own) for own in clips.captions])
     rows: dict[str, dict[str, str]] = {}
