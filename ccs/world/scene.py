@@ -8,13 +8,12 @@ there in half of the cards, whatever else there is.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ccs.errors import InputError
-from ccs.world import planted
 from ccs.world import vocabulary as words
 from ccs.world.vocabulary import article
 
@@ -61,13 +60,20 @@ class Scene:
     props: bool = False
 
 
-def scene(seed: int, world: str = "balanced") -> Scene:
-    """The scene of a seed. The worlds differ only in the groups of people with an occupation.
+def even_shares(occupation: str, attribute: str) -> Mapping[str, float]:
+    """The share of each group of "gender" or "skin tone" among people of an occupation: the same."""
+    groups = words.GENDERS if attribute == "gender" else words.SKIN_TONES
+    return dict.fromkeys(groups, 1 / len(groups))
 
-    Raises InputError for a world that is not one of `planted.WORLDS`.
-    """
-    if world not in planted.WORLDS:
-        raise InputError(f"There is no world named {world!r}; there are: {', '.join(planted.WORLDS)}.")
+
+def pick(shares: Mapping[str, float], u: float) -> str:
+    """The group at quantile `u` in [0, 1); the same u gives paired draws by different shares."""
+    edges = np.cumsum(list(shares.values()))
+    return list(shares)[min(int(np.searchsorted(edges, u, side="right")), len(edges) - 1)]
+
+
+def scene(seed: int, shares: Callable[[str, str], Mapping[str, float]] = even_shares) -> Scene:
+    """The scene of a seed. shares: of the groups among people of an occupation, see `even_shares`."""
     rng = np.random.default_rng((seed, 0))
     u, around = rng.random(8), rng.random((len(AROUND), 2)).tolist()
 
@@ -89,12 +95,12 @@ def scene(seed: int, world: str = "balanced") -> Scene:
         return Scene(seed, kind, face, gender=gender, skin_tone=tone, hair=hair, age=age, **common)
     occupation = choose(tuple(words.OCCUPATIONS), u[1])
     plain = u[6] < PLAIN_SHARE
-    gender = planted.pick(planted.shares(occupation, "gender", world), u[2])
+    gender = pick(shares(occupation, "gender"), u[2])
     if not plain and u[7] < 0.1:
         gender = "person"
     return Scene(
         seed, kind, occupation, occupation=occupation, gender=gender, props=not plain,
-        skin_tone=planted.pick(planted.shares(occupation, "skin tone", world), u[3]),
+        skin_tone=pick(shares(occupation, "skin tone"), u[3]),
         hair=choose(words.HAIRS[:-1], u[5]) if plain else "", age="adult", **common,
     )  # fmt: skip
 

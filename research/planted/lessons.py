@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ccs.world import planted
 from ccs.world import vocabulary as words
 from research.planted.frozen_images import GROUPS, Images
+from research.world import planted
 
 
 class Skew:

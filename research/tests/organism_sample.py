@@ -14,8 +14,8 @@ from ccs.measures.stats import Effect, Estimate
 from ccs.results import schema, searches
 from ccs.results.searches import Search
 from ccs.search import HeldOut, Limits, Point
-from ccs.world import planted
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+from research.world import planted
 from tests.support.report_sample import WEIGHTS, bias_rows, pruning_rows, score_rows, write
 
 GROUPS: Mapping[str, tuple[str, ...]] = {"gender": tuple(GENDERS), "skin tone": tuple(SKIN_TONES)}

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccs.world import captions, draw, drawn_sets, planted, scene
+from ccs.world import captions, draw, drawn_sets, scene
 from ccs.world.scene import AROUND, NAMED, full_caption
 from ccs.world.vocabulary import (
     GENDERS,
@@ -16,6 +16,7 @@ from ccs.world.vocabulary import (
     SKIN_TONES,
     article,
 )
+from research.world import planted
 from research.world.organism_training import TRAINING_SEEDS
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from ccs.errors import InputError
-from ccs.world import draw, planted, scene
+from ccs.world import draw, scene
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+from research.world import planted
 from research.world.head_lessons import Lessons
 from research.world.lineups import LINEUP, lineup
 from research.world.organism_training import SceneImages
@@ -82,7 +83,7 @@ def test_every_other_run_of_pictures_is_a_line_up() -> None:
     pictures = SceneImages("skewed", START, 4 * LINEUP, Lessons(1.0))
     first = START + LINEUP
     assert [pictures.scene(START + i) for i in range(LINEUP)] == [
-        scene(START + i, "skewed") for i in range(LINEUP)
+        planted.world_scene(START + i, "skewed") for i in range(LINEUP)
     ]
     assert tuple(pictures.scene(first + i) for i in range(LINEUP)) == lineup(first, "skewed")
     assert tuple(pictures.scene(first + 2 * LINEUP + i) for i in range(LINEUP)) != lineup(first, "skewed")

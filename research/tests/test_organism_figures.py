@@ -12,9 +12,9 @@ from PIL import Image
 import ccs
 from batch.report.document import as_markdown
 from ccs.image_sets import BiasSet
-from ccs.world import drawn_sets, planted
+from ccs.world import drawn_sets
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
-from research.world import organism_figures
+from research.world import organism_figures, planted
 from tests.support.report_sample import line, section
 
 GROUPS = (*GENDERS, *SKIN_TONES)

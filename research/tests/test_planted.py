@@ -14,7 +14,7 @@ import ccs
 from ccs import Head, HeadSet
 from ccs.benchmark import planted_models
 from ccs.model.model import Model
-from ccs.world import draw, drawn_sets, planted
+from ccs.world import draw, drawn_sets
 from ccs.world.vocabulary import OCCUPATIONS
 from research.planted import __main__ as command
 from research.planted import bench as measure
@@ -22,6 +22,7 @@ from research.planted import head_training as training
 from research.planted import lessons
 from research.planted.family import BASE, HIGH, OTHER, STRENGTHS, family, fresh
 from research.planted.frozen_images import GROUPS, Images
+from research.world import planted
 
 
 @pytest.fixture(scope="module")

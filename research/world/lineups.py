@@ -13,9 +13,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from ccs.world import planted
-from ccs.world.scene import Scene, scene
+from ccs.world.scene import Scene, pick
 from ccs.world.vocabulary import GENDERS, HAIRS, OCCUPATIONS, SKIN_TONES
+from research.world import planted
 
 _STRATA = len(GENDERS) * len(SKIN_TONES)
 _SIDE_BY_SIDE = 4  # occupations
@@ -32,13 +32,13 @@ def lineup(seed: int, world: str = "balanced") -> tuple[Scene, ...]:
     rng = np.random.default_rng((seed, 3))
     names = rng.permutation(list(OCCUPATIONS))[:_SIDE_BY_SIDE].tolist()
     hair = HAIRS[:-1][int(rng.integers(len(HAIRS) - 1))]
-    common = replace(scene(seed, world), kind="occupation", hair=hair, age="adult", props=False)
+    common = replace(planted.world_scene(seed, world), kind="occupation", hair=hair, age="adult", props=False)
     faces = []
     for occupation in names:
         gender_shares, tone_shares = (planted.shares(occupation, a, world) for a in ("gender", "skin tone"))
         for i, (u, v) in enumerate(rng.random((_STRATA, 2)).tolist()):
-            gender = planted.pick(gender_shares, (i % len(GENDERS) + u) / len(GENDERS))
-            tone = planted.pick(tone_shares, (i // len(GENDERS) + v) / len(SKIN_TONES))
+            gender = pick(gender_shares, (i % len(GENDERS) + u) / len(GENDERS))
+            tone = pick(tone_shares, (i // len(GENDERS) + v) / len(SKIN_TONES))
             faces.append(
                 replace(common, subject=occupation, occupation=occupation, gender=gender, skin_tone=tone)
             )

@@ -30,6 +30,7 @@ from research.muon import Muon
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
 from research.world.head_lessons import CONCEPTS, Lessons, concept_texts, taught, value_of, variance
 from research.world.lineups import LINEUP, lineup
+from research.world.planted import world_scene
 
 MODEL_CFG: dict[str, Any] = {
     "embed_dim": 160,
@@ -92,7 +93,7 @@ class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
         place = seed % (2 * LINEUP) - LINEUP
         if self.lessons and place >= 0:
             return lineup(seed - place, self.world)[place]
-        return scene(seed, self.world)
+        return world_scene(seed, self.world)
 
 
 def tokenizer() -> open_clip.SimpleTokenizer:

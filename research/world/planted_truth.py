@@ -15,9 +15,9 @@ from ccs.plans import PlanName
 from ccs.results import Results, queries
 from ccs.results.schema import TOP_SHARE
 from ccs.texts.score import HeadScore
-from ccs.world import planted
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.rank_correlation import correlation
+from research.world import planted
 
 FACES = "world/faces"
 """Plain faces, no occupational cue, every group as often as every other."""

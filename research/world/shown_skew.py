@@ -12,8 +12,8 @@ from batch.report.questions import CONTROL, ORGANISM
 from batch.report.wording import at_ceiling, in_brackets, interval, p_text, signed
 from ccs.measures.stats import Estimate
 from ccs.results import Results
-from ccs.world import planted
 from ccs.world.vocabulary import OCCUPATIONS
+from research.world import planted
 from research.world import planted_truth as truth
 from research.world.correlations import Correlated, with_ccs
 

@@ -32,7 +32,7 @@ from ccs.world.vocabulary import (
 def digest(seeds: range) -> str:
     h = hashlib.sha256()
     for seed in seeds:
-        s = scene(seed, "skewed")
+        s = scene(seed)
         h.update(np.asarray(draw(s)).tobytes())
         h.update(" ".join(captions(s, 2)).encode())
     return h.hexdigest()

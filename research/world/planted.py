@@ -6,8 +6,10 @@ occur in both directions. They say nothing about real occupations; some contradi
 
 from __future__ import annotations
 
-import numpy as np
+from functools import partial
 
+from ccs.errors import InputError
+from ccs.world.scene import Scene, scene
 from ccs.world.vocabulary import GENDERS, SKIN_TONES
 
 # lean towards women (+) or men (-); towards dark (+) or light (-) skin: 2 strong, 1 weak, 0 none
@@ -41,7 +43,11 @@ def lean(occupation: str, attribute: str) -> int:
     return LEANS[occupation][0 if attribute == "gender" else 1]
 
 
-def pick(shares_: dict[str, float], u: float) -> str:
-    """The group at quantile `u` in [0, 1); the same u gives paired draws in different worlds."""
-    edges = np.cumsum(list(shares_.values()))
-    return list(shares_)[min(int(np.searchsorted(edges, u, side="right")), len(edges) - 1)]
+def world_scene(seed: int, world: str) -> Scene:
+    """The scene of a seed. The worlds differ only in the groups of people with an occupation.
+
+    Raises InputError for a world that is not one of WORLDS.
+    """
+    if world not in WORLDS:
+        raise InputError(f"There is no world named {world!r}; there are: {', '.join(WORLDS)}.")
+    return scene(seed, partial(shares, world=world))
