@@ -48,6 +48,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     """Run every model of the settings in turn. One that cannot be had is told, and the others are done."""
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
     from batch.compute import cost, run_manifest
+    from batch.compute.inputs import Opened
     from batch.compute.run import Run
 
     if settings.dry_run:
@@ -60,11 +61,12 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
         bar = RunBar(JsonLines if settings.progress and processes.first else tqdm, disable=quiet)
         stack.enter_context(bar.whole)
         stack.callback(BAR.reset, BAR.set(bar))
+        opened: dict[Settings, Opened] = {}
         for number, name in enumerate(settings.models, 1):
             try:
                 start, end = bar.whole.n, number / len(settings.models)
                 bar.expect(start, start + 0.3 * (end - start), {"photographs": 1})  # if any are fetched
-                run = Run(settings.for_model(name), processes, tell)
+                run = Run(settings.for_model(name), processes, tell, opened)
                 bar.expect(bar.whole.n, end, run.parts())
                 run.go()
                 for sentence in processes.once(partial(run_manifest.write, run)):

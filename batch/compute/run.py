@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,17 +55,22 @@ class Run:
     model, in groups.
     """
 
-    def __init__(self, settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> None:
-        """Load the model and open everything it is to be run on. Raises InputError."""
+    def __init__(
+        self,
+        settings: Settings,
+        processes: Processes,
+        tell: Callable[[str], Any],
+        opened: dict[Settings, inputs.Opened],
+    ) -> None:
+        """Load the model and open everything it is to be run on, once for all processes and models: `opened`
+        holds it by settings. Raises InputError.
+        """
         self.settings, self.processes, self.tell = settings, processes, tell
         if not (takes := footprint(settings.models[0])).here:
             tell(takes.sentence)
-        self.model = ccs.load(
-            settings.models[0],
-            device=processes.device,
-            precision=settings.precision,
-            layers=settings.layers,
-        )
+        name, device, layers = settings.models[0], processes.device, settings.layers
+        load = partial(ccs.load, name, device=device, precision=settings.precision, layers=layers)
+        self.model = processes.together(load)
         self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))
         most = settings.all_ks[-1]
         if len(self.pool.texts) < most:
@@ -76,10 +82,10 @@ class Run:
         self.store = Store(settings.out / results.STAGES / self.folder.name, processes)
         # Before images are fetched: a mistake in a judge's name, a missing key, a pool without concepts.
         self.judging = Judging(settings, self.store, self.pool)
-        self.images = inputs.open_moment_images(settings)
-        for name in self.images.skipped:
-            tell(f"Left out: {name}")
-        self.sets, self.absent = inputs.open_sets(settings, tell)
+        asked = replace(settings, models=())
+        if asked not in opened:
+            opened[asked] = processes.once(lambda: inputs.open_all(settings, tell))
+        self.images, self.sets, self.absent = opened[asked]
         self.embedder = Embedder(self.model, self.store, settings)
         self.tables: dict[str, list[Row]] = {}
         self.errors: dict[str, float] = {}
