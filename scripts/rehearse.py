@@ -3,8 +3,8 @@
     python scripts/rehearse.py [--small] [--folder DIR]
 
 A local server stands in for the Hub: it has every data set in its real schema with a few rows (videos too)
-and the six models under their names with random weights. Three more stand in for the judges. README's
-`--study --out results` runs, then the report, publishing, and the app on what was published. `--small` uses
+and the six models under their names with random weights. Three more stand in for the judges. The
+line `--study --out results` of docs/reproduction.md runs, then the report, publishing, and the app on what was published. `--small` uses
 one model of eight numbers per head. At the end: time, disk, memory, and every hole that was found; the exit
 status is 1 if there is one.
 """

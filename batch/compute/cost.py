@@ -7,13 +7,16 @@ heads and weights are counted on open_clip's configuration, and questions on the
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from batch.compute.inputs import names_of_sets
-from batch.compute.judge import judges_of
+from batch.compute.judge import judges_of, known_pool
+from batch.compute.run_plans import n_plans
 from batch.compute.settings import Settings
 from ccs.datasets import SOURCES, DatasetRecord
 from ccs.datasets.known_sets import ALIASES
@@ -23,7 +26,8 @@ from ccs.judges.prices import CostEstimate
 from ccs.judges.question import Question
 from ccs.model import sources
 from ccs.model.sources import HUB, UNTRAINED
-from ccs.texts.pools import REFERENCE, REFERENCE_LONGEST, find_reference, load_pool, make_pool
+from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
+from ccs.world import drawn_sets
 
 
 def _weights(source: sources.Source) -> float | None:
@@ -45,13 +49,9 @@ def _weights(source: sources.Source) -> float | None:
 
 def _asked(settings: Settings, heads: int) -> list[CostEstimate]:
     """What language models would be asked about so many heads, with the pool's longest texts: the most."""
-    name, k = settings.texts or "photographs", settings.all_ks[-1]
-    if name == REFERENCE and find_reference() is None:  # texts as long as its longest
-        pool = make_pool(name, [(f"{i:0{REFERENCE_LONGEST}d}", None) for i in range(k)])
-    else:
-        pool = load_pool(name)
+    pool = known_pool(settings)
     panel, labeler = judges_of(settings, pool)
-    texts = tuple(sorted(pool.texts, key=len)[-k:])
+    texts = tuple(sorted(pool.texts, key=len)[-settings.all_ks[-1] :])
     each = [] if labeler is None else [labeler.estimate({Head(0, 0): texts[: settings.k]})]
     each += panel.estimate([Question("L0.H0", "Backgrounds", texts)])
     return [
@@ -69,6 +69,7 @@ def page(settings: Settings) -> str:
     """The needs of all models, for a person to read. Raises InputError if none can be used."""
     chosen = [settings.for_model(name) for name in settings.models]
     lines, sizes, asked, failed = ["Models:"], list[float](), list[CostEstimate](), list[InputError]()
+    embedded = 0.0
     for one in chosen:
         name = one.models[0]
         try:
@@ -82,27 +83,48 @@ def page(settings: Settings) -> str:
             lines.append(f"  {name:32s} not counted: {error}")
             continue
         sizes.append(size or 0)
+        embedded = max(embedded, _embeddings(one, heads, source.config["embed_dim"]))
         fetched = f"{size / 1e9:.2f} GB of weights, unless they are here" if size else "here"
         fetched = "weights of unknown size to fetch" if size is None else fetched
         lines.append(f"  {source.name:32s} {heads:3d} heads   {fetched}")
     if len(failed) == len(chosen):
         raise failed[0]
     names = dict.fromkeys(name for one in chosen for name in (one.images, *names_of_sets(one), *one.people))
-    records = [SOURCES[ALIASES.get(name, name)] for name in names if ALIASES.get(name, name) in SOURCES]
+    records = _records(names)
     lines += ["Data sets:", *map(_set, records)]
-    for name in names:
-        if ALIASES.get(name, name) not in SOURCES:
-            lines.append(f"  {name:32s} {'drawn here' if name.startswith('world') else 'on disk or the Hub'}")
+    lines += [f"  {name:32s} {_place(name)}" for name in names if ALIASES.get(name, name) not in SOURCES]
+    if any(one.texts == REFERENCE for one in chosen) and find_reference() is None:
+        lines += ["Texts:", f"  {REFERENCE:32s} 0.1 MB from {ADDRESSES[0]}"]
     lines += ["Language models:", *_judges(asked)]
-    # The sets of one address are one download; videos are there twice, packed and unpacked.
-    once = {record.address: record.gigabytes for record in records}
-    twice = {record.address: record.gigabytes for record in records if record.kind == "videos"}
+    once = {record.address: record.gigabytes for record in records}  # one address is one download
     lines.append(
-        f"Disk: {sum(sizes) / 1e9:.1f} GB of weights, {sum(once.values()):.1f} GB of data sets, "
-        f"{sum(twice.values()):.1f} GB of them once more when unpacked, and up to "
-        f"{settings.keep / 1e9:g} GB of embeddings per model and set (--keep)."
+        f"Disk: {sum(sizes) / 1e9:.1f} GB of weights, {sum(once.values()):.1f} GB of data sets and about as "
+        "much again for videos unpacked and images as `datasets` keeps them, and up to "
+        f"{embedded / 1e9:.1f} GB of embeddings while a set is measured, of which sets of up to "
+        f"{settings.keep / 1e9:g} GB stay (--keep)."
     )
     return "\n".join(lines)
+
+
+def _records(names: Iterable[str]) -> list[DatasetRecord]:
+    return [SOURCES[ALIASES.get(name, name)] for name in names if ALIASES.get(name, name) in SOURCES]
+
+
+def _embeddings(settings: Settings, heads: int, dim: int) -> float:
+    """Bytes of the largest set's embeddings under all its plans, which are on disk while it is measured."""
+    most = settings.eval_images or math.inf
+    sets = _records((*names_of_sets(settings), *settings.people))
+    counts = [min(one.rows, most) * n_plans(one, settings, heads) for one in sets if one.kind != "videos"]
+    return 4 * dim * max(counts, default=0)
+
+
+def _place(name: str) -> str:
+    """Where a set is that is not known by name."""
+    if name.startswith("world"):
+        drawn = name == "world" or name.removeprefix("world/") in ("images", *drawn_sets.names())
+        return "drawn here" if drawn else "not found here"
+    here = Path(name).expanduser().exists()
+    return "on disk" if here else "on the Hub, if anywhere" if "/" in name else "not found here"
 
 
 def _set(record: DatasetRecord) -> str:

@@ -21,7 +21,7 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.image_sets import BiasSet, RetrievalSet
-from ccs.measures import ranking
+from ccs.measures import bias, ranking
 from ccs.model.footprint import footprint
 from ccs.model.model import Model
 from ccs.plans import Plan, level_heads
@@ -32,6 +32,9 @@ from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 
 Row = dict[str, Any]
+Tell = Callable[[str], Any]
+Opening = Callable[[Settings], inputs.Opened]
+"""Opens what settings name, once for all models and processes (`inputs.open_all`)."""
 
 
 def _refuse_others(folder: Path, model: Model) -> None:
@@ -55,37 +58,25 @@ class Run:
     model, in groups.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        processes: Processes,
-        tell: Callable[[str], Any],
-        opened: dict[Settings, inputs.Opened],
-    ) -> None:
-        """Load the model and open everything it is to be run on, once for all processes and models: `opened`
-        holds it by settings. Raises InputError.
-        """
-        self.settings, self.processes, self.tell = settings, processes, tell
+    def __init__(self, settings: Settings, processes: Processes, tell: Tell, opened: Opening) -> None:
+        """Load the model and open everything it is to be run on. Raises InputError."""
+        self.settings, self.processes = settings, processes
         if not (takes := footprint(settings.models[0])).here:
             tell(takes.sentence)
         name, device, layers = settings.models[0], processes.device, settings.layers
         load = partial(ccs.load, name, device=device, precision=settings.precision, layers=layers)
         self.model = processes.together(load)
-        self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))
-        most = settings.all_ks[-1]
-        if len(self.pool.texts) < most:
+        self.model.tower.require(HeadSet.parse(settings.off))
+        if settings.off and not (inputs.names_of_sets(settings) or settings.people):
             raise InputError(
-                f"The pool {self.pool.name} has {len(self.pool.texts)} texts, fewer than --k {most}."
+                "--off is measured on sets, and none is asked for: give --set, --people or --suite."
             )
+        self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))
         self.folder = settings.out / results.folder_name(self.model.name)
         processes.once(partial(_refuse_others, self.folder, self.model))
         self.store = Store(settings.out / results.STAGES / self.folder.name, processes)
-        # Before images are fetched: a mistake in a judge's name, a missing key, a pool without concepts.
         self.judging = Judging(settings, self.store, self.pool)
-        asked = replace(settings, models=())
-        if asked not in opened:
-            opened[asked] = processes.once(lambda: inputs.open_all(settings, tell))
-        self.images, self.sets, self.absent = opened[asked]
+        self.images, self.sets, self.absent = opened(replace(settings, models=()))
         self.embedder = Embedder(self.model, self.store, settings)
         self.tables: dict[str, list[Row]] = {}
         self.errors: dict[str, float] = {}
@@ -176,7 +167,7 @@ class Run:
             "question": inputs.question(data),
             "seed": settings.seed,
             "as_published": settings.as_published,
-            "draws": set_figures.DRAWS,
+            "draws": [set_figures.DRAWS, bias.DRAWS],
         }
         stage = self.store.stage(f"measure/{data.name}", about)
         if not stage.done:

@@ -196,14 +196,8 @@ def of_files(
     ends = {_end(path): read for path, read in images.items()}
     found = [images.get(row["file"]) or ends.get(_end(row["file"])) for row in cells]
     columns = {column: [row[column] for row in cells] for column in (cells[0] if cells else ())}
-    return Rows(
-        name,
-        as_text(source),
-        len(cells),
-        partial(_file, found),
-        columns,
-        called=lambda row: as_text(cells[row]["file"]),
-    )
+    called = [as_text(row["file"]) for row in cells]
+    return Rows(name, as_text(source), len(cells), partial(_file, found), columns, {}, called.__getitem__)
 
 
 def _file(found: Sequence[Callable[[], bytes] | None], row: int) -> bytes:
