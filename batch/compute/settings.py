@@ -27,8 +27,8 @@ _MOST_WORKERS = 64
 _FEW_RANDOM_SETS = 20  # elsewhere than on the drawn world
 _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
 """On the drawn world: images for the moments, images of each set, random sets."""
-_DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "off",
-    "k", "further_k", "max_images", "eval_images", "judges",
+_DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "classes", "occupations",
+    "off", "k", "further_k", "max_images", "eval_images", "judges",
     "labeler", "random_sets", "as_published", "precision", "layers")  # fmt: skip
 
 
