@@ -50,6 +50,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     from batch.compute import cost, inputs, run_manifest
     from batch.compute.judge import check
     from batch.compute.run import Run
+    from ccs.model.footprint import footprint
 
     if settings.dry_run:
         tell(cost.page(settings))
@@ -69,7 +70,9 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
             try:
                 start, end = bar.whole.n, number / len(chosen)
                 bar.expect(start, start + 0.3 * (end - start), {"photographs": 1})  # if any are fetched
-                run = Run(one, processes, tell, opened)
+                if not (takes := footprint(one.models[0])).here:
+                    tell(takes.sentence)
+                run = Run(one, processes, opened)
                 bar.expect(bar.whole.n, end, run.parts())
                 run.go()
                 for sentence in processes.once(partial(run_manifest.write, run)):

@@ -7,8 +7,7 @@ heads and weights are counted on open_clip's configuration, and questions on the
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,22 +53,18 @@ def _asked(settings: Settings, heads: int) -> list[CostEstimate]:
     texts = tuple(sorted(pool.texts, key=len)[-settings.all_ks[-1] :])
     each = [] if labeler is None else [labeler.estimate({Head(0, 0): texts[: settings.k]})]
     each += panel.estimate([Question("L0.H0", "Backgrounds", texts)])
-    return [
-        replace(
-            one,
-            requests=heads,
-            dollars=one.dollars and heads * one.dollars,
-            at_most=one.at_most and heads * one.at_most,
-        )
-        for one in each
-    ]
+
+    def of_all(dollars: float | None) -> float | None:
+        return dollars and heads * dollars
+
+    return [replace(a, requests=heads, dollars=of_all(a.dollars), at_most=of_all(a.at_most)) for a in each]
 
 
 def page(settings: Settings) -> str:
     """The needs of all models, for a person to read. Raises InputError if none can be used."""
     chosen = [settings.for_model(name) for name in settings.models]
     lines, sizes, asked, failed = ["Models:"], list[float](), list[CostEstimate](), list[InputError]()
-    embedded = 0.0
+    counted: list[tuple[Settings, int, int]] = []
     for one in chosen:
         name = one.models[0]
         try:
@@ -83,48 +78,37 @@ def page(settings: Settings) -> str:
             lines.append(f"  {name:32s} not counted: {error}")
             continue
         sizes.append(size or 0)
-        embedded = max(embedded, _embeddings(one, heads, source.config["embed_dim"]))
+        counted.append((one, heads, source.config["embed_dim"]))
         fetched = f"{size / 1e9:.2f} GB of weights, unless they are here" if size else "here"
         fetched = "weights of unknown size to fetch" if size is None else fetched
         lines.append(f"  {source.name:32s} {heads:3d} heads   {fetched}")
     if len(failed) == len(chosen):
         raise failed[0]
     names = dict.fromkeys(name for one in chosen for name in (one.images, *names_of_sets(one), *one.people))
-    records = _records(names)
+    records = [SOURCES[ALIASES.get(name, name)] for name in names if ALIASES.get(name, name) in SOURCES]
     lines += ["Data sets:", *map(_set, records)]
-    lines += [f"  {name:32s} {_place(name)}" for name in names if ALIASES.get(name, name) not in SOURCES]
+    drawn = {"world", *(f"world/{name}" for name in ("images", *drawn_sets.names()))}
+    for name in (name for name in names if ALIASES.get(name, name) not in SOURCES):
+        here = "drawn here" if name in drawn else "on disk" if Path(name).expanduser().exists() else ""
+        hub = "/" in name.removeprefix("world/")
+        lines.append(f"  {name:32s} {here or ('on the Hub, if anywhere' if hub else 'not found here')}")
     if any(one.texts == REFERENCE for one in chosen) and find_reference() is None:
         lines += ["Texts:", f"  {REFERENCE:32s} 0.1 MB from {ADDRESSES[0]}"]
     lines += ["Language models:", *_judges(asked)]
+    embedded = [  # while a set is measured its embeddings under every plan are there
+        4 * dim * min(record.rows, one.eval_images or record.rows) * n_plans(record, one, heads)
+        for one, heads, dim in counted
+        for record in records
+        if record.kind in ("classification", "bias")
+    ]
     once = {record.address: record.gigabytes for record in records}  # one address is one download
     lines.append(
         f"Disk: {sum(sizes) / 1e9:.1f} GB of weights, {sum(once.values()):.1f} GB of data sets and about as "
         "much again for videos unpacked and images as `datasets` keeps them, and up to "
-        f"{embedded / 1e9:.1f} GB of embeddings while a set is measured, of which sets of up to "
-        f"{settings.keep / 1e9:g} GB stay (--keep)."
+        f"{max(embedded, default=0) / 1e9:.1f} GB of embeddings while a set is measured, of which sets of up "
+        f"to {settings.keep / 1e9:g} GB stay (--keep)."
     )
     return "\n".join(lines)
-
-
-def _records(names: Iterable[str]) -> list[DatasetRecord]:
-    return [SOURCES[ALIASES.get(name, name)] for name in names if ALIASES.get(name, name) in SOURCES]
-
-
-def _embeddings(settings: Settings, heads: int, dim: int) -> float:
-    """Bytes of the largest set's embeddings under all its plans, which are on disk while it is measured."""
-    most = settings.eval_images or math.inf
-    sets = _records((*names_of_sets(settings), *settings.people))
-    counts = [min(one.rows, most) * n_plans(one, settings, heads) for one in sets if one.kind != "videos"]
-    return 4 * dim * max(counts, default=0)
-
-
-def _place(name: str) -> str:
-    """Where a set is that is not known by name."""
-    if name.startswith("world"):
-        drawn = name == "world" or name.removeprefix("world/") in ("images", *drawn_sets.names())
-        return "drawn here" if drawn else "not found here"
-    here = Path(name).expanduser().exists()
-    return "on disk" if here else "on the Hub, if anywhere" if "/" in name else "not found here"
 
 
 def _set(record: DatasetRecord) -> str:

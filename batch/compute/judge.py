@@ -35,10 +35,7 @@ def known_pool(settings: Settings) -> Pool:
 
 
 def check(settings: Settings) -> None:
-    """Refuse judges, keys or a pool by which no head could be scored, before a model is loaded.
-
-    Where answers are cached no key may be needed: it is then asked for when it is.
-    """
+    """Refuse judges, keys (unless answers are cached) or a pool by which no head could be scored."""
     pool = known_pool(settings)
     panel, _ = judges_of(settings, pool)
     if not panel.settings.cache.exists():
@@ -59,12 +56,9 @@ def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
             "and judges: give a CSV with a column `concept` as --texts, or models as --labeler and --judges."
         )
     limits = JudgeSettings(
-        cache=settings.out / STAGES / "judges.sqlite",
-        budget=settings.budget,
-        concurrency=settings.in_flight,
-        timeout=settings.timeout,
-        prices=settings.prices,
-    )
+        cache=settings.out / STAGES / "judges.sqlite", budget=settings.budget, prices=settings.prices,
+        concurrency=settings.in_flight, timeout=settings.timeout,
+    )  # fmt: skip
     spending = Spending(settings.budget)
     panel = Panel(settings.judges, limits, tags=pool, spending=spending)
     if settings.labeler == TAGS:

@@ -11,7 +11,7 @@ from typing import Any
 import ccs
 from batch.compute import inputs, set_figures
 from batch.compute.embed import Embedder, largest_errors, read_plan
-from batch.compute.inputs import EvaluationSet
+from batch.compute.inputs import EvaluationSet, Opened
 from batch.compute.judge import Judging, score_heads
 from batch.compute.run_plans import Plans, make_plans, n_plans
 from batch.compute.settings import Settings
@@ -22,7 +22,6 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.image_sets import BiasSet, RetrievalSet
 from ccs.measures import bias, ranking
-from ccs.model.footprint import footprint
 from ccs.model.model import Model
 from ccs.plans import Plan, level_heads
 from ccs.progress import BAR
@@ -32,9 +31,6 @@ from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 
 Row = dict[str, Any]
-Tell = Callable[[str], Any]
-Opening = Callable[[Settings], inputs.Opened]
-"""Opens what settings name, once for all models and processes (`inputs.open_all`)."""
 
 
 def _refuse_others(folder: Path, model: Model) -> None:
@@ -58,11 +54,9 @@ class Run:
     model, in groups.
     """
 
-    def __init__(self, settings: Settings, processes: Processes, tell: Tell, opened: Opening) -> None:
-        """Load the model and open everything it is to be run on. Raises InputError."""
+    def __init__(self, settings: Settings, processes: Processes, sets: Callable[[Settings], Opened]) -> None:
+        """Load the model and open everything it is to be run on, by `sets`. Raises InputError."""
         self.settings, self.processes = settings, processes
-        if not (takes := footprint(settings.models[0])).here:
-            tell(takes.sentence)
         name, device, layers = settings.models[0], processes.device, settings.layers
         load = partial(ccs.load, name, device=device, precision=settings.precision, layers=layers)
         self.model = processes.together(load)
@@ -76,7 +70,7 @@ class Run:
         processes.once(partial(_refuse_others, self.folder, self.model))
         self.store = Store(settings.out / results.STAGES / self.folder.name, processes)
         self.judging = Judging(settings, self.store, self.pool)
-        self.images, self.sets, self.absent = opened(replace(settings, models=()))
+        self.images, self.sets, self.absent = sets(replace(settings, models=()))
         self.embedder = Embedder(self.model, self.store, settings)
         self.tables: dict[str, list[Row]] = {}
         self.errors: dict[str, float] = {}

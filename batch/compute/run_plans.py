@@ -60,8 +60,7 @@ def _singles_on(data: EvaluationSet | DatasetRecord) -> bool:
 def n_plans(data: EvaluationSet | DatasetRecord, settings: Settings, heads: int) -> int:
     """About how many plans will be measured on a set, before the scores are known that make them."""
     whole, random = _singles_on(data), settings.random_sets or FEW_SETS
-    of_the_study = 20 if settings.suite == "paper" else 0
-    return 10 + of_the_study + (heads + 3 * random if whole else min(random, FEW_SETS))
+    return 10 + 20 * (settings.suite == "paper") + (heads + 3 * random if whole else min(random, FEW_SETS))
 
 
 def make_plans(

@@ -23,12 +23,11 @@ STUDY_K = (5, 7, 9, 11, 13)
 """Texts per head in the study: 5, and in its table 3 the others too."""
 
 
-_MOST_WORKERS = 64
 _FEW_RANDOM_SETS = 20  # elsewhere than on the drawn world
 _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
 """On the drawn world: images for the moments, images of each set, random sets."""
-_DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "classes", "occupations",
-    "off", "k", "further_k", "max_images", "eval_images", "judges",
+_DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "off",
+    "classes", "occupations", "k", "further_k", "max_images", "eval_images", "judges",
     "labeler", "random_sets", "as_published", "precision", "layers")  # fmt: skip
 
 
@@ -164,9 +163,7 @@ class Settings:
     shard: int | None = option(
         None, "images per shard, the unit in which work is saved (default: by size)", least=1
     )
-    keep: float = option(
-        1e9, "keep embeddings of sets up to this many bytes for later runs", metavar="BYTES", least=0
-    )
+    keep: float = option(1e9, "keep embeddings of sets up to this many bytes for later runs", metavar="BYTES")
     progress: str | None = option(
         None, "`json`: tell how far a run is in lines of JSON on stderr, not in bars", choices=("json",)
     )
@@ -174,10 +171,10 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.timeout > 0:
             raise InputError(f"--timeout is {self.timeout:g}, but must be above 0 seconds.")
-        if not math.isfinite(self.keep):
-            raise InputError(f"--keep is {self.keep}, but must be a number of bytes, such as 1e12.")
-        if (self.workers or 0) > _MOST_WORKERS:
-            raise InputError(f"--workers is {self.workers}, but must be at most {_MOST_WORKERS}.")
+        if not 0 <= self.keep < math.inf:
+            raise InputError(f"--keep is {self.keep:g}, but must be a number of bytes, such as 0 or 1e12.")
+        if (self.workers or 0) > 64:
+            raise InputError(f"--workers is {self.workers}, but must be at most 64.")
         if min(self.all_ks) < 1:
             raise InputError(f"--k is {min(self.all_ks)}, but must be at least 1.")
         if list(self.all_ks) != sorted(set(self.all_ks)):

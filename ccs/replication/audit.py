@@ -251,11 +251,7 @@ def _excess(
 
 
 def _less_in_larger(
-    values: Figures,
-    table: str,
-    larger: str,
-    smaller: str = "",
-    pairs: Sequence[Sequence[str]] = LARGER,
+    values: Figures, table: str, larger: str, smaller: str = "", pairs: Sequence[Sequence[str]] = LARGER
 ) -> Cells:
     """A column's figure, or its excess over the `smaller` one's, is less in the first model of each pair."""
     for dataset, found in _excess(values, table, larger, smaller).items():

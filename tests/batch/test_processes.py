@@ -24,14 +24,10 @@ import os, sys
 import ccs
 from batch.compute import __main__ as compute, inputs
 from ccs.errors import InputError
-
 def cannot(*_, **__):
     raise InputError("only the second process says this")
-
 if os.environ["RANK"] == "1":
-    if "--off" in sys.argv:
-        ccs.load = cannot
-    inputs.open_all = cannot
+    inputs.open_all, ccs.load = cannot, cannot if "--off" in sys.argv else ccs.load
 sys.exit(compute.main(sys.argv[1:]))
 """
 
