@@ -67,9 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _pairs(folder: Path) -> tuple[list[Pair], list[str]]:
+def _pairs(options: argparse.Namespace) -> tuple[list[Pair], list[str]]:
     """The pairs of every model's judgments, and the judges that are stand-ins."""
-    collection = results.load(folder)
+    if options.seed < 0:
+        raise InputError(f"--seed is {options.seed}, but must be at least 0.")
+    collection = results.load(options.results, instead=False)
     for notice in collection.notices:
         print(f"left out: {notice}", file=sys.stderr)
     pairs: list[Pair] = []
@@ -83,7 +85,7 @@ def _pairs(folder: Path) -> tuple[list[Pair], list[str]]:
 
 
 def _export(options: argparse.Namespace) -> None:
-    pairs, _ = _pairs(options.results)
+    pairs, _ = _pairs(options)
     there = sorted({pair.model for pair in pairs})
     studied = [figures.model(name).name for name in figures.table("table4").rows]
     models = options.models or [name for name in studied if name in there] or there
@@ -103,7 +105,7 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _import(options: argparse.Namespace) -> None:
-    pairs, stand_ins = _pairs(options.results)
+    pairs, stand_ins = _pairs(options)
     answers = {}
     for path in options.sheets:
         if path.stem in answers:

@@ -40,7 +40,7 @@ class Settings:
     as_published: bool = option(False, "with the faults of the study's code, where it has one")
     csv: Path | None = option(None, "write every figure to this file")
     json: Path | None = option(None, "write every figure to this file")
-    seed: int = option(0, "of resampling")
+    seed: int = option(0, "of resampling", least=0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -54,7 +54,7 @@ class Settings:
         "repeatable (default: planted)",
     )
     splits: int = option(4, "splits into halves, each searched and measured anew, for --models", least=1)
-    seed: int = option(0, "seed of the halves, for --model")
+    seed: int = option(0, "seed of the halves, for --model", least=0)
     cells: Path | None = option(
         None, "file in which scores of the program's methods are kept, where a stopped run goes on"
     )

@@ -49,18 +49,23 @@ class Processes:
 
     def once(self, work: Callable[[], T]) -> T:
         """Do `work` in the first process; all return what it returned, or raise its InputError."""
-        return cast(T, self.together(lambda: work() if self.first else None)[0])
+        found = [self.together(lambda: work() if self.first else None)]
+        if self.size > 1:
+            from accelerate.utils import broadcast_object_list
 
-    def together(self, work: Callable[[], T]) -> list[T]:
-        """Do `work` in every process; all return everyone's results, or raise the first InputError of any."""
+            broadcast_object_list(found)
+        return cast(T, found[0])
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Do `work` in every process; all return their own result, or raise the first InputError."""
+        result, sentence = None, None
         try:
-            outcome: tuple[T | None, str | None] = (work(), None)
+            result = work()
         except InputError as error:
-            outcome = (None, str(error))
-        gathered = self.gather(outcome)
-        if failed := [sentence for _, sentence in gathered if sentence is not None]:
+            sentence = str(error)
+        if failed := [one for one in self.gather(sentence) if one is not None]:
             raise InputError(failed[0])
-        return [cast(T, result) for result, _ in gathered]
+        return cast(T, result)
 
 
 def start(device: str | None = None) -> Processes:

@@ -58,7 +58,7 @@ class Settings:
     max_heads: int = option(8, "most heads")
     screen: int = option(12, "heads tried together, the best single ones first")
     max_images: int | None = option(None, "most images of each set")
-    seed: int = option(0, "seed of the halves")
+    seed: int = option(0, "seed of the halves", least=0)
     results: Path = option(results.PRECOMPUTED, "tables whose plans are shown with the answer")
     out: Path | None = option(None, "also write the answer to this JSON file")
     keep: bool = option(False, "save the answer beside --results, where the app finds it")

@@ -30,7 +30,8 @@ def disk_errors(folder: Path) -> Iterator[None]:
                 "finished work is kept."
             ) from error
         if error.errno in _SHUT:
-            raise InputError(f"{error.filename or folder} cannot be written to: {error.strerror}.") from error
+            path = str(error.filename or folder).removesuffix(f".{os.getpid()}.tmp")
+            raise InputError(f"{path} cannot be written to: {error.strerror}.") from error
         raise
 
 

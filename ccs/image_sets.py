@@ -1,7 +1,7 @@
 """The types of evaluation sets, whatever their source (the Hub, a folder, the drawn world).
 
 Images are lazy sequences: `images[i]` decodes image i, `len(images)` costs nothing. The order is fixed, so
-labels and groups have the same index as their image.
+labels and groups have the same index as their image. Every set can be pickled, for a run's other processes.
 """
 
 from __future__ import annotations

@@ -311,14 +311,7 @@ def held_out_figures(
     sets = [plan.off for plan in plans]
     people, things = (model.embed_images(images, sets) for images in (task.people, task.things))
     skews = bias.measure_plans(
-        people,
-        task.prompts,
-        task.groups,
-        task.k,
-        pools=task.pools,
-        units=task.units,
-        draws=draws,
-        seed=seed,
+        people, task.prompts, task.groups, task.k, pools=task.pools, units=task.units, draws=draws, seed=seed
     )
     rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in things]
     return tuple(

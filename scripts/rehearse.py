@@ -3,10 +3,10 @@
     python scripts/rehearse.py [--small] [--folder DIR]
 
 A local server stands in for the Hub: it has every data set in its real schema with a few rows (videos too)
-and the six models under their names with random weights. Three more stand in for the judges. README's
-`--study --out results` runs, then the report, publishing, and the app on what was published. `--small` uses
-one model of eight numbers per head. At the end: time, disk, memory, and every hole that was found; the exit
-status is 1 if there is one.
+and the six models under their names with random weights. Three more stand in for the judges. The line
+`--study --out results` of docs/reproduction.md runs, then the report, publishing, and the app on what was
+published. `--small` uses one model of eight numbers per head. At the end: time, disk, memory, and every hole
+that was found; the exit status is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -156,10 +156,11 @@ def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
         if unknown := int(found.table("scores")["ccs"].isna().sum()):
             yield f"{model}: {unknown} scores are unknown"
         plans = set(found.table("pruning")["plan"])
+        layers = set(found.table("ccr")["layer"].dropna())
         for key in comparison.TABLES:
             for claim in comparison.claims(key):
                 # A layer without high heads has no ratio, a concept without them no plan.
-                if claim.layer or (claim.plan.startswith("concept:") and claim.plan not in plans):
+                if claim.layer in layers or (claim.plan.startswith("concept:") and claim.plan not in plans):
                     continue
                 if claim.model == model and not comparison.compare(claim, found).measured:
                     yield f"{model}: {key}, {claim.row} {claim.column} has no measured figure"

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from tqdm import tqdm
@@ -47,12 +47,17 @@ def _main(settings: Settings) -> int:
 def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> int:
     """Run every model of the settings in turn. One that cannot be had is told, and the others are done."""
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
-    from batch.compute import cost, run_manifest
+    from batch.compute import cost, inputs, run_manifest
+    from batch.compute.judge import check
     from batch.compute.run import Run
+    from ccs.model.footprint import footprint
 
     if settings.dry_run:
         tell(cost.page(settings))
         return 0
+    chosen = [settings.for_model(name) for name in settings.models]
+    for one in chosen:
+        processes.once(partial(check, one))
     failed = 0
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
@@ -60,21 +65,24 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
         bar = RunBar(JsonLines if settings.progress and processes.first else tqdm, disable=quiet)
         stack.enter_context(bar.whole)
         stack.callback(BAR.reset, BAR.set(bar))
-        for number, name in enumerate(settings.models, 1):
+        opened = cache(lambda asked: processes.once(lambda: inputs.open_all(asked, tell)))
+        for number, one in enumerate(chosen, 1):
             try:
-                start, end = bar.whole.n, number / len(settings.models)
+                start, end = bar.whole.n, number / len(chosen)
                 bar.expect(start, start + 0.3 * (end - start), {"photographs": 1})  # if any are fetched
-                run = Run(settings.for_model(name), processes, tell)
+                if not (takes := footprint(one.models[0])).here:
+                    tell(takes.sentence)
+                run = Run(one, processes, opened)
                 bar.expect(bar.whole.n, end, run.parts())
                 run.go()
                 for sentence in processes.once(partial(run_manifest.write, run)):
                     tell(sentence)
                 tell(run_manifest.page(run))
             except InputError as error:
-                if len(settings.models) == 1:
+                if len(chosen) == 1:
                     raise
                 failed = 2
-                tell(f"error: {name} is left out: {error}")
+                tell(f"error: {one.models[0]} is left out: {error}")
     return failed
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from batch.compute.inputs import names_of_sets
-from batch.compute.judge import judges_of
+from batch.compute.judge import judges_of, known_pool
+from batch.compute.run_plans import n_plans
 from batch.compute.settings import Settings
 from ccs.datasets import SOURCES, DatasetRecord
 from ccs.datasets.known_sets import ALIASES
@@ -23,7 +25,8 @@ from ccs.judges.prices import CostEstimate
 from ccs.judges.question import Question
 from ccs.model import sources
 from ccs.model.sources import HUB, UNTRAINED
-from ccs.texts.pools import REFERENCE, REFERENCE_LONGEST, find_reference, load_pool, make_pool
+from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
+from ccs.world import drawn_sets
 
 
 def _weights(source: sources.Source) -> float | None:
@@ -45,30 +48,23 @@ def _weights(source: sources.Source) -> float | None:
 
 def _asked(settings: Settings, heads: int) -> list[CostEstimate]:
     """What language models would be asked about so many heads, with the pool's longest texts: the most."""
-    name, k = settings.texts or "photographs", settings.all_ks[-1]
-    if name == REFERENCE and find_reference() is None:  # texts as long as its longest
-        pool = make_pool(name, [(f"{i:0{REFERENCE_LONGEST}d}", None) for i in range(k)])
-    else:
-        pool = load_pool(name)
+    pool = known_pool(settings)
     panel, labeler = judges_of(settings, pool)
-    texts = tuple(sorted(pool.texts, key=len)[-k:])
+    texts = tuple(sorted(pool.texts, key=len)[-settings.all_ks[-1] :])
     each = [] if labeler is None else [labeler.estimate({Head(0, 0): texts[: settings.k]})]
     each += panel.estimate([Question("L0.H0", "Backgrounds", texts)])
-    return [
-        replace(
-            one,
-            requests=heads,
-            dollars=one.dollars and heads * one.dollars,
-            at_most=one.at_most and heads * one.at_most,
-        )
-        for one in each
-    ]
+
+    def of_all(dollars: float | None) -> float | None:
+        return dollars and heads * dollars
+
+    return [replace(a, requests=heads, dollars=of_all(a.dollars), at_most=of_all(a.at_most)) for a in each]
 
 
 def page(settings: Settings) -> str:
     """The needs of all models, for a person to read. Raises InputError if none can be used."""
     chosen = [settings.for_model(name) for name in settings.models]
     lines, sizes, asked, failed = ["Models:"], list[float](), list[CostEstimate](), list[InputError]()
+    counted: list[tuple[Settings, int, int]] = []
     for one in chosen:
         name = one.models[0]
         try:
@@ -82,6 +78,7 @@ def page(settings: Settings) -> str:
             lines.append(f"  {name:32s} not counted: {error}")
             continue
         sizes.append(size or 0)
+        counted.append((one, heads, source.config["embed_dim"]))
         fetched = f"{size / 1e9:.2f} GB of weights, unless they are here" if size else "here"
         fetched = "weights of unknown size to fetch" if size is None else fetched
         lines.append(f"  {source.name:32s} {heads:3d} heads   {fetched}")
@@ -90,17 +87,26 @@ def page(settings: Settings) -> str:
     names = dict.fromkeys(name for one in chosen for name in (one.images, *names_of_sets(one), *one.people))
     records = [SOURCES[ALIASES.get(name, name)] for name in names if ALIASES.get(name, name) in SOURCES]
     lines += ["Data sets:", *map(_set, records)]
-    for name in names:
-        if ALIASES.get(name, name) not in SOURCES:
-            lines.append(f"  {name:32s} {'drawn here' if name.startswith('world') else 'on disk or the Hub'}")
+    drawn = {"world", *(f"world/{name}" for name in ("images", *drawn_sets.names()))}
+    for name in (name for name in names if ALIASES.get(name, name) not in SOURCES):
+        here = "drawn here" if name in drawn else "on disk" if Path(name).expanduser().exists() else ""
+        hub = "/" in name.removeprefix("world/")
+        lines.append(f"  {name:32s} {here or ('on the Hub, if anywhere' if hub else 'not found here')}")
+    if any(one.texts == REFERENCE for one in chosen) and find_reference() is None:
+        lines += ["Texts:", f"  {REFERENCE:32s} 0.1 MB from {ADDRESSES[0]}"]
     lines += ["Language models:", *_judges(asked)]
-    # The sets of one address are one download; videos are there twice, packed and unpacked.
-    once = {record.address: record.gigabytes for record in records}
-    twice = {record.address: record.gigabytes for record in records if record.kind == "videos"}
+    embedded = [  # while a set is measured its embeddings under every plan are there
+        4 * dim * min(record.rows, one.eval_images or record.rows) * n_plans(record, one, heads)
+        for one, heads, dim in counted
+        for record in records
+        if record.kind in ("classification", "bias")
+    ]
+    once = {record.address: record.gigabytes for record in records}  # one address is one download
     lines.append(
-        f"Disk: {sum(sizes) / 1e9:.1f} GB of weights, {sum(once.values()):.1f} GB of data sets, "
-        f"{sum(twice.values()):.1f} GB of them once more when unpacked, and up to "
-        f"{settings.keep / 1e9:g} GB of embeddings per model and set (--keep)."
+        f"Disk: {sum(sizes) / 1e9:.1f} GB of weights, {sum(once.values()):.1f} GB of data sets and about as "
+        "much again for videos unpacked and images as `datasets` keeps them, and up to "
+        f"{max(embedded, default=0) / 1e9:.1f} GB of embeddings while a set is measured, of which sets of up "
+        f"to {settings.keep / 1e9:g} GB stay (--keep)."
     )
     return "\n".join(lines)
 

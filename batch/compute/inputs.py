@@ -23,6 +23,8 @@ from ccs.specs import open_gallery, open_images, open_set
 from ccs.world import drawn_sets
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
+Opened = tuple[ImageSet, list[EvaluationSet], list[dict[str, str]]]
+"""The images of the moments, the evaluation sets, and the name and reason of each that could not be had."""
 
 _LEAST_FOR_WORKERS = 256
 """Below so many images worker processes take longer to start than they save."""
@@ -31,6 +33,14 @@ _MOST_WORKERS = 16
 
 
 # Sets ---------------------------------------------------------------------------------------------------
+
+
+def open_all(settings: Settings, tell: Callable[[str], None]) -> Opened:
+    """Everything that a run reads, fetched and hashed; `tell` is told of what is left out."""
+    images = open_moment_images(settings)
+    for name in images.skipped:
+        tell(f"Left out: {name}")
+    return (images, *open_sets(settings, tell))
 
 
 def open_moment_images(settings: Settings) -> ImageSet:

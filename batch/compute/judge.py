@@ -18,7 +18,7 @@ from ccs.progress import BAR
 from ccs.results import STAGES
 from ccs.texts import concepts, score
 from ccs.texts.labels import TAGS, chance_by_tags, score_by_tags
-from ccs.texts.pools import Pool
+from ccs.texts.pools import REFERENCE, REFERENCE_LONGEST, Pool, find_reference, load_pool, make_pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
 
@@ -26,21 +26,39 @@ Row = dict[str, Any]
 Spans = Mapping[Head, Sequence[Span]]
 
 
+def known_pool(settings: Settings) -> Pool:
+    """The pool of texts; texts as long as the longest of `reference` where that is not here yet."""
+    name = settings.texts or "photographs"
+    if name == REFERENCE and find_reference() is None:
+        return make_pool(name, [(f"{i:0{REFERENCE_LONGEST}d}", None) for i in range(settings.all_ks[-1])])
+    return load_pool(name)
+
+
+def check(settings: Settings) -> None:
+    """Refuse judges, keys (unless answers are cached) or a pool by which no head could be scored."""
+    pool = known_pool(settings)
+    panel, _ = judges_of(settings, pool)
+    if not panel.settings.cache.exists():
+        panel.require_keys()
+        Panel(settings.labeler, tags=pool).require_keys()
+    pool, most = load_pool(settings.texts or "photographs"), settings.all_ks[-1]
+    if len(pool) < most:
+        raise InputError(f"The pool {pool.name} has {len(pool)} texts, fewer than --k {most}.")
+
+
 def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
     """The panel and, if labels are by a language model, the labeler: with one budget. Raises InputError."""
     asked = {settings.labeler, *settings.judges.split(",")}
-    if TAGS in asked and not any(pool.concepts):
+    tagged = sum(concept is not None for concept in pool.concepts)
+    if TAGS in asked and 2 * tagged < len(pool):
         raise InputError(
-            f"The pool {pool.name} has no concepts, by which `{TAGS}` labels and judges: give a CSV with a "
-            "column `concept` as --texts, or language models as --labeler and --judges."
+            f"In the pool {pool.name} {tagged} of {len(pool)} texts have a concept, by which `{TAGS}` labels "
+            "and judges: give a CSV with a column `concept` as --texts, or models as --labeler and --judges."
         )
     limits = JudgeSettings(
-        cache=settings.out / STAGES / "judges.sqlite",
-        budget=settings.budget,
-        concurrency=settings.in_flight,
-        timeout=settings.timeout,
-        prices=settings.prices,
-    )
+        cache=settings.out / STAGES / "judges.sqlite", budget=settings.budget, prices=settings.prices,
+        concurrency=settings.in_flight, timeout=settings.timeout,
+    )  # fmt: skip
     spending = Spending(settings.budget)
     panel = Panel(settings.judges, limits, tags=pool, spending=spending)
     if settings.labeler == TAGS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import ccs
 from batch.compute import inputs, set_figures
 from batch.compute.embed import Embedder, largest_errors, read_plan
-from batch.compute.inputs import EvaluationSet
+from batch.compute.inputs import EvaluationSet, Opened
 from batch.compute.judge import Judging, score_heads
 from batch.compute.run_plans import Plans, make_plans, n_plans
 from batch.compute.settings import Settings
@@ -20,8 +21,7 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.image_sets import BiasSet, RetrievalSet
-from ccs.measures import ranking
-from ccs.model.footprint import footprint
+from ccs.measures import bias, ranking
 from ccs.model.model import Model
 from ccs.plans import Plan, level_heads
 from ccs.progress import BAR
@@ -54,32 +54,23 @@ class Run:
     model, in groups.
     """
 
-    def __init__(self, settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> None:
-        """Load the model and open everything it is to be run on. Raises InputError."""
-        self.settings, self.processes, self.tell = settings, processes, tell
-        if not (takes := footprint(settings.models[0])).here:
-            tell(takes.sentence)
-        self.model = ccs.load(
-            settings.models[0],
-            device=processes.device,
-            precision=settings.precision,
-            layers=settings.layers,
-        )
-        self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))
-        most = settings.all_ks[-1]
-        if len(self.pool.texts) < most:
+    def __init__(self, settings: Settings, processes: Processes, sets: Callable[[Settings], Opened]) -> None:
+        """Load the model and open everything it is to be run on, by `sets`. Raises InputError."""
+        self.settings, self.processes = settings, processes
+        name, device, layers = settings.models[0], processes.device, settings.layers
+        load = partial(ccs.load, name, device=device, precision=settings.precision, layers=layers)
+        self.model = processes.together(load)
+        self.model.tower.require(HeadSet.parse(settings.off))
+        if settings.off and not (inputs.names_of_sets(settings) or settings.people):
             raise InputError(
-                f"The pool {self.pool.name} has {len(self.pool.texts)} texts, fewer than --k {most}."
+                "--off is measured on sets, and none is asked for: give --set, --people or --suite."
             )
+        self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))
         self.folder = settings.out / results.folder_name(self.model.name)
         processes.once(partial(_refuse_others, self.folder, self.model))
         self.store = Store(settings.out / results.STAGES / self.folder.name, processes)
-        # Before images are fetched: a mistake in a judge's name, a missing key, a pool without concepts.
         self.judging = Judging(settings, self.store, self.pool)
-        self.images = inputs.open_moment_images(settings)
-        for name in self.images.skipped:
-            tell(f"Left out: {name}")
-        self.sets, self.absent = inputs.open_sets(settings, tell)
+        self.images, self.sets, self.absent = sets(replace(settings, models=()))
         self.embedder = Embedder(self.model, self.store, settings)
         self.tables: dict[str, list[Row]] = {}
         self.errors: dict[str, float] = {}
@@ -170,7 +161,7 @@ class Run:
             "question": inputs.question(data),
             "seed": settings.seed,
             "as_published": settings.as_published,
-            "draws": set_figures.DRAWS,
+            "draws": [set_figures.DRAWS, bias.DRAWS],
         }
         stage = self.store.stage(f"measure/{data.name}", about)
         if not stage.done:

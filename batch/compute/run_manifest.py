@@ -209,7 +209,8 @@ def _scores(every: Sequence[Row], k: int, chance: Sequence[float]) -> list[str]:
         lines.append(f"  expected of random texts  {expected}")
     high = [f"L{row['layer']}.H{row['head']} {row['label']}" for row in rows if row["level"] == "high"]
     if high:
-        lines.append(f"  high heads (all {k} texts agree): {', '.join(high[:8])}")
+        more = f" and {len(high) - 8} more" if len(high) > 8 else ""
+        lines.append(f"  high heads (all {k} texts agree): {', '.join(high[:8])}{more}")
     return lines
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from batch.compute.inputs import EvaluationSet
 from batch.compute.settings import Settings
 from ccs import plans as pruning
+from ccs.datasets import DatasetRecord
 from ccs.heads import Head, HeadSet
 from ccs.image_sets import RetrievalSet
 from ccs.model.model import Model
@@ -50,16 +51,16 @@ class Plans:
         ]
 
 
-def _singles_on(data: EvaluationSet) -> bool:
+def _singles_on(data: EvaluationSet | DatasetRecord) -> bool:
     """True if each head is switched off alone on a set; not for retrieval, where no such effect is shown."""
     known = not data.name.startswith("world/") or data.name in SINGLE_HEADS
     return known and not isinstance(data, RetrievalSet)
 
 
-def n_plans(data: EvaluationSet, settings: Settings, heads: int) -> int:
+def n_plans(data: EvaluationSet | DatasetRecord, settings: Settings, heads: int) -> int:
     """About how many plans will be measured on a set, before the scores are known that make them."""
     whole, random = _singles_on(data), settings.random_sets or FEW_SETS
-    return 10 + (heads + 3 * random if whole else min(random, FEW_SETS))
+    return 10 + 20 * (settings.suite == "paper") + (heads + 3 * random if whole else min(random, FEW_SETS))
 
 
 def make_plans(
@@ -85,7 +86,6 @@ def make_plans(
     further = [plan for k in settings.all_ks[1:] for plan in made[k][1:]]  # each begins with `none`
     main_plans = [plan for plan in made[settings.k] if plan.kind != "random"]
     chosen = HeadSet.parse(settings.off)
-    model.tower.require(chosen)
     own = [Plan("chosen", None, chosen, "named by --off")] if chosen else []
     return Plans(
         (*main_plans, *own, *pruning.of_the_study(model.name)),

@@ -160,12 +160,7 @@ class _Figures:
                 yield from self._of_pools(data, name, attribute, pools, fault)
 
     def _of_pools(
-        self,
-        data: BiasSet,
-        name: str,
-        attribute: str,
-        pools: NDArray[np.bool_] | None,
-        fault: Fault | None,
+        self, data: BiasSet, name: str, attribute: str, pools: NDArray[np.bool_] | None, fault: Fault | None
     ) -> Iterator[tuple[HeadSet, Row]]:
         """The figures of one attribute, under the name of the set with these pools."""
         groups, n = data.groups[attribute], len(data.occupations)

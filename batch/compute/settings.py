@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +27,7 @@ _FEW_RANDOM_SETS = 20  # elsewhere than on the drawn world
 _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
 """On the drawn world: images for the moments, images of each set, random sets."""
 _DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "off",
-    "k", "further_k", "max_images", "eval_images", "judges",
+    "classes", "occupations", "k", "further_k", "max_images", "eval_images", "judges",
     "labeler", "random_sets", "as_published", "precision", "layers")  # fmt: skip
 
 
@@ -170,6 +171,10 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.timeout > 0:
             raise InputError(f"--timeout is {self.timeout:g}, but must be above 0 seconds.")
+        if not 0 <= self.keep < math.inf:
+            raise InputError(f"--keep is {self.keep:g}, but must be a number of bytes, such as 0 or 1e12.")
+        if (self.workers or 0) > 64:
+            raise InputError(f"--workers is {self.workers}, but must be at most 64.")
         if min(self.all_ks) < 1:
             raise InputError(f"--k is {min(self.all_ks)}, but must be at least 1.")
         if list(self.all_ks) != sorted(set(self.all_ks)):

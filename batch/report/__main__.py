@@ -76,7 +76,9 @@ def _write_all(args: Settings) -> None:
         raise InputError(
             f"--docs writes to {DOCS} of the clone that it runs in: without --out, where {docs} is."
         )
-    collection = results.load(args.results)
+    collection = results.load(args.results, instead=False)
+    for notice in collection.notices:
+        print(f"left out: {notice}", file=sys.stderr)
     blocks = build(collection, published.read_agreement(args.agreement))
     write_text(out / "report.md", as_markdown(blocks))
     if args.docs:

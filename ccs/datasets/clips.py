@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def retrieval_set(
         )
     return RetrievalSet(
         name=name,
-        clips=Lazy(lambda index: frames(paths[index], count), range(len(paths))),
+        clips=Lazy(partial(frames, count=count), paths),
         captions=tuple(captions),
         fingerprint=total.hexdigest(),
         source=as_text(source or str(folders[0])),

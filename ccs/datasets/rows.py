@@ -122,9 +122,12 @@ class Rows:
                 if skipped
                 else f"There are no images in {self.source!r}."
             )
-        decoded = strangers_image if self.strange else decode
-        images = Lazy(lambda row: decoded(self.read(row)), kept)
+        images = Lazy(partial(_image, self.read, strangers_image if self.strange else decode), kept)
         return Readable(images, tuple(kept), total.hexdigest(), self.source, tuple(skipped))
+
+
+def _image(read: Callable[[int], bytes], decoded: Callable[[bytes], Image.Image], row: int) -> Image.Image:
+    return decoded(read(row))
 
 
 def spread(count: int, wanted: int | None) -> range | list[int]:
@@ -191,18 +194,17 @@ def of_files(
     else:
         cells = [{"file": path} for path in images]
     ends = {_end(path): read for path, read in images.items()}
-
-    def read(row: int) -> bytes:
-        path = cells[row]["file"]
-        found = images.get(path) or ends.get(_end(path))
-        if found is None:
-            raise FileNotFoundError(2, "no such file")
-        return found()
-
+    found = [images.get(row["file"]) or ends.get(_end(row["file"])) for row in cells]
     columns = {column: [row[column] for row in cells] for column in (cells[0] if cells else ())}
-    return Rows(
-        name, as_text(source), len(cells), read, columns, called=lambda row: as_text(cells[row]["file"])
-    )
+    called = [as_text(row["file"]) for row in cells]
+    return Rows(name, as_text(source), len(cells), partial(_file, found), columns, {}, called.__getitem__)
+
+
+def _file(found: Sequence[Callable[[], bytes] | None], row: int) -> bytes:
+    read = found[row]
+    if read is None:
+        raise FileNotFoundError(2, "no such file")
+    return read()
 
 
 def _end(path: str) -> str:
@@ -236,17 +238,7 @@ def of_dataset(rows: Any, name: str, source: str, image: str = "image") -> Rows:
         raise InputError(f"{name!r} has no column of images; its columns are {', '.join(features)}.")
     for column in pictures:
         rows = rows.cast_column(column, datasets.Image(decode=False))
-    cells = rows.select_columns(usual[:1])
-
-    def read(row: int) -> bytes:
-        cell = cells[row][usual[0]]
-        data = cell.get("bytes") if isinstance(cell, dict) else cell
-        if data is None and isinstance(cell, dict) and cell.get("path"):
-            return Path(cell["path"]).read_bytes()
-        if not isinstance(data, bytes):
-            raise OSError("no image in this row")
-        return data
-
+    read = partial(_cell, rows.select_columns(usual[:1]), usual[0])
     classes = {
         column: tuple(feature.names)
         for column, feature in features.items()
@@ -254,6 +246,16 @@ def of_dataset(rows: Any, name: str, source: str, image: str = "image") -> Rows:
     }
     columns = {column: rows[column] for column in features}  # read when they are asked for
     return Rows(name, source, len(rows), read, columns, classes)
+
+
+def _cell(cells: Any, column: str, row: int) -> bytes:
+    cell = cells[row][column]
+    data = cell.get("bytes") if isinstance(cell, dict) else cell
+    if data is None and isinstance(cell, dict) and cell.get("path"):
+        return Path(cell["path"]).read_bytes()
+    if not isinstance(data, bytes):
+        raise OSError("no image in this row")
+    return data
 
 
 def of_parquet(path: Path, name: str, image: str = "image") -> Rows:

@@ -48,15 +48,15 @@ Unpacked = tuple[list[bytes | str], dict[str, list[Any]], dict[str, list[str]], 
 
 def _rows(name: str, source: str, unpacked: Unpacked) -> Rows:
     images, columns, classes, called = unpacked
-
-    def read(row: int) -> bytes:
-        found = images[row]
-        if isinstance(found, str):
-            raise OSError(found)
-        return found
-
     names = called.__getitem__ if called else "row {}".format
-    return Rows(name, source, len(images), read, columns, classes, names, strange=True)
+    return Rows(name, source, len(images), partial(_whole, images), columns, classes, names, strange=True)
+
+
+def _whole(images: Sequence[bytes | str], row: int) -> bytes:
+    found = images[row]
+    if isinstance(found, str):
+        raise OSError(found)
+    return found
 
 
 def _unpacked(data: bytes) -> Unpacked:

@@ -75,6 +75,11 @@ class Panel:
         requests = [judge_request(question) for question in questions if question.texts]
         return tuple(caller.estimate(requests) for caller in self._callers.values())
 
+    def require_keys(self) -> None:
+        """Raise InputError where a package or a key is missing."""
+        for caller in self._callers.values():
+            caller.provider.open()
+
     def describe(self) -> dict[str, Any]:
         """The judges, the prompt's digest, and whether a stand-in is on the panel, for a manifest."""
         judges = [

@@ -10,11 +10,7 @@ from urllib.parse import urlsplit
 from ccs.errors import InputError
 from ccs.texts.labels import TAGS
 
-DEFAULT_MODELS = {
-    "openai": "gpt-6.1-terra",
-    "anthropic": "claude-sonnet-5-5",
-    "google": "gemini-3.8-flash",
-}
+DEFAULT_MODELS = {"openai": "gpt-6.1-terra", "anthropic": "claude-sonnet-5-5", "google": "gemini-3.8-flash"}
 PROVIDERS = (*DEFAULT_MODELS, "compatible")
 _SPEC = re.compile(r"(?P<provider>\w+)(:(?P<model>[^@?\s]+))?(@(?P<url>[^?\s]+))?(\?(?P<options>\S+))?")
 

@@ -28,6 +28,7 @@ from ccs.measures.skew import Floats, ceiling, check_k, halves, max_skew_of
 from ccs.measures.skew import MetricName as MetricName
 from ccs.measures.stats import Effect, Estimate
 
+DRAWS = 500
 SOME = 16  # rankings processed together: few enough for the processor's cache
 
 
@@ -156,7 +157,7 @@ def measure_plans(
     fault: faults.Fault | None = None,
     pools: ArrayLike | None = None,
     units: ArrayLike | None = None,
-    draws: int = 500,
+    draws: int = DRAWS,
     logit_scale: float = 1.0,
     seed: int = 0,
     map: ranking.Map = map,

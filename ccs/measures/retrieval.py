@@ -109,11 +109,7 @@ def _best_ranks(queries: Floats, items: Floats, right: Sequence[NDArray[np.integ
 
 
 def _summary(
-    direction: Direction,
-    ranks: NDArray[np.int64],
-    clips: NDArray[np.int64],
-    draws: int,
-    seed: int,
+    direction: Direction, ranks: NDArray[np.int64], clips: NDArray[np.int64], draws: int, seed: int
 ) -> Retrieval:
     weights = _drawn_clips(clips, draws, seed)
     metrics = {

@@ -178,12 +178,7 @@ class ImageTower(Decomposition):
         return F.normalize(out, dim=-1), out.norm(dim=-1)
 
     def _descend(
-        self,
-        x: Tensor,
-        layer: int,
-        plans: list[tuple[int, HeadSet]],
-        out: Tensor,
-        record: _Record | None,
+        self, x: Tensor, layer: int, plans: list[tuple[int, HeadSet]], out: Tensor, record: _Record | None
     ) -> None:
         """Write the embeddings of `plans`, which agree below `layer`, to their rows of `out`."""
         while layer < self.n_layers:
@@ -206,11 +201,7 @@ class ImageTower(Decomposition):
         out[[index for index, _ in plans]] = self._readout.project(x).float()
 
     def _tokens(
-        self,
-        images: Tensor | Trunk,
-        layer: int,
-        off: HeadSet = NOTHING_OFF,
-        record: _Record | None = None,
+        self, images: Tensor | Trunk, layer: int, off: HeadSet = NOTHING_OFF, record: _Record | None = None
     ) -> Tensor:
         """Tokens [n, T, W] as they enter `layer`."""
         if isinstance(images, Trunk):

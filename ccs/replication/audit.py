@@ -205,10 +205,12 @@ def _covered(values: Figures, table: str) -> Cells:
             yield model.paper_name, any(key == table and row == model.paper_name for key, row, _ in values)
 
 
-def _small_change(values: Figures, table: str, plan: str, gain: float = SMALL) -> Cells:
+def _small_change(
+    values: Figures, table: str, plan: str, gain: float = SMALL, models: Sequence[str] = ("",)
+) -> Cells:
     """A plan's figure is at most SMALL below the original and at most `gain` above it."""
-    for cell, drop in _drops(values, table, plan).items():
-        yield f"{_place(table, cell)} ({-drop:+.2f})", -gain <= drop <= SMALL
+    for cell, before, after in _pairs(values, table, "original", plan, models=models):
+        yield f"{_place(table, cell)} {plan} ({after - before:+.2f})", -gain <= before - after <= SMALL
 
 
 def _smaller_change(values: Figures, table: str, plan: str, other: str) -> Cells:
@@ -249,11 +251,7 @@ def _excess(
 
 
 def _less_in_larger(
-    values: Figures,
-    table: str,
-    larger: str,
-    smaller: str = "",
-    pairs: Sequence[Sequence[str]] = LARGER,
+    values: Figures, table: str, larger: str, smaller: str = "", pairs: Sequence[Sequence[str]] = LARGER
 ) -> Cells:
     """A column's figure, or its excess over the `smaller` one's, is less in the first model of each pair."""
     for dataset, found in _excess(values, table, larger, smaller).items():

@@ -127,13 +127,18 @@ def read_all(
 
 
 def load(
-    source: str | Path | None = None, *, precomputed: Path = PRECOMPUTED, cache: Path | None = None
+    source: str | Path | None = None,
+    *,
+    precomputed: Path = PRECOMPUTED,
+    cache: Path | None = None,
+    instead: bool = True,
 ) -> Collection:
     """Results from a folder, from `hf://datasets/USER/NAME@REVISION`, or (None) those in `precomputed`.
 
     The Hub's files are cached (in `cache`, or in huggingface_hub's own folder). If the Hub cannot be reached
-    or holds nothing readable, the cached copy of that revision is used, or else the shipped results; `source`
-    and `notices` say so. Raises InputError for an invalid address, or a folder that does not exist.
+    or holds nothing readable, the cached copy of that revision is used, or else (with `instead`) the shipped
+    results; `source` and `notices` say so. Raises InputError for an invalid address, a folder that does not
+    exist, and where nothing can be had and nothing else is to be shown.
     """
     if source is None:
         return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)")
@@ -143,10 +148,10 @@ def load(
         if not folder.is_dir():
             raise InputError(f"There is no folder {text} to load results from.")
         return read_all(folder, f"the folder {folder.resolve().name}")
-    return _load_hub(text, precomputed, cache)
+    return _load_hub(text, precomputed if instead else None, cache)
 
 
-def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection:
+def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Collection:
     # Imported here because the import is slow and the embedded default never needs the Hub.
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError
@@ -192,6 +197,8 @@ def _load_hub(address: str, precomputed: Path, cache: Path | None) -> Collection
         notices = list(found.notices)
     except Exception:  # a missing cache raises several unrelated exceptions
         notices.append(f"There is no cached copy of {address}.")
+    if precomputed is None:
+        raise InputError(" ".join(notices))
     return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)", None, notices)
 
 

@@ -153,9 +153,10 @@ def test_a_second_run_does_nothing_again_and_mends_tables(
     [
         (["--model", "organsim"], "organism"),
         (["--k", "400"], "fewer than --k 400"),
+        (["--off", "L99.H1"], "L99"),
         (["--judges", "gpt"], "is not a judge"),
-        (["--texts", "NOTICE"], "The pool NOTICE has no concepts, by which `tags` labels and judges"),
-        (["--texts", "NOTICE", "--labeler", "compatible:a@http://localhost:9/v1"], "has no concepts"),
+        (["--texts", "NOTICE"], "texts have a concept, by which `tags` labels and judges"),
+        (["--texts", "NOTICE", "--labeler", "compatible:a@http://localhost:9/v1"], "texts have a concept"),
     ],
 )
 def test_mistakes_are_sentences(

@@ -33,12 +33,18 @@ def test_the_whole_study(told) -> None:
     assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", said) for model in figures.models())
     assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*licence: ImageNet's terms", said)
     assert re.search(r"cifar10-jpeg .* a local copy is needed", said)
+    # sets of one repository are downloaded once; the page says what the program says
+    printed = Path("docs/reproduction.md").read_text()
+    assert "Disk: 5.8 GB of weights, 81.4 GB of data sets " in said
+    assert f"| {said.splitlines()[-1].removeprefix('Disk: ').removesuffix('.')} |" in printed
     # 4 x 48 + 2 x 64 heads, asked of a labeler and three judges
-    assert re.search(r"all +1,280 requests, \d+\.\d\d dollars, at most \d+\.\d\d", said)
-    # sets of one repository are downloaded once
-    assert "5.8 GB of weights, 81.4 GB of data sets, 38.5 GB of them once more when unpacked" in said
+    requests = re.search(r"all +(1,280 requests, \d+\.\d\d dollars), at most (\d+\.\d\d)", said)
+    assert f"{requests[1]}; at most {requests[2]} " in printed
     assert "fairface-600" not in said  # the page's part of a set is no set of the study
     assert told("--study", "--plan-cost") == said
+    assert told("--study", code=2).count("OPENAI_API_KEY") == 1  # nothing is loaded, nor said six times
+    elsewhere = told("--dry-run", "--set", "nope", "--images", "world/nope")
+    assert re.findall(r"(\S+) +not found here", elsewhere) == ["world/nope", "nope"]
 
 
 def test_heads_judges_and_prices_are_those_asked_for(told, tiny_folder: Path, tmp_path: Path) -> None:

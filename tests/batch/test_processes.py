@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,17 +19,35 @@ from ccs.image_sets import ImageSet
 from ccs.model.model import Model
 from tests.support.compute_sample import arguments, same_tables
 
+SECOND_CANNOT = """
+import os, sys
+import ccs
+from batch.compute import __main__ as compute, inputs
+from ccs.errors import InputError
+def cannot(*_, **__):
+    raise InputError("only the second process says this")
+if os.environ["RANK"] == "1":
+    inputs.open_all, ccs.load = cannot, cannot if "--off" in sys.argv else ccs.load
+sys.exit(compute.main(sys.argv[1:]))
+"""
+
 
 @pytest.mark.timeout(900)  # minutes on a busy machine
 def test_two_processes_give_what_one_gives(
     small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path
 ) -> None:
-    """60 images in shards of 16 are four uneven shards; texts and clips have fewer."""
+    """60 images in shards of 16 are four uneven shards; texts and clips have fewer. One process opens them,
+    and what another cannot do ends both.
+    """
+    (script := tmp_path / "run.py").write_text(SECOND_CANNOT)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command += ["-m", "batch.compute", *arguments(tiny_folder, texts, tmp_path / "2")]
+    command += [str(script), *arguments(tiny_folder, texts, tmp_path / "2")]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    about = {"cwd": root, "env": {**os.environ, "PYTHONPATH": str(root)}, "capture_output": True}
+    done = subprocess.run(command, **about, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    ended = subprocess.run([*command, "--off", "L3.H1"], **about, text=True, check=False)
+    assert "error: only the second process says this" in ended.stderr.splitlines()
     same_tables(small_run / "tiny", tmp_path / "2" / "tiny")
     assert results.read(tmp_path / "2" / "tiny").manifest["measured"]["processes"] == 2
 

@@ -16,6 +16,8 @@ from ccs.paper import figures
     [
         (["--batch-size", "0"], "--batch-size is 0, but must be at least 1."),
         (["--timeout", "0"], "--timeout is 0, but must be above 0 seconds."),
+        (["--keep", "inf"], "--keep is inf, but must be a number of bytes, such as 0 or 1e12."),
+        (["--workers", "9999"], "--workers is 9999, but must be at most 64."),
         (["--k", "five"], "--k is 'five', but must be whole numbers, such as 5 or 5,7,9."),
         (["--k", "7,5"], "--k is 7,5, but its numbers must rise; the first is the main one."),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class TestFolder:
         write(tmp_path / "images" / "b/cut.jpg", noisy(5)[:900])
         write(tmp_path / "images" / "notes.txt", b"not asked for")
         write(tmp_path / "images" / ".hidden" / "x.png", noisy(1))
-        found = specs.open_images(str(tmp_path / "images"))
+        found = pickle.loads(pickle.dumps(specs.open_images(str(tmp_path / "images"))))
         assert len(found.images) == 3
         assert [image.size for image in found.images] == [(64, 64)] * 3
         assert len(found.skipped) == 1
@@ -106,7 +107,7 @@ class TestFolder:
         for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
             write(tmp_path / "animals" / name, noisy(len(name)))
         write(tmp_path / "animals" / "test/owl/0.png", b"")
-        found = specs.open_set(str(tmp_path / "animals"), template="a {}.")
+        found = pickle.loads(pickle.dumps(specs.open_set(str(tmp_path / "animals"), template="a {}.")))
         assert found.classes == ("owl", "red fox")
         assert found.labels.tolist() == [0, 1, 1]
         assert found.skipped == ("owl/0.png: empty file",)
@@ -127,7 +128,7 @@ def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path: 
     columns = {"image": [{"bytes": one, "path": None} for one in data], "label": [0, 1, 2, 3, 4]}
     path = tmp_path / "cifar10-jpeg.parquet"
     hf.Dataset.from_dict(columns, hf.Features(image=hf.Image(decode=False), label=classes)).to_parquet(path)
-    found = specs.open_set("cifar10-jpeg")
+    found = pickle.loads(pickle.dumps(specs.open_set("cifar10-jpeg")))
     assert found.labels.tolist() == [0, 1, 3, 4]
     assert [image.getpixel((0, 0))[0] // 40 for image in found.images] == [0, 1, 3, 4]  # type: ignore[index]
     assert len(found.skipped) == 1

@@ -23,7 +23,7 @@ from tests.support.datasets_sample import clip, repository, schemas, tar_of, web
 from tests.support.hub_server import Hub, Repository, serve
 
 OPEN = """
-import json, sys
+import json, pickle, sys
 import datasets
 from ccs.specs import open_images, open_set
 from ccs.errors import InputError
@@ -33,6 +33,7 @@ found = []
 for name, limit in json.load(sys.stdin):
     try:
         data = (open_images if name == "imagenet" else open_set)(name, max_images=limit)
+        data = pickle.loads(pickle.dumps(data))  # as a run's other processes get it
     except InputError as error:
         found.append(str(error))
         continue

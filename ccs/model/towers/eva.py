@@ -49,11 +49,7 @@ def _block(module: Module, trunk: Module) -> Block:
         return out if module.gamma_2 is None else out * module.gamma_2
 
     return Block(
-        heads=heads,
-        norm=module.norm1,
-        projection=module.attn.proj,
-        mlp=mlp,
-        scale=lambda: module.gamma_1,
+        heads=heads, norm=module.norm1, projection=module.attn.proj, mlp=mlp, scale=lambda: module.gamma_1
     )
 
 

@@ -24,17 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ccs.model.towers.parts import (
-    Block,
-    Layer,
-    Map,
-    Module,
-    Pool,
-    centered,
-    layer_norm,
-    rows_by_head,
-    spread,
-)
+from ccs.model.towers.parts import Block, Layer, Map, Module, Pool, centered, layer_norm, rows_by_head, spread
 
 
 @dataclass(frozen=True)
