@@ -146,30 +146,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(
     assert not (study / "refused" / "my_clip").exists()
 
 
-@pytest.mark.parametrize(
-    ("method", "says"),
-    [
-        ("nowhere:lean", "cannot be imported: ModuleNotFoundError"),
-        ("broken:nothing", "has no function 'nothing'"),
-        ("broken:fails", "failed: ZeroDivisionError: division by zero (broken.py, line 2)"),
-        ("broken:forgets", "gives no score for L2.H0"),
-        ("broken:unsure", "not a finite number"),
-    ],
-)
-def test_a_method_of_ones_own_that_fails_gets_a_sentence(
-    study: Path, method: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(study)
-    Path("broken.py").write_text(
-        "def fails(evidence):\n    return 1 / 0\n"
-        "def forgets(evidence):\n    return {}\n"
-        "def unsure(evidence):\n    return {head: float('nan') for head in evidence.model.heads}\n"
-    )
-    line = "python -m batch.localize --model my_clip --gallery faces --attribute gender --things pets "
-    assert command(f'{line} --occupations "judge, nurse" --method {method}') == 2
-    assert says in capsys.readouterr().err
-
-
 @pytest.mark.weekly
 def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(
     study: Path, monkeypatch: pytest.MonkeyPatch
