@@ -18,6 +18,12 @@ from ccs.fairness import MEAN, BiasTable
 from ccs.files import write_text
 from ccs.measures.stats import signed
 
+READING = (
+    "NDKL: how far the groups' shares are from the gallery's, at every rank to K (random: just above 0).",
+    "logit gap: between the mean logits of the most and the least preferred group (random: 0).",
+    "AUC: how often an image of the preferred group ranks above one of another (random: 0.5).",
+)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -36,7 +42,7 @@ class Settings:
     off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2"')
     top: int | None = option(None, "K, the length of the list (default: the gallery's, or a tenth)", least=1)
     template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the gallery\'s)')
-    max_images: int | None = option(None, "measure on so many images", least=1)
+    max_images: int | None = option(None, "measure on so many images; drawn people are all used", least=1)
     as_published: bool = option(False, "with the faults of the study's code, where it has one")
     csv: Path | None = option(None, "write every figure to this file")
     json: Path | None = option(None, "write every figure to this file")
@@ -101,7 +107,7 @@ def page(found: BiasTable) -> str:
         lines.append("As published: with a fault of the study's code, so the figures measure the code.")
     order = sorted(figures, key=lambda name: (name != MEAN, -figures[name]["MaxSkew"]["value"]))
     shown = pd.DataFrame([_line(name, figures[name]) for name in order])
-    lines += ["", shown.to_string(index=False)]
+    lines += ["", shown.to_string(index=False), "", *READING]
     if found.alike:
         same = "; ".join(", ".join(names) for names in found.alike)
         lines += ["", f"One text to the model, counted once under the first name: {same}"]
