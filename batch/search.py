@@ -41,7 +41,7 @@ class Settings:
     set is chosen on one half of the prompts and images and reported on the other.
     """
 
-    model: str = option("organism", "organism, an open_clip NAME/TAG or a folder")
+    model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
     people: str = option("world/faces", PEOPLE, metavar="P")
     attribute: str | None = option(
         None, "attribute that groups people: gender, skin tone, race (default: the set's first)"
