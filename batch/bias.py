@@ -18,12 +18,6 @@ from ccs.fairness import MEAN, BiasTable
 from ccs.files import write_text
 from ccs.measures.stats import signed
 
-READING = (
-    "NDKL: how far the groups' shares are from the gallery's, at every rank to K (random: just above 0).",
-    "logit gap: between the mean logits of the most and the least preferred group (random: 0).",
-    "AUC: how often an image of the preferred group ranks above one of another (random: 0.5).",
-)
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -56,18 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure(settings: Settings) -> None:
     """Measure, print the table and write the files."""
-    found = ccs.bias(
-        settings.model,
-        settings.gallery,
-        None if settings.occupations is None else read_names(settings.occupations),
-        attribute=settings.attribute,
-        off=settings.off,
-        top=settings.top,
-        template=settings.template,
-        max_images=settings.max_images,
-        as_published=settings.as_published,
-        seed=settings.seed,
-    )
+    names = None if settings.occupations is None else read_names(settings.occupations)
+    own = ("attribute", "off", "top", "template", "max_images", "as_published", "seed")
+    asked = {name: getattr(settings, name) for name in own}
+    found = ccs.bias(settings.model, settings.gallery, names, **asked)
     print(page(found))
     if settings.csv:
         write_text(settings.csv, found.flat().to_csv(index=False))
@@ -84,7 +70,8 @@ def read_names(given: str) -> list[str]:
         try:
             return [line for line in path.read_text("utf-8").splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{given} cannot be read as a file of names: {error}.") from None
+            why = "there is no such file" if isinstance(error, FileNotFoundError) else error
+            raise InputError(f"{given} cannot be read as a file of names: {why}.") from None
     return [name for name in (part.strip() for part in given.split(",")) if name]
 
 
@@ -107,7 +94,12 @@ def page(found: BiasTable) -> str:
         lines.append("As published: with a fault of the study's code, so the figures measure the code.")
     order = sorted(figures, key=lambda name: (name != MEAN, -figures[name]["MaxSkew"]["value"]))
     shown = pd.DataFrame([_line(name, figures[name]) for name in order])
-    lines += ["", shown.to_string(index=False), "", *READING]
+    lines += ["", shown.to_string(index=False), ""]
+    lines += [
+        "NDKL: how far the groups' shares are from the gallery's, at every rank to K (random: just above 0).",
+        "logit gap: between the mean logits of the most and the least preferred group (random: 0).",
+        "AUC: how often an image of the preferred group ranks above one of another (random: 0.5).",
+    ]
     if found.alike:
         same = "; ".join(", ".join(names) for names in found.alike)
         lines += ["", f"One text to the model, counted once under the first name: {same}"]

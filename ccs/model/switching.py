@@ -86,9 +86,8 @@ def _of_transformers(tower: Any) -> list[tuple[int, Tensor]]:
             attentions.append(pool.attention)
         return [(int(each.num_heads), each.out_proj.weight) for each in attentions]
     except AttributeError:
-        raise InputError(
-            f"{type(tower).__name__} is not built like CLIP's or SigLIP's tower, so its heads cannot be told apart."
-        ) from None
+        kind = f"{type(tower).__name__} is not built like CLIP's or SigLIP's tower"
+        raise InputError(f"{kind}, so its heads cannot be told apart.") from None
 
 
 def _of_open_clip(tower: Any) -> list[tuple[int, Tensor]]:

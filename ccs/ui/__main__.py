@@ -24,7 +24,7 @@ PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
 WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
 """Repository and file of PHOTOGRAPHIC's weights; README.md has them fetched before a Space starts."""
 SECONDS = 2.0
-MODELS = Path(__file__).parents[1] / "world" / "models"
+_MODELS = Path(__file__).parents[1] / "world" / "models"
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -62,7 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise InputError(f"--port is {args.port}, but must be 1 to 65535.")
         require_device(args.device)
         chosen = args.model or _listed("CCS_MODEL")
-        require_models(chosen)
+        for name in chosen:  # other names are looked up later, as that needs PyTorch
+            if "/" not in name and not any((folder / name).is_dir() for folder in (Path(), _MODELS)):
+                from ccs.model.sources import find
+
+                find(name)
         results = args.results or os.environ.get("CCS_RESULTS") or None
         serve(results, args.host, args.port, chosen)
     except InputError as error:
@@ -79,15 +83,6 @@ def require_device(name: str | None) -> None:
         from ccs.model.sources import usable_device
 
         usable_device("auto")
-
-
-def require_models(names: Sequence[str]) -> None:
-    """InputError for a name that is plainly no model's; others are looked up later, as that needs PyTorch."""
-    for name in names:
-        if "/" not in name and not any((place / name).is_dir() for place in (Path(), MODELS)):
-            from ccs.model.sources import find
-
-            find(name)
 
 
 def _listed(variable: str) -> list[str]:
