@@ -89,28 +89,25 @@ def bias(
     Raises InputError for what does not fit, with what is allowed.
     """
     if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
-        raise InputError(
-            "Drawn people and an opened gallery are ranked whole; the number of images cannot be limited."
-        )
+        raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")
     if isinstance(gallery, str):
         gallery = open_gallery(gallery, attribute=attribute, max_images=max_images)
+    elif attribute not in gallery.groups:
+        raise InputError(
+            f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}."
+        )
     if isinstance(model, str):
         from ccs.model.model import load  # which imports PyTorch
 
         model = load(model)
-    if attribute not in gallery.groups:
-        known = ", ".join(gallery.groups)
-        raise InputError(f"{gallery.name} has no attribute {attribute!r}; it has {known}.")
     found = asked(gallery, occupations, template)
     groups = np.asarray(found.groups[attribute], dtype=np.str_)
     heads = HeadSet.parse(off) if isinstance(off, str) else HeadSet(off or ())
     model.tower.require(heads)
     fault = fault_of(found.name, attribute) if as_published else None
     if as_published and fault is None:
-        raise InputError(
-            f"No fault of the study's code is known for {found.name} by {attribute}; it has one for FairFace "
-            "by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender."
-        )
+        known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
+        raise InputError(f"{found.name} by {attribute} has no fault of the study's code; {known} have one.")
     texts = accuracy.class_weights(model, found.occupations, found.templates)
     pools = found.own_pools(found.occupations)
     n = len(groups)

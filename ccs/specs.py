@@ -68,9 +68,7 @@ def open_set(
     return found
 
 
-def open_gallery(
-    spec: str, *, attribute: str | Sequence[str] | None = None, max_images: int | None = None
-) -> BiasSet:
+def open_gallery(spec: str, *, attribute: str | Sequence[str] = (), max_images: int | None = None) -> BiasSet:
     """Images of people to be ranked, from any spec of `open_set`.
 
     A file of one's own has columns of groups, of any names; a folder or zip has a file labels.csv with a
@@ -79,7 +77,7 @@ def open_gallery(
     usual name (gender, race, ...), or else all with 2 to 50 groups. Raises InputError for anything else.
     """
     _require_an_image(max_images)
-    wanted = [attribute] if isinstance(attribute, str) else list(attribute or ())
+    wanted = [attribute] if isinstance(attribute, str) else attribute
     if spec.startswith("world/") or spec in SOURCES or spec in ALIASES:
         found = open_set(spec, max_images=max_images)
         if not isinstance(found, BiasSet):

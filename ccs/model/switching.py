@@ -69,7 +69,9 @@ def _layers(model: Any) -> list[tuple[int, Tensor]]:
     if hasattr(tower, "encoder") and hasattr(tower, "embeddings"):
         found = _of_transformers(tower)
     else:
-        found = _of_open_clip(tower)
+        from ccs.model.towers import take_apart
+
+        found = [(layer.n_heads, layer.projection.weight) for layer in take_apart(tower).layers]
     for _, weight in found:
         if not weight.is_floating_point() or weight.is_meta:
             raise InputError(
@@ -88,10 +90,3 @@ def _of_transformers(tower: Any) -> list[tuple[int, Tensor]]:
     except AttributeError:
         kind = f"{type(tower).__name__} is not built like CLIP's or SigLIP's tower"
         raise InputError(f"{kind}, so its heads cannot be told apart.") from None
-
-
-def _of_open_clip(tower: Any) -> list[tuple[int, Tensor]]:
-    from ccs.model.towers import take_apart
-
-    parts = take_apart(tower)
-    return [(layer.n_heads, layer.projection.weight) for layer in parts.layers]

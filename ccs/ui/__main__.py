@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.port is not None and not 1 <= args.port <= 65535:
             raise InputError(f"--port is {args.port}, but must be 1 to 65535.")
         require_device(args.device)
-        chosen = args.model or _listed("CCS_MODEL")
+        listed = os.environ.get("CCS_MODEL", "").split(",")
+        chosen = args.model or [*filter(None, map(str.strip, listed))]
         for name in chosen:  # other names are looked up later, as that needs PyTorch
             if "/" not in name and not any((folder / name).is_dir() for folder in (Path(), _MODELS)):
                 from ccs.model.sources import find
@@ -83,11 +84,6 @@ def require_device(name: str | None) -> None:
         from ccs.model.sources import usable_device
 
         usable_device("auto")
-
-
-def _listed(variable: str) -> list[str]:
-    """The names in a variable of the environment, between commas."""
-    return [*filter(None, map(str.strip, os.environ.get(variable, "").split(",")))]
 
 
 def serve(results: str | None, host: str, port: int | None, given: Sequence[str] = ()) -> None:

@@ -72,10 +72,9 @@ def test_every_figure_is_the_plain_one(tiny_model: Model, gallery: BiasSet) -> N
         ({"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
         ({"top": 31}, "K is 31, but a ranking of 60 images needs a K of 1 to 30"),
         ({"template": "a photo"}, "A template holds {} once"),
-        ({"max_images": 20}, "an opened gallery are ranked whole"),
         ({"gallery": "world/faces", "max_images": 20}, "Drawn people and"),
         ({"gallery": "fairface-1.25", "max_images": 0}, "At least one image is needed"),
-        ({"as_published": True}, "it has one for FairFace by race"),
+        ({"as_published": True}, "FairFace by race, .* have one"),
     ],
 )
 def test_what_does_not_fit_is_told(
@@ -107,9 +106,7 @@ def test_the_command_on_a_folder(tiny_folder: Path, tmp_path: Path, pictures, ca
     assert "1 to 12" in capsys.readouterr().err
 
 
-def test_any_column_of_a_gallery_beside_the_usual_ones(
-    tiny_folder: Path, tiny_model: Model, tmp_path: Path, pictures
-) -> None:
+def test_any_column_can_be_named(tiny_folder: Path, tiny_model: Model, tmp_path: Path, pictures) -> None:
     rows = ["file,gender,age band"]
     for index, picture in enumerate(pictures(24)):
         picture.save(tmp_path / f"{index}.png")

@@ -152,9 +152,7 @@ def test_the_opening_model_is_decided_by_the_hub(hub: Hub, monkeypatch: pytest.M
         (["--model", "organism", "--host", "192.0.2.1"], "served at 192.0.2.1, port 7860: Cannot assign"),
     ],
 )
-def test_a_page_that_cannot_start_says_why(
-    asked: list[str], why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_why_there_is_no_page(asked: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(asked) == 2
     assert why in capsys.readouterr().err
 
