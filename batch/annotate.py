@@ -101,7 +101,7 @@ def _export(options: argparse.Namespace) -> None:
     print(f"{len(chosen)} pairs over {len({pair.model for pair in chosen})} models are in {options.out}.")
     print("For each row: does the text belong to the concept? Write yes or no into the column answer, or")
     print("nothing if you cannot say. Then:")
-    print(f"python -m batch.annotate import {options.out} --results {options.results}")
+    print(f"{program('batch.annotate')} import {options.out} --results {options.results}")
 
 
 def _import(options: argparse.Namespace) -> None:

@@ -36,7 +36,7 @@ class Settings:
     off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2"')
     top: int | None = option(None, "K, the length of the list (default: the gallery's, or a tenth)", least=1)
     template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the gallery\'s)')
-    max_images: int | None = option(None, "measure on so many images", least=1)
+    max_images: int | None = option(None, "measure on so many images; drawn people are all used", least=1)
     as_published: bool = option(False, "with the faults of the study's code, where it has one")
     csv: Path | None = option(None, "write every figure to this file")
     json: Path | None = option(None, "write every figure to this file")
@@ -50,18 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure(settings: Settings) -> None:
     """Measure, print the table and write the files."""
-    found = ccs.bias(
-        settings.model,
-        settings.gallery,
-        None if settings.occupations is None else read_names(settings.occupations),
-        attribute=settings.attribute,
-        off=settings.off,
-        top=settings.top,
-        template=settings.template,
-        max_images=settings.max_images,
-        as_published=settings.as_published,
-        seed=settings.seed,
-    )
+    names = None if settings.occupations is None else read_names(settings.occupations)
+    own = ("attribute", "off", "top", "template", "max_images", "as_published", "seed")
+    asked = {name: getattr(settings, name) for name in own}
+    found = ccs.bias(settings.model, settings.gallery, names, **asked)
     print(page(found))
     if settings.csv:
         write_text(settings.csv, found.flat().to_csv(index=False))
@@ -78,7 +70,8 @@ def read_names(given: str) -> list[str]:
         try:
             return [line for line in path.read_text("utf-8").splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{given} cannot be read as a file of names: {error}.") from None
+            why = "there is no such file" if isinstance(error, FileNotFoundError) else error
+            raise InputError(f"{given} cannot be read as a file of names: {why}.") from None
     return [name for name in (part.strip() for part in given.split(",")) if name]
 
 
@@ -101,7 +94,12 @@ def page(found: BiasTable) -> str:
         lines.append("As published: with a fault of the study's code, so the figures measure the code.")
     order = sorted(figures, key=lambda name: (name != MEAN, -figures[name]["MaxSkew"]["value"]))
     shown = pd.DataFrame([_line(name, figures[name]) for name in order])
-    lines += ["", shown.to_string(index=False)]
+    lines += ["", shown.to_string(index=False), ""]
+    lines += [
+        "NDKL: how far the groups' shares are from the gallery's, at every rank to K (random: just above 0).",
+        "logit gap: between the mean logits of the most and the least preferred group (random: 0).",
+        "AUC: how often an image of the preferred group ranks above one of another (random: 0.5).",
+    ]
     if found.alike:
         same = "; ".join(", ".join(names) for names in found.alike)
         lines += ["", f"One text to the model, counted once under the first name: {same}"]

@@ -29,7 +29,7 @@ class Settings:
     score methods on those models (ccs.benchmark).
     """
 
-    model: str | None = option(None, "organism, an open_clip NAME/TAG or a folder, whose heads are asked for")
+    model: str | None = option(None, "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
     people: str = option("world/faces", PEOPLE, flag="--gallery", also=("--people",), metavar="P")
     attribute: tuple[str, ...] = option(
         (), "attribute that groups people (default: the first; for --models, those planted); repeatable"
@@ -79,7 +79,7 @@ def _method(name: str) -> Method:
         return METHODS[name]
     if not colon:
         raise InputError(
-            f"There is no method {name!r}; there are {', '.join(METHODS)}, or package.module:function."
+            f"There is no method {name!r}; there are {'; '.join(METHODS)}; or package.module:function."
         )
     sys.path.insert(0, str(Path.cwd()))
     try:

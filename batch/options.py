@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import field, fields
@@ -106,14 +107,20 @@ def command(
 
 def run(work: Callable[[], int | None], interrupted: str = "Interrupted; nothing was written.") -> int:
     """The exit code of a command: what `work` returns (0 for None), 2 after InputError or where a disk or a
-    connection fails, 130 if interrupted. Standard error says why; `interrupted` is said of the last.
+    connection fails, 130 if interrupted. Standard error says why; `interrupted` is said of the last. 141,
+    without a word, where nobody reads on.
     """
     escape_output()
     try:
-        return work() or 0
+        status = work() or 0
+        sys.stdout.flush()
+        return status
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except OSError as error:  # a disk that is full, read-only or gone
         if error.strerror is None:
             raise

@@ -41,7 +41,7 @@ class Settings:
     set is chosen on one half of the prompts and images and reported on the other.
     """
 
-    model: str = option("organism", "organism, an open_clip NAME/TAG or a folder")
+    model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
     people: str = option("world/faces", PEOPLE, metavar="P")
     attribute: str | None = option(
         None, "attribute that groups people: gender, skin tone, race (default: the set's first)"
@@ -57,7 +57,7 @@ class Settings:
     )
     max_heads: int = option(8, "most heads")
     screen: int = option(12, "heads tried together, the best single ones first")
-    max_images: int | None = option(None, "most images of each set")
+    max_images: int | None = option(None, "most images of each set; drawn people are all used")
     seed: int = option(0, "seed of the halves", least=0)
     results: Path = option(results.PRECOMPUTED, "tables whose plans are shown with the answer")
     out: Path | None = option(None, "also write the answer to this JSON file")
@@ -112,15 +112,11 @@ def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, Classifica
     """The sets that --people and --things name, at most --max-images of each, with the names, template and K
     that were asked for; InputError for other kinds of sets, or people without one of the attributes.
     """
-    people = open_gallery(args.people, max_images=args.max_images)
+    people = open_gallery(args.people, attribute=attributes, max_images=args.max_images)
     names = None if args.classes is None else read_names(args.classes)
     things = open_set(args.things, max_images=args.max_images, classes=names)
     if not isinstance(things, ClassificationSet):
         raise InputError(f"--things {args.things} is not a set of images with classes.")
-    for attribute in attributes:
-        if attribute not in people.groups:
-            known = ", ".join(people.groups)
-            raise InputError(f"{args.people} has no attribute {attribute!r}; it has {known}.")
     occupations = None if args.occupations is None else read_names(args.occupations)
     people = asked(people, occupations, args.template)
     return (people if args.top is None else replace(people, k=dict.fromkeys(people.groups, args.top))), things

@@ -16,6 +16,7 @@ from ccs.specs import open_gallery, open_images, open_set
 from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
+    from ccs import benchmark
     from ccs.fairness import BiasTable, bias
     from ccs.model.model import Model, load
     from ccs.model.switching import heads_off
@@ -28,6 +29,7 @@ __all__ = [
     "Model",
     "Moments",
     "Span",
+    "benchmark",
     "bias",
     "collect_moments",
     "heads_off",
@@ -43,6 +45,7 @@ __all__ = [
 _LATER = {
     "BiasTable": "ccs.fairness",
     "Model": "ccs.model.model",
+    "benchmark": "ccs.benchmark",
     "bias": "ccs.fairness",
     "heads_off": "ccs.model.switching",
     "load": "ccs.model.model",
@@ -52,4 +55,5 @@ _LATER = {
 def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module 'ccs' has no attribute {name!r}")
-    return getattr(import_module(_LATER[name]), name)
+    module = import_module(_LATER[name])
+    return getattr(module, name, module)

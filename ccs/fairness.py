@@ -58,7 +58,7 @@ class BiasTable:
 def bias(
     model: Model | str,
     gallery: BiasSet | str,
-    occupations: Sequence[str] | None = None,
+    occupations: Sequence[str] | str | None = None,
     *,
     attribute: str = "gender",
     off: HeadSet | str | None = None,
@@ -76,30 +76,38 @@ def bias(
     Args:
         model: from `ccs.load`, or what it takes.
         gallery: from `ccs.open_gallery`, or what it takes: "fairface-1.25", a folder, a Parquet file, ...
-        occupations: any texts; by default those of the gallery, for your own images the study's 104.
+        occupations: any texts, or a string with commas between them; by default those of the gallery, for
+        your own images the study's 104.
         attribute: the column of groups.
         off: heads to switch off; every figure then also has the difference that it makes, paired over images.
         top: K, the length of the list whose shares are compared; by default the gallery's, a tenth of your
         own images. At most half of the images that a prompt ranks, where MaxSkew still has room.
+        max_images: the most images, evenly spaced, of a gallery opened here; not of drawn people.
         template: the prompt, `{}` is the occupation; by default the gallery's.
         as_published: with the faults of the study's code, where its figures for this gallery have one.
 
     Raises InputError for what does not fit, with what is allowed.
     """
-    found = open_gallery(gallery, max_images=max_images) if isinstance(gallery, str) else gallery
+    if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
+        raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")
+    if isinstance(gallery, str):
+        gallery = open_gallery(gallery, attribute=attribute, max_images=max_images)
+    elif attribute not in gallery.groups:
+        raise InputError(
+            f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}."
+        )
     if isinstance(model, str):
         from ccs.model.model import load  # which imports PyTorch
 
         model = load(model)
-    if attribute not in found.groups:
-        raise InputError(f"{found.name} has no attribute {attribute!r}; it has {', '.join(found.groups)}.")
-    found = asked(found, occupations, template)
+    found = asked(gallery, occupations, template)
     groups = np.asarray(found.groups[attribute], dtype=np.str_)
     heads = HeadSet.parse(off) if isinstance(off, str) else HeadSet(off or ())
     model.tower.require(heads)
     fault = fault_of(found.name, attribute) if as_published else None
     if as_published and fault is None:
-        raise InputError(f"No fault of the study's code is known for {found.name} by {attribute}.")
+        known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
+        raise InputError(f"{found.name} by {attribute} has no fault of the study's code; {known} have one.")
     texts = accuracy.class_weights(model, found.occupations, found.templates)
     pools = found.own_pools(found.occupations)
     n = len(groups)
@@ -156,13 +164,14 @@ def cut_off(gallery: BiasSet, attribute: str, ranked: int, top: int | None) -> i
     return k
 
 
-def asked(gallery: BiasSet, occupations: Sequence[str] | None, template: str | None) -> BiasSet:
+def asked(gallery: BiasSet, occupations: Sequence[str] | str | None, template: str | None) -> BiasSet:
     """The gallery with these occupations and this template, where they are given; InputError for others."""
     if template is not None:
         if template.count("{}") != 1:
             raise InputError(f"A template holds {{}} once, where the occupation goes, unlike {template!r}.")
         gallery = replace(gallery, templates=(template,))
     if occupations is not None:
+        occupations = occupations.split(",") if isinstance(occupations, str) else occupations
         names = tuple(dict.fromkeys(filter(None, (one.strip() for one in occupations))))
         if not names:
             raise InputError("At least one occupation is needed.")

@@ -48,8 +48,7 @@ def open_set(
     their numbers (folders and texts are numbered in alphabetical order). template: the prompt, `{}` is the
     class. InputError for anything else.
     """
-    if max_images is not None and max_images < 1:
-        raise InputError(f"At least one image is needed, not {max_images}.")
+    _require_an_image(max_images)
     if template is not None and template.count("{}") != 1:
         raise InputError(f"A template holds {{}} once, where the class goes, unlike {template!r}.")
     if spec.startswith("world/"):
@@ -69,25 +68,25 @@ def open_set(
     return found
 
 
-def open_gallery(spec: str, *, attribute: str | None = None, max_images: int | None = None) -> BiasSet:
+def open_gallery(spec: str, *, attribute: str | Sequence[str] = (), max_images: int | None = None) -> BiasSet:
     """Images of people to be ranked, from any spec of `open_set`.
 
     A file of one's own has columns of groups, of any names; a folder or zip has a file labels.csv with a
     column `file` and columns of groups, or one folder of images per group. Occupations and templates are
-    the study's; K is a tenth of the images. attribute: the column of groups to use; by default all with a
+    the study's; K is a tenth of the images. attribute: the columns of groups to use; by default all with a
     usual name (gender, race, ...), or else all with 2 to 50 groups. Raises InputError for anything else.
     """
+    _require_an_image(max_images)
+    wanted = [attribute] if isinstance(attribute, str) else attribute
     if spec.startswith("world/") or spec in SOURCES or spec in ALIASES:
         found = open_set(spec, max_images=max_images)
         if not isinstance(found, BiasSet):
             raise InputError(f"{spec} is not a set of people with labeled groups.")
-        if attribute is None:
-            return found
-        if attribute not in found.groups:
+        if unknown := [name for name in wanted if name not in found.groups]:
             known = ", ".join(found.groups)
-            raise InputError(f"{spec} has no attribute {attribute!r}; it has {known}.")
-        return replace(found, groups={attribute: found.groups[attribute]})
-    return labeled.people(_rows(spec, max_images, _group), max_images, attribute)
+            raise InputError(f"{spec} has no attribute {unknown[0]!r}; it has {known}.")
+        return replace(found, groups={name: found.groups[name] for name in wanted or found.groups})
+    return labeled.people(_rows(spec, max_images, _group), max_images, wanted)
 
 
 def open_upload(data: bytes, name: str) -> BiasSet:
@@ -103,6 +102,7 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
 
     "world" are scenes drawn from `seed`.
     """
+    _require_an_image(max_images)
     if spec in ("world", "world/images"):
         return world.image_set(max_images or WORLD_IMAGES, seed)
     if spec in SOURCES or spec in ALIASES:
@@ -112,6 +112,11 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
         assert isinstance(found, ImageSet)
         return found
     return labeled.images(_rows(spec, max_images), max_images)
+
+
+def _require_an_image(most: int | None) -> None:
+    if most is not None and most < 1:
+        raise InputError(f"At least one image is needed, not {most}.")
 
 
 def _drawn(name: str, most: int | None) -> ImageSet | RetrievalSet:

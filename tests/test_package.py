@@ -18,6 +18,8 @@ from packaging.requirements import Requirement
 from batch import command_line
 
 ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+SNIPPET, SAID = re.findall(r"^```(?:python|text)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 MODULES = {"google-genai": "google.genai"}  # where the name is another
 NEEDED = {"httpx2", "jinja2", "markupsafe"}  # by torch and huggingface_hub themselves
 BLOCKED = """
@@ -78,9 +80,7 @@ def _run(python: Path, code: str, folder: Path) -> subprocess.CompletedProcess[s
 
 
 def test_the_readmes_snippet_runs_on_the_wheel_alone(alone: Path, tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    code, said = re.findall(r"^```(?:python|text)\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
-    assert _run(alone, code, tmp_path).stdout == said
+    assert _run(alone, SNIPPET, tmp_path).stdout == SAID
 
 
 @pytest.mark.weekly
@@ -90,9 +90,7 @@ def test_the_wheel_installs_alone(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "empty", with_pip=True, symlinks=True)
     python = tmp_path / "empty" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True)
-    readme = (ROOT / "README.md").read_text("utf-8")
-    code, said = re.findall(r"^```(?:python|text)\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
-    assert _run(python, code, tmp_path).stdout == said
+    assert _run(python, SNIPPET, tmp_path).stdout == SAID
     assert "app" in _run(python, "import ccs.ui", tmp_path).stderr.splitlines()[-1]
     page = subprocess.run([python.parent / "clip-ccs", "--help"], capture_output=True, text=True, check=True)
     assert page.stdout.strip() == command_line.page()

@@ -97,7 +97,7 @@ def open_sets(
 
 def _people(spec: str, settings: Settings) -> BiasSet:
     """A gallery of --people, with the occupations, template and K that were asked for."""
-    gallery = open_gallery(spec, attribute=settings.attribute, max_images=settings.eval_images)
+    gallery = open_gallery(spec, attribute=settings.attribute or (), max_images=settings.eval_images)
     occupations = None if settings.occupations is None else read_names(settings.occupations)
     return _cut(asked(gallery, occupations, settings.template), settings.top)
 

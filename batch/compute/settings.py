@@ -83,7 +83,7 @@ class Settings:
     )  # fmt: skip
     models: tuple[str, ...] = option(
         ORGANISMS,
-        "organism, an open_clip NAME/TAG or a folder; repeatable (default: both organisms)",
+        "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME; repeatable (default: both organisms)",
         flag="--model", metavar="M", action="append", read=lambda names: tuple(dict.fromkeys(names)),
     )  # fmt: skip
     images: str = option("world", "images for the moments: world, a folder, a parquet file or a Hub id")

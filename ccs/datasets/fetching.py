@@ -89,12 +89,12 @@ def _explanation(error: Exception, hub: str) -> str:
         where = f"was not found on the Hub as {hub!r}"
         return f"{where}: it may have been renamed, removed or made private; look it up there"
     if isinstance(error, offline) or (datasets.config.HF_HUB_OFFLINE and not Path(hub).is_dir()):
-        return f"cannot be fetched from the Hub ({hub}): no connection"
+        return f"cannot be fetched from the Hub ({hub}): there is no connection; try again"
     if isinstance(error, gone):
-        return f"needs a file or revision that {hub!r} no longer has"
+        return f"needs a file or revision that {hub!r} no longer has: look there for what replaces it"
     if isinstance(error, of_hub.HfHubHTTPError):
-        return f"was refused by the Hub ({hub}, status {error.response.status_code})"
-    return f"could not be read from {hub!r} ({said[:300]})"
+        return f"was refused by the Hub ({hub}, status {error.response.status_code}): try again later"
+    return f"could not be read from {hub!r} ({said[:300]}): check what is there"
 
 
 def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Rows:

@@ -88,10 +88,10 @@ def _wordnet_names(ids: Sequence[str]) -> list[str]:
 # People -----------------------------------------------------------------------------------------------------
 
 
-def people(rows: Rows, most: int | None = None, attribute: str | None = None) -> BiasSet:
+def people(rows: Rows, most: int | None = None, attributes: Sequence[str] = ()) -> BiasSet:
     """A user's own images of people; K is a tenth of them, occupations and templates are the study's.
 
-    Attributes are the columns of usual names, or else all columns of 2 to 50 groups; or `attribute` alone.
+    Groups come from `attributes`, or else the columns of usual names, or else all columns of 2 to 50 groups.
     Many numbers, such as ages in years, are grouped by tens.
     """
     if not rows.count:
@@ -99,15 +99,16 @@ def people(rows: Rows, most: int | None = None, attribute: str | None = None) ->
     found = rows.readable(most)
     known = {"group" if name == "label" else name.replace("_", " "): name for name in rows.columns}
     usual = [name for name in known if known[name] in ATTRIBUTES]
-    if attribute is not None and attribute not in known:
-        raise InputError(f"{rows.name} has no attribute {attribute!r}; its columns are {', '.join(known)}.")
+    if unknown := [name for name in attributes if name not in known]:
+        raise InputError(f"{rows.name} has no attribute {unknown[0]!r}; its columns are {', '.join(known)}.")
     groups = {}
-    for name in [attribute] if attribute else usual or known:
+    for name in attributes or usual or known:
         cells = _decades(found.of(rows.strings(known[name])))
-        if 2 <= len(set(cells)) <= MOST_GROUPS and (attribute or name != "file"):
+        if 2 <= len(set(cells)) <= MOST_GROUPS and (attributes or name != "file"):
             groups[name] = cells
-    if not groups:
-        named = f" {attribute!r}" if attribute else ""
+    lacking = [name for name in attributes if name not in groups]
+    if lacking or not groups:
+        named = f" {lacking[0]!r}" if lacking else ""
         columns = ", ".join(known) or "none"
         raise InputError(
             f"{rows.name} has no attribute{named} of 2 to {MOST_GROUPS} groups (columns: {columns})."

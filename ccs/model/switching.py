@@ -60,6 +60,8 @@ def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
 
 def _layers(model: Any) -> list[tuple[int, Tensor]]:
     """The number of heads of every layer, and the weight [W, H d] that reads their outputs."""
+    if isinstance(model, str):
+        raise InputError("heads_off takes a model, not its name; load it first.")
     for name in _WRAPPERS:
         model = getattr(model, name, model)
     model = getattr(model, "clip", model)  # what ccs.load returns
@@ -67,7 +69,9 @@ def _layers(model: Any) -> list[tuple[int, Tensor]]:
     if hasattr(tower, "encoder") and hasattr(tower, "embeddings"):
         found = _of_transformers(tower)
     else:
-        found = _of_open_clip(tower)
+        from ccs.model.towers import take_apart
+
+        found = [(layer.n_heads, layer.projection.weight) for layer in take_apart(tower).layers]
     for _, weight in found:
         if not weight.is_floating_point() or weight.is_meta:
             raise InputError(
@@ -78,18 +82,11 @@ def _layers(model: Any) -> list[tuple[int, Tensor]]:
 
 def _of_transformers(tower: Any) -> list[tuple[int, Tensor]]:
     try:
-        attentions = [layer.self_attn for layer in tower.encoder.layers]
+        _, layers = tower.embeddings.patch_embedding, tower.encoder.layers  # a tower of texts has no patches
+        attentions = [layer.self_attn for layer in layers]
         if (pool := getattr(tower, "head", None)) is not None:  # SigLIP's
             attentions.append(pool.attention)
         return [(int(each.num_heads), each.out_proj.weight) for each in attentions]
-    except AttributeError as error:
-        raise InputError(
-            f"{type(tower).__name__} has no heads that could be switched off here: {error}."
-        ) from None
-
-
-def _of_open_clip(tower: Any) -> list[tuple[int, Tensor]]:
-    from ccs.model.towers import take_apart
-
-    parts = take_apart(tower)
-    return [(layer.n_heads, layer.projection.weight) for layer in parts.layers]
+    except AttributeError:
+        kind = f"{type(tower).__name__} is not built like CLIP's or SigLIP's tower"
+        raise InputError(f"{kind}, so its heads cannot be told apart.") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
 WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
-"""Repository and file of PHOTOGRAPHIC's weights; README.md has them fetched before a Space starts."""
+"""Repository and file of PHOTOGRAPHIC's weights; batch/space.md has them fetched before a Space starts."""
 SECONDS = 2.0
+_MODELS = Path(__file__).parents[1] / "world" / "models"
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -56,8 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     escape_output()
     try:
+        if args.port is not None and not 1 <= args.port <= 65535:
+            raise InputError(f"--port is {args.port}, but must be 1 to 65535.")
         require_device(args.device)
-        chosen = args.model or _listed("CCS_MODEL")
+        listed = os.environ.get("CCS_MODEL", "").split(",")
+        chosen = args.model or [*filter(None, map(str.strip, listed))]
+        for name in chosen:  # other names are looked up later, as that needs PyTorch
+            if "/" not in name and not any((folder / name).is_dir() for folder in (Path(), _MODELS)):
+                from ccs.model.sources import find
+
+                find(name)
         results = args.results or os.environ.get("CCS_RESULTS") or None
         serve(results, args.host, args.port, chosen)
     except InputError as error:
@@ -76,11 +86,6 @@ def require_device(name: str | None) -> None:
         usable_device("auto")
 
 
-def _listed(variable: str) -> list[str]:
-    """The names in a variable of the environment, between commas."""
-    return [*filter(None, map(str.strip, os.environ.get(variable, "").split(",")))]
-
-
 def serve(results: str | None, host: str, port: int | None, given: Sequence[str] = ()) -> None:
     """Serve the page until interrupted. given: models to offer, the first of which it opens on."""
     if os.environ.get("SPACES_ZERO_GPU"):  # at the launch it looks for what asks for a GPU
@@ -96,10 +101,16 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
     kept = Openings(found, given, first)
     app = LazyApp(lambda: make(found, given, first), kept.find)
     demo, settings = page(app)
+    host = f"[{host.strip('[]')}]" if ":" in host else host  # as Gradio writes an address of IPv6
     try:
+        family, *_, address = socket.getaddrinfo(host.strip("[]"), port or 0, type=socket.SOCK_STREAM)[0]
+        socket.create_server(
+            address, family=family
+        ).close()  # before Gradio tries a hundred ports of the host
         _, url, _ = demo.launch(server_name=host, server_port=port, prevent_thread_lock=True, **settings)
     except OSError as error:
-        raise InputError(f"The page cannot be served at {host}, port {port or 7860}: {error}") from None
+        why = str(error.strerror or error).partition(" (")[0]
+        raise InputError(f"The page cannot be served at {host}, port {port or 7860}: {why}.") from None
     print(f"Open {url}", flush=True)
     # The first visitor should not wait for PyTorch and the model, if there is a moment before they come.
     threading.Thread(target=lambda: _warm(app(), kept), daemon=True).start()

@@ -11,6 +11,7 @@ import pytest
 
 import ccs
 from batch import bias as command
+from batch import search
 from ccs import HeadSet, InputError
 from ccs.fairness import MEAN
 from ccs.image_sets import BiasSet
@@ -71,13 +72,16 @@ def test_every_figure_is_the_plain_one(tiny_model: Model, gallery: BiasSet) -> N
         ({"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
         ({"top": 31}, "K is 31, but a ranking of 60 images needs a K of 1 to 30"),
         ({"template": "a photo"}, "A template holds {} once"),
+        ({"gallery": "world/faces", "max_images": 20}, "Drawn people and"),
+        ({"gallery": "fairface-1.25", "max_images": 0}, "At least one image is needed"),
+        ({"as_published": True}, "FairFace by race, .* have one"),
     ],
 )
 def test_what_does_not_fit_is_told(
     tiny_model: Model, gallery: BiasSet, asked: dict[str, object], why: str
 ) -> None:
     with pytest.raises(InputError, match=why):
-        ccs.bias(tiny_model, gallery, **asked)
+        ccs.bias(tiny_model, **{"gallery": gallery, **asked})
 
 
 def test_the_command_on_a_folder(tiny_folder: Path, tmp_path: Path, pictures, capsys) -> None:
@@ -100,3 +104,17 @@ def test_the_command_on_a_folder(tiny_folder: Path, tmp_path: Path, pictures, ca
     assert len(held["rows"]) == len(written)
     assert command.main([*asked, "--top", "20"]) == 2
     assert "1 to 12" in capsys.readouterr().err
+
+
+def test_any_column_can_be_named(tiny_folder: Path, tiny_model: Model, tmp_path: Path, pictures) -> None:
+    rows = ["file,gender,age band"]
+    for index, picture in enumerate(pictures(24)):
+        picture.save(tmp_path / f"{index}.png")
+        rows.append(f"{index}.png,{'fm'[index % 2]},{'young' if index % 3 else 'old'}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    table = ccs.bias(tiny_model, str(tmp_path), "judge, nurse", attribute="age band")
+    assert table.groups == {"old": 8, "young": 16}
+    assert set(table.rows["occupation"]) == {"judge", "nurse", MEAN}
+    asked = search.Settings(model=str(tiny_folder), people=str(tmp_path))
+    both = search.open_sets(asked, ["gender", "age band"])[0]
+    assert (list(both.groups), list(both.k)) == (["gender", "age band"], ["gender", "age band"])

@@ -86,3 +86,13 @@ def test_an_exception_inside_leaves_no_trace(tiny_folder: Path) -> None:
     with pytest.raises(ZeroDivisionError), ccs.heads_off(module, "L5.H0"):
         raise ZeroDivisionError
     assert unchanged(module, before)
+
+
+def test_what_has_no_heads_of_an_image_tower_is_refused() -> None:
+    from transformers import CLIPTextConfig, CLIPTextModel
+
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
+    texts = CLIPTextModel(CLIPTextConfig(**small))
+    for model, why in ((texts, "not built like CLIP's"), ("ViT-B-32/openai", "takes a model, not its name")):
+        with pytest.raises(ccs.InputError, match=why), ccs.heads_off(model, "L0.H1"):
+            pass

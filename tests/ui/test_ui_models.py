@@ -144,10 +144,23 @@ def test_the_opening_model_is_decided_by_the_hub(hub: Hub, monkeypatch: pytest.M
     assert endpoint() == "http://127.0.0.1:9"
 
 
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (["--port", "0"], "--port is 0, but must be 1 to 65535."),
+        (["--model", "photos"], "Did you mean photo?"),
+        (["--model", "organism", "--host", "192.0.2.1"], "served at 192.0.2.1, port 7860: Cannot assign"),
+    ],
+)
+def test_why_there_is_no_page(asked: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(asked) == 2
+    assert why in capsys.readouterr().err
+
+
 def test_a_space_has_the_first_models_weights_before_it_starts() -> None:
     import open_clip
 
-    front = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split("---")[1]
+    front = (Path(__file__).parents[2] / "batch" / "space.md").read_text("utf-8").split("---")[1]
     assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
     architecture, tag = entry.PHOTOGRAPHIC.split("/")
     assert open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/") == entry.WEIGHTS[0]
