@@ -25,8 +25,7 @@ from ccs.results import schema, searches
 
 ROOT = Path(__file__).resolve().parents[1]
 _CARD = Path(__file__).with_name("card.md")
-_SPACE_CARD = Path(__file__).with_name("space.md")
-_SPACE = ("LICENSE", "NOTICE", "app.py", "requirements.txt", "pyproject.toml")
+_SPACE = ("README.md", "LICENSE", "NOTICE", "app.py", "requirements.txt", "pyproject.toml")
 _SPACE_FOLDERS = ("ccs", "batch", "precomputed", "docs")
 
 Manifest = Mapping[str, Any]
@@ -130,8 +129,8 @@ def run_tag(found: Mapping[str, results.Results], folder: Path) -> str:
 
 
 def copy_space(root: Path, folder: Path, models: Iterable[str] = ()) -> None:
-    """Copy the Space's files to a folder, without caches and hidden files. Its card, above README.md, has the
-    weights of `models` (each with a tag) fetched when it is built. Raises InputError without an app.py.
+    """Copy the Space's files to a folder, without caches and hidden files. Its README.md asks for the weights
+    of `models` (names, each with a tag) to be fetched when it is built. Raises InputError without an app.py.
     """
     if not (root / "app.py").is_file():
         raise InputError(
@@ -144,10 +143,10 @@ def copy_space(root: Path, folder: Path, models: Iterable[str] = ()) -> None:
     for name in _SPACE_FOLDERS:
         if (root / name).is_dir():
             shutil.copytree(root / name, folder / name, ignore=hidden)
-    page = SpaceCard(f"{_SPACE_CARD.read_text('utf-8')}\n{(root / 'README.md').read_text('utf-8')}")
-    weights = {*page.data["preload_from_hub"], *filter(None, map(_weights, models))}
-    page.data["preload_from_hub"] = sorted(weights)
-    (folder / "README.md").write_text(str(page), "utf-8")
+    if preloaded := sorted(filter(None, map(_weights, models))):
+        page = SpaceCard((folder / "README.md").read_text("utf-8"))
+        page.data["preload_from_hub"] = sorted({*page.data.get("preload_from_hub", ()), *preloaded})
+        (folder / "README.md").write_text(str(page), "utf-8")
 
 
 def _weights(model: str) -> str | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
 WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
-"""Repository and file of PHOTOGRAPHIC's weights; batch/space.md has them fetched before a Space starts."""
+"""Repository and file of PHOTOGRAPHIC's weights; README.md has them fetched before a Space starts."""
 SECONDS = 2.0
 _MODELS = Path(__file__).parents[1] / "world" / "models"
 

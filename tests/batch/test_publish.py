@@ -186,7 +186,7 @@ def test_space(
     for name in (*wanted, "ccs/__pycache__/heads.pyc", "precomputed/.stages/lock", ".env"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
-    (root / "README.md").write_text("# The app\n")
+    (root / "README.md").write_text("---\nsdk: gradio\n---\n# The app\n")
     write_model(folder, "ViT-B-32/openai")
     monkeypatch.setattr(publish, "ROOT", root)
     assert push(folder, "--space", "user/app", "--tag", "v1") == 2
@@ -195,10 +195,9 @@ def test_space(
     assert push(folder, "--space", "user/app", "--tag", "v1", "--public") == 0
     space = hub.repositories["spaces", "user/app"]
     assert space.commits[-1][1].keys() == {*wanted, ".gitattributes"}
-    front, text = space.commits[-1][1]["README.md"].decode().split("---\n")[1:]
+    front = yaml.safe_load(space.commits[-1][1]["README.md"].decode().split("---\n")[1])
     weights = "timm/vit_base_patch32_clip_224.openai open_clip_model.safetensors"
-    held = yaml.safe_load(front)
-    assert (held["sdk"], held["preload_from_hub"], text) == ("gradio", [weights], "\n# The app\n")
+    assert front == {"sdk": "gradio", "preload_from_hub": [weights]}
     assert space.variables == {"CCS_RESULTS": f"{ADDRESS}@v1"}
     commits = len(space.commits)
     assert push(folder, "--space", "user/app", "--tag", "v1") == 0

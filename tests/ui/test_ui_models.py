@@ -160,7 +160,7 @@ def test_why_there_is_no_page(asked: list[str], why: str, capsys: pytest.Capture
 def test_a_space_has_the_first_models_weights_before_it_starts() -> None:
     import open_clip
 
-    front = (Path(__file__).parents[2] / "batch" / "space.md").read_text("utf-8").split("---")[1]
+    front = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split("---")[1]
     assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
     architecture, tag = entry.PHOTOGRAPHIC.split("/")
     assert open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/") == entry.WEIGHTS[0]
