@@ -69,22 +69,12 @@ def unexplained(report: pytest.TestReport) -> bool:
     return not {"shared", "gpu"} & set(report.keywords)
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    skipped = terminalreporter.stats.get("skipped", [])
-    for report in skipped:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
-        terminalreporter.write_line(f"skipped: {report.nodeid}: {reason}")
-    if os.environ.get("CI") and any(map(unexplained, skipped)):
-        terminalreporter.write_line(
-            "In CI a test may be skipped for want of ../shared or a GPU only.", red=True
-        )
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", []) if reporter else []
     if os.environ.get("CI") and any(map(unexplained, skipped)) and session.exitstatus == pytest.ExitCode.OK:
+        reporter.write_line("In CI a test may be skipped for want of ../shared or a GPU only.", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

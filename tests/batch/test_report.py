@@ -107,7 +107,9 @@ def test_the_studys_questions_are_answered_by_tests(measured: str) -> None:
     assert against_random[-1] == "yes, lower"
 
 
-def test_a_wrong_folder_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_place_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert report.main(["--results", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.startswith("error: There is no folder")
     (tmp_path / "file").write_text("")
@@ -115,6 +117,9 @@ def test_a_wrong_folder_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFi
     arguments = ["--results", str(tmp_path / "empty"), "--out", str(tmp_path / "file")]
     assert report.main(arguments) == 2
     assert "cannot be written" in capsys.readouterr().err
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert report.main(["--results", "hf://datasets/a/b", "--out", str(tmp_path / "out")]) == 2
+    assert "could not be loaded" in capsys.readouterr().err
 
 
 def test_bars_in_cells_do_not_divide_them() -> None:

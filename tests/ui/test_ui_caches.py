@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,24 +13,15 @@ from ccs.ui.service import model_cache
 from ccs.ui.service.model_cache import ModelCache
 
 
-@dataclass
-class FakeModel:
-    """What the cache asks of a model."""
-
-    name: str
-    heads: HeadSet = field(default_factory=HeadSet)
-    weights_hash: str = ""
-
-
-@pytest.fixture
-def free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models by any name, which cost nothing."""
-    monkeypatch.setattr(model_cache, "footprint", lambda place: Footprint(place, 0, True, 0))
-
-
-def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch, free: None) -> None:
+def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr(ccs, "load", lambda name, **_: loaded.append(name) or FakeModel(name))
+
+    def load(name: str, **_: object) -> SimpleNamespace:
+        loaded.append(name)
+        return SimpleNamespace(name=name, heads=HeadSet(), weights_hash="")
+
+    monkeypatch.setattr(ccs, "load", load)
+    monkeypatch.setattr(model_cache, "footprint", lambda place: Footprint(place, 0, True, 0))
     cache = ModelCache({name: name for name in "abc"})
     for name in ("a", "b", "a", "c", "b"):
         assert cache.get(name).name == name

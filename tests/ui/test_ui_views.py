@@ -20,12 +20,7 @@ __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 @pytest.mark.parametrize("tab", ["start", "heads", "classify", "bias", "paradox", "about"])
 @pytest.mark.parametrize("off", ["", "L4.H5 L7.H5"])
 def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
-    query = {
-        "tab": tab,
-        "off": off,
-        "gallery": SMALL,
-    }
-    session = links.open_link(app, query)
+    session = links.open_link(app, {"tab": tab, "off": off, "gallery": SMALL})
     for html in regions(app, session).values():
         check(html)
         for figure in re.findall(r'<section class="fig.*?</header>(.*?)<summary>', html, re.S):
