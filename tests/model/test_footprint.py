@@ -66,10 +66,8 @@ def test_attention_is_counted_before_anything_is_fetched(
 ) -> None:
     """Few weights may ask for much memory: of each head, tokens by tokens."""
     folder = shutil.copytree(tiny_folder, tmp_path / "tiny")
-    says(
-        "open_clip_config.json",
-        **{f"model_cfg__vision_cfg__{name}": value for name, value in LARGE.items()},
-    )(folder)
+    large = {f"model_cfg__vision_cfg__{name}": value for name, value in LARGE.items()}
+    says("open_clip_config.json", **large)(folder)
     monkeypatch.setattr(module, "free_memory", lambda: 16 * 10**9)
     with pytest.raises(InputError, match=r"tiny needs about 68\.8 GB of memory, .* has 16\.0 GB free"):
         ccs.load(str(folder))
