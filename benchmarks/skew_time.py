@@ -1,11 +1,14 @@
 """Time of the bias figures once embeddings are there: FairFace's size, every plan of the study.
 
 `python -m benchmarks.skew_time` prints seconds with and without NDKL and those of the obvious way (one prompt
-at a time, a full sort, no intervals), and writes benchmarks/results/skew_time.json.
+at a time, a full sort, no intervals), and writes benchmarks/results/skew_time.json. With `--study` it makes
+all bias tables of one model of the study at full size instead, from random embeddings
+(docs/reproduction.md); `--plans N --random N` makes fewer.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from collections import Counter
@@ -14,9 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from batch.compute import set_figures
 from benchmarks.common import keep
+from ccs.heads import Head, HeadSet
+from ccs.image_sets import BiasSet, Lazy
 from ccs.measures import bias
 from ccs.measures.skew import METRICS, max_skew
+from ccs.plans import Plan
 
 IMAGES, OCCUPATIONS, WIDTH, K = 10_954, 104, 512, 900
 PLANS, DRAWS = 40, 500
@@ -42,7 +49,63 @@ def plain(images: np.ndarray, texts: np.ndarray, groups: np.ndarray) -> list[flo
     return skews
 
 
+def gallery(name: str, n: int, k: dict[str, int], pools: bool) -> BiasSet:
+    """People of random groups. pools: each occupation ranks its own, in sets of twelve."""
+    rng = np.random.default_rng(2)
+    races = rng.permutation(np.resize(np.repeat(list(RACES), list(RACES.values())), n))
+    groups = {"race": races, "gender": rng.permutation(np.resize(np.array(["man", "woman"]), n))}
+    names = tuple(f"occupation {i}" for i in range(OCCUPATIONS))
+    return BiasSet(
+        name=name,
+        images=Lazy(lambda row: row, range(n)),
+        fingerprint="",
+        source="random",
+        groups={name: groups[name] for name in k},
+        k=k,
+        occupations=names,
+        templates=("{}",),
+        pools=np.array(names)[np.arange(n) * OCCUPATIONS // n] if pools else None,
+        units=np.arange(n) // 12 if pools else None,
+    )
+
+
+def study(n_plans: int, n_random: int) -> None:
+    """The bias tables of one model: FairFace with both paddings, and both forms of SocialCounterfactuals."""
+    sets = [
+        gallery(name, IMAGES, {"race": K, "gender": K}, False) for name in ("fairface-0.25", "fairface-1.25")
+    ]
+    sets.append(gallery("socialcounterfactuals", 171_000, {"race": 12, "gender": 4}, True))
+    sets.append(gallery("socialcounterfactuals-gender", 171_000, {"gender": 4}, True))
+    offs = [HeadSet(), *(HeadSet([Head(8 + i // 48, i % 48)]) for i in range(n_plans + n_random))]
+    plans = [Plan("none", None, offs[0], "")]
+    plans += [Plan(f"concept:{i}", None, off, "") for i, off in enumerate(offs[1 : n_plans + 1])]
+    plans += [Plan("random", i, off, "") for i, off in enumerate(offs[n_plans + 1 :])]
+    rng = np.random.default_rng(0)
+    texts = rng.standard_normal((OCCUPATIONS, WIDTH), dtype=np.float32)
+    whole, noise = (rng.standard_normal((171_000, WIDTH), dtype=np.float32) for _ in range(2))
+    all_wall, all_cpu = time.perf_counter(), time.process_time()
+    for data in sets:
+        n, wall = len(data.images), time.perf_counter()
+        moved = {off: i for i, off in enumerate(offs)}
+
+        def embeddings(off: HeadSet, n: int = n, moved: dict[HeadSet, int] = moved) -> np.ndarray:
+            return whole[:n] + 0.2 * np.roll(noise[:n], moved[off], axis=1)
+
+        _, rows = set_figures.rows(texts, data, plans, embeddings, 0, as_published=True)
+        print(f"  {data.name:32s} {time.perf_counter() - wall:8.1f} s, {len(rows):,} rows", flush=True)
+    wall, cpu = time.perf_counter() - all_wall, time.process_time() - all_cpu
+    print(f"{n_plans} plans and {n_random} random sets: {wall:.0f} s, {cpu:.0f} s of processor")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--study", action="store_true")
+    parser.add_argument("--plans", type=int, default=75)
+    parser.add_argument("--random", type=int, default=60)
+    args = parser.parse_args()
+    if args.study:
+        study(args.plans, args.random)
+        return
     rng = np.random.default_rng(1)
     groups = rng.permutation(np.repeat(list(RACES), list(RACES.values())))
     texts = rng.standard_normal((OCCUPATIONS, WIDTH), dtype=np.float32)
