@@ -66,10 +66,10 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
     def open_page(session: Any, request: gr.Request) -> Iterator[list[Any]]:
         with turns.of(request):
             query = {key: str(value) for key, value in dict(request.query_params).items()}
+            if isinstance(source, LazyApp) and (kept := source.opening(query)):
+                yield _outputs((None, kept))  # without a session: the first click begins one
+                return
             if isinstance(source, LazyApp) and not source.made:
-                if kept := source.opening(query):
-                    yield _outputs((None, kept))  # without a session: the first click begins one
-                    return
                 main = render("empty.html", title="The app is starting", text=STARTING)
                 status = render("status.html", state="working", doing="Starting")
                 yield _outputs((None, {"main": main, "status": status}))
