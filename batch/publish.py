@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _CARD = Path(__file__).with_name("card.md")
 _SPACE = ("README.md", "LICENSE", "NOTICE", "app.py", "requirements.txt", "pyproject.toml")
 _SPACE_FOLDERS = ("ccs", "batch", "precomputed", "docs")
+NOTEBOOK, COLAB = "docs/quickstart.ipynb", "https://colab.research.google.com"
 
 Manifest = Mapping[str, Any]
 
@@ -128,25 +129,35 @@ def run_tag(found: Mapping[str, results.Results], folder: Path) -> str:
     return f"run-{day}-{content.hexdigest()[:8]}"
 
 
-def copy_space(root: Path, folder: Path, models: Iterable[str] = ()) -> None:
-    """Copy the Space's files to a folder, without caches and hidden files. Its README.md asks for the weights
-    of `models` (names, each with a tag) to be fetched when it is built. Raises InputError without an app.py.
+def copy_space(root: Path, folder: Path, name: str, models: Iterable[str] = ()) -> None:
+    """Copy the files of the Space `name` to a folder, without caches and hidden files. Its README.md asks for
+    the weights of `models` (names, each with a tag) to be fetched when it is built, and has a badge that
+    opens the notebook in Colab. Raises InputError without an app.py.
     """
     if not (root / "app.py").is_file():
         raise InputError(
             f"{root} holds no app.py, so there is no Space to publish; run this in the repository."
         )
-    for name in _SPACE:
-        if (root / name).is_file():
-            shutil.copy(root / name, folder)
+    for file in _SPACE:
+        if (root / file).is_file():
+            shutil.copy(root / file, folder)
     hidden = shutil.ignore_patterns("__pycache__", ".*", "*.tmp")
-    for name in _SPACE_FOLDERS:
-        if (root / name).is_dir():
-            shutil.copytree(root / name, folder / name, ignore=hidden)
+    for part in _SPACE_FOLDERS:
+        if (root / part).is_dir():
+            shutil.copytree(root / part, folder / part, ignore=hidden)
+    readme, notebook, address = (
+        folder / "README.md",
+        folder / NOTEBOOK,
+        f"https://huggingface.co/spaces/{name}",
+    )
+    if notebook.is_file():  # only here is it known where Colab finds notebook and package
+        write_text(notebook, read_text(notebook).replace("clip-ccs[data]", f"clip-ccs[data] @ git+{address}"))
+        link = f"({COLAB}/assets/colab-badge.svg)]({COLAB}/#fileId={address}/blob/main/{NOTEBOOK})"
+        write_text(readme, read_text(readme).replace("[![Paper]", f"[![Open in Colab]{link}\n[![Paper]", 1))
     if preloaded := sorted(filter(None, map(_weights, models))):
-        page = SpaceCard((folder / "README.md").read_text("utf-8"))
+        page = SpaceCard(readme.read_text("utf-8"))
         page.data["preload_from_hub"] = sorted({*page.data.get("preload_from_hub", ()), *preloaded})
-        (folder / "README.md").write_text(str(page), "utf-8")
+        readme.write_text(str(page), "utf-8")
 
 
 def _weights(model: str) -> str | None:
@@ -197,7 +208,7 @@ def publish_space(space: Repository, models: Iterable[str], args: Settings, addr
     fetches these models' weights when it is built.
     """
     with TemporaryDirectory() as scratch:
-        copy_space(ROOT, Path(scratch), models)
+        copy_space(ROOT, Path(scratch), space.name, models)
         owned = [f"{name}/*" for name in _SPACE_FOLDERS]
         commit = _push(space, Path(scratch), "The app", owned, args)
     if commit and address:

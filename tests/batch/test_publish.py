@@ -182,11 +182,12 @@ def test_space(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     root = tmp_path / "root"
-    wanted = ("app.py", "README.md", "ccs/heads.py", "precomputed/organism/spans.parquet")
+    wanted = ("app.py", "README.md", "ccs/heads.py", "precomputed/organism/spans.parquet", publish.NOTEBOOK)
     for name in (*wanted, "ccs/__pycache__/heads.pyc", "precomputed/.stages/lock", ".env"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
-    (root / "README.md").write_text("---\nsdk: gradio\n---\n# The app\n")
+    (root / "README.md").write_text("---\nsdk: gradio\n---\n# The app\n[![Paper](x)](y)\n")
+    (root / publish.NOTEBOOK).write_text('pip install "clip-ccs[data]"')
     write_model(folder, "ViT-B-32/openai")
     monkeypatch.setattr(publish, "ROOT", root)
     assert push(folder, "--space", "user/app", "--tag", "v1") == 2
@@ -195,6 +196,12 @@ def test_space(
     assert push(folder, "--space", "user/app", "--tag", "v1", "--public") == 0
     space = hub.repositories["spaces", "user/app"]
     assert space.commits[-1][1].keys() == {*wanted, ".gitattributes"}
+    here = "https://huggingface.co/spaces/user/app"
+    assert space.commits[-1][1][publish.NOTEBOOK].decode() == f'pip install "clip-ccs[data] @ git+{here}"'
+    assert (
+        f"#fileId={here}/blob/main/{publish.NOTEBOOK})\n[![Paper]"
+        in space.commits[-1][1]["README.md"].decode()
+    )
     front = yaml.safe_load(space.commits[-1][1]["README.md"].decode().split("---\n")[1])
     weights = "timm/vit_base_patch32_clip_224.openai open_clip_model.safetensors"
     assert front == {"sdk": "gradio", "preload_from_hub": [weights]}
