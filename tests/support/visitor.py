@@ -7,6 +7,7 @@ import html
 import json
 import re
 import uuid
+from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,16 +16,13 @@ import httpx
 REGIONS = ("top", "strip", "left", "main", "status")
 
 
-class Visitor:
+class Visitor(AbstractContextManager["Visitor"]):
     """One page. source: the address that the visitor comes from."""
 
     def __init__(self, address: str, source: str = "127.0.0.1") -> None:
         transport = httpx.HTTPTransport(local_address=source)
         self.client = httpx.Client(base_url=address, transport=transport, timeout=120, trust_env=False)
         self.page = uuid.uuid4().hex[:12]
-
-    def __enter__(self) -> Visitor:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.client.close()
