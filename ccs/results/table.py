@@ -84,45 +84,49 @@ def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """A table of results, validated; nullable integers and verdicts are `Int64` and `boolean`.
+    """The table of results that a file is named after, validated; nullable integers and verdicts are `Int64`
+    and `boolean`.
 
     It is read behind the gate, but for those that ship with this program. Raises InputError.
     """
     path = path.absolute()  # a worker may be elsewhere
     shown = f"{path.parent.name}/{path.name}"
     if path.is_relative_to(PRECOMPUTED):
-        name, data = _read(str(path), shown)
+        data = _read(str(path), shown)
     else:
-        name, data = gate.run(_read, str(path), shown, what=shown, memory=MAX_BYTES * 4, answer=MAX_BYTES)
+        data = gate.run(_read, str(path), shown, what=shown, memory=MAX_BYTES * 4, answer=MAX_BYTES)
     with pa.ipc.open_stream(data) as stream:
-        return to_pandas(name, stream.read_all())
+        return to_pandas(path.stem, stream.read_all())
 
 
-def _read(path: str, shown: str) -> tuple[str, bytes]:
-    """The name of a table, and its rows as Arrow's stream."""
+def _read(path: str, shown: str) -> bytes:
+    """The rows of a table, as Arrow's stream."""
+    name = Path(path).stem
     with pq.ParquetFile(path) as file:
-        name = _checked_kind(shown, file.metadata, file.schema_arrow)
+        _check_kind(name, shown, file.metadata, file.schema_arrow)
         arrow = file.read()
     _check_rows(name, arrow)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, arrow.schema) as stream:
         stream.write_table(arrow)
-    return name, out.getvalue().to_pybytes()
+    return out.getvalue().to_pybytes()
 
 
-def _checked_kind(shown: str, about: pq.FileMetaData, found: pa.Schema) -> str:
-    """The name of the table, from the file's metadata; InputError unless columns and size fit."""
+def _check_kind(name: str, shown: str, about: pq.FileMetaData, found: pa.Schema) -> None:
+    """InputError unless the file's metadata say that it is this table, and columns and size fit."""
     metadata = found.metadata or {}
-    name: str = metadata.get(b"ccs_table", b"").decode(errors="replace")
-    if name not in schema.TABLES or b"ccs_schema" not in metadata:
-        raise InputError(f"{shown} is not a table of results that this project wrote.")
+    if (
+        name not in schema.TABLES
+        or metadata.get(b"ccs_table") != name.encode()
+        or b"ccs_schema" not in metadata
+    ):
+        raise InputError(f"{shown} is not a table of results under the name that this project gave it.")
     schema.check_version(metadata[b"ccs_schema"].decode(errors="replace"), shown)
     _check_columns(name, found.names)
     if found.types != schema.TABLES[name].schema.types:
         raise InputError(f"{shown} has columns of other types than table {name} has.")
     if about.num_rows > MAX_ROWS:
         raise InputError(f"{shown} is too large: {about.num_rows:,} rows.")
-    return name
 
 
 def empty(name: str) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """The opening screens, the same for everyone: computed once after a start, and kept on the disk.
 
-After a restart the first visitor gets them before PyTorch is imported. They are named by all that they are
-made of, so what has changed since is not shown.
+Whoever opens one gets it at once, after a restart before PyTorch is imported. They are named by all that
+they are made of, so what has changed since is not shown.
 """
 
 from __future__ import annotations

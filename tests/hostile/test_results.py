@@ -49,6 +49,10 @@ def column_is(name: str, column: str, values: Callable[[pa.Table], Any]) -> Spoi
     return table_is(name, write)
 
 
+def schema_is(name: str, metadata: dict[str, str] | None) -> Spoil:
+    return table_is(name, lambda path, table: pq.write_table(table.replace_schema_metadata(metadata), path))
+
+
 def rows_are(name: str, count: int) -> Spoil:
     def write(path: Path, table: pa.Table) -> None:
         pq.write_table(pa.concat_tables([table.slice(0, 1)] * 1000).take([0] * count), path)
@@ -76,27 +80,23 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "a name with a direction mark": (manifest(model__name="a\u202eb"), "no name of a model"),
     "a judge with a list for a name": (manifest(judges=[{"name": ["x"]}]), "'judges.0.name'"),
     "a chance of NaN": (manifest(chance_ccs=[float("nan")]), "'chance_ccs.0'"),
-    "a table outside": (
-        manifest(tables={"../../etc/passwd": {"rows": 1, "sha256": "0" * 64}}),
-        "'tables.../../etc/passwd",
-    ),
+    "a table outside": (manifest(tables={"../../etc/passwd": {}}), "'tables.../../etc/passwd"),
     "another hash": (manifest(tables__spans__sha256="0" * 64), "not the file that its manifest describes"),
     "a table that is not there": (lacks("spans.parquet"), "is not there"),
-    "no parquet": (
-        table_is("spans", lambda path, _: path.write_bytes(b"PAR1" * 9)),
-        "spans.parquet cannot be read",
-    ),
+    "no parquet": (table_is("spans", lambda p, _: p.write_bytes(b"PAR1" * 9)), "cannot be read"),
     "another table": (
         table_is("spans", lambda path, _: shutil.copy(path.with_name("labels.parquet"), path)),
-        "",
+        "spans.parquet is not a table of results under the name",
     ),
-    "no schema of ours": (
-        table_is("spans", lambda path, table: pq.write_table(table.replace_schema_metadata(None), path)),
-        "not a table of results",
-    ),
+    "no schema of ours": (schema_is("spans", None), "not a table of results"),
+    "an older table": (schema_is("spans", {"ccs_table": "spans", "ccs_schema": "0"}), "version 0 and this"),
     "a column too many": (
         table_is("spans", lambda p, t: pq.write_table(t.append_column("x", t["text"]), p)),
         "schema does not know: x",
+    ),
+    "a column too few": (
+        table_is("labels", lambda path, table: pq.write_table(table.drop_columns("given"), path)),
+        "lacks the columns given",
     ),
     "texts that are numbers": (
         column_is("spans", "text", lambda table: pa.array([1] * len(table))),
@@ -115,11 +115,11 @@ def test_spoilt_results_are_left_out_in_a_sentence(tmp_path: Path, kind: str) ->
     write_model(folder, "good", only=("spans", "labels"))
     spoil(write_model(folder, "spoilt", only=("spans", "labels")))
     found = results.load(folder)
-    if message:
-        assert set(found.models) == {"good"}
-        assert len(found.notices) == 1
-        assert message in found.notices[0]
-    assert all(str(tmp_path) not in notice and len(notice) < 500 for notice in found.notices)
+    assert set(found.models) == {"good"}
+    (notice,) = found.notices
+    assert message in notice
+    assert str(tmp_path) not in notice
+    assert len(notice) < 500
 
 
 def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 from ccs import results
@@ -46,23 +45,6 @@ def test_wrong_rows_are_refused(tmp_path: Path, name: str, values: dict, said: s
     with pytest.raises(InputError, match=said):
         results.write_table(tmp_path, name, [{**first, **values}, *others])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_other_versions_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    results.write_table(tmp_path, "spans", sample_rows("organism")["spans"])
-    path = tmp_path / "spans.parquet"
-    table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({"ccs_table": "spans", "ccs_schema": "0"}), path)
-    with pytest.raises(InputError, match=f"version 0 and this program reads {schema.VERSION}"):
-        results.read_table(path)
-
-
-def test_a_table_without_one_of_its_columns_is_refused(tmp_path: Path) -> None:
-    results.write_table(tmp_path, "labels", sample_rows("organism")["labels"])
-    path = tmp_path / "labels.parquet"
-    pq.write_table(pq.read_table(path).drop_columns("given"), path)
-    with pytest.raises(InputError, match="lacks the columns given"):
-        results.read_table(path)
 
 
 def test_a_model_is_read_whole(tmp_path: Path) -> None:

@@ -11,9 +11,14 @@ import pytest
 from ccs.ui.clicks import act, regions
 from ccs.ui.links import open_link
 from ccs.ui.openings import Openings
+from ccs.ui.server import LazyApp, page
 from ccs.ui.shared import App
+from ccs.ui.views import claims
+from tests.support.browser_page import MARKS
 from tests.support.ui_page import app, model, one_thread
+from tests.support.visitor import Visitor
 
+pytestmark = MARKS
 __all__ = ["app", "model", "one_thread"]  # fixtures
 
 
@@ -34,6 +39,10 @@ def test_the_next_start_shows_what_this_one_computed(app: App, kept: Openings) -
         assert found[name] == html
     assert 'data-state="done"' in found["status"]
     assert "MaxSkew@" in (again.find({"tab": "bias"}) or {})["main"]
+    claim = claims.of(app.records("organism"))
+    assert claim is not None
+    # The button of Start is answered ahead too.
+    assert app.galleries.ready(app.model_cache.get("organism"), "world/faces", claim.off)
     assert again.find({"off": "L7.H1"}) is None  # a link's screen is its own
     assert again.find({"tab": "about"}) is None
     assert Openings(app.collection, ("hf-hub:some/model",), "organism").find({}) is None
@@ -54,3 +63,13 @@ def test_a_click_on_a_kept_screen_begins_its_session(app: App, kept: Openings) -
     assert "idle too long" in html["top"]
     assert session is not None
     assert session.state.tab == "heads"
+
+
+def test_a_kept_screen_is_shown_although_the_app_is_made(app: App) -> None:
+    source = LazyApp(lambda: app, lambda query: {"main": f"kept: {query['tab']}"})
+    assert source() is app
+    demo, settings = page(source)
+    _, url, _ = demo.launch(prevent_thread_lock=True, **settings)
+    with Visitor(url) as visitor:
+        assert visitor.open(tab="heads")["main"] == "kept: heads"
+    demo.close(verbose=False)
