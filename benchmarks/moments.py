@@ -24,12 +24,12 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 
 import ccs
-from batch.compute.embed import Embedder
-from batch.compute.inputs import decoders, open_moment_images
-from batch.compute.settings import Settings
-from batch.compute.stages import Store
-from batch.processes import Processes
 from benchmarks.common import PHOTOGRAPHS, keep, timed
+from ccs.batch.compute.embed import Embedder
+from ccs.batch.compute.inputs import decoders, open_moment_images
+from ccs.batch.compute.settings import Settings
+from ccs.batch.compute.stages import Store
+from ccs.batch.processes import Processes
 from ccs.model.model import Model
 
 MODEL, ALLOWED = "ViT-B-32/random", 1.0

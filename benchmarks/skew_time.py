@@ -17,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from batch.compute import set_figures
 from benchmarks.common import keep
+from ccs.batch.compute import set_figures
 from ccs.heads import Head, HeadSet
-from ccs.image_sets import BiasSet, Lazy
 from ccs.measures import bias
 from ccs.measures.skew import METRICS, max_skew
-from ccs.plans import Plan
+from ccs.pruning.plans import Plan
+from ccs.sets.kinds import BiasSet, Lazy
 
 IMAGES, OCCUPATIONS, WIDTH, K = 10_954, 104, 512, 900
 PLANS, DRAWS = 40, 500

@@ -12,14 +12,14 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures.skew import max_skew
 from ccs.model.moments import Moments, collect_moments
-from ccs.specs import open_gallery, open_images, open_set
+from ccs.sets.open import open_gallery, open_images, open_set
 from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
     from ccs import benchmark
-    from ccs.fairness import BiasTable, bias
+    from ccs.model.heads_off import heads_off
     from ccs.model.model import Model, load
-    from ccs.model.switching import heads_off
+    from ccs.pruning.fairness import BiasTable, bias
 
 __all__ = [
     "BiasTable",
@@ -43,11 +43,11 @@ __all__ = [
 
 
 _LATER = {
-    "BiasTable": "ccs.fairness",
+    "BiasTable": "ccs.pruning.fairness",
     "Model": "ccs.model.model",
     "benchmark": "ccs.benchmark",
-    "bias": "ccs.fairness",
-    "heads_off": "ccs.model.switching",
+    "bias": "ccs.pruning.fairness",
+    "heads_off": "ccs.model.heads_off",
     "load": "ccs.model.model",
 }
 

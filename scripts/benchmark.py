@@ -16,8 +16,8 @@ sys.path.insert(0, str(ROOT))
 
 def main() -> None:
     """Write all three from the cells that ship."""
-    from batch.report import document
     from ccs import benchmark
+    from ccs.batch.report import document
 
     cells = benchmark.kept()
     found = benchmark.table(cells)
@@ -73,8 +73,8 @@ def ours(name: object) -> bool:
 
 def sentence(cells: pd.DataFrame, found: pd.DataFrame) -> str:
     """The best method, compared with chance, the study's claim and the next best."""
-    from batch.localize import estimate
-    from batch.report.wording import change, in_brackets
+    from ccs.batch.localize import estimate
+    from ccs.batch.report.wording import change, in_brackets
     from ccs.benchmark import scoring
     from ccs.locate import SEARCH
 
@@ -100,8 +100,8 @@ def sentence(cells: pd.DataFrame, found: pd.DataFrame) -> str:
 
 def rows(found: pd.DataFrame) -> list[dict[str, str]]:
     """The table as it is printed."""
-    from batch.localize import estimate
-    from batch.report.wording import in_brackets
+    from ccs.batch.localize import estimate
+    from ccs.batch.report.wording import in_brackets
     from ccs.benchmark.scoring import PLANTED
 
     def figure_of(row: pd.Series, figure: str) -> str:
@@ -127,9 +127,9 @@ def rows(found: pd.DataFrame) -> list[dict[str, str]]:
 
 def by_strength(cells: pd.DataFrame, methods: list[str]) -> list[dict[str, str]]:
     """Average precision of each method on the models whose skew is as strong."""
-    from batch.localize import estimate
-    from batch.report.wording import in_brackets
     from ccs import benchmark
+    from ccs.batch.localize import estimate
+    from ccs.batch.report.wording import in_brackets
 
     strengths = cells["model"].map({name: benchmark.truth(name).strength for name in cells["model"].unique()})
     tables = {part: benchmark.table(own) for part, own in cells.groupby(strengths, sort=False)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccs.datasets import SOURCES
+from ccs.sets import SOURCES
 
 
 def as_markdown() -> str:

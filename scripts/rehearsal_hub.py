@@ -42,7 +42,7 @@ def less(draws: int, data: Path, *, small: bool) -> None:
 
     small: single heads are switched off on two sets alone.
     """
-    from batch.compute import run_plans, set_figures, settings
+    from ccs.batch.compute import run_plans, set_figures, settings
     from ccs.measures import bias, retrieval
     from ccs.paper import figures
     from ccs.texts import pools
@@ -62,7 +62,7 @@ def less(draws: int, data: Path, *, small: bool) -> None:
 
 def serve_sets(hub: Hub, folder: Path, data: Path) -> None:
     """Serve every registered set as its repository; the one that is on no Hub goes into the folder `data`."""
-    from ccs.datasets import SOURCES
+    from ccs.sets import SOURCES
     from tests.support.datasets_sample import repository, schemas, webdataset
 
     known = schemas()

@@ -72,12 +72,12 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
         study.serve_models(hub, folder / "models", models, narrow=small)
     study.less(40, folder / "data", small=small)
     with steps("compute"):
-        steps.run("batch.compute.__main__", ["--study", *(SMALL if small else ()), "--out", str(out)])
+        steps.run("ccs.batch.compute.__main__", ["--study", *(SMALL if small else ()), "--out", str(out)])
     with steps("report"):
         report = folder / "docs" / "report"
-        steps.run("batch.report.__main__", ["--results", str(out), "--out", str(report)])
+        steps.run("ccs.batch.report.__main__", ["--results", str(out), "--out", str(report)])
     with steps("publish"):
-        steps.run("batch.publish", ["--repo", REPOSITORY, "--results", str(out), "--tag", "v1"])
+        steps.run("ccs.batch.publish", ["--repo", REPOSITORY, "--results", str(out), "--tag", "v1"])
     with steps("app"):
         shown = _models_in_the_app(models)
     holes = [*steps.failed, *_holes(out, models)]
@@ -135,9 +135,9 @@ def _models_in_the_app(models: Sequence[str]) -> list[str]:
 def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
     """Holes that a reader of these results would notice."""
     from ccs import results
-    from ccs.datasets import SOURCES
     from ccs.replication import comparison
     from ccs.results import schema
+    from ccs.sets import SOURCES
 
     studied = {name for name, record in SOURCES.items() if record.kind != "images" and not record.excerpt}
     for model in models:

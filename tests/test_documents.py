@@ -63,7 +63,7 @@ def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) 
     if words[:2] == ["./run", "app"]:
         words[:2] = ["python", "app.py"]
     if words[:2] == ["./run", "clip-ccs"]:
-        name, argv = "batch.command_line", words[2:]
+        name, argv = "ccs.batch.command_line", words[2:]
     elif "app.py" in words:
         name, argv = "app", words[words.index("app.py") + 1 :]
     else:  # python, torchrun and accelerate run modules alike
@@ -132,9 +132,7 @@ def test_the_demo_computes_and_opens(clone: Path) -> None:
 
 def test_every_variable_that_the_documents_name_is_read() -> None:
     named = {name for path in DOCUMENTS for name in re.findall(r"\bCCS_[A-Z]+\b", path.read_text("utf-8"))}
-    code = "".join(
-        path.read_text("utf-8") for part in ("ccs", "batch") for path in (ROOT / part).rglob("*.py")
-    )
+    code = "".join(path.read_text("utf-8") for part in ("ccs",) for path in (ROOT / part).rglob("*.py"))
     assert {name for name in named if f'"{name}"' not in code} == set()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from batch import command_line
+from ccs.batch import command_line
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -116,7 +116,7 @@ def test_the_library_works_without_any_extra(alone: Path, tmp_path: Path) -> Non
     [
         ("import ccs.ui.server", "app"),
         ("from ccs.world.drawing import glyph; glyph('dog_face', 8)", "data"),
-        ("from pathlib import Path; from ccs.datasets.clips import frames; frames(Path('a.mp4'), 1)", "data"),
+        ("from pathlib import Path; from ccs.sets.clips import frames; frames(Path('a.mp4'), 1)", "data"),
         ("from ccs.measures.agreement import krippendorff_alpha as a; a([[1, 2], [1, 1]])", "judges"),
     ],
 )
@@ -142,7 +142,7 @@ def test_the_wheel_holds_what_ships(wheel: Path) -> None:
     } <= names
     missing = [
         path
-        for path in subprocess.check_output(["git", "ls-files", "ccs", "batch"], cwd=ROOT, text=True).split()
+        for path in subprocess.check_output(["git", "ls-files", "ccs"], cwd=ROOT, text=True).split()
         if path not in names and (ROOT / path).is_file()
     ]
     assert missing == []

@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 import ccs
-from batch.report.document import as_markdown
+from ccs.batch.report.document import as_markdown
 from ccs.benchmark import planted_models
 from ccs.heads import HeadSet
-from ccs.world import drawn_sets
+from ccs.sets import drawn_sets
 from research.photographs import __main__ as photographs
 from research.photographs.photograph_captions import classes
 from research.planted import __main__ as planted

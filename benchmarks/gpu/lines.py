@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from benchmarks.common import RESULTS
-from ccs.model.sources import usable_device
+from ccs.model.loading.sources import usable_device
 
 SEEN = RESULTS / "gpu.json"
 NEEDS_A_GPU = "needs a GPU"

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from benchmarks.gpu.lines import Bench
 from ccs import HeadSet
-from ccs.image_sets import BiasSet, Lazy
+from ccs.model.loading.sources import find
 from ccs.model.model import Model
-from ccs.model.sources import find
+from ccs.sets.kinds import BiasSet, Lazy
 
 OCCUPATIONS = ("judge", "nurse", "farmer", "pilot", "teacher")
 

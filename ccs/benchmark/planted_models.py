@@ -29,8 +29,8 @@ SUFFIX, HUB = ".safetensors", "hf://"
 MAX_BYTES, MAX_MODELS = 64 * 2**20, 200
 CARRIES = 0.1
 """The least share of a planted skew with which a head counts as one that carries it."""
-FOLDER = Path(__file__).parent
-_EMBEDDED = Path(__file__).parents[1] / "world" / "models"
+FOLDER = Path(__file__).parents[1] / "embedded" / "benchmark"
+_EMBEDDED = Path(__file__).parents[1] / "embedded"
 TRUTH_FILE = "truth.json"
 
 

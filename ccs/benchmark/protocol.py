@@ -19,10 +19,8 @@ from numpy.typing import ArrayLike
 from scipy.stats.contingency import association
 from torch.utils.flop_counter import FlopCounterMode
 
-from ccs import specs
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.image_sets import BiasSet, ClassificationSet
 from ccs.locate import Evidence
 from ccs.locate.base import Method, Reading, Scores, group_names, ranking
 from ccs.measures import accuracy
@@ -30,8 +28,10 @@ from ccs.measures.ranking import cosines
 from ccs.model.model import Model
 from ccs.model.moments import collect_moments
 from ccs.model.tower import Trunk
-from ccs.plans import Plan, matched
-from ccs.search import HeldOut, Task, halves, held_out_figures, make_task
+from ccs.pruning.plans import Plan, matched
+from ccs.pruning.search import HeldOut, Task, halves, held_out_figures, make_task
+from ccs.sets import open as sets
+from ccs.sets.kinds import BiasSet, ClassificationSet
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import textspan
@@ -55,9 +55,9 @@ class Sets:
     @classmethod
     def drawn(cls) -> Sets:
         """Those of the benchmark: 600 drawn faces, and 186 drawn subjects for the accuracy."""
-        things = specs.open_set("world/subjects", max_images=186)
+        things = sets.open_set("world/subjects", max_images=186)
         assert isinstance(things, ClassificationSet)
-        return cls(people=specs.open_gallery("world/faces"), things=things)
+        return cls(people=sets.open_gallery("world/faces"), things=things)
 
 
 class Subject:
@@ -70,7 +70,7 @@ class Subject:
     def reading(self) -> Reading:
         """The texts and the CCS of each head, by the stand-in `tags`."""
         pool = load_pool(self.sets.texts)
-        images = specs.open_images(self.sets.images, self.sets.moments)
+        images = sets.open_images(self.sets.images, self.sets.moments)
         moments = collect_moments(self.model, [images.images])
         embeddings = self.model.embed_texts(pool.texts)
         spans = textspan(moments, pool.texts, embeddings, 5)

@@ -21,7 +21,7 @@ from ccs.measures.stats import Floats
 from ccs.model.model import Model
 from ccs.model.moments import Moments
 from ccs.model.tower import Trunk
-from ccs.search import Task
+from ccs.pruning.search import Task
 from ccs.texts.pools import Pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span

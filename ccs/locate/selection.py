@@ -3,7 +3,7 @@
 Optimized masks were among the best in the Mechanistic Interpretability Benchmark (Mueller et al. 2025, arXiv
 2504.13151). Here each head's output is multiplied by a gate in the forward pass, the sigmoid of one parameter
 per head, as in Cao et al. 2021 (arXiv 2104.03514) without their noise. All gates are trained at once, so that
-the lean falls and few heads close. The search (`ccs.search`) adds one head at a time.
+the lean falls and few heads close. The search (`ccs.pruning.search`) adds one head at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ccs.heads import Head, HeadSet
 from ccs.locate.base import Evidence, Scores, by_head
-from ccs.search import Limits, Point, greedy
+from ccs.pruning.search import Limits, Point, greedy
 
 STEPS, RATE, BATCH = 30, 0.3, 100
 OPEN = 2.0

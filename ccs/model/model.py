@@ -16,11 +16,11 @@ from torch import Tensor
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model import reading
-from ccs.model.building import create
-from ccs.model.checkpoints.translation import cropping
-from ccs.model.footprint import require_room
-from ccs.model.sources import Source, find, known_tower, usable_device
-from ccs.model.sources import embedded as embedded
+from ccs.model.loading.building import create
+from ccs.model.loading.footprint import require_room
+from ccs.model.loading.sources import Source, find, known_tower, usable_device
+from ccs.model.loading.sources import embedded as embedded
+from ccs.model.loading.translation import cropping
 from ccs.model.tower import BATCH_TOKENS, ChosenLayers, ImageTower, Trunk
 
 Images = Sequence[Image.Image] | Tensor | Trunk

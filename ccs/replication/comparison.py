@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ccs.measures.faults import fault_of
 from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures
-from ccs.plans import PlanName
+from ccs.pruning.plans import PlanName
 from ccs.results import Results, queries
 from ccs.texts import score
 

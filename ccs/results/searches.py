@@ -17,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.heads import HeadSet
+from ccs.pruning.search import HeldOut, Limits, Point
 from ccs.results.store import SEARCH_SUFFIX, folder_name
-from ccs.search import HeldOut, Limits, Point
 
 MAX_BYTES = 8 * 2**20
 

@@ -109,7 +109,8 @@ def _read(path: str, shown: str) -> bytes:
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, arrow.schema) as stream:
         stream.write_table(arrow)
-    return out.getvalue().to_pybytes()
+    found: bytes = out.getvalue().to_pybytes()
+    return found
 
 
 def _check_kind(name: str, shown: str, about: pq.FileMetaData, found: pa.Schema) -> None:

@@ -24,7 +24,7 @@ PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
 WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
 """Repository and file of PHOTOGRAPHIC's weights; README.md has them fetched before a Space starts."""
 SECONDS = 2.0
-_MODELS = Path(__file__).parents[1] / "world" / "models"
+_MODELS = Path(__file__).parents[1] / "embedded"
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen = args.model or [*filter(None, map(str.strip, listed))]
         for name in chosen:  # other names are looked up later, as that needs PyTorch
             if "/" not in name and not any((folder / name).is_dir() for folder in (Path(), _MODELS)):
-                from ccs.model.sources import find
+                from ccs.model.loading.sources import find
 
                 find(name)
         results = args.results or os.environ.get("CCS_RESULTS") or None
@@ -81,7 +81,7 @@ def require_device(name: str | None) -> None:
     if name:
         os.environ["CCS_DEVICE"] = name
     if os.environ.get("CCS_DEVICE", "auto") not in ("auto", "cpu"):  # these need no look, and no PyTorch yet
-        from ccs.model.sources import usable_device
+        from ccs.model.loading.sources import usable_device
 
         usable_device("auto")
 
@@ -121,7 +121,7 @@ def _warm(app: App, kept: Openings) -> None:
     from ccs import gate
 
     kept.make(app)
-    gate.warm("ccs.ui.service.uploads", "ccs.datasets.strangers")
+    gate.warm("ccs.ui.service.uploads", "ccs.sets.strangers")
 
 
 def opening_model(chosen: str = "") -> tuple[str, str]:
@@ -130,8 +130,8 @@ def opening_model(chosen: str = "") -> tuple[str, str]:
         return chosen, "as chosen"
     from huggingface_hub import try_to_load_from_cache
 
-    from ccs.datasets.fetching import reachable
     from ccs.files import endpoint
+    from ccs.sets.fetching import reachable
 
     other = "choose another with --model or CCS_MODEL"
     if isinstance(try_to_load_from_cache(*WEIGHTS), str):

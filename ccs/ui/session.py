@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccs.heads import Head, HeadSet
-from ccs.model.footprint import Footprint
-from ccs.search import Limits
+from ccs.model.loading.footprint import Footprint
+from ccs.pruning.search import Limits
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.uploads import InputImage
 from ccs.ui.state import State

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from batch.options import command, option
+from ccs.batch.options import command, option
 from ccs.errors import InputError
 from research.photographs.photograph_data import read
 from research.photographs.photograph_training import MODEL_CFG, PREPROCESS_CFG, Settings, Trainer
@@ -27,7 +27,7 @@ class Options:
     rate: float = option(Settings.rate, "peak learning rate of matrices")
     held_out: int = option(Settings.held_out, "photographs of each class that are never trained on")
     runs: Path = option(Path("runs"), "folder for checkpoints and logs")
-    out: Path = option(MODELS / "photo", "folder of the model (default: its place in ccs/world/models)")
+    out: Path = option(MODELS / "photo", "folder of the model (default: its place in ccs/embedded)")
     device: str = option("cuda" if torch.cuda.is_available() else "cpu")
 
 

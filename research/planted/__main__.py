@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batch.options import command, option
+from ccs.batch.options import command, option
 from ccs.benchmark.planted_models import FOLDER, SUFFIX
 from ccs.files import write_text
 
@@ -56,7 +56,7 @@ def _run(args: Settings) -> None:
     if args.seed is not None:
         _plant(args.seed, args.strength, args.out or args.runs / "planted", args.runs)
         return
-    from batch.report.document import as_markdown, bring_up_to_date
+    from ccs.batch.report.document import as_markdown, bring_up_to_date
     from research.planted.planted_page import blocks, summary
 
     out = args.out or FOLDER

@@ -14,12 +14,12 @@ from ccs.measures import accuracy, bias
 from ccs.model.model import Model
 from ccs.model.moments import collect_moments
 from ccs.model.tower import Trunk
-from ccs.plans import draw, level_heads
+from ccs.pruning.plans import draw, level_heads
+from ccs.sets import drawn_sets
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool, load_pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import textspan
-from ccs.world import drawn_sets
 
 ATTRIBUTES = ("gender", "skin tone")
 K = 5  # texts per head

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from ccs.heads import Head, HeadSet
-from ccs.plans import draw
+from ccs.pruning.plans import draw
 
 Where = Literal["high", "other", "layer", "spread"]
 What = Literal["both", "gender", "skin tone", "apart", "nothing"]

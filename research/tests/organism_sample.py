@@ -11,9 +11,9 @@ import numpy as np
 from ccs import results
 from ccs.heads import Head, HeadSet
 from ccs.measures.stats import Effect, Estimate
+from ccs.pruning.search import HeldOut, Limits, Point
 from ccs.results import schema, searches
 from ccs.results.searches import Search
-from ccs.search import HeldOut, Limits, Point
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.world import planted
 from tests.support.report_sample import WEIGHTS, bias_rows, pruning_rows, score_rows, write

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccs.world import captions, draw, drawn_sets, scene
+from ccs.sets import drawn_sets
+from ccs.world import captions, draw, scene
 from ccs.world.scene import AROUND, NAMED, full_caption
 from ccs.world.vocabulary import (
     GENDERS,

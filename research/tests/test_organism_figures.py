@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 import ccs
-from batch.report.document import as_markdown
-from ccs.image_sets import BiasSet
-from ccs.world import drawn_sets
+from ccs.batch.report.document import as_markdown
+from ccs.sets import drawn_sets
+from ccs.sets.kinds import BiasSet
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.world import organism_figures, planted
 from tests.support.report_sample import line, section

@@ -14,7 +14,8 @@ import ccs
 from ccs import Head, HeadSet
 from ccs.benchmark import planted_models
 from ccs.model.model import Model
-from ccs.world import draw, drawn_sets
+from ccs.sets import drawn_sets
+from ccs.world import draw
 from ccs.world.vocabulary import OCCUPATIONS
 from research.planted import __main__ as command
 from research.planted import bench as measure

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from batch.report.document import as_markdown
+from ccs.batch.report.document import as_markdown
+from ccs.embedded.known_heads import KnownHeads, known_heads
 from ccs.heads import Head, HeadSet
 from ccs.model.moments import Moments
 from ccs.texts.pools import load_pool
-from ccs.world.known_heads import KnownHeads, known_heads
 from research.world import taught_heads
 from research.world.head_lessons import CONCEPTS, concept_texts
 from research.world.head_shares import share

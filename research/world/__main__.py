@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from batch.options import command, option
+from ccs.batch.options import command, option
 from ccs.errors import InputError
 from ccs.files import read_text, write_text
 
@@ -32,10 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: Settings) -> None:
-    from batch.report.document import as_markdown
     from ccs import results
+    from ccs.batch.report.document import as_markdown
+    from ccs.embedded.known_heads import FILE, KnownHeads
     from ccs.model.model import load
-    from ccs.world.known_heads import FILE, KnownHeads
     from research.world import head_shares, organism_training
     from research.world.head_lessons import taught
     from research.world.organism_figures import embedded_blocks

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 import ccs
-from batch.report.document import Block, filled
-from batch.report.questions import CONTROL, ORGANISM
-from batch.report.wording import in_brackets
-from ccs.image_sets import BiasSet
+from ccs.batch.report.document import Block, filled
+from ccs.batch.report.questions import CONTROL, ORGANISM
+from ccs.batch.report.wording import in_brackets
 from ccs.measures import accuracy, bias, retrieval
 from ccs.model.model import Model
-from ccs.world import drawn_sets
+from ccs.sets import drawn_sets
+from ccs.sets.kinds import BiasSet
 from ccs.world.scene import KIND_SHARES, KINDS, PLAIN_SHARE
 from ccs.world.vocabulary import OCCUPATIONS
 from research.world.planted_truth import SCALES, Shares, alignment

@@ -48,7 +48,7 @@ PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic
 TRAINING_SEEDS = 1_000_000  # scenes below this seed are kept for evaluation
 WARMUP = 20_000  # images, or a fifth of a shorter training
 OUTPUT_NAMES = {"skewed": "organism", "balanced": "organism-control"}
-MODELS = Path(__file__).parents[2] / "ccs" / "world" / "models"
+MODELS = Path(__file__).parents[2] / "ccs" / "embedded"
 WEIGHTS, CONFIG = "open_clip_model.safetensors", "open_clip_config.json"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from batch.report.document import Block, filled
-from batch.report.questions import (
+from ccs.batch.report.document import Block, filled
+from ccs.batch.report.questions import (
     CONTROL,
     HURT,
     LOWERS,
@@ -18,10 +18,10 @@ from batch.report.questions import (
     strictest,
     tests_of,
 )
-from batch.report.wording import change, in_brackets, interval
+from ccs.batch.report.wording import change, in_brackets, interval
+from ccs.pruning.search import HeldOut
 from ccs.results import Results
 from ccs.results.searches import Search, beside
-from ccs.search import HeldOut
 from research.world import planted_truth as truth
 from research.world.shown_skew import ccs_and_lowering, listed, organisms, plan_rows, planted_blocks
 

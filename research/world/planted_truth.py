@@ -11,7 +11,7 @@ import pandas as pd
 from ccs.heads import Head
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
-from ccs.plans import PlanName
+from ccs.pruning.plans import PlanName
 from ccs.results import Results, queries
 from ccs.results.schema import TOP_SHARE
 from ccs.texts.score import HeadScore

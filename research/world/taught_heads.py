@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
-from batch.report.document import Block, filled
+from ccs.batch.report.document import Block, filled
+from ccs.embedded.known_heads import KnownHeads
 from ccs.heads import Head
 from ccs.model.model import Model
 from ccs.model.moments import Moments, collect_moments
+from ccs.sets import drawn_sets
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool, load_pool, make_pool
 from ccs.texts.score import level
 from ccs.texts.textspan import textspan
-from ccs.world import drawn_sets
-from ccs.world.known_heads import KnownHeads
 
 IMAGES = 2_000
 _AT_ONCE = 500

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import ccs
-from batch.compute import __main__ as compute
 from ccs import results
+from ccs.batch.compute import __main__ as compute
 from ccs.measures import accuracy as zeroshot
 from ccs.model.export import zeroed
 from ccs.model.model import Model
-from ccs.specs import open_set
+from ccs.sets.open import open_set
 from tests.support.compute_sample import arguments, contents, run, same_tables
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from batch.compute import __main__ as compute
+from ccs.batch.compute import __main__ as compute
 from ccs.paper import figures
 
 

@@ -11,7 +11,7 @@ import ccs
 from ccs import results
 from ccs.measures import accuracy as zeroshot
 from ccs.model.export import zeroed
-from ccs.specs import open_set
+from ccs.sets.open import open_set
 from tests.support.compute_sample import run, small_pool
 
 

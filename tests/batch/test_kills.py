@@ -18,7 +18,7 @@ KILLS = int(os.environ.get("CCS_KILLS", "2"))
 # Runs are forked from a process that has only imported: a fork of this one, with its threads, would now and
 # then wait forever for a lock that one of them held.
 fresh = multiprocessing.get_context("forkserver")
-fresh.set_forkserver_preload(["open_clip", "batch.compute.run", "tests.support.compute_sample"])
+fresh.set_forkserver_preload(["open_clip", "ccs.batch.compute.run", "tests.support.compute_sample"])
 
 
 def one_thread(args: list[str]) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import batch.localize
-from batch.localize import page, reliability
 from ccs import benchmark
+from ccs.batch import localize
+from ccs.batch.localize import page, reliability
 from ccs.locate import DEFAULT
 from tests.benchmark.test_scoring import NAME, small  # noqa: F401 - a fixture for all tests here
 
@@ -17,7 +17,7 @@ SMALL = ["--max-images", "40", "--attribute", "gender"]
 
 
 def test_ten_lines_say_which_heads_how_reliably_and_what_they_do(tiny_folder, capsys):
-    assert batch.localize.main(["--model", str(tiny_folder), *SMALL]) == 0
+    assert localize.main(["--model", str(tiny_folder), *SMALL]) == 0
     lines = capsys.readouterr().out.strip().splitlines()
     assert len(lines) <= 10
     assert lines[0].endswith("world/faces by gender")
@@ -38,7 +38,7 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
     )
     command = ["--models", NAME, "--splits", "1", "--attribute", "gender", "--cells", "cells.parquet"]
     some = ["--method", "theirs:fails", "--method", "theirs:last", "--method", "random"]
-    assert batch.localize.main([*command, *some]) == 2
+    assert localize.main([*command, *some]) == 2
     said = capsys.readouterr()
     assert "The method theirs:fails failed: ValueError: no (theirs.py, line 4)." in said.err
     assert re.search(r"^theirs:last +0\.\d\d", said.out, re.MULTILINE)
@@ -46,7 +46,7 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
     assert re.search(
         r"^planted heads +the truth +1\.00", page(benchmark.table(benchmark.kept())), re.MULTILINE
     )
-    assert batch.localize.main([*command, "--method", "random"]) == 0
+    assert localize.main([*command, "--method", "random"]) == 0
     assert capsys.readouterr().out.startswith("1 model with a planted skew;")
 
 
@@ -61,7 +61,7 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
 )
 def test_a_mistake_is_answered_in_a_sentence(tiny_folder, change, says, capsys):
     command = ["--model", str(tiny_folder), "--method", "random", "--max-images", "20", *change]
-    assert batch.localize.main(command) == 2
+    assert localize.main(command) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert says in said

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from batch.compute import run_plans, set_figures
-from batch.compute.embed import Embedder
-from batch.compute.settings import Settings
 from ccs import Head, HeadSet, max_skew
-from ccs.plans import Plan
-from ccs.specs import open_set
+from ccs.batch.compute import run_plans, set_figures
+from ccs.batch.compute.embed import Embedder
+from ccs.batch.compute.settings import Settings
+from ccs.pruning.plans import Plan
+from ccs.sets.open import open_set
 from ccs.texts.score import HeadScore
 
 KS = (5, 7, 9)

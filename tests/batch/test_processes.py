@@ -12,17 +12,17 @@ import pytest
 import torch
 from PIL import Image
 
-from batch.compute.embed import Backoff
-from batch.compute.inputs import load, shards_of
 from ccs import results
-from ccs.image_sets import ImageSet
+from ccs.batch.compute.embed import Backoff
+from ccs.batch.compute.inputs import load, shards_of
 from ccs.model.model import Model
+from ccs.sets.kinds import ImageSet
 from tests.support.compute_sample import arguments, same_tables
 
 SECOND_CANNOT = """
 import os, sys
 import ccs
-from batch.compute import __main__ as compute, inputs
+from ccs.batch.compute import __main__ as compute, inputs
 from ccs.errors import InputError
 def cannot(*_, **__):
     raise InputError("only the second process says this")

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from batch import publish
 from ccs import InputError, results
+from ccs.batch import publish
 from ccs.benchmark import planted_models
 from ccs.results import searches
 from research.planted import benchmark_folder

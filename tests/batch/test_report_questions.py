@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from batch.report import questions as report_questions
 from ccs import results
+from ccs.batch.report import questions as report_questions
 from ccs.measures.stats import Ranked
-from ccs.plans import ALIKE, PlanName
+from ccs.pruning.plans import ALIKE, PlanName
 from tests.support.report_sample import bias_rows, pruning_rows
 
 

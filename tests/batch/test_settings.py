@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from batch.compute.settings import Settings, parse
+from ccs.batch.compute.settings import Settings, parse
 from ccs.errors import InputError
 from ccs.paper import figures
 

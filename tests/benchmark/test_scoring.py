@@ -14,7 +14,7 @@ from ccs.benchmark.protocol import Sets, Subject, answer, average_precision, cra
 from ccs.benchmark.scoring import PLANTED
 from ccs.locate import METHODS
 from ccs.locate.base import group_names, ranking
-from ccs.search import halves, make_task
+from ccs.pruning.search import halves, make_task
 
 NAME = "organism-planted-14"
 CARRIERS = "L4.H4 L5.H5"

@@ -16,9 +16,9 @@ import pytest
 from PIL import Image
 
 import ccs
-from batch.compute.stages import Store
-from batch.processes import Processes
 from ccs import HeadSet, InputError, results
+from ccs.batch.compute.stages import Store
+from ccs.batch.processes import Processes
 from ccs.judges.caller import Cache
 from ccs.model.export import export
 from ccs.model.model import Model

@@ -18,9 +18,9 @@ import torch
 
 import ccs
 from ccs import InputError
-from ccs.model import tokens
-from ccs.model.fetching import Place
-from ccs.model.tokens import HubTokenizer
+from ccs.model.loading import tokens
+from ccs.model.loading.fetching import Place
+from ccs.model.loading.tokens import HubTokenizer
 from tests.support.checkpoint import write_clip
 from tests.support.spoil import BILLION, Mark, Spoil, ends_in_a_sentence, holds, lacks, part, says, weights_of
 

@@ -29,8 +29,8 @@ def test_the_space_asks_for_all_that_is_imported() -> None:
     assert set(lines) == {*project["dependencies"], *of_extras(project, {"all"})}
     asked = {canonicalize_name(Requirement(line).name) for line in lines}
     distributions = packages_distributions() | {"google": ["google-genai"]}
-    for path in (ROOT / "app.py", *(ROOT / "ccs").rglob("*.py"), *(ROOT / "batch").rglob("*.py")):
-        for name in imported(path) - {"ccs", "batch", "_typeshed"} - sys.stdlib_module_names:
+    for path in (ROOT / "app.py", *(ROOT / "ccs").rglob("*.py")):
+        for name in imported(path) - {"ccs", "_typeshed"} - sys.stdlib_module_names:
             known = {canonicalize_name(one) for one in distributions[_WITH.get(name, name)]}
             assert known & asked, f"{path} imports {name}"
 

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from ccs import InputError, gate
-from ccs.datasets.decoding import LONG, SHORT
+from ccs.sets.decoding import LONG, SHORT
 from ccs.ui.service import uploads
 from ccs.ui.service.uploads import InputImage
 

@@ -7,12 +7,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from batch.compute import set_figures as table
 from ccs import HeadSet, InputError
-from ccs.image_sets import BiasSet
+from ccs.batch.compute import set_figures as table
 from ccs.measures import bias, skew, stats
-from ccs.plans import Plan
+from ccs.pruning.plans import Plan
 from ccs.results import schema
+from ccs.sets.kinds import BiasSet
 from tests.support.bias_sample import example, plain_ndkl, plain_skews
 
 

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 import ccs
-from batch import bias as command
-from batch import search
 from ccs import HeadSet, InputError
-from ccs.fairness import MEAN
-from ccs.image_sets import BiasSet
+from ccs.batch import bias as command
+from ccs.batch import search
 from ccs.measures import accuracy
 from ccs.model.model import Model
+from ccs.pruning.fairness import MEAN
+from ccs.sets.kinds import BiasSet
 from tests.support.bias_sample import plain_ndkl, plain_skews
 
 OFF = HeadSet.parse("L4.H1 L5.H2")

@@ -7,8 +7,8 @@ import csv
 import numpy as np
 import pytest
 
-from ccs.datasets import SOURCES
 from ccs.measures import bias, ranking
+from ccs.sets import SOURCES
 from tests.support.bias_sample import example
 from tests.support.shared import SHARED
 

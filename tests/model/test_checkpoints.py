@@ -16,8 +16,8 @@ from transformers import CLIPTokenizer
 import ccs
 from ccs import HeadSet, InputError
 from ccs.model.export import export
+from ccs.model.loading.sources import find, known_tower
 from ccs.model.model import Model
-from ccs.model.sources import find, known_tower
 from tests.support.checkpoint import clip_vocabulary, theirs, write_clip, write_siglip
 
 Pictures = Callable[[int], list[Image.Image]]

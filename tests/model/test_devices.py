@@ -12,11 +12,11 @@ from PIL import Image
 from torch import Tensor
 
 import ccs
-from batch.compute.embed import largest_errors
-from batch.processes import start
 from ccs import HeadSet, InputError
+from ccs.batch.compute.embed import largest_errors
+from ccs.batch.processes import start
+from ccs.model.loading.sources import usable_device
 from ccs.model.model import Model
-from ccs.model.sources import usable_device
 from ccs.model.tower import ImageTower, without_tf32
 from ccs.results import read
 from tests.support import pretended, shrunk

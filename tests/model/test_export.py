@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 import ccs
-from batch import export as command
 from ccs import HeadSet, InputError
+from ccs.batch import export as command
 from ccs.model.export import export
 from ccs.model.model import Model
 from tests.support.hub_server import Hub

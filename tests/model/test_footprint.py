@@ -9,8 +9,8 @@ import pytest
 
 import ccs
 from ccs.errors import InputError
-from ccs.model import footprint as module
-from ccs.model.footprint import footprint, strangers_footprint
+from ccs.model.loading import footprint as module
+from ccs.model.loading.footprint import footprint, strangers_footprint
 from tests.support.hub_server import Hub, Repository
 from tests.support.spoil import says
 

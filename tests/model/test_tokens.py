@@ -13,8 +13,8 @@ from open_clip.tokenizer import HFTokenizer, get_clean_fn
 
 import ccs
 from ccs.measures.accuracy import class_weights
-from ccs.model.fetching import Place
-from ccs.model.tokens import HubTokenizer
+from ccs.model.loading.fetching import Place
+from ccs.model.loading.tokens import HubTokenizer
 from tests.support import shrunk
 
 TEXTS = [*shrunk.TEXTS, "", "ONE_two {three}", "a dog " * 40, "ünknown 猫"]

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from batch import annotate
-from batch.annotate import Pair
 from ccs import results
+from ccs.batch import annotate
+from ccs.batch.annotate import Pair
 from ccs.measures import agreement
 from tests.support import results_sample
 

@@ -10,12 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import batch.search
-from ccs import HeadSet, InputError, search
+from ccs import HeadSet, InputError
+from ccs.batch import search as search_command
 from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias
-from ccs.plans import Plan
-from ccs.search import Limits, Task
+from ccs.pruning import search
+from ccs.pruning.plans import Plan
+from ccs.pruning.search import Limits, Task
 
 HEADS = HeadSet.parse("L4.H0 L4.H1 L4.H2 L5.H0 L5.H1 L5.H2")
 
@@ -131,7 +132,7 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     out = tmp_path / "found.json"
     command = ["--model", str(tiny_folder), "--people", "world/faces", "--things", "world/subjects"]
     command += ["--max-images", "40", "--max-heads", "1", "--screen", "1", "--max-loss", "1"]
-    assert batch.search.main([*command, "--attribute", "skin tone", "--out", str(out)]) == 0
+    assert search_command.main([*command, "--attribute", "skin tone", "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "Chance: MaxSkew" in said
     assert "Answer:" in said
@@ -151,7 +152,7 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     ],
 )
 def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says, capsys):
-    assert batch.search.main(["--model", str(tiny_folder), "--max-images", "20", *change]) == 2
+    assert search_command.main(["--model", str(tiny_folder), "--max-images", "20", *change]) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert says in said

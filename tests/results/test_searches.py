@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ccs import InputError
-from ccs.plans import Plan
+from ccs.pruning.plans import Plan
+from ccs.pruning.search import Limits, search
 from ccs.results import searches
 from ccs.results.searches import Search
-from ccs.search import Limits, search
 from tests.results.test_search import ToyModel, toy
 
 LIMITS = Limits(max_loss=0.03, least=0.04)

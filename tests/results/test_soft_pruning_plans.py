@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from ccs import Head, HeadSet, InputError
-from ccs import plans as pruning
-from ccs.plans import PlanName
+from ccs.pruning import plans as pruning
+from ccs.pruning.plans import PlanName
 from ccs.texts.score import HeadScore
 
 HEADS = HeadSet(Head(layer, head) for layer in (4, 5) for head in range(6))

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from batch.compute import __main__ as compute
 from ccs import results
+from ccs.batch.compute import __main__ as compute
 from ccs.texts.pools import load_pool
 
 fork = multiprocessing.get_context("fork")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ccs import datasets
+from ccs import sets
 
 SOCIAL = [(race, gender) for race in ("Asian", "Black", "White") for gender in ("Male", "Female")] * 2
 """Race and gender of the twelve images of one occupation in SocialCounterfactuals: two sets of six."""
@@ -65,7 +65,7 @@ def clip(path: Path, seconds: float = 2.0, rate: int = 10) -> Path:
 
 
 def repository(
-    folder: Path, source: datasets.DatasetRecord, features: dict[str, Any], rows: dict[str, list[Any]]
+    folder: Path, source: sets.DatasetRecord, features: dict[str, Any], rows: dict[str, list[Any]]
 ) -> Path:
     """A data set as a clone of its Hub repository: a card with configurations and splits, and parquet files.
 

@@ -9,7 +9,7 @@ import ccs
 from ccs import Head, HeadSet
 from ccs.locate import Evidence
 from ccs.locate.base import Reading
-from ccs.search import Task
+from ccs.pruning.search import Task
 from ccs.texts.pools import make_pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import textspan

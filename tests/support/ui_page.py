@@ -13,14 +13,14 @@ import torch
 
 import ccs
 from ccs import results
-from ccs.image_sets import BiasSet
 from ccs.model.model import Model
+from ccs.sets import drawn_sets
+from ccs.sets.kinds import BiasSet
 from ccs.ui import links
 from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.model_cache import ModelCache
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.world import drawn_sets
 from tests.support import ui_sample
 
 SMALL = "small/faces"

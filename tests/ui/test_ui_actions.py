@@ -10,6 +10,7 @@ from PIL import Image
 import ccs
 from ccs import benchmark
 from ccs.benchmark.planted_models import Truth
+from ccs.embedded.known_heads import KnownHeads
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.ui import links
@@ -20,7 +21,6 @@ from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.views import VIEWS, claims, known
 from ccs.ui.views.bias import fairer
-from ccs.world.known_heads import KnownHeads
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures

@@ -117,7 +117,7 @@ def test_what_cannot_be_asked_for(
     tiny_app: App, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], words: str
 ) -> None:
     if "memory" in fields:
-        monkeypatch.setattr("ccs.model.footprint.free_memory", lambda: 10**9)
+        monkeypatch.setattr("ccs.model.loading.footprint.free_memory", lambda: 10**9)
     session = open_link(tiny_app, {})
     tiny_app.model_cache.get("tiny")
     given = {"images": "drawn scenes", "own": "", "count": "20", "texts": "world"}

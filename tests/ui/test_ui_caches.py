@@ -8,7 +8,7 @@ import pytest
 
 import ccs
 from ccs.heads import HeadSet
-from ccs.model.footprint import Footprint
+from ccs.model.loading.footprint import Footprint
 from ccs.ui.service import model_cache
 from ccs.ui.service.model_cache import ModelCache
 

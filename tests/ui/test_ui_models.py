@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from ccs.files import endpoint
+from ccs.model.loading.sources import find, known_tower
 from ccs.model.model import Model
-from ccs.model.sources import find, known_tower
 from ccs.paper import figures
 from ccs.ui import __main__ as entry
 from ccs.ui import clicks

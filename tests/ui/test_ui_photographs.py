@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.datasets.test_photographs import parquet
 
 import ccs
 from ccs import results
-from ccs.datasets.excerpts import listed_rows
 from ccs.heads import HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.measures.skew import max_skew
+from ccs.sets.excerpts import listed_rows
 from ccs.ui.clicks import act, regions
 from ccs.ui.links import open_link
 from ccs.ui.service import galleries
@@ -22,7 +23,6 @@ from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
 from ccs.ui.views.bias.bias_query import BiasQuery, embedded
-from tests.datasets.test_photographs import parquet
 from tests.support import fairface_sample
 from tests.support.fairface_sample import PATH, RECORD
 from tests.support.hub_server import Hub

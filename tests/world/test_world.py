@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from ccs.errors import InputError
-from ccs.world import captions, draw, drawn_sets, scene
+from ccs.sets import drawn_sets
+from ccs.world import captions, draw, scene
 from ccs.world.drawing import glyph
 from ccs.world.vocabulary import (
     AGES,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from ccs.datasets.strangers import parse_address
 from ccs.errors import InputError
-from ccs.model.footprint import require_room
-from ccs.model.sources import is_public
+from ccs.model.loading.footprint import require_room
+from ccs.model.loading.sources import is_public
+from ccs.sets.strangers import parse_address
 from ccs.texts.pools import POOLS
 from ccs.ui.actions import Fields
 from ccs.ui.html import render as render_template

@@ -15,12 +15,12 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
+from ccs.sets import drawn_sets
 from ccs.ui.service import attention
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
 from ccs.ui.service.uploads import InputImage, read
 from ccs.ui.session import Session
 from ccs.ui.state import parse_int
-from ccs.world import drawn_sets
 
 T = TypeVar("T")
 

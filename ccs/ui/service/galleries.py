@@ -12,13 +12,13 @@ import numpy as np
 from cachetools import TTLCache
 from PIL import Image
 
-from ccs.datasets import SOURCES, excerpts
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.image_sets import BiasSet, ImageSet
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
-from ccs.specs import open_gallery, open_images, open_set
+from ccs.sets import SOURCES, excerpts
+from ccs.sets.kinds import BiasSet, ImageSet
+from ccs.sets.open import open_gallery, open_images, open_set
 from ccs.ui.html import count
 from ccs.ui.service.cache import Cache, one
 from ccs.ui.service.model_cache import RETRY, saw_drawings_only

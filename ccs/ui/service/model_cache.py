@@ -18,10 +18,10 @@ from cachetools import LRUCache, TTLCache
 import ccs
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.model.fetching import forget
-from ccs.model.footprint import Footprint, footprint, require_room, strangers_footprint
+from ccs.model.loading.fetching import forget
+from ccs.model.loading.footprint import Footprint, footprint, require_room, strangers_footprint
+from ccs.model.loading.sources import AUTO, FOLDER, HUB, find, is_public, known_tower
 from ccs.model.model import Model, embedded
-from ccs.model.sources import AUTO, FOLDER, HUB, find, is_public, known_tower
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from cachetools import LRUCache
 
 from ccs import gate, results
 from ccs.errors import InputError
-from ccs.model.sources import without_folders
+from ccs.model.loading.sources import without_folders
 from ccs.results import Results
 
 log = logging.getLogger(__name__)
@@ -169,7 +169,7 @@ def _compute(arguments: Sequence[str], folder: Path) -> Progress:
     said: list[str] = []
     share, doing, end = 0.0, "starting", time.monotonic() + LONGEST
     with subprocess.Popen(
-        [sys.executable, "-m", "batch.compute", "--progress", "json", *arguments],
+        [sys.executable, "-m", "ccs.batch.compute", "--progress", "json", *arguments],
         cwd=folder, env=gate.environment() | device, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, process_group=0,
     ) as process:  # fmt: skip

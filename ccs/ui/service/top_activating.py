@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ccs.heads import HeadSet
-from ccs.image_sets import ImageSet
 from ccs.model.model import Model
+from ccs.sets.kinds import ImageSet
 from ccs.ui.service.cache import Cache
 from ccs.ui.service.galleries import chunks
 

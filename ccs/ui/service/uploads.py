@@ -15,9 +15,9 @@ from typing import TypeVar
 from PIL import Image, UnidentifiedImageError
 
 from ccs import gate
-from ccs.datasets.decoding import FORMATS, Pixels, small
 from ccs.errors import InputError
 from ccs.gate import reason
+from ccs.sets.decoding import FORMATS, Pixels, small
 
 T = TypeVar("T")
 

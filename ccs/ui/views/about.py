@@ -10,8 +10,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from ccs.measures import agreement
+from ccs.model.loading.sources import find
 from ccs.model.model import embedded
-from ccs.model.sources import find
 from ccs.ui.html import program, render
 from ccs.ui.service.records import ModelRecords
 from ccs.ui.session import Session

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from ccs.measures.stats import Effect, Estimate
-from ccs.plans import PlanName
+from ccs.pruning.plans import PlanName
 from ccs.ui.html import render
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from ccs.benchmark import planted_models
 from ccs.benchmark.planted_models import Truth
 from ccs.heads import HeadSet
-from ccs.search import HeldOut
+from ccs.pruning.search import HeldOut
 from ccs.ui.service.galleries import world
 from ccs.ui.service.records import ModelRecords
 

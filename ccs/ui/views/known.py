@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ccs.embedded import known_heads
+from ccs.embedded.known_heads import KnownHeads
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.ui.html import percent
 from ccs.ui.session import Session
 from ccs.ui.state import one_of
-from ccs.world import known_heads
-from ccs.world.known_heads import KnownHeads
 
 FREE = "left free"
 _SHOWN = {

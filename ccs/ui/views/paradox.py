@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from ccs.benchmark import planted_models
 from ccs.errors import InputError
-from ccs.plans import PlanName
+from ccs.pruning.plans import PlanName
 from ccs.results import queries
 from ccs.ui.actions import Action, Fields, change, parse_heads, set_model, set_off
 from ccs.ui.html import program, render

@@ -11,13 +11,13 @@ import numpy as np
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.image_sets import BiasSet, Lazy
 from ccs.measures import bias, ranking
 from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult
 from ccs.measures.skew import MetricName
 from ccs.model.model import Model
-from ccs.specs import open_upload
+from ccs.sets.kinds import BiasSet, Lazy
+from ccs.sets.open import open_upload
 from ccs.ui.actions import Fields, change
 from ccs.ui.html import count
 from ccs.ui.service.uploads import taken

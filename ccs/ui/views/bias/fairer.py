@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ccs.datasets.rows import spread
 from ccs.errors import InputError
-from ccs.image_sets import ClassificationSet
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
-from ccs.search import HeldOut, Limits, SearchResult, Task, search
+from ccs.pruning.search import HeldOut, Limits, SearchResult, Task, search
+from ccs.sets.kinds import ClassificationSet
+from ccs.sets.rows import spread
 from ccs.ui.actions import Fields, change, set_off
 from ccs.ui.html import count
 from ccs.ui.service.galleries import DRAWN, world

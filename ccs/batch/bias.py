@@ -1,0 +1,122 @@
+"""How biased is a CLIP's ranking of people? `python -m batch.bias --model M --gallery G`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import ccs
+from ccs.batch.options import command, option
+from ccs.errors import InputError
+from ccs.files import write_text
+from ccs.measures.stats import signed
+from ccs.pruning.fairness import MEAN, BiasTable
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Rank images of people for occupations and measure whom the ranking prefers: MaxSkew, NDKL, AUC and
+    logit gap, with the level of chance, 95% intervals and the largest value possible.
+    """
+
+    model: str = option("organism", "an embedded name, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
+    gallery: str = option(
+        "world/faces", "fairface-1.25, a folder with labels, a zip, a Parquet file or USER/NAME"
+    )
+    occupations: str | None = option(
+        None, 'a file with one per line, or "judge, nurse" (default: the gallery\'s)'
+    )
+    attribute: str = option("gender", "the column of groups")
+    off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2"')
+    top: int | None = option(None, "K, the length of the list (default: the gallery's, or a tenth)", least=1)
+    template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the gallery\'s)')
+    max_images: int | None = option(None, "measure on so many images; drawn people are all used", least=1)
+    as_published: bool = option(False, "with the faults of the study's code, where it has one")
+    csv: Path | None = option(None, "write every figure to this file")
+    json: Path | None = option(None, "write every figure to this file")
+    seed: int = option(0, "of resampling", least=0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line."""
+    return command(Settings, argv, measure)
+
+
+def measure(settings: Settings) -> None:
+    """Measure, print the table and write the files."""
+    names = None if settings.occupations is None else read_names(settings.occupations)
+    own = ("attribute", "off", "top", "template", "max_images", "as_published", "seed")
+    asked = {name: getattr(settings, name) for name in own}
+    found = ccs.bias(settings.model, settings.gallery, names, **asked)
+    print(page(found))
+    if settings.csv:
+        write_text(settings.csv, found.flat().to_csv(index=False))
+    if settings.json:
+        held = {**found.about, "groups": dict(found.groups), "alike": found.alike}
+        rows = json.loads(found.rows.to_json(orient="records"))
+        write_text(settings.json, json.dumps({**held, "rows": rows}, indent=1) + "\n")
+
+
+def read_names(given: str) -> list[str]:
+    """Names (occupations, classes) of a file, one per line, or separated by commas."""
+    path = Path(given).expanduser()
+    if "," not in given and (path.is_file() or path.suffix):
+        try:
+            return [line for line in path.read_text("utf-8").splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            why = "there is no such file" if isinstance(error, FileNotFoundError) else error
+            raise InputError(f"{given} cannot be read as a file of names: {why}.") from None
+    return [name for name in (part.strip() for part in given.split(",")) if name]
+
+
+def page(found: BiasTable) -> str:
+    """The table for a person to read: the most skewed occupation first."""
+    about, rows = found.about, found.rows.to_dict("records")
+    figures: dict[str, dict[str, Mapping[Any, Any]]] = {}
+    for row in rows:
+        figures.setdefault(str(row["occupation"]), {})[str(row["metric"])] = row
+    off = f", {about['off']} off" if about["off"] else ""
+    groups = ", ".join(f"{name} {count:,}" for name, count in found.groups.items())
+    ceiling = figures[MEAN]["MaxSkew"]["ceiling"]
+    limit = "" if pd.isna(ceiling) else f", largest MaxSkew possible {ceiling:.2f}"
+    lines = [
+        f"{about['model']}{off} on {about['gallery']} by {about['attribute']}",
+        f"{about['images']:,} images ({groups}), K = {about['k']:,}{limit}",
+        "In brackets: 95% interval. Chance: the same figure of random rankings.",
+    ]
+    if about["mode"] != "correct":
+        lines.append("As published: with a fault of the study's code, so the figures measure the code.")
+    order = sorted(figures, key=lambda name: (name != MEAN, -figures[name]["MaxSkew"]["value"]))
+    shown = pd.DataFrame([_line(name, figures[name]) for name in order])
+    lines += ["", shown.to_string(index=False), ""]
+    lines += [
+        "NDKL: how far the groups' shares are from the gallery's, at every rank to K (random: just above 0).",
+        "logit gap: between the mean logits of the most and the least preferred group (random: 0).",
+        "AUC: how often an image of the preferred group ranks above one of another (random: 0.5).",
+    ]
+    if found.alike:
+        same = "; ".join(", ".join(names) for names in found.alike)
+        lines += ["", f"One text to the model, counted once under the first name: {same}"]
+    return "\n".join(lines)
+
+
+def _line(name: str, figures: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]:
+    skew = figures["MaxSkew"]
+    line = {"occupation": name, "MaxSkew": "{value:.2f} [{low:.2f}, {high:.2f}]".format(**skew)}
+    line["chance"] = f"{skew['chance']:.2f}"
+    if "before" in skew:
+        line["before"] = f"{skew['before']:.2f}"
+        ends = (skew["difference"], skew["difference_low"], skew["difference_high"])
+        line["change"] = "{} [{}, {}]".format(*(signed(end, 2) for end in ends))
+    line["most in the top"] = "" if name == MEAN else f"{skew['group']} {skew['share']:.0%}"
+    return line | {metric: f"{row['value']:.2f}" for metric, row in figures.items() if metric != "MaxSkew"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Compute the tables of one or more models: `python -m batch.compute --help`."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import cache, partial
+from typing import Any
+
+from tqdm import tqdm
+
+from ccs.batch.compute.settings import Settings
+from ccs.batch.compute.stages import locked
+from ccs.batch.options import command
+from ccs.batch.processes import Processes, start, stop
+from ccs.errors import InputError
+from ccs.progress import BAR, JsonLines, RunBar
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    interrupted = "Interrupted. What is finished is kept; the same command continues."
+    return command(Settings, argv, _main, interrupted)
+
+
+def _main(settings: Settings) -> int:
+    processes = start(settings.device)
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    log = logging.getLogger("ccs")  # manifest and summary hold what it warns of
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        return compute(settings, processes, tqdm.write if processes.first else lambda _: None)
+    except (InputError, KeyboardInterrupt) as error:
+        if processes.first:
+            raise
+        return 2 if isinstance(error, InputError) else 130
+    finally:
+        log.setLevel(level)
+        signal.signal(signal.SIGTERM, previous)
+        stop()
+
+
+def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> int:
+    """Run every model of the settings in turn. One that cannot be had is told, and the others are done."""
+    # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
+    from ccs.batch.compute import cost, inputs, run_manifest
+    from ccs.batch.compute.judge import check
+    from ccs.batch.compute.run import Run
+    from ccs.model.loading.footprint import footprint
+
+    if settings.dry_run:
+        tell(cost.page(settings))
+        return 0
+    chosen = [settings.for_model(name) for name in settings.models]
+    for one in chosen:
+        processes.once(partial(check, one))
+    failed = 0
+    with ExitStack() as stack:
+        processes.once(lambda: stack.enter_context(locked(settings.out)))
+        quiet = None if processes.first else True  # the first speaks for all: shards are dealt out evenly
+        bar = RunBar(JsonLines if settings.progress and processes.first else tqdm, disable=quiet)
+        stack.enter_context(bar.whole)
+        stack.callback(BAR.reset, BAR.set(bar))
+        opened = cache(lambda asked: processes.once(lambda: inputs.open_all(asked, tell)))
+        for number, one in enumerate(chosen, 1):
+            try:
+                start, end = bar.whole.n, number / len(chosen)
+                bar.expect(start, start + 0.3 * (end - start), {"photographs": 1})  # if any are fetched
+                if not (takes := footprint(one.models[0])).here:
+                    tell(takes.sentence)
+                run = Run(one, processes, opened)
+                bar.expect(bar.whole.n, end, run.parts())
+                run.go()
+                for sentence in processes.once(partial(run_manifest.write, run)):
+                    tell(sentence)
+                tell(run_manifest.page(run))
+            except InputError as error:
+                if len(chosen) == 1:
+                    raise
+                failed = 2
+                tell(f"error: {one.models[0]} is left out: {error}")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

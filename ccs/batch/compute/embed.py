@@ -1,0 +1,250 @@
+"""The stages that run the model: text embeddings, moments of heads, and images under every plan.
+
+Work is cut into shards that do not depend on the number of processes or the batch size, and the shards'
+contents are joined in order, so the figures are the same however the work was divided.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors import safe_open
+from torch import Tensor
+
+from ccs.batch.compute.inputs import Batch, items, load, shards_of
+from ccs.batch.compute.settings import Settings
+from ccs.batch.compute.stages import Stage, Store
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.model.export import zeroed
+from ccs.model.model import Model
+from ccs.model.moments import Moments, collect_moments
+from ccs.model.tower import without_tf32
+from ccs.progress import BAR
+from ccs.sets.kinds import ImageSet, RetrievalSet
+from ccs.texts.pools import Pool
+
+_TEXTS = 1024
+_CHECKED_IMAGES = 4
+
+
+@dataclass
+class Backoff:
+    """Runs work on batches, smaller ones once memory has run out."""
+
+    largest: int
+
+    def run(self, work: Callable[[Tensor], Any], pixels: Tensor) -> list[Any]:
+        """`work` on the pixels in pieces that fit, in order. An error on a single image is raised."""
+        out: list[Any] = []
+        start = 0
+        while start < len(pixels):
+            piece = pixels[start : start + self.largest]
+            try:
+                out.append(work(piece))
+                start += len(piece)
+                continue
+            except (RuntimeError, MemoryError) as error:
+                if not _out_of_memory(error) or len(piece) == 1:
+                    raise
+            # Only now: as long as the error is at hand, its frames hold the tensors that filled the memory.
+            self.largest = len(piece) // 2
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+        return out
+
+
+_FULL = ("can't allocate memory", "not enough memory", "out of memory", "_STATUS_ALLOC_FAILED")
+"""Said by the allocators of CPU and GPU, and by cuBLAS and cuDNN where nothing is left for them."""
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    full = any(words in str(error) for words in _FULL)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or full
+
+
+class Embedder:
+    """Runs one model over texts and images, each stage once."""
+
+    def __init__(self, model: Model, store: Store, settings: Settings) -> None:
+        self.model, self.store, self.settings = model, store, settings
+        # As many as keep the arithmetic units busy and memory small.
+        tokens = 8_192 if model.tower.device.type == "cpu" else 131_072
+        fitting = int(np.clip(tokens // model.tower.n_tokens, 1, 1024))
+        self.backoff = Backoff(settings.batch_size or fitting)
+
+    def texts(self, pool: Pool) -> Stage:
+        """Unit embeddings of the pool: `texts` [n, D] in shards."""
+        shards = shards_of(len(pool.texts), _TEXTS)
+        inputs = {"weights": self.model.weights_hash, "texts": pool.fingerprint}
+        stage = self.store.stage("texts", inputs, shards=len(shards), suffix="safetensors")
+
+        def work() -> None:
+            mine = stage.mine()
+            with BAR.get()(desc="texts", total=sum(len(shards[shard]) for shard in mine)) as bar:
+                for shard in mine:
+                    rows = shards[shard]
+                    embedded = self.model.embed_texts(pool.texts[rows.start : rows.stop])
+                    stage.write_arrays(shard, {"texts": embedded})
+                    bar.update(len(rows))
+
+        if not stage.done:
+            self.store.processes.together(work)
+            stage.finish()
+        return stage
+
+    def moments(self, images: ImageSet) -> Stage:
+        """Moments of the model's heads over the images, sums of each shard."""
+        about = {"weights": self.model.weights_hash, "images": images.fingerprint}
+        about["heads"] = str(self.model.heads)
+
+        def work(batch: Batch, parts: list[Moments]) -> None:
+            found = self.backoff.run(lambda piece: collect_moments(self.model, [piece]), batch.pixels)
+            parts[:] = [functools.reduce(operator.add, parts + found)]
+
+        def arrays(parts: list[Moments]) -> dict[str, np.ndarray]:
+            (whole,) = parts
+            return whole.sums()
+
+        return self._over_images("moments", images, {**about, "count": len(images.images)}, work, arrays)
+
+    def read_moments(self, stage: Stage) -> Moments:
+        """The moments of all shards, added up in their order."""
+        shards = (stage.read_arrays(shard) for shard in range(stage.shards))
+        return functools.reduce(Moments.plus_sums, shards, Moments.empty(self.model))
+
+    def plans(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet]) -> Stage:
+        """A set's embeddings under every plan: `plans` [plans, n, D] in shards; a clip's is its frames' mean.
+
+        `published` [plans, n, D]: the same of frames with OpenAI's mean and deviation, where
+        `scaled_as_published` says so.
+        """
+
+        def work(batch: Batch, parts: list[dict[str, np.ndarray]]) -> None:
+            pieces = self.backoff.run(functools.partial(self.embed, data, offs), batch.pixels)
+            ends = np.cumsum(batch.sizes)[:-1]
+            whole = _joined(pieces)
+            if len(ends) + 1 < len(batch.pixels):  # clips
+                for name, array in whole.items():
+                    clips = [clip.mean(axis=1) for clip in np.split(array, ends, axis=1)]
+                    whole[name] = np.stack(clips, axis=1)
+            parts.append(whole)
+
+        inputs = self.plans_inputs(data, offs)
+        return self._over_images(f"embed/{data.name}", data, inputs, work, _joined)
+
+    def plans_inputs(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet]) -> dict[str, Any]:
+        """Everything that the embeddings of a set depend on."""
+        return {
+            "weights": self.model.weights_hash,
+            "images": data.fingerprint,
+            "count": len(items(data)),
+            "plans": [str(off) for off in offs],
+            "precision": self.settings.precision,
+        } | ({"published": True} if self.scaled_as_published(data) else {})
+
+    def scaled_as_published(self, data: ImageSet | RetrievalSet) -> bool:
+        """True if the study's code scales a set's frames by a mean and deviation other than the model's."""
+        videos = isinstance(data, RetrievalSet) and self.settings.as_published
+        return videos and not self.model.is_openai_scaled
+
+    def embed(
+        self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], pixels: Tensor
+    ) -> dict[str, np.ndarray]:
+        """The arrays that `plans` keeps for some pixels [n, 3, s, s] of a set, a row per image."""
+        found = {"plans": self.model.embed_images(pixels, list(offs), len(pixels))}
+        if self.scaled_as_published(data):
+            scaled = self.model.openai_scaled(pixels)
+            found["published"] = self.model.embed_images(scaled, list(offs), len(pixels))
+        return found
+
+    def _over_images(
+        self,
+        name: str,
+        data: ImageSet | RetrievalSet,
+        inputs: dict[str, Any],
+        work: Callable[[Batch, list[Any]], None],
+        arrays: Callable[[list[Any]], dict[str, np.ndarray]],
+    ) -> Stage:
+        """A stage that reads images. `work` adds what a batch gives to its shard's parts, which `arrays`
+        turns into what the shard holds.
+        """
+        shards = shards_of(len(items(data)), self.settings.shard)
+        stage = self.store.stage(name, inputs, shards=len(shards), suffix="safetensors")
+        if stage.done:
+            return stage
+        mine, size = stage.mine(), self.backoff.largest
+        total = sum(len(shards[shard]) for shard in mine)
+        if isinstance(data, RetrievalSet) and total:
+            size = max(1, size // max(1, len(data.clips[0])))
+
+        def write() -> None:
+            parts: list[Any] = []
+            workers = self.settings.workers
+            with BAR.get()(desc=name, total=total) as bar:
+                for batch in load(self.model, data, shards, mine, batch=size, workers=workers):
+                    work(batch, parts)
+                    bar.update(batch.last - batch.first)
+                    if batch.ends_shard:
+                        whole = arrays(parts)
+                        if not all(np.isfinite(array).all() for array in whole.values()):
+                            raise InputError(
+                                f"{self.model.name} gives values that are not finite for {data.name}."
+                            )
+                        stage.write_arrays(batch.shard, whole)
+                        parts = []
+
+        self.store.processes.together(write)
+        stage.finish()
+        return stage
+
+
+def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+
+
+def read_plan(stage: Stage, index: int, name: str = "plans") -> np.ndarray:
+    """One plan's embeddings [n, D] over all shards, without reading the others'."""
+    parts = []
+    for shard in range(stage.shards):
+        with safe_open(stage.paths[shard], "np") as file:
+            parts.append(np.asarray(file.get_slice(name)[index : index + 1])[0])
+    return np.concatenate(parts)
+
+
+# Checks -------------------------------------------------------------------------------------------------
+
+
+def largest_errors(model: Model, images: Sequence[Image.Image]) -> dict[str, float]:
+    """Largest absolute difference of a coordinate of the unit embedding, for each fast path.
+
+    `forward`: against open_clip's own encode_image. `plans`: heads off, against a deep copy of the model
+    whose output projections have those heads' columns at zero. `contributions`: their sum against the
+    embedding.
+    """
+    last = Head(model.n_layers - 1, 0)
+    plans = [HeadSet(), model.heads, HeadSet([last]), HeadSet([Head(max(0, last.layer - 2), 0), last])]
+    pixels = model.preprocess([images[i] for i in range(min(_CHECKED_IMAGES, len(images)))])
+    fast = model.embed_images(pixels, plans)
+    parts = model.contributions(pixels)
+    copied, slow = copy.deepcopy(model.clip).eval(), []
+    for off in plans:
+        copied.load_state_dict(zeroed(model, off))
+        with torch.no_grad(), without_tf32():
+            embedded = copied.encode_image(pixels.to(model.tower.device), normalize=True)
+        slow.append(embedded.cpu().numpy())
+    errors = [float(np.abs(a - b).max()) for a, b in zip(fast, slow, strict=True)]
+    total = parts.direct.sum((1, 2)) + parts.remainder
+    return {
+        "forward": errors[0],
+        "plans": max(errors[1:]),
+        "contributions": float(np.abs(total - fast[0]).max()),
+    }

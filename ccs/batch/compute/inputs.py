@@ -1,0 +1,239 @@
+"""The images and evaluation sets of a run: opened, described, and decoded ahead of the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ccs.batch.bias import read_names
+from ccs.batch.compute.settings import Settings
+from ccs.batch.compute.stages import digest
+from ccs.errors import InputError
+from ccs.model.model import Model
+from ccs.pruning.fairness import asked, cut_off
+from ccs.sets import SOURCES, drawn_sets
+from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, RetrievalSet
+from ccs.sets.open import open_gallery, open_images, open_set
+
+EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
+Opened = tuple[ImageSet, list[EvaluationSet], list[dict[str, str]]]
+"""The images of the moments, the evaluation sets, and the name and reason of each that could not be had."""
+
+_LEAST_FOR_WORKERS = 256
+"""Below so many images worker processes take longer to start than they save."""
+_MOST_WORKERS = 16
+"""More only cost memory: they decode some thousands of photographs a second, and start for every stage."""
+
+
+# Sets ---------------------------------------------------------------------------------------------------
+
+
+def open_all(settings: Settings, tell: Callable[[str], None]) -> Opened:
+    """Everything that a run reads, fetched and hashed; `tell` is told of what is left out."""
+    images = open_moment_images(settings)
+    for name in images.skipped:
+        tell(f"Left out: {name}")
+    return (images, *open_sets(settings, tell))
+
+
+def open_moment_images(settings: Settings) -> ImageSet:
+    """The images that moments are collected from. Raises InputError where fewer than two can be read."""
+    images = open_images(settings.images, settings.max_images, seed=settings.seed)
+    if len(images.images) < 2:
+        raise InputError(
+            f"{settings.images} holds {len(images.images)} readable image{'s' * (len(images.images) != 1)}; "
+            "at least two are needed to see how a head varies."
+        )
+    return images
+
+
+def names_of_sets(settings: Settings) -> tuple[str, ...]:
+    """The evaluation sets asked for: those named, or else the suite's."""
+    whole = (record for record in SOURCES.values() if not record.excerpt)
+    studied = tuple(record.name for record in whole if record.kind != "images")
+    drawn = tuple(f"world/{name}" for name in drawn_sets.names())
+    suites = {"world": drawn, "paper": studied, "none": ()}
+    return settings.sets or suites[settings.suite or "none"]
+
+
+def open_sets(
+    settings: Settings, tell: Callable[[str], None]
+) -> tuple[list[EvaluationSet], list[dict[str, str]]]:
+    """The evaluation sets asked for, and the name and reason of each that could not be had.
+
+    Raises InputError for a set that was asked for by name, and where two have one name.
+    """
+    found: list[EvaluationSet] = []
+    absent: list[dict[str, str]] = []
+    for name in names_of_sets(settings):
+        try:
+            opened = _open(name, settings)
+            if isinstance(opened, BiasSet):
+                opened = _cut(opened)
+        except InputError as error:
+            if settings.sets:
+                raise
+            absent.append({"name": name, "reason": str(error)})
+            tell(f"{name} is left out: {error}")
+            continue
+        if not isinstance(opened, EvaluationSet):
+            raise InputError(f"{name!r} holds images without labels: it can be --images, not --set.")
+        found.append(opened)
+    found += [_people(spec, settings) for spec in settings.people]
+    names = [one.name for one in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(
+            f"Two sets have the name {twice[0]!r}, under which their figures are kept: rename one."
+        )
+    return found, absent
+
+
+def _people(spec: str, settings: Settings) -> BiasSet:
+    """A gallery of --people, with the occupations, template and K that were asked for."""
+    gallery = open_gallery(spec, attribute=settings.attribute or (), max_images=settings.eval_images)
+    occupations = None if settings.occupations is None else read_names(settings.occupations)
+    return _cut(asked(gallery, occupations, settings.template), settings.top)
+
+
+def _cut(gallery: BiasSet, top: int | None = None) -> BiasSet:
+    """The gallery with the K of its rankings; InputError for one above half of the images."""
+    if gallery.pools is not None and top is None:
+        return gallery  # each occupation has as many images as its K needs
+    ranked = len(gallery.images)
+    if gallery.pools is not None:
+        ranked = min(int((gallery.pools == name).sum()) for name in gallery.occupations)
+    return replace(gallery, k={name: cut_off(gallery, name, ranked, top) for name in gallery.groups})
+
+
+def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
+    if name == "world/clips" and settings.eval_images is not None:  # a clip is several images
+        from ccs.sets import drawn_sets as world
+
+        return world.retrieval_set(max(10, settings.eval_images // 4))
+    classes = None if settings.classes is None else read_names(settings.classes)
+    return open_set(name, max_images=settings.eval_images, classes=classes, template=settings.template)
+
+
+def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:
+    """The set's images, or its clips of several images each."""
+    return data.clips if isinstance(data, RetrievalSet) else data.images
+
+
+def described(data: EvaluationSet) -> dict[str, Any]:
+    """A set's entry in the manifest."""
+    entry: dict[str, Any] = {"name": data.name, "kind": "retrieval", "count": len(items(data))}
+    if isinstance(data, ClassificationSet):
+        entry |= {"kind": "classification", "classes": len(data.classes)}
+    elif isinstance(data, BiasSet):
+        entry |= {"kind": "bias", "occupations": len(data.occupations), "k": dict(data.k)}
+    if not isinstance(data, RetrievalSet):
+        entry["templates"] = list(data.templates)
+    return entry | {
+        "fingerprint": data.fingerprint, "source": data.source, "skipped": list(data.skipped)
+    }  # fmt: skip
+
+
+def question(data: EvaluationSet) -> str:
+    """Hash of what is asked of a set's images: labels, classes, templates, groups, captions."""
+    images = {"images", "clips", "fingerprint", "source", "skipped"}
+    names = [field.name for field in fields(data) if field.name not in images]
+    return digest({name: getattr(data, name) for name in names})
+
+
+# Pixels -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pixels [n, 3, s, s] of items `first` to `last` of a shard; an item (a clip) may be several images."""
+
+    shard: int
+    first: int
+    last: int
+    pixels: Tensor
+    sizes: tuple[int, ...]
+    ends_shard: bool
+
+
+def shards_of(items: int, size: int | None = None) -> list[range]:
+    """The items cut into shards, the same for any number of processes and any batch size.
+
+    Small enough to lose little when killed, and few enough for a folder to hold; of no items one, empty.
+    """
+    size = size or min(65_536, max(128, -(-items // 1000)))
+    return [range(start, min(items, start + size)) for start in range(0, max(1, items), size)]
+
+
+@dataclass(frozen=True)
+class _Items(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    """The pixels of each item and how many images it is."""
+
+    preprocess: Callable[[Sequence[Image.Image]], Tensor]
+    items: Sequence[Any]
+    clips: bool
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        item = self.items[index]
+        frames = list(item) if self.clips else [item]
+        return self.preprocess(frames), len(frames)
+
+
+def load(
+    model: Model,
+    data: ImageSet | RetrievalSet,
+    shards: Sequence[range],
+    wanted: Sequence[int],
+    *,
+    batch: int,
+    workers: int | None,
+) -> Iterator[Batch]:
+    """The pixels of the wanted shards, in order, in batches that never cross a shard's end."""
+    n = sum(len(shards[shard]) for shard in wanted)
+    if not n:
+        return
+    processes = decoders(n, model.tower.device.type, workers)
+    loader = torch.utils.data.DataLoader(
+        _Items(model.preprocess, items(data), isinstance(data, RetrievalSet)),
+        batch_sampler=(list(rows) for _, rows in _batches(shards, wanted, batch)),
+        collate_fn=_join,
+        num_workers=processes,
+        prefetch_factor=2 if processes else None,
+        pin_memory=model.tower.device.type == "cuda",
+        multiprocessing_context="fork" if processes else None,
+    )
+    for (shard, rows), (pixels, sizes) in zip(_batches(shards, wanted, batch), loader, strict=True):
+        yield Batch(shard, rows.start, rows.stop, pixels, sizes, rows.stop == shards[shard].stop)
+
+
+def _batches(shards: Sequence[range], wanted: Sequence[int], size: int) -> Iterator[tuple[int, range]]:
+    """Shard and items of each batch; one at a time, for a billion items make many."""
+    for shard in wanted:
+        for start in shards[shard][::size]:
+            yield shard, range(start, min(start + size, shards[shard].stop))
+
+
+def _join(loaded: list[tuple[Tensor, int]]) -> tuple[Tensor, tuple[int, ...]]:
+    return torch.cat([pixels for pixels, _ in loaded]), tuple(count for _, count in loaded)
+
+
+def decoders(images: int, device: str, workers: int | None = None) -> int:
+    """The number of worker processes that decode for this one: `workers`, or chosen.
+
+    None for a short job; on a CPU, which computes itself, half of this process's cores, else all but one.
+    """
+    if workers is not None:
+        return workers
+    if images < _LEAST_FOR_WORKERS:
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return min(_MOST_WORKERS, cores // 2 if device == "cpu" else cores - 1)

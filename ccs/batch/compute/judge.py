@@ -1,0 +1,205 @@
+"""The stages that name, judge and score: by tags, or by language models, asked by the first process alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ccs.batch.compute.settings import Settings
+from ccs.batch.compute.stages import Store, digest
+from ccs.errors import InputError
+from ccs.heads import Head
+from ccs.judges.labeler import Labeler
+from ccs.judges.panel import Panel
+from ccs.judges.prices import Spending
+from ccs.judges.question import Question
+from ccs.judges.settings import JudgeSettings
+from ccs.progress import BAR
+from ccs.results import STAGES
+from ccs.texts import concepts, score
+from ccs.texts.labels import TAGS, chance_by_tags, score_by_tags
+from ccs.texts.pools import REFERENCE, REFERENCE_LONGEST, Pool, find_reference, load_pool, make_pool
+from ccs.texts.score import HeadScore
+from ccs.texts.textspan import Span
+
+Row = dict[str, Any]
+Spans = Mapping[Head, Sequence[Span]]
+
+
+def known_pool(settings: Settings) -> Pool:
+    """The pool of texts; texts as long as the longest of `reference` where that is not here yet."""
+    name = settings.texts or "photographs"
+    if name == REFERENCE and find_reference() is None:
+        return make_pool(name, [(f"{i:0{REFERENCE_LONGEST}d}", None) for i in range(settings.all_ks[-1])])
+    return load_pool(name)
+
+
+def check(settings: Settings) -> None:
+    """Refuse judges, keys (unless answers are cached) or a pool by which no head could be scored."""
+    pool = known_pool(settings)
+    panel, _ = judges_of(settings, pool)
+    if not panel.settings.cache.exists():
+        panel.require_keys()
+        Panel(settings.labeler, tags=pool).require_keys()
+    pool, most = load_pool(settings.texts or "photographs"), settings.all_ks[-1]
+    if len(pool) < most:
+        raise InputError(f"The pool {pool.name} has {len(pool)} texts, fewer than --k {most}.")
+
+
+def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
+    """The panel and, if labels are by a language model, the labeler: with one budget. Raises InputError."""
+    asked = {settings.labeler, *settings.judges.split(",")}
+    tagged = sum(concept is not None for concept in pool.concepts)
+    if TAGS in asked and 2 * tagged < len(pool):
+        raise InputError(
+            f"In the pool {pool.name} {tagged} of {len(pool)} texts have a concept, by which `{TAGS}` labels "
+            "and judges: give a CSV with a column `concept` as --texts, or models as --labeler and --judges."
+        )
+    limits = JudgeSettings(
+        cache=settings.out / STAGES / "judges.sqlite", budget=settings.budget, prices=settings.prices,
+        concurrency=settings.in_flight, timeout=settings.timeout,
+    )  # fmt: skip
+    spending = Spending(settings.budget)
+    panel = Panel(settings.judges, limits, tags=pool, spending=spending)
+    if settings.labeler == TAGS:
+        return panel, None
+    return panel, Labeler(settings.labeler, limits, spending=spending)
+
+
+class Judging:
+    """Labels and judgments of one model's heads.
+
+    labeler, judges: their descriptions for the manifest. unlabeled: how many heads the labeler gave no answer
+    for. given: the labels of the others, as they were spelled.
+    """
+
+    def __init__(self, settings: Settings, store: Store, pool: Pool) -> None:
+        self.settings, self.store, self.pool = settings, store, pool
+        self.panel, self.by_model = judges_of(settings, pool)
+        self.unlabeled = 0
+        self.given: dict[Head, str | None] = {}
+        self.labeler: dict[str, Any] = {"name": TAGS, "stand_in": True}
+        if self.by_model is not None:
+            self.labeler = self.by_model.describe()
+        self.judges: list[dict[str, Any]] = list(self.panel.describe()["judges"])
+        parents = concepts.tree().parents
+        tree = digest([list(parents), list(parents.values())])
+        self._tags = {"concepts": tree, "tags": pool.fingerprint}
+
+    @property
+    def by_tags(self) -> bool:
+        """True if labels and verdicts are by `tags` alone."""
+        return self.by_model is None and all(judge["name"] == TAGS for judge in self.judges)
+
+    def labels(self, spans: Spans) -> dict[Head, str | None]:
+        """A concept for each head, None where there is none. Unanswered questions are asked again next time.
+
+        The labeler is shown the main K texts alone, whatever further K there are: a head has one concept.
+        """
+        spans = {head: chosen[: self.settings.k] for head, chosen in spans.items()}
+        texts = {str(head): [span.text for span in chosen] for head, chosen in spans.items()}
+        shares = {str(head): [round(span.share, 9) for span in chosen] for head, chosen in spans.items()}
+        inputs = {"spans": digest([texts, shares]), "labeler": self.labeler, **self._tags}
+        rows = self._answers("labels", inputs, lambda: self._label(spans), self.by_model is not None)
+        self.unlabeled = sum(bool(row["cause"]) for row in rows)
+        self.given = {Head.parse(row["head"]): row.get("given", row["label"]) for row in rows}
+        return {Head.parse(row["head"]): row["label"] for row in rows}
+
+    def _label(self, spans: Spans) -> list[Row]:
+        causes: Mapping[Head, str] = {}
+        if self.by_model is None:
+            found = {head: one.label for head, one in score_by_tags(spans, self.pool).items()}
+            given: Mapping[Head, str | None] = found
+        else:
+            found = self.by_model.label({head: [span.text for span in spans[head]] for head in spans})
+            causes, given = self.by_model.causes, self.by_model.given
+        return [
+            {"head": str(head), "label": label, "given": given.get(head), "cause": causes.get(head, "")}
+            for head, label in found.items()
+        ]
+
+    def judgments(self, spans: Spans, labeled: Mapping[Head, str | None]) -> list[Row]:
+        """A row per head, judge and text. What is unscored is asked again by the next run.
+
+        One question holds a head's texts of the largest K, so that each text is judged once for every K.
+        """
+        asked = {
+            head: Question(str(head), label, tuple(span.text for span in spans[head]))
+            for head, label in sorted(labeled.items())
+            if label is not None
+        }
+        questions = [[one.head_key, one.label, list(one.texts)] for one in asked.values()]
+        inputs = {"questions": digest(questions), "judges": self.panel.describe(), **self._tags}
+        by_model = any(not judge["stand_in"] for judge in self.judges)
+        return self._answers("judgments", inputs, lambda: self._judge(asked), by_model)
+
+    def _judge(self, asked: Mapping[Head, Question]) -> list[Row]:
+        answers = self.panel.judge(list(asked.values()))
+        return [
+            {"layer": head.layer, "head": head.head, "rank": rank, "text": text, "label": question.label}
+            | {"judge": said.judge, "verdict": said.verdict, "reason": said.reason, "cause": said.cause}
+            for (head, question), by_judge in zip(asked.items(), answers, strict=True)
+            for judgments in by_judge
+            for rank, (text, said) in enumerate(zip(question.texts, judgments, strict=True))
+        ]
+
+    def _answers(
+        self, name: str, inputs: Mapping[str, Any], ask: Callable[[], list[Row]], by_model: bool
+    ) -> list[Row]:
+        """The rows of a stage. The first process alone asks; the others wait, and read what it wrote."""
+        stage = self.store.stage(name, inputs)
+        rows: list[Row] = stage.read_json() if stage.done else []
+        if not stage.done or (by_model and any(row["cause"] for row in rows)):
+            with BAR.get()(desc=name, total=1) as bar:
+                self.store.processes.once(lambda: stage.write_json(ask()))
+                bar.update(1)
+            stage.finish()
+            rows = stage.read_json()
+        return rows
+
+    def chance(self, k: int) -> list[float]:
+        """CCS@0 ... CCS@k of random texts where label and verdicts are by tags, else empty."""
+        if not self.by_tags:
+            return []
+        found: list[float] = self.store.json(
+            "chance", {**self._tags, "k": k}, lambda: chance_by_tags(self.pool, k)
+        )
+        return found
+
+
+def score_heads(
+    spans: Spans,
+    labels: Mapping[Head, str | None],
+    judged: Sequence[Row],
+    variance: Mapping[Head, float],
+    ks: Sequence[int],
+) -> tuple[dict[int, dict[Head, HeadScore]], list[Row]]:
+    """Each head's score at each K, and the rows of the table scores, the main K's first.
+
+    The texts of a smaller K are the first of a larger one, and each was judged once against the one concept
+    that the head's main K texts name (see `ccs.texts.score`).
+
+    spans: as many texts per head as the largest K. judged: rows of the table judgments, each judge's in the
+    order of the texts.
+    """
+    verdicts: dict[Head, dict[str, list[bool | None]]] = {head: {} for head in spans}
+    for row in judged:
+        verdicts[Head(row["layer"], row["head"])].setdefault(row["judge"], []).append(row["verdict"])
+    scores: dict[int, dict[Head, HeadScore]] = {k: {} for k in ks}
+    rows = []
+    for head, chosen in spans.items():
+        by_judge = list(verdicts[head].values())
+        label = labels[head]
+        # A head without a concept was not judged: its score is unknown, not zero.
+        unanimous, majority = (
+            {k: score.ccs([said[:k] for said in by_judge], rule) if by_judge else None for k in ks}
+            for rule in score.RULES
+        )
+        for k in ks:
+            scores[k][head] = HeadScore(unanimous[k], label)
+            rows.append(
+                {"layer": head.layer, "head": head.head, "label": label, "k": k, "ccs": unanimous[k]}
+                | {"level": score.level(unanimous[k], k), "majority": majority[k]}
+                | {"share": min(1.0, sum(span.share for span in chosen[:k])), "variance": variance[head]}
+            )
+    return scores, sorted(rows, key=lambda row: row["k"])

@@ -1,0 +1,192 @@
+"""One model from images and texts to tables: the stages in order, each done once for what it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ccs
+from ccs import results
+from ccs.batch.compute import inputs, set_figures
+from ccs.batch.compute.embed import Embedder, largest_errors, read_plan
+from ccs.batch.compute.inputs import EvaluationSet, Opened
+from ccs.batch.compute.judge import Judging, score_heads
+from ccs.batch.compute.run_plans import Plans, make_plans, n_plans
+from ccs.batch.compute.settings import Settings
+from ccs.batch.compute.stages import Stage, Store, digest
+from ccs.batch.processes import Processes
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.measures import bias, ranking
+from ccs.model.model import Model
+from ccs.progress import BAR
+from ccs.pruning.plans import Plan, level_heads
+from ccs.results import schema
+from ccs.sets.kinds import BiasSet, RetrievalSet
+from ccs.texts import score
+from ccs.texts.pools import load_pool
+from ccs.texts.textspan import Span
+
+Row = dict[str, Any]
+
+
+def _refuse_others(folder: Path, model: Model) -> None:
+    """InputError where the folder has the results of other weights, such as of a folder of the same name."""
+    try:
+        found = results.read_manifest(folder)["model"]
+    except InputError:
+        return
+    if found["weights_hash"] != model.weights_hash:
+        raise InputError(
+            f"{folder} has the tables of a {found['name']} with other weights ({found['weights_hash'][:12]}, "
+            f"not {model.weights_hash[:12]}): give another --out, or remove that folder."
+        )
+
+
+class Run:
+    """One model's run: what it computes on, its stages, and what it came to.
+
+    All processes make one and call `go`. `tables`: rows by table. `errors`: see `largest_errors`. `notices`:
+    sentences on plans that were left out. `alike`: of each bias set the prompts that are one text to the
+    model, in groups.
+    """
+
+    def __init__(self, settings: Settings, processes: Processes, sets: Callable[[Settings], Opened]) -> None:
+        """Load the model and open everything it is to be run on, by `sets`. Raises InputError."""
+        self.settings, self.processes = settings, processes
+        name, device, layers = settings.models[0], processes.device, settings.layers
+        load = partial(ccs.load, name, device=device, precision=settings.precision, layers=layers)
+        self.model = processes.together(load)
+        self.model.tower.require(HeadSet.parse(settings.off))
+        if settings.off and not (inputs.names_of_sets(settings) or settings.people):
+            raise InputError(
+                "--off is measured on sets, and none is asked for: give --set, --people or --suite."
+            )
+        self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))
+        self.folder = settings.out / results.folder_name(self.model.name)
+        processes.once(partial(_refuse_others, self.folder, self.model))
+        self.store = Store(settings.out / results.STAGES / self.folder.name, processes)
+        self.judging = Judging(settings, self.store, self.pool)
+        self.images, self.sets, self.absent = sets(replace(settings, models=()))
+        self.embedder = Embedder(self.model, self.store, settings)
+        self.tables: dict[str, list[Row]] = {}
+        self.errors: dict[str, float] = {}
+        self.chance: list[float] = []
+        self.notices: list[str] = []
+        self.alike: dict[str, list[list[str]]] = {}
+
+    def go(self) -> None:
+        """Do what is not done yet. Raises InputError."""
+        model, images = self.model, self.images
+        about = {"weights": model.weights_hash, "images": images.fingerprint, "heads": str(model.heads)}
+        self.errors = self.store.json("checks", about, lambda: largest_errors(model, images.images))
+        moments = self.embedder.moments(images)
+        spans, variance = self._spans(moments)
+        labeled = self.judging.labels(spans)
+        if self.judging.unlabeled:
+            self.notices.append(
+                f"The labeler did not answer for {self.judging.unlabeled} heads; a later run asks again."
+            )
+        self.tables["labels"] = [
+            {"layer": head.layer, "head": head.head, "label": label, "given": self.judging.given[head]}
+            | {"labeler": self.judging.labeler["name"]}
+            for head, label in sorted(labeled.items())
+        ]
+        judged = self.tables["judgments"] = self.judging.judgments(spans, labeled)
+        self.chance = self.judging.chance(self.settings.k)
+        scores, rows = score_heads(spans, labeled, judged, variance, self.settings.all_ks)
+        self.tables["scores"] = rows
+        high = level_heads(scores[self.settings.k], self.settings.k)["high"]
+        both = {head: (self.judging.given[head], labeled[head]) for head in high}
+        self.tables["ccr"] = score.ccr_rows(both, sorted({head.layer for head in labeled}))
+        if not self.sets:
+            return
+        plans = make_plans(model, self.settings, scores, variance, self.notices.append)
+        for data in self.sets:
+            self._measure(data, plans)
+        measured = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
+        if rows := set_figures.head_effects(measured):
+            self.tables["heads"] = rows
+
+    def parts(self) -> dict[str, float]:
+        """How long the parts of the run that take time are, in images whose moments are collected."""
+        found = {"moments": float(len(self.images.images)), "texts": len(self.pool.texts) / 20}
+        if not self.judging.by_tags:
+            found |= {"labels": 20.0 * len(self.model.heads), "judgments": 20.0 * len(self.model.heads)}
+        for data in self.sets:
+            n = sum(map(len, data.clips)) if isinstance(data, RetrievalSet) else len(data.images)
+            time = n * (1 + n_plans(data, self.settings, len(self.model.heads)) / 9)
+            found[f"embed/{data.name}"] = time
+            found[f"figures/{data.name}"] = time * (0.4 if isinstance(data, BiasSet) else 0.1)
+        return found
+
+    # Stages ---------------------------------------------------------------------------------------------
+
+    def _spans(self, moments_stage: Stage) -> tuple[dict[Head, tuple[Span, ...]], dict[Head, float]]:
+        """The texts of each head, and the variance of its contribution."""
+        texts_stage = self.embedder.texts(self.pool)
+        k = self.settings.all_ks[-1]  # a greedy choice: the texts of every smaller K come first
+
+        def choose() -> list[Any]:
+            moments = self.embedder.read_moments(moments_stage)
+            found = ccs.textspan(moments, self.pool.texts, texts_stage.read_rows("texts"), k)
+            variance = dict(zip(moments.heads, moments.variance().tolist(), strict=True))
+            return [
+                [str(head), variance[head], [[span.text, span.share, span.index] for span in chosen]]
+                for head, chosen in found.items()
+            ]
+
+        about = {"moments": moments_stage.key, "texts": texts_stage.key, "k": k}
+        read = [(Head.parse(name), *rest) for name, *rest in self.store.json("spans", about, choose)]
+        spans = {head: tuple(Span(*span) for span in chosen) for head, _, chosen in read}
+        self.tables["spans"] = [
+            {"layer": head.layer, "head": head.head, "rank": rank, "text": span.text}
+            | {"concept": self.pool.concept_of(span.text), "share": span.share}
+            for head, chosen in spans.items()
+            for rank, span in enumerate(chosen)
+        ]
+        return spans, {head: variance for head, variance, _ in read}
+
+    def _measure(self, data: EvaluationSet, all_plans: Plans) -> None:
+        """Add a set's figures to the tables."""
+        settings, plans = self.settings, all_plans.on(data, self.settings)
+        offs = list(dict.fromkeys(plan.off for plan in plans))
+        about = {
+            "schema": schema.VERSION,
+            "embeddings": digest(self.embedder.plans_inputs(data, offs)),
+            "plans": [[plan.name, plan.seed, str(plan.off)] for plan in plans],
+            "question": inputs.question(data),
+            "seed": settings.seed,
+            "as_published": settings.as_published,
+            "draws": [set_figures.DRAWS, bias.DRAWS],
+        }
+        stage = self.store.stage(f"measure/{data.name}", about)
+        if not stage.done:
+            embedded = self.embedder.plans(data, offs)
+            stage.begin()
+            with BAR.get()(desc=f"figures/{data.name}", total=len(plans)) as bar:
+                self.processes.once(lambda: stage.write_json(self._figures(data, plans, embedded, offs)))
+                bar.update(len(plans))
+            stage.finish()
+            if sum(path.stat().st_size for path in embedded.paths.values()) > settings.keep:
+                embedded.discard()
+        found = stage.read_json()
+        self.tables.setdefault(found["table"], []).extend(found["rows"])
+        self.alike[data.name] = found["alike"]
+
+    def _figures(
+        self, data: EvaluationSet, plans: Sequence[Plan], embedded: Stage, offs: Sequence[HeadSet]
+    ) -> dict[str, Any]:
+        """offs: the sets of heads in the stage, in its order."""
+        texts = set_figures.embed_texts(self.model, data)
+        alike = ranking.alike(data.occupations, texts) if isinstance(data, BiasSet) else []
+        scaled = self.embedder.scaled_as_published(data)
+        table, rows = set_figures.rows(
+            texts, data, plans, lambda off: read_plan(embedded, offs.index(off)), self.settings.seed,
+            logit_scale=self.model.logit_scale, as_published=self.settings.as_published,
+            published=(lambda off: read_plan(embedded, offs.index(off), "published")) if scaled else None,
+        )  # fmt: skip
+        return {"table": table, "rows": rows, "alike": alike}

@@ -1,0 +1,294 @@
+"""Figures of an evaluation set under every plan, as rows of the tables pruning, retrieval, bias and heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, astuple, dataclass, replace
+from itertools import product
+from math import nan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from ccs.batch.compute.inputs import EvaluationSet
+from ccs.heads import HeadSet
+from ccs.measures import accuracy as zeroshot
+from ccs.measures import bias, ranking, retrieval, stats
+from ccs.measures.faults import Fault, fault_of
+from ccs.measures.stats import Effect, Estimate
+from ccs.pruning.plans import Plan, PlanName
+from ccs.results import queries, schema
+from ccs.sets.kinds import BiasSet, ClassificationSet, RetrievalSet
+
+Row = dict[str, Any]
+Embeddings = Callable[[HeadSet], np.ndarray]
+"""Embeddings [n, D] of the images with these heads off."""
+
+DRAWS = 2000
+
+
+def embed_texts(model: zeroshot.TextModel, data: EvaluationSet) -> np.ndarray:
+    """Unit embeddings [names, D] of the captions or names that a set's images are compared with, means over
+    the templates.
+    """
+    if isinstance(data, RetrievalSet):
+        return model.embed_texts([caption for said in data.captions for caption in said])
+    names = data.classes if isinstance(data, ClassificationSet) else data.occupations
+    return zeroshot.class_weights(model, names, data.templates)
+
+
+def rows(
+    texts: np.ndarray,
+    data: EvaluationSet,
+    plans: Sequence[Plan],
+    embeddings: Embeddings,
+    seed: int,
+    *,
+    logit_scale: float = 1.0,
+    as_published: bool = False,
+    published: Embeddings | None = None,
+) -> tuple[str, list[Row]]:
+    """The table that a set's figures belong to, and its rows. `plans[0]` is the baseline, no head off.
+
+    texts: from `embed_texts`. published: embeddings of clips as the study scales them, where they differ.
+    Plans with the same heads are measured once. Of random sets, of which there are many, only top-1 over all
+    classes and the means of MaxSkew and PREFERENCES, without intervals. Of one pool beside pools of their own
+    no PREFERENCES: they read the whole ranking of every draw, skews its top alone.
+    """
+    offs = list(dict.fromkeys(plan.off for plan in plans))
+    whole = {plan.off for plan in plans if not plan.is_random}
+    ask = _Figures(texts, offs, embeddings, seed, logit_scale, whole)
+    if isinstance(data, ClassificationSet):
+        table, found = "pruning", list(ask.of_classes(data))
+    elif isinstance(data, BiasSet):
+        table, found = "bias", list(ask.of_people(data))
+        if as_published:
+            found += ask.of_people(data, as_published=True)
+    else:
+        table, found = "retrieval", list(ask.of_clips(data))
+        if as_published:
+            found += replace(ask, images=published or embeddings).of_clips(data, as_published=True)
+    by_heads: dict[HeadSet, list[Row]] = {off: [] for off in offs}
+    for off, row in found:
+        by_heads[off].append(row)
+    named = [
+        {"plan": plan.name, "seed": plan.seed, "heads": str(plan.off), "n_heads": len(plan.off)} | shown
+        for plan in plans
+        for row in by_heads[plan.off]
+        if (shown := _shown(plan, row)) is not None
+    ]
+    return table, named + over_sets(named, table)
+
+
+def _shown(plan: Plan, row: Row) -> Row | None:
+    """The row as a plan has it; None for what it has not, though another plan of the same heads does."""
+    if plan.kind == "single" and row["metric"].startswith(schema.TOP_SHARE):
+        return None
+    if plan.is_random and "direction" not in row:
+        main = row["metric"] in _OF_RANDOM_SETS and not row.get("subset")
+        return row | _NO_INTERVAL if main and row.get("mode", "correct") == "correct" else None
+    return row
+
+
+_MAIN: tuple[bias.MetricName, ...] = ("MaxSkew", *bias.PREFERENCES)
+_OF_RANDOM_SETS = {"top1", *(f"{name} mean" for name in _MAIN)}
+_NO_INTERVAL = dict.fromkeys(("low", "high", "difference_low", "difference_high", "p_value"))
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """Rows of one set, each with the heads that are off; `offs[0]` is the baseline.
+
+    whole: the sets of heads that are more than random ones, and have intervals.
+    """
+
+    texts: np.ndarray
+    offs: Sequence[HeadSet]
+    images: Callable[[HeadSet], np.ndarray]
+    seed: int
+    logit_scale: float
+    whole: Collection[HeadSet]
+
+    def of_classes(self, data: ClassificationSet) -> Iterator[tuple[HeadSet, Row]]:
+        subsets: dict[str, Sequence[int] | None] = {"": None, **data.subsets}
+        seed, baselines = self.seed, dict[str, zeroshot.Accuracy]()
+        for off in self.offs:
+            images = self.images(off)
+            about = {"dataset": data.name, "subset": "", "metric": "top1", "n": len(data.labels)}
+            if off not in self.whole:
+                right = float(zeroshot.correct(images, self.texts, data.labels).mean())
+                yield off, about | _figures(Estimate(right, nan, nan), baselines[""].top1.value, None)
+                continue
+            for subset, classes in subsets.items():
+                ours = zeroshot.accuracy(images, self.texts, data.labels, seed, subset=classes, draws=DRAWS)
+                theirs = baselines.setdefault(subset, ours)
+                effect = zeroshot.compare(ours, theirs, draws=DRAWS, seed=seed) if off else None
+                here = {"subset": subset, "n": ours.n}
+                yield off, about | here | _figures(ours.top1, theirs.top1.value, effect)
+
+    def of_clips(self, data: RetrievalSet, as_published: bool = False) -> Iterator[tuple[HeadSet, Row]]:
+        owner = np.array([clip for clip, said in enumerate(data.captions) for _ in said])
+        name = f"{data.name} (as-published)" if as_published else data.name
+        baselines: dict[str, retrieval.Retrieval] = {}
+        for off in self.offs:
+            images = self.images(off)
+            for ours in retrieval.measure(
+                images, self.texts, owner, as_published=as_published, seed=self.seed
+            ):
+                theirs = baselines.setdefault(ours.direction, ours)
+                for metric, estimate in ours.metrics.items():
+                    effect = retrieval.compare(ours, theirs, metric, seed=self.seed) if off else None
+                    about = {"dataset": name, "direction": ours.direction, "metric": metric, "n": ours.n}
+                    yield off, about | _figures(estimate, theirs.metrics[metric].value, effect)
+
+    def of_people(self, data: BiasSet, as_published: bool = False) -> Iterator[tuple[HeadSet, Row]]:
+        """Each occupation ranks its own images, where the set has such pools, and then all of them.
+
+        Prompts that are one text to the model count once where they rank the same images, under the name of
+        the first. as_published: with the faults of the study's code, for the attributes that have one.
+        """
+        own = data.own_pools(data.occupations)
+        variants = {data.name: own}
+        if own is not None and not as_published:
+            variants[f"{data.name}{schema.ONE_POOL}"] = None
+        for (name, pools), attribute in product(variants.items(), data.groups):
+            fault = fault_of(data.name, attribute) if as_published else None
+            if not as_published or fault is not None:
+                yield from self._of_pools(data, name, attribute, pools, fault)
+
+    def _of_pools(
+        self, data: BiasSet, name: str, attribute: str, pools: NDArray[np.bool_] | None, fault: Fault | None
+    ) -> Iterator[tuple[HeadSet, Row]]:
+        """The figures of one attribute, under the name of the set with these pools."""
+        groups, n = data.groups[attribute], len(data.occupations)
+        distinct = np.arange(n) if pools is not None else np.unique(ranking.first_alike(self.texts))
+        texts, names = self.texts[distinct], [data.occupations[i] for i in distinct]
+        whole = [off for off in self.offs if off in self.whole]
+        about: Row = {"groups": groups, "k": min(data.k[attribute], len(groups)), "pools": pools}
+        about |= {"units": data.units, "logit_scale": self.logit_scale, "seed": self.seed}
+        main = _MAIN if pools is not None or data.pools is None else _MAIN[:1]
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
+            asked = about | {"map": threads.map, "metrics": bias.METRICS + main[1:]}
+            measured = bias.measure_plans(map(self.images, whole), texts, fault=fault, **asked)
+        base = measured[0]
+        named: Row = {"dataset": name, "attribute": attribute, "k": base.k, "n": base.n}
+        named |= {"target": "pool", "mode": base.mode}
+        found = [
+            (off, row)
+            for off, ours in zip(whole, measured, strict=True)
+            for metric in ours.metrics
+            for row in self._of_metric(ours, base, metric, names, bool(off))
+        ]
+        if fault is None:
+            for off, ours in zip(whole, measured, strict=True):
+                found += [(off, row) for row in _shares(ours, base, names)]
+            found += self._of_random(texts, base, main, about)
+        for off, row in found:
+            yield off, named | row
+
+    def _of_random(
+        self,
+        texts: np.ndarray,
+        base: bias.BiasResult,
+        metrics: Sequence[bias.MetricName],
+        about: Mapping[str, Any],
+    ) -> Iterator[tuple[HeadSet, Row]]:
+        """The means of every random set, asked about as all other plans are."""
+        for off in (off for off in self.offs if off not in self.whole):
+            for name, value in bias.means(self.images(off), texts, metrics=metrics, **about).items():
+                before = base.metrics[name]
+                figures = _figures(Estimate(value, nan, nan), before.mean.value, None, before.chance_mean)
+                capped = float(base.ceilings.mean()) if name == "MaxSkew" else nan
+                yield off, {"occupation": "", "metric": f"{name} mean", "ceiling": capped} | figures
+
+    def _of_metric(
+        self,
+        ours: bias.BiasResult,
+        base: bias.BiasResult,
+        name: bias.MetricName,
+        occupations: Sequence[str],
+        differs: bool,
+    ) -> Iterator[Row]:
+        """One metric: its mean and, of skews, sum over the occupations, then each occupation."""
+        metric, before = ours.metrics[name], base.metrics[name]
+        capped = ours.ceilings if name == "MaxSkew" and ours.fault is None else np.full(len(ours.top), nan)
+        mean = bias.compare(ours, base, name) if differs else None
+        figures = _figures(metric.mean, before.mean.value, mean, metric.chance_mean)
+        yield {"occupation": "", "metric": f"{name} mean", "ceiling": capped.mean()} | figures
+        if name in bias.METRICS:
+            n = len(occupations)
+            whole, chance = mean and mean.times(n), metric.chance_mean.times(n)
+            figures = _figures(metric.mean.times(n), before.mean.times(n).value, whole, chance)
+            yield {"occupation": "", "metric": f"{name} sum", "ceiling": capped.sum()} | figures
+        for index, occupation in enumerate(occupations):
+            value = Estimate(*(float(column[index]) for column in (metric.values, metric.low, metric.high)))
+            effect = bias.compare(ours, base, name, index) if differs else None
+            figures = _figures(value, float(before.values[index]), effect, metric.chance)
+            own = int(ours.pools[index].sum())
+            yield {"occupation": occupation, "metric": name, "ceiling": capped[index], "n": own} | figures
+
+
+def _shares(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[str]) -> Iterator[Row]:
+    """Each group's share of each occupation's top K, beside that of a random ranking."""
+    for index, occupation in enumerate(occupations):
+        own = int(ours.pools[index].sum())
+        for column, (group, chance) in enumerate(ours.chance_shares(index).items()):
+            share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
+            figures = _figures(Estimate(share, share, share), before, None, chance)
+            # An exact count; how far random rankings are from the pool's share, `chance` says.
+            figures |= {"low": None, "high": None, "difference": share - before}
+            yield {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "n": own} | figures
+
+
+def _figures(
+    estimate: Estimate, baseline: float, difference: Effect | None, chance: Estimate | None = None
+) -> Row:
+    """difference: None for the baseline itself, and where it has no interval."""
+    change = (estimate.value - baseline, None, None, None) if difference is None else astuple(difference)
+    names = ("difference", "difference_low", "difference_high", "p_value")
+    row = asdict(estimate) | {"baseline": baseline} | dict(zip(names, change, strict=True))
+    if chance:
+        row |= {"chance": chance.value, "chance_low": chance.low, "chance_high": chance.high}
+    return row
+
+
+def over_sets(found: Sequence[Row], table: str) -> list[Row]:
+    """A row without a seed for each random plan: mean and 95% range of its sets, never the best of them."""
+    keys = ["plan", *(column for column in schema.TABLES[table].key if column not in schema.PLAN_KEY)]
+    drawn: dict[tuple[Any, ...], list[Row]] = {}
+    for row in found:
+        if row["seed"] is not None and PlanName.parse(row["plan"]).is_random:
+            drawn.setdefault(tuple(row[key] for key in keys), []).append(row)
+    means = []
+    for same in drawn.values():
+        summary: Row = {"seed": None, "heads": "", "p_value": None}
+        for name, ends in (("value", ("low", "high")), ("difference", ("difference_low", "difference_high"))):
+            values = [row[name] for row in same]
+            summary[name] = round(float(np.mean(values)), 12)  # differences may cancel out
+            summary |= dict(zip(ends, np.quantile(values, (0.025, 0.975)).tolist(), strict=True))
+        means.append(same[0] | summary)
+    return means
+
+
+def head_effects(rows: Iterable[Row]) -> list[Row]:
+    """Rows of the table heads: total effects (a head is off, and later layers react), from the rows of their
+    plans, with the false discovery rate over the heads.
+    """
+    families: dict[tuple[str, str, str], list[Row]] = {}
+    for row in filter(queries.is_main_figure, rows):
+        if (head := PlanName.parse(row["plan"]).head) is None:
+            continue
+        family = row["dataset"], row["metric"], row.get("attribute", "")
+        families.setdefault(family, []).append(
+            {"layer": head.layer, "head": head.head, "measure": "total effect", "dataset": family[0]}
+            | {"metric": family[1], "factor": family[2], "value": row["difference"]}
+            | {"low": row["difference_low"], "high": row["difference_high"], "p_value": row["p_value"]}
+        )
+    for found in families.values():
+        known = [np.nan if row["p_value"] is None else row["p_value"] for row in found]
+        for row, q_value in zip(found, stats.benjamini_hochberg(known), strict=True):
+            row["q_value"] = float(q_value)
+    return [row for found in families.values() for row in found]

@@ -1,0 +1,180 @@
+"""A run's memory: what each stage wrote, shard by shard, so that a killed run resumes where it stopped.
+
+A stage is named and keyed by a hash of everything it depends on. Its shards are files
+`INDEX.KEY.CHECKSUM.SUFFIX`, written under another name and renamed: a file under its final name is whole, and
+its own name says which inputs made it and which bytes it must hold. Nothing else decides what is done, so a
+process may die at any instant. A shard of another key, or that is not what its name says, is removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from safetensors.numpy import load_file
+from safetensors.numpy import save as save_arrays
+
+from ccs.batch.processes import Processes
+from ccs.errors import InputError
+from ccs.files import atomic_write, disk_errors, sha256, write_text
+from ccs.results import STAGES
+
+_SHARD = re.compile(r"(\d{5,})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\w+)")
+_RECORD = "stage.json"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the output folder for this run; raise InputError if another run does. A dead run holds nothing."""
+    with disk_errors(folder):
+        (folder / STAGES).mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / STAGES / "lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise InputError(
+                f"Another run is writing to {folder}; wait for its end or give another --out."
+            ) from None
+    with lock:
+        yield
+
+
+def digest(value: Any) -> str:
+    """Hash of a JSON value (which may hold arrays), the same in every process and on every machine."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Mapping[str, Any] | np.ndarray) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value.tolist()
+
+
+@dataclass
+class Stage:
+    """One stage of one run. All processes open and finish it; each writes shards of its own."""
+
+    name: str
+    key: str
+    folder: Path
+    shards: int
+    suffix: str
+    processes: Processes
+    paths: dict[int, Path] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def done(self) -> bool:
+        """True if every shard is there, whole."""
+        return not self.missing
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The shards that are not there, as far as this process knows before the stage is finished."""
+        return tuple(index for index in range(self.shards) if index not in self.paths)
+
+    def mine(self) -> list[int]:
+        """The missing shards that this process is to write."""
+        return self.processes.share(self.missing)
+
+    def begin(self) -> None:
+        """Start the stage's clock here, not where it was opened."""
+        self.started = time.monotonic()
+
+    def write_arrays(self, index: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write a shard of named arrays."""
+        # Bytes first and one plain write: a full disk is then an OSError and not a fault in mapped memory.
+        self._write(index, save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+    def write_json(self, value: Any) -> None:
+        """Write the only shard, a JSON value."""
+        self._write(0, json.dumps(value, ensure_ascii=False).encode())
+
+    def read_arrays(self, index: int) -> dict[str, np.ndarray]:
+        """A shard's arrays."""
+        arrays: dict[str, np.ndarray] = load_file(self.paths[index])
+        return arrays
+
+    def read_rows(self, name: str) -> np.ndarray:
+        """The arrays of that name, of all shards, one after the other."""
+        return np.concatenate([self.read_arrays(index)[name] for index in range(self.shards)])
+
+    def read_json(self) -> Any:
+        """The JSON value of the only shard."""
+        return json.loads(self.paths[0].read_text(encoding="utf-8"))
+
+    def finish(self) -> None:
+        """Wait for the others, learn what they wrote, and note how long it took."""
+        for written in self.processes.gather(self.paths):
+            self.paths = self.paths | written
+        text = json.dumps({"name": self.name, "seconds": round(time.monotonic() - self.started, 2)})
+        self.processes.once(lambda: write_text(self.folder / _RECORD, text))
+
+    def discard(self) -> None:
+        """Remove the shards: what was made of them is kept elsewhere."""
+        if self.processes.first:
+            for path in self.paths.values():
+                path.unlink(missing_ok=True)
+        self.paths = {}
+
+    def sort(self) -> dict[int, Path]:
+        """The shards to trust in the folder; all others are removed."""
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        found: dict[int, Path] = {}
+        for path in sorted(self.folder.glob("*.*")):
+            match = _SHARD.fullmatch(path.name)
+            if match and match[2] == self.key and sha256(path)[:16] == match[3]:
+                found[int(match[1])] = path
+            elif match or path.name.endswith(".tmp"):
+                path.unlink()
+        return {index: found[index] for index in range(self.shards) if index in found}
+
+    def _write(self, index: int, data: bytes) -> None:
+        checksum = hashlib.sha256(data).hexdigest()[:16]
+        path = self.folder / f"{index:05d}.{self.key}.{checksum}.{self.suffix}"
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(data)
+        if (old := self.paths.get(index, path)) != path:  # an answer that was not final
+            old.unlink()
+        self.paths[index] = path
+
+
+class Store:
+    """The stages of one model's run, under `folder`."""
+
+    def __init__(self, folder: Path, processes: Processes) -> None:
+        self.folder = folder
+        self.processes = processes
+
+    def stage(self, name: str, inputs: Mapping[str, Any], *, shards: int = 1, suffix: str = "json") -> Stage:
+        """Open a stage: what of it is there and can be trusted, and what is missing.
+
+        `inputs`: everything the stage depends on, JSON. Another hash of them makes the old shards void.
+        """
+        key = digest([name, suffix, {**inputs, "shards": shards}])[:16]
+        folder = self.folder / name.replace("/", "--")
+        stage = Stage(name, key, folder, shards, suffix, self.processes)
+        stage.paths = self.processes.once(stage.sort)
+        return stage
+
+    def json(self, name: str, inputs: Mapping[str, Any], work: Callable[[], Any]) -> Any:
+        """The JSON value of a stage that the first process does alone, if it is not done yet."""
+        stage = self.stage(name, inputs)
+        if not stage.done:
+            self.processes.once(lambda: stage.write_json(work()))
+            stage.finish()
+        return stage.read_json()
+
+    def seconds(self) -> dict[str, float]:
+        """How long each stage took, whenever it was done."""
+        records = [json.loads(path.read_text()) for path in sorted(self.folder.glob(f"*/{_RECORD}"))]
+        return {str(record["name"]): float(record["seconds"]) for record in records}

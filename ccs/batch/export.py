@@ -1,0 +1,58 @@
+"""Save a model with heads off: `python -m batch.export --model M --off "L8.H1 L9.H2" --out DIR`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ccs
+from ccs.batch.hub_repository import Repository
+from ccs.batch.options import command, option
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.model.export import export
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Save a model with heads off as an ordinary open_clip folder with a model card; --repo publishes it on
+    the Hub.
+    """
+
+    model: str = option("organism", "embedded name, open_clip NAME/TAG or a folder")
+    off: str = option("", 'heads to switch off, e.g. "L8.H1 L9.H2"')
+    out: Path | None = option(None, "a new folder")
+    repo: str | None = option(None, "a model repository on the Hub, USER/NAME")
+    public: bool = option(False, "visible to everyone; otherwise a new repository is private")
+
+
+def _export(arguments: Settings) -> None:
+    if not arguments.out and not arguments.repo:
+        raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
+    repository = Repository(arguments.repo, "model") if arguments.repo else None
+    off = HeadSet.parse(arguments.off)
+    model = ccs.load(arguments.model)
+    title = f"{model.name} with {off or 'no head'} off"
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = arguments.out or Path(scratch) / "model"
+        error = export(model, off, folder)
+        print(f"{title}: the embeddings that open_clip computes from the folder differ by {error:.1e}.")
+        if arguments.out:
+            print(f"Written to {folder}.")
+        if repository:
+            commit = repository.push(folder, title, public=arguments.public)
+            print(f"Published as {arguments.repo}, commit {commit}.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
+    return command(Settings, argv, _export)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""Find the heads that carry a bias, and score methods that do: `python -m batch.localize --help`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import pandas as pd
+
+import ccs
+from ccs.batch.options import command, option
+from ccs.batch.report.wording import change, in_brackets
+from ccs.batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, open_sets
+from ccs.benchmark import planted_models, scoring
+from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
+from ccs.errors import InputError
+from ccs.locate import DEFAULT, METHODS, RANDOM
+from ccs.locate.base import Method
+from ccs.measures.stats import Effect, Estimate
+
+
+@dataclass(frozen=True)
+class Settings:
+    """With --model: say which heads carry a bias, how reliable the method is on models in which that is
+    known, and what switching these heads off does to people and prompts that the method did not see. Without:
+    score methods on those models (ccs.benchmark).
+    """
+
+    model: str | None = option(None, "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
+    people: str = option("world/faces", PEOPLE, flag="--gallery", also=("--people",), metavar="P")
+    attribute: tuple[str, ...] = option(
+        (), "attribute that groups people (default: the first; for --models, those planted); repeatable"
+    )
+    occupations: str | None = option(None, OCCUPATIONS)
+    template: str | None = option(None, TEMPLATE)
+    top: int | None = option(None, TOP, least=2)
+    things: str = option("world/subjects", THINGS, metavar="S")
+    classes: str | None = option(None, CLASSES)
+    images: str = option("world", "images that TEXTSPAN reads, for methods that need it")
+    texts: str = option("world", "its pool of texts")
+    method: tuple[str, ...] = option(
+        (),
+        "a method of the program's, or package.module:function of your own; repeatable (default: with "
+        "--model the one that is best on the benchmark, otherwise all)",
+    )
+    max_images: int = option(1000, "most images of each set of --model; drawn people are all used", least=4)
+    moments: int = option(500, "most images that TEXTSPAN reads", least=2)
+    models: tuple[str, ...] = option(
+        ("planted",),
+        "models with a planted skew: planted (those of the program), files, a folder, or hf://USER/NAME; "
+        "repeatable (default: planted)",
+    )
+    splits: int = option(4, "splits into halves, each searched and measured anew, for --models", least=1)
+    seed: int = option(0, "seed of the halves, for --model", least=0)
+    cells: Path | None = option(
+        None, "file in which scores of the program's methods are kept, where a stopped run goes on"
+    )
+    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    interrupted = "Interrupted. What is in --cells is kept; the same command continues."
+    return command(Settings, argv, _localize, interrupted)
+
+
+def _localize(args: Settings) -> int:
+    methods = {name: _method(name) for name in args.method or ([DEFAULT] if args.model else METHODS)}
+    return _ask(args, args.model, methods) if args.model else _score(args, methods)
+
+
+def _method(name: str) -> Method:
+    """One of the program's methods, or a function of the user's; InputError for neither."""
+    module, colon, function = name.partition(":")
+    if name in METHODS:
+        return METHODS[name]
+    if not colon:
+        raise InputError(
+            f"There is no method {name!r}; there are {'; '.join(METHODS)}; or package.module:function."
+        )
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(import_module(module), function, None)
+    except Exception as error:  # whatever a file of somebody's own does
+        raise InputError(f"The method {name} cannot be imported: {type(error).__name__}: {error}.") from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    if not callable(found):
+        raise InputError(f"The module {module} has no function {function!r}.")
+    return own(name, found)
+
+
+def _score(args: Settings, methods: Mapping[str, Method]) -> int:
+    """Score methods on models with planted heads; 2 if one of them failed."""
+    places = planted_models.located(args.models)
+    listed = {name: method for name, method in methods.items() if ":" not in name}
+    theirs = {name: method for name, method in methods.items() if ":" in name}
+    found, failed = [], dict[str, str]()
+    for some, file in ((listed, args.cells), (theirs, None)):  # a user's function may have changed
+        cells, wrong = scoring.run(some, places, args.splits, file=file, attributes=args.attribute)
+        found.append(cells)
+        failed |= wrong
+    for sentence in failed.values():
+        print(f"error: {sentence}", file=sys.stderr)
+    if sum(map(len, found)):
+        cells = scoring.with_kept(scoring.joined(found))
+        against = next((name for name in [*theirs, *listed] if name not in failed), None)
+        print(page(scoring.table(cells, against)))
+    return 2 if failed else 0
+
+
+def page(table: pd.DataFrame) -> str:
+    """The table of `ccs.benchmark.score`, a line per method."""
+    n = int(table["models"].max())
+    lines = [
+        f"{n} model{'s' * (n > 1)} with a planted skew; means and 95% intervals between models.",
+        f"{'method':33s} {'average precision':18s} {'precision':9s}  MaxSkew taken  accuracy lost  passes",
+    ]
+    for name, row in table.iterrows():
+        found = "the truth" if name == scoring.PLANTED else in_brackets(estimate(row, "average_precision"), 2)
+        cells = f"{row['precision']:9.2f}  {row['max_skew_taken']:13.3f}  {100 * row['accuracy_lost']:13.1f}"
+        lines.append(f"{name:33s} {found:18s} {cells}  {row['passes']:6.1f}")
+    return "\n".join(lines)
+
+
+def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
+    """Say for each method and attribute which heads of a model it finds, and what they do."""
+    people, things = open_sets(args, args.attribute)
+    sets = Sets(people=people, things=things, images=args.images, texts=args.texts, moments=args.moments)
+    load = ccs.load if planted_models.file_of(name) is None else planted_models.load
+    subject = Subject(load(name, device=args.device), sets)
+    for attribute in args.attribute or tuple(people.groups)[:1]:
+        for called, method in methods.items():
+            print(said(answer(subject, attribute, called, method, args.seed)))
+    return 0
+
+
+def said(found: Answer) -> str:
+    """An answer in ten lines or so."""
+    about = found.subject
+    none, off, *drawn = found.held_out
+    chance, sets = none.chance.value, about.sets
+    n, prompts = found.people, found.prompts
+    lines = [
+        f"{about.model.name}, {sets.people.name} by {found.attribute}",
+        f"Method: {found.method}. {reliability(found.method)}",
+    ]
+    if not off.heads:
+        return "\n".join([*lines, "It finds no head whose output lowers the lean of the rankings.", ""])
+    lines += [
+        f"Heads to look at, first to last: {' '.join(map(str, found.heads))}",
+        f"On the half that the method did not see ({n} people, {prompts} prompts), with them off:",
+        f"  MaxSkew {_change(none.max_skew, off.max_skew, off.max_skew_change)}; chance {chance:.3f}",
+        f"  Cramér's V of best prompt and group {found.before.cramers_v:.3f} -> {found.after.cramers_v:.3f}",
+        f"  accuracy on {sets.things.name} {_change(none.accuracy, off.accuracy, off.accuracy_change)}",
+    ]
+    changes = [one.max_skew_change.value for one in drawn]
+    mean = sum(changes) / max(1, len(changes))
+    as_low = sum(value <= off.max_skew_change.value for value in changes)
+    lines.append(
+        f"{len(drawn)} random sets, as many heads of each layer: MaxSkew {mean:+.3f} on average; "
+        f"{as_low} lower it as much or more (p {(1 + as_low) / (1 + len(drawn)):.3f})."
+        if drawn
+        else "No other set has as many heads of each layer."
+    )
+    name = about.model.name
+    lines.append(f'To save the model without them: clip-ccs export --model {name} --off "{off.heads}"')
+    return "\n".join([*lines, ""])
+
+
+def _change(before: Estimate, after: Estimate, difference: Effect) -> str:
+    return f"{before.value:.3f} -> {after.value:.3f}, {change(difference)}"
+
+
+def reliability(method: str) -> str:
+    """What the benchmark that comes with the program says about a method."""
+    cells = scoring.kept()
+    if method not in set(cells["method"]):
+        return "The benchmark has no score of it; `clip-ccs localize --method` without --model gives one."
+    table = scoring.table(cells)
+    rows = (table.loc[[name]].iloc[0] for name in (method, RANDOM))
+    its, chance = (in_brackets(estimate(row, "average_precision"), 2) for row in rows)
+    return (
+        f"On {int(table['models'].max())} small models with a planted skew its average precision is {its} "
+        f"(1: the heads that carry it come first; at random {chance})."
+    )
+
+
+def estimate(row: pd.Series, figure: str) -> Estimate:
+    """A figure of a row of `ccs.benchmark.table`, with its interval."""
+    return Estimate(row[figure], row[f"{figure}_low"], row[f"{figure}_high"])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,259 @@
+"""Publish results as a data set on the Hub: `python -m batch.publish --repo USER/NAME`."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import open_clip
+from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
+
+from ccs import results
+from ccs.batch.hub_repository import Repository
+from ccs.batch.options import command, option
+from ccs.benchmark import planted_models
+from ccs.errors import InputError
+from ccs.files import read_text, write_text
+from ccs.results import schema, searches
+
+ROOT = Path(__file__).resolve().parents[2]
+_CARD = Path(__file__).with_name("card.md")
+_SPACE = ("README.md", "LICENSE", "NOTICE", "app.py", "requirements.txt", "pyproject.toml")
+_SPACE_FOLDERS = ("ccs", "batch", "precomputed", "docs")
+NOTEBOOK, COLAB = "docs/quickstart.ipynb", "https://colab.research.google.com"
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Publish results as a data set on the Hub. Other models' results in it are left alone, what is there is
+    not sent again, and each run gets a tag. --space publishes the app as a Space that shows these results.
+    """
+
+    repo: str | None = option(None, "the data set, USER/NAME; with --benchmark the repository of models")
+    benchmark: Path | None = option(
+        None,
+        "publish this folder of models with planted heads instead of results (python -m research.planted "
+        "writes one)",
+        metavar="FOLDER",
+    )
+    space: str | None = option(None, "also create or update the Space USER/NAME with this app")
+    results: Path = option(results.PRECOMPUTED, "folder of results")
+    model: tuple[str, ...] = option((), "only this model; repeatable")
+    public: bool = option(False, "visible to everyone; otherwise a new repository is private")
+    tag: str | None = option(None, "name of this run (default: a date and a hash)")
+    dry_run: bool = option(False, "print what would change, and change nothing")
+
+
+def results_to_publish(folder: Path, models: Sequence[str]) -> dict[str, results.Results]:
+    """Return the models' results by folder name, read and validated. Raises InputError if there are none."""
+    found = results.read_all(folder, str(folder))
+    for notice in found.notices:
+        raise InputError(f"Nothing was published, because the results must be complete: {notice}")
+    if missing := sorted(set(models) - set(found.models)):
+        raise InputError(
+            f"{folder} has no results of {', '.join(missing)}; it has {', '.join(found.models) or 'none'}."
+        )
+    chosen = {name: found.models[name] for name in models or found.models}
+    if not chosen:
+        raise InputError(f"{folder} holds no results; compute some with python -m batch.compute.")
+    return {results.folder_name(name): result for name, result in chosen.items()}
+
+
+def copy_results(found: Mapping[str, results.Results], folder: Path) -> None:
+    """Copy the files of these results, and of searches beside them, to a folder."""
+    for name, result in found.items():
+        (folder / name).mkdir()
+        for file in (*(f"{table}.parquet" for table in result.tables), results.MANIFEST_FILE):
+            shutil.copy(result.folder / file, folder / name)
+        path = searches.place(result.folder.parent, result.model)
+        if path.exists():
+            shutil.copy(path, folder)
+
+
+def others(repository: Repository, ours: Collection[str]) -> dict[str, Manifest]:
+    """Return the manifests of other models in the data set. Raises InputError where ours cannot join them."""
+    found: dict[str, Manifest] = {}
+    for path in repository.files:
+        folder, _, name = path.partition("/")
+        if name != results.MANIFEST_FILE or folder in ours:
+            continue
+        found[folder] = schema.parse_manifest(repository.fetch(path), f"{repository.name}/{path}")
+        if (version := found[folder]["schema_version"]) != schema.VERSION:
+            raise InputError(
+                f"{repository.name} holds {folder} in version {version} of the tables and these results have "
+                f"version {schema.VERSION}: one data set cannot hold both. Publish {folder} again with them, "
+                "or choose another --repo."
+            )
+    return found
+
+
+def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
+    """Return the data set's card: one configuration for each table that any model has."""
+    models = sorted(manifests.values(), key=lambda one: str(one["model"]["name"]))
+    rows = {
+        name: sum(int(one["tables"].get(name, {}).get("rows", 0)) for one in models)
+        for name in schema.TABLES
+        if any(name in one["tables"] for one in models)
+    }
+    configs = [
+        {"config_name": name, "data_files": f"*/{name}.parquet", "default": name == "scores"} for name in rows
+    ]
+    data = DatasetCardData(license="mit", tags=["clip", "interpretability", "fairness"], configs=configs)
+    judged = [each for one in models for each in (one["labeler"], *one["judges"])]
+    made = DatasetCard.from_template(
+        data,
+        template_path=str(_CARD),
+        repository=repository,
+        tables=[{"name": n, "meaning": schema.TABLES[n].meaning, "rows": rows[n]} for n in rows],
+        models=models,
+        stand_in=any(each.get("stand_in") for each in judged),
+    )
+    return str(made)
+
+
+def run_tag(found: Mapping[str, results.Results], folder: Path) -> str:
+    """Return a tag for this run: its last day and a hash of the folder's files."""
+    content = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content.update(path.read_bytes())
+    day = max(str(result.manifest["created"])[:10] for result in found.values())
+    return f"run-{day}-{content.hexdigest()[:8]}"
+
+
+def copy_space(root: Path, folder: Path, name: str, models: Iterable[str] = ()) -> None:
+    """Copy the files of the Space `name` to a folder, without caches and hidden files. Its README.md asks for
+    the weights of `models` (names, each with a tag) to be fetched when it is built, and has a badge that
+    opens the notebook in Colab. Raises InputError without an app.py.
+    """
+    if not (root / "app.py").is_file():
+        raise InputError(
+            f"{root} holds no app.py, so there is no Space to publish; run this in the repository."
+        )
+    for file in _SPACE:
+        if (root / file).is_file():
+            shutil.copy(root / file, folder)
+    hidden = shutil.ignore_patterns("__pycache__", ".*", "*.tmp")
+    for part in _SPACE_FOLDERS:
+        if (root / part).is_dir():
+            shutil.copytree(root / part, folder / part, ignore=hidden)
+    readme, notebook, address = (
+        folder / "README.md",
+        folder / NOTEBOOK,
+        f"https://huggingface.co/spaces/{name}",
+    )
+    if notebook.is_file():  # only here is it known where Colab finds notebook and package
+        write_text(notebook, read_text(notebook).replace("clip-ccs[data]", f"clip-ccs[data] @ git+{address}"))
+        link = f"({COLAB}/assets/colab-badge.svg)]({COLAB}/#fileId={address}/blob/main/{NOTEBOOK})"
+        write_text(readme, read_text(readme).replace("[![Paper]", f"[![Open in Colab]{link}\n[![Paper]", 1))
+    if preloaded := sorted(filter(None, map(_weights, models))):
+        page = SpaceCard(readme.read_text("utf-8"))
+        page.data["preload_from_hub"] = sorted({*page.data.get("preload_from_hub", ()), *preloaded})
+        readme.write_text(str(page), "utf-8")
+
+
+def _weights(model: str) -> str | None:
+    """Return where the Hub has a model's weights, as a Space names them: repository and file; else None."""
+    name, _, tag = model.partition("/")
+    config = open_clip.get_pretrained_cfg(name, tag) if tag else None
+    repository, _, file = str((config or {}).get("hf_hub") or "").rpartition("/")
+    return f"{repository} {file or 'open_clip_model.safetensors'}" if repository else None
+
+
+def publish_results(repository: Repository, found: Mapping[str, results.Results], args: Settings) -> str:
+    """Publish, or say what would be; return the address of exactly these results."""
+    names = ", ".join(sorted(result.model for result in found.values()))
+    manifests = {folder: result.manifest for folder, result in found.items()}
+    manifests |= others(repository, manifests)
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        copy_results(found, folder)
+        tag = args.tag or run_tag(found, folder)
+        (folder / "README.md").write_text(card(repository.name, manifests), "utf-8")
+        owned = [f"{name}/*" for name in found]
+        commit = _push(repository, folder, f"Results of {names}", owned, args)
+    if commit and (args.tag or tag not in repository.tags):
+        repository.tag(tag, commit)
+    print(f"{args.repo}: tag {tag}; load it as {(address := f'hf://datasets/{args.repo}@{tag}')}")
+    return address
+
+
+def publish_benchmark(repository: Repository, source: Path, args: Settings) -> None:
+    """Publish a folder of models with planted heads, its texts with the repository's name, or say what would
+    be.
+    """
+    owned = (f"*{planted_models.SUFFIX}", "*.csv", "*.parquet", "*.json")
+    if not (source / "truth.csv").is_file():
+        raise InputError(f"{source} is not what python -m research.planted writes: it has no truth.csv.")
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for path in (found for name in (*owned, "README.md", "LICENSE") for found in source.glob(name)):
+            shutil.copy(path, folder)
+        for path in (*folder.glob("*.md"), *folder.glob("*.json")):
+            write_text(path, read_text(path).replace("USER/NAME", repository.name))
+        _push(repository, folder, "Models with planted heads", owned, args)
+    print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
+
+
+def publish_space(space: Repository, models: Iterable[str], args: Settings, address: str | None) -> None:
+    """Create or update the Space, or say what would change. It is to show the results at the address, and
+    fetches these models' weights when it is built.
+    """
+    with TemporaryDirectory() as scratch:
+        copy_space(ROOT, Path(scratch), space.name, models)
+        owned = [f"{name}/*" for name in _SPACE_FOLDERS]
+        commit = _push(space, Path(scratch), "The app", owned, args)
+    if commit and address:
+        space.set_variable("CCS_RESULTS", address)
+    print(f"Space {args.space}: it shows {address or 'the results in precomputed/'}")
+
+
+def _push(
+    repository: Repository, folder: Path, message: str, owned: Sequence[str], args: Settings
+) -> str | None:
+    """Put the folder into the repository and return the commit; only print its files in a dry run."""
+    if not args.dry_run:
+        return repository.push(folder, message, public=args.public, owned=owned)
+    visible = "public" if args.public or not repository.private else "private"
+    print(f"{repository.name} ({'exists' if repository.commit else 'new'}, {visible}) would hold:")
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        print(f"  {path.relative_to(folder).as_posix()} ({path.stat().st_size:,} bytes)")
+    return None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
+    return command(Settings, argv, _publish, "Interrupted; give the command again.")
+
+
+def _publish(args: Settings) -> None:
+    if args.benchmark:
+        if not args.repo or args.space:
+            raise InputError("Say where to publish the benchmark: --repo USER/NAME, and no --space.")
+        publish_benchmark(Repository(args.repo, "model", dry=args.dry_run), args.benchmark, args)
+        return
+    if not args.repo and not args.space:
+        raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
+    found = results_to_publish(args.results, args.model) if args.repo else {}
+    data_set = Repository(args.repo, "dataset", dry=args.dry_run) if args.repo else None
+    space = Repository(args.space, "space", dry=args.dry_run) if args.space else None
+    if data_set and space and data_set.private and not args.public:
+        raise InputError(
+            f"The Space could not read {args.repo}, which is private; give --public, or leave out --repo."
+        )
+    address = publish_results(data_set, found, args) if data_set else None
+    if space:
+        publish_space(space, [result.model for result in found.values()], args, address)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

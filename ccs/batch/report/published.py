@@ -1,0 +1,228 @@
+"""The published part of the report: the study's tables, figures and sentences beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
+from pathlib import Path
+
+import pandas as pd
+import pyarrow
+
+from ccs.batch.report.document import Block, fill, table
+from ccs.batch.report.wording import in_brackets
+from ccs.errors import InputError
+from ccs.measures.stats import UNKNOWN, Estimate
+from ccs.paper import figures as paper
+from ccs.replication import audit
+from ccs.replication.audit import Check
+from ccs.replication.comparison import TABLES, Compared, claims, compare
+from ccs.results import Results, queries
+
+Models = Mapping[str, Results]
+AGREEMENT = Path("agreement.parquet")
+METRICS = {
+    "same": "same verdict",
+    "cohen_kappa": "Cohen's kappa",
+    "spearman_rho": "Spearman's rho",
+    "kendall_tau": "Kendall's tau",
+    "krippendorff_alpha": "Krippendorff's alpha",
+}
+COLUMNS = {"model", "people", "judges", "metric", "value", "low", "high", "n", "left_out", "published"}
+
+
+def compared(key: str, models: Models) -> list[Compared]:
+    """Every number of one table or figure, beside its model's results."""
+    return [compare(claim, models.get(claim.model)) for claim in claims(key)]
+
+
+def summary(models: Models) -> pd.DataFrame:
+    """By table and figure, and in all: how many printed numbers there are, were measured, and agree."""
+    rows = []
+    for key in TABLES:
+        found, printed = compared(key, models), paper.table(key)
+        measured = [one for one in found if one.measured is not None]
+        agree = sum(bool(one.agrees) for one in measured)
+        row = {"": printed.number, "what": printed.title, "printed": len(found)}
+        rows.append(row | {"measured": len(measured), "agree": agree})
+    frame = pd.DataFrame(rows)
+    totals = frame[["printed", "measured", "agree"]].sum().to_dict()
+    frame.loc[len(frame)] = {"": "**All**", "what": "", **totals}
+    return frame
+
+
+def tables_and_figures(models: Models, agreement: pd.DataFrame | None) -> Iterator[Block]:
+    """Sections for all tables, appendix B and figures; `agreement` is what table 4 is held against."""
+    yield "## Tables of the study, published beside measured"
+    for key in TABLES:
+        if not key.startswith("figure"):
+            yield from _section(key, compared(key, models))
+        if key == "table3":
+            yield from agreement_blocks(agreement)
+    yield "## Figures of the study, published beside measured"
+    for key in TABLES:
+        if key.startswith("figure"):
+            yield from _section(key, compared(key, models))
+
+
+def _section(key: str, found: Sequence[Compared]) -> Iterator[Block]:
+    printed = paper.table(key)
+    yield f"### {printed.number}. {printed.title}"
+    unit = {"%": "Percent.", "sum": "Natural logarithm; lower is better."}.get(printed.unit, "")
+    if note := f"{unit} {printed.note}".strip():
+        yield note
+    measured = {one.claim.model for one in found if one.measured is not None}
+    beside = [one for one in found if one.claim.model in measured]
+    if beside:
+        yield table(_beside(beside))
+    rows = {one.claim.row for one in beside}
+    if rows != set(printed.rows):
+        alone = [[row, *map(plain, values)] for row, values in printed.rows.items() if row not in rows]
+        yield "*Published; nothing was measured.*"
+        yield table(pd.DataFrame(alone, columns=["", *printed.columns]))
+
+
+def _beside(found: Sequence[Compared]) -> pd.DataFrame:
+    rows = []
+    for one in found:
+        claim, digits = one.claim, one.claim.digits
+        value, around = _figures(one.measured, digits)
+        row = {
+            "": claim.row,
+            "column": claim.column,
+            "published": f"{claim.published:.{digits}f}",
+            "measured": value,
+            "95% interval": around,
+            "difference": "–" if one.difference is None else f"{one.difference:+.{digits}f}",
+            "agrees": {True: "✓", False: "✗", None: "–"}[one.agrees],
+            "answered by": _answered_by(one),
+        }
+        if any(other.open_clip is not None for other in found):
+            row["open_clip"] = plain(one.open_clip)
+        if any(other.standard is not None for other in found):
+            row["standard set"] = _figures(one.standard, digits)[0]
+        if claim.measure == "bias":
+            row["correct metric"] = " ".join(_figures(one.correct, digits))
+            level = one.correct.chance if one.correct else UNKNOWN
+            row["chance"] = "–" if isnan(level.value) else " ".join(_figures(level, 1))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _figures(found: Estimate | None, digits: int) -> tuple[str, str]:
+    """The value and its interval, or dashes."""
+    if found is None or isnan(found.value):
+        return "–", "–"
+    around = "–" if isnan(found.low) else f"[{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    return f"{found.value:.{digits}f}", around
+
+
+def _answered_by(one: Compared) -> str:
+    measured = one.measured
+    if measured is None:
+        return "–"
+    parts = (measured.plan, measured.dataset or one.claim.dataset, measured.mode)
+    return ", ".join(filter(None, parts)) if measured.plan else "scores"
+
+
+# Table 4 ------------------------------------------------------------------------------------------------
+
+
+def read_agreement(path: Path | None) -> pd.DataFrame | None:
+    """The agreement in that file, by default in `agreement.parquet` of this folder (None if it is not there).
+
+    InputError for a file that is not there or does not hold agreement.
+    """
+    if path is None and not AGREEMENT.exists():
+        return None
+    path = path or AGREEMENT
+    try:
+        frame = pd.read_parquet(path)
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}; python -m batch.annotate import writes one.") from None
+    except (OSError, ValueError, pyarrow.ArrowException):
+        raise InputError(f"{path} is not a readable parquet file.") from None
+    if not set(frame.columns) >= COLUMNS or not set(frame["metric"]) <= set(METRICS):
+        raise InputError(f"{path} is not what python -m batch.annotate import writes.")
+    return frame
+
+
+def agreement_blocks(measured: pd.DataFrame | None) -> list[Block]:
+    """The section of table 4."""
+    panel, alone = paper.table("table4"), paper.table("v1-table2")
+    names = ["Cohen's kappa", "Spearman's rho", "Kendall's tau"]
+    columns = ["", *names, *(f"{name} (GPT-4o alone)" for name in names)]
+    rows = [[row, *map(plain, values), *map(plain, alone.rows[row])] for row, values in panel.rows.items()]
+    beside = [] if measured is None else _people(measured)
+    return fill("agreement", measured=beside, published=pd.DataFrame(rows, columns=columns))
+
+
+def _people(measured: pd.DataFrame) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = []
+    for (model, people, judges), some in measured.groupby(["model", "people", "judges"], sort=False):
+        row = {"model": str(model), "people": str(people) or "–", "judges": str(judges) or "–"}
+        row["pairs"] = str(int(some["n"].iloc[0]))
+        for _, cell in some.iterrows():
+            name = METRICS[cell["metric"]]
+            row[name] = "–" if pd.isna(cell["value"]) else in_brackets(queries.estimate(cell), 2)
+            if pd.notna(cell["published"]):
+                row[f"{name}, published"] = f"{cell['published']:g}"
+        rows.append(row)
+    return rows
+
+
+def plain(value: float | None) -> str:
+    """A printed figure as it is, or a dash."""
+    return "–" if value is None else f"{value:g}"
+
+
+# Sentences ----------------------------------------------------------------------------------------------
+
+
+def sentences(results: Mapping[str, Results], agreement: pd.DataFrame | None) -> Iterator[Block]:
+    """Each sentence of audit.toml beside the cells that bear it out and those that go against it.
+
+    `results`: by model; where they answer printed cells, the same checks over what was measured
+    stand beside, with people's agreement, if there is any.
+    """
+    yield "## What the study says, held against its figures"
+    yield (
+        "Each line is a sentence of the study (paraphrased), computed over the printed figures when this "
+        "report is made; a dash stands where no printed figure bears on it. Cells are counted by direction "
+        "alone: the study prints no intervals. Race on FairFace and all of SocialCounterfactuals measure the "
+        "code, whatever their direction."
+    )
+    measured = audit.audit(audit.measured(results, agreement))
+    answered = any(check.of for check in measured)
+    rows = []
+    for printed, ours in zip(audit.audit(), measured, strict=True):
+        row = {"sentence": printed.statement, "where": printed.source}
+        row |= {"printed cells for it": _cells(printed)}
+        if answered:
+            row["measured"] = _cells(ours)
+        rows.append({**row, "cells against it": _listed(printed), "note": printed.note or "–"})
+    yield table(pd.DataFrame(rows))
+
+
+def _cells(check: Check) -> str:
+    return f"{check.holds} of {check.of}" if check.of else "–"
+
+
+def _listed(check: Check) -> str:
+    return "; ".join(check.exceptions) or ("none" if check.of else "–")
+
+
+def counts() -> str:
+    """The counts as a Markdown table, for docs/reproduction.md."""
+    cells = [[one.statement, one.source, _cells(one), one.note or "–"] for one in audit.audit()]
+    return table(pd.DataFrame(cells, columns=["sentence", "where", "cells for it", "note"]))
+
+
+def holes(models: Models) -> list[Block]:
+    """What was asked for and could not be computed."""
+    found = [
+        {"asked for, not computed": f"{name}: {entry.get('name')}", "why": str(entry.get("reason"))}
+        for name, results in models.items()
+        for entry in results.manifest["absent"]
+    ]
+    return ["## Holes", table(pd.DataFrame(found))] if found else []

@@ -1,0 +1,245 @@
+"""The study's two questions put to measured results as tests: does pruning the high heads hurt more than
+pruning random sets like them, and does it lower skew?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+
+from ccs.batch.report.wording import interval, p_text, signed
+from ccs.measures import stats
+from ccs.measures.stats import Effect, Ranked
+from ccs.pruning.plans import ALIKE, Alike
+from ccs.results import Results, queries
+
+ACCURACY, SKEW, GAP = "accuracy (points)", "MaxSkew", "logit gap"
+HURT = f"{ACCURACY}: high off less random off"
+LOWERS, MORE = f"{SKEW}: high off less none off", f"{SKEW}: high off less random off"
+NARROWS, NARROWS_MORE = f"{GAP}: high off less none off", f"{GAP}: high off less random off"
+QUESTIONS: Mapping[str, str] = {
+    HURT: "Does pruning the high heads hurt accuracy more than pruning random heads like them?",
+    LOWERS: "Does pruning the high heads lower MaxSkew?",
+    MORE: "Does pruning the high heads lower MaxSkew more than pruning random heads like them?",
+    NARROWS: "Does pruning the high heads narrow the gap in logits between groups, which has no ceiling?",
+    NARROWS_MORE: "Does pruning the high heads narrow that gap more than pruning random heads like them?",
+}
+"""Each asks whether the named difference is below zero."""
+IN_COMMON: Mapping[Alike, str] = {
+    "number": "number", "layers": "number and layers", "variance": "number, layers and variance"
+}  # fmt: skip
+ORGANISM, CONTROL = "organism", "organism-control"
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One test: the difference asked about, of which set (or model), the effect as printed (percent points).
+
+    `alike`: what the random sets have in common with the high heads; None against no head off. `adjusted`:
+    its p for all tests of its kind in one table; NaN without a test.
+    """
+
+    question: str
+    where: str
+    effect: Effect
+    alike: Alike | None = None
+    n_heads: int = 0
+    adjusted: float = float("nan")
+
+    @property
+    def digits(self) -> int:
+        """The decimals to print."""
+        return 1 if self.question.startswith(ACCURACY) else 3
+
+    @property
+    def unit(self) -> str:
+        """The unit after the printed effect."""
+        return " points" if self.question.startswith(ACCURACY) else ""
+
+    @property
+    def answer(self) -> stats.Answer:
+        """Is the difference below zero, at an adjusted p of 5%?"""
+        return stats.answer(replace(self.effect, p_value=self.adjusted), expected="below")
+
+    @property
+    def figure(self) -> str:
+        """The effect as it is printed, without its unit."""
+        return signed(self.effect.value, self.digits)
+
+    @property
+    def rank(self) -> str:
+        """ "3 of 201"; empty against no head off."""
+        return f"{self.effect.rank} of {self.effect.of}" if isinstance(self.effect, Ranked) else ""
+
+    @property
+    def detectable(self) -> str:
+        """The smallest difference that 80% power would have shown, or a dash."""
+        one = self.effect
+        found = one.detectable if isinstance(one, Ranked) else stats.normal_detectable(one)
+        return f"{found:.{self.digits}f}" if np.isfinite(found) else "–"
+
+    def row(self, place: str) -> dict[str, str]:
+        """The test as a row of a table; `place` heads the column that says where."""
+        lower: Mapping[stats.Answer, str] = {"yes": "yes, lower", "no, the reverse": "no, higher"}
+        each = self.effect.times(1 / self.n_heads).value if self.n_heads else None
+        return {
+            "difference": self.question,
+            "random sets alike in": "–" if self.alike is None else IN_COMMON[self.alike],
+            place: self.where,
+            "effect": self.figure,
+            "95% interval": interval(self.effect, digits=self.digits),
+            "rank": self.rank or "–",
+            "p": p_text(self.effect.p_value),
+            "adjusted p": p_text(self.adjusted),
+            "80% power from": self.detectable,
+            **({} if each is None else {"per head": signed(each, self.digits + 1)}),
+            "lower?": lower.get(self.answer, self.answer) if np.isfinite(self.adjusted) else "not tested",
+        }
+
+
+def against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
+    """High heads against none, the mean over the frame's sets, as printed; None without a tested difference.
+
+    Attributes of one set share its images, so errors are not taken to be independent.
+    """
+    rows = queries.of_plan(frame, "high").dropna(subset="p_value")
+    differences = [queries.difference(row) for _, row in rows.iterrows()]
+    if not differences:
+        return None
+    return stats.of_one_sample(differences).times(100 if measure == ACCURACY else 1)
+
+
+def _measures(results: Results) -> dict[str, pd.DataFrame]:
+    """Accuracy and skew of every plan on every set; the column `where` names the set (and attribute)."""
+    found = {ACCURACY: queries.top1(results), SKEW: queries.max_skew(results)}
+    found[GAP] = queries.preferences(results, GAP)
+    return {
+        name: rows.assign(where=rows["dataset"] + (", " + rows["attribute"] if name != ACCURACY else ""))
+        for name, rows in found.items()
+    }
+
+
+def _among_random(results: Results, alike: Alike) -> tuple[pd.Series, pd.DataFrame]:
+    """The high heads' figures, and those of every random set, a row each; one column (measure, where) for
+    every set on which they were all measured.
+    """
+    high: list[pd.DataFrame] = []
+    sets: list[pd.DataFrame] = []
+    for measure, frame in _measures(results).items():
+        scale = 100 if measure == ACCURACY else 1
+        scaled = frame.assign(measure=measure, value=scale * frame["value"])
+        high.append(queries.of_plan(scaled, "high"))
+        sets.append(queries.random_sets(scaled, alike))
+    columns = ["measure", "where"]
+    chosen: pd.Series = pd.concat(high).set_index(columns)["value"]
+    drawn = pd.concat(sets).pivot(index="seed", columns=columns, values="value").dropna(axis="columns")
+    kept = [column for column in chosen.index if column in drawn.columns]
+    return chosen[kept], drawn[kept]
+
+
+def tests_of(results: Results) -> list[Tested]:
+    """Accuracy and skew on every set, against no head off and against random sets of each kind.
+
+    p is adjusted over the tests of one kind: by Holm against none, against random sets by `against_random`.
+    """
+    against, ranked = _tested(results)
+    return [*_adjusted(against), *ranked]
+
+
+def _tested(results: Results, model: str | None = None, tests: int = 1) -> tuple[list[Tested], list[Tested]]:
+    """The tests on each set, or on the means over a model's: against none, with p not adjusted, and ranks."""
+    against, ranked, n_heads = [], [], 0
+    for measure, frame in _measures(results).items():
+        for where, some in frame.groupby("where", sort=False) if model is None else [(model, frame)]:
+            if model is None and len(high := queries.of_plan(some, "high")):
+                n_heads = int(high["n_heads"].max())
+            if (effect := against_none(measure, some)) is not None:
+                question = f"{measure}: high off less none off"
+                against.append(Tested(question, str(where), effect, n_heads=n_heads))
+    for alike in ALIKE:
+        chosen, drawn = _among_random(results, alike)
+        if not len(chosen):
+            continue
+        places = list(chosen.index)
+        if model is not None:
+            chosen, drawn = chosen.groupby(level="measure").mean(), drawn.T.groupby(level="measure").mean().T
+            places = [(measure, model) for measure in chosen.index]
+        found = stats.against_random(chosen.to_numpy(float), drawn.to_numpy(float), tests=tests)
+        ranked += [
+            Tested(f"{measure}: high off less random off", where, one, alike, n_heads, one.adjusted)
+            for (measure, where), one in zip(places, found, strict=True)
+        ]
+    return against, ranked
+
+
+def _adjusted(found: Sequence[Tested]) -> list[Tested]:
+    """The tests with their p adjusted by Holm over all of them."""
+    adjusted = stats.holm([one.effect.p_value for one in found])
+    return [replace(one, adjusted=float(p)) for one, p in zip(found, adjusted, strict=True)]
+
+
+def by_model(models: Mapping[str, Results]) -> list[Tested]:
+    """Each question once per model and kind of random sets, on the means over the model's sets.
+
+    p is adjusted over the models and the questions of one kind. A model without high heads asks nothing, and
+    does not count.
+    """
+    asking = sum(any(len(_among_random(each, alike)[0]) for alike in ALIKE) for each in models.values())
+    against, ranked = [], []
+    for model, results in models.items():
+        here, sets = _tested(results, model, asking)
+        against += [one for one in here if one.question in QUESTIONS]
+        ranked += sets
+    return sorted([*_adjusted(against), *ranked], key=lambda one: list(QUESTIONS).index(one.question))
+
+
+def strictest(found: Sequence[Tested]) -> list[Tested]:
+    """The test with the largest adjusted p among those that differ only in their random sets.
+
+    What it shows holds against random sets of every kind, and needs no further adjustment for their number.
+    """
+    kept: dict[tuple[str, str], Tested] = {}
+    for one in found:
+        before = kept.setdefault((one.question, one.where), one)
+        if not one.adjusted <= before.adjusted:
+            kept[one.question, one.where] = one
+    return list(kept.values())
+
+
+def said(found: Sequence[Tested]) -> str:
+    """The answer of one question for one model, with the ranks among every kind of sets."""
+    (one,) = strictest(found)
+    ranks = [f"{each.rank} among sets alike in {IN_COMMON[each.alike]}" for each in found if each.alike]
+    parts = [f"{one.figure}{one.unit}", *(["rank " + ", ".join(ranks)] if ranks else [])]
+    if one.answer == "not shown":
+        parts.append(f"80% power from {one.detectable}{one.unit}")
+    return f"{one.where}: {one.answer} ({'; '.join(parts)})"
+
+
+def in_short(models: Mapping[str, Results]) -> dict[str, object]:
+    """Each question's answer in words and the tests behind it, for each model."""
+    found = by_model(models)
+    return {"answers": _in_words(found), "tests": [one.row("model") for one in found]}
+
+
+def _in_words(found: Sequence[Tested]) -> list[str]:
+    return [
+        f"**{QUESTIONS[question]}** {'; '.join(answers_of(list(tests)))}."
+        for question, tests in groupby(found, key=lambda one: one.question)
+    ]
+
+
+def answers_of(tests: Sequence[Tested]) -> list[str]:
+    """`said` for each place that one question's tests are of."""
+    places = dict.fromkeys(one.where for one in tests)
+    return [said([one for one in tests if one.where == place]) for place in places]
+
+
+def answers(models: Mapping[str, Results]) -> str:
+    """The organisms' answers that docs/findings.md gives, a list in Markdown; "" without them."""
+    found = strictest(by_model({name: models[name] for name in (ORGANISM, CONTROL) if name in models}))
+    return "\n".join(f"- {one}" for one in _in_words([one for one in found if one.question in (HURT, MORE)]))

@@ -1,0 +1,182 @@
+"""Find heads to switch off so that rankings of people become fairer: `python -m batch.search --help`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import ccs
+from ccs import results
+from ccs.batch.bias import read_names
+from ccs.batch.options import command, option
+from ccs.errors import InputError
+from ccs.files import write_text
+from ccs.heads import HeadSet
+from ccs.measures.stats import Effect, Estimate, signed
+from ccs.pruning import plans as pruning
+from ccs.pruning import search
+from ccs.pruning.fairness import asked
+from ccs.pruning.plans import Plan
+from ccs.pruning.search import HeldOut, Limits, SearchResult, make_task
+from ccs.results import queries, searches
+from ccs.results.searches import Search
+from ccs.sets.kinds import BiasSet, ClassificationSet
+from ccs.sets.open import open_gallery, open_set
+
+PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
+OCCUPATIONS = "a file with one per line, or \"judge, nurse\" (default: the set's, or the study's)"
+TEMPLATE = 'the prompt of an occupation, such as "a photo of a {}"'
+TOP = "K, the length of the list (default: the set's, or a tenth)"
+THINGS = "images with classes: a name, a folder of classes, a zip, a parquet file or a Hub id"
+CLASSES = 'names of the classes of --things: a file, or "cat, dog"'
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Find the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of accuracy. The
+    set is chosen on one half of the prompts and images and reported on the other.
+    """
+
+    model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
+    people: str = option("world/faces", PEOPLE, metavar="P")
+    attribute: str | None = option(
+        None, "attribute that groups people: gender, skin tone, race (default: the set's first)"
+    )
+    occupations: str | None = option(None, OCCUPATIONS)
+    template: str | None = option(None, TEMPLATE)
+    top: int | None = option(None, TOP, least=2)
+    things: str = option("world/subjects", THINGS, metavar="S")
+    classes: str | None = option(None, CLASSES)
+    max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1")
+    least: float = option(
+        0.02, "share of the lean (see ccs.measures.ranking) that each further head must take away"
+    )
+    max_heads: int = option(8, "most heads")
+    screen: int = option(12, "heads tried together, the best single ones first")
+    max_images: int | None = option(None, "most images of each set; drawn people are all used")
+    seed: int = option(0, "seed of the halves", least=0)
+    results: Path = option(results.PRECOMPUTED, "tables whose plans are shown with the answer")
+    out: Path | None = option(None, "also write the answer to this JSON file")
+    keep: bool = option(False, "save the answer beside --results, where the app finds it")
+    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    return command(Settings, argv, _search)
+
+
+def _search(args: Settings) -> None:
+    limits = Limits(**{one.name: getattr(args, one.name) for one in fields(Limits)})
+    for flag, folder in (
+        ("--out", args.out and args.out.parent),
+        ("--results", args.keep and args.results),
+    ):
+        if folder and not folder.is_dir():
+            raise InputError(f"The folder {folder} for {flag} is not there.")
+    model = ccs.load(args.model, device=args.device)
+    people, things = open_sets(args, [args.attribute] if args.attribute else [])
+    attribute = args.attribute or next(iter(people.groups))
+    task = make_task(model, people, things, attribute)
+    beside, notice = _beside(args, model.name, model.heads)
+    if notice:
+        print(notice)
+    found = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
+    print(page(found, limits.max_loss))
+    answer = Search(
+        model=model.name,
+        weights_hash=model.weights_hash,
+        seed=args.seed,
+        limits=limits,
+        heads=found.off,
+        seen=(*found.singles, *found.path),
+        unseen=found.held_out,
+        people=people.name,
+        attribute=attribute,
+        things=things.name,
+        prompts=people.occupations,
+        templates=people.templates,
+        k=task.k,
+    )
+    if args.out is not None:
+        write_text(args.out, json.dumps(searches.as_data(answer), indent=1) + "\n")
+    if args.keep:
+        print(f"Kept in {searches.keep(args.results, answer)}.")
+
+
+def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, ClassificationSet]:
+    """The sets that --people and --things name, at most --max-images of each, with the names, template and K
+    that were asked for; InputError for other kinds of sets, or people without one of the attributes.
+    """
+    people = open_gallery(args.people, attribute=attributes, max_images=args.max_images)
+    names = None if args.classes is None else read_names(args.classes)
+    things = open_set(args.things, max_images=args.max_images, classes=names)
+    if not isinstance(things, ClassificationSet):
+        raise InputError(f"--things {args.things} is not a set of images with classes.")
+    occupations = None if args.occupations is None else read_names(args.occupations)
+    people = asked(people, occupations, args.template)
+    return (people if args.top is None else replace(people, k=dict.fromkeys(people.groups, args.top))), things
+
+
+def _beside(args: Settings, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
+    """High, low and random sets from the model's tables, and a notice where there are none."""
+    folder = args.results / results.folder_name(name)
+    if not folder.is_dir():
+        return [], f"There are no tables of {name} in {args.results}: no high, low or random sets beside."
+    found = results.read(folder)
+    scored, k = queries.head_scores(found), queries.main_k(found) or 5
+    kinds = ("high", "low", "random")
+    notices: list[str] = []
+    made = pruning.plans(scored, k, heads, args.seed, 5, kinds=kinds, notice=notices.append)
+    return made[1:], " ".join(notices)
+
+
+def page(found: SearchResult, max_loss: float) -> str:
+    """The answer as a person reads it. max_loss: the accuracy that the search might lose."""
+    chance = found.held_out[0].chance
+    return "\n".join([
+        "",
+        "On the half that the search did not see (95% intervals; changes are from nothing off):",
+        pd.DataFrame([_row(one) for one in found.held_out]).to_string(index=False),
+        f"Chance: MaxSkew {chance.value:.3f} ({chance.low:.3f} to {chance.high:.3f}).",
+        answer(found, max_loss),
+    ])  # fmt: skip
+
+
+def answer(found: SearchResult, max_loss: float) -> str:
+    """The answer in a sentence: confirmed if the half that the search did not see bears it out."""
+    if not found.off:
+        return "Answer: no head helps within these limits."
+    shown = next(one for one in found.held_out if one.plan == "searched")
+    skew, accuracy = shown.max_skew_change.value, shown.accuracy_change.value
+    confirmed = skew < 0 and accuracy >= -max_loss - 1e-9
+    by = f"MaxSkew {signed(skew, 3)}, accuracy {signed(100 * accuracy, 1)} points"
+    return (
+        f"Answer: {'switch off' if confirmed else 'not confirmed:'} {found.off}. On the half that the search "
+        f"did not see: {by}, where it may lose {100 * max_loss:.1f}."
+    )
+
+
+def _row(one: HeldOut) -> dict[str, str]:
+    return {
+        "set": f"{one.plan} {one.seed}" if one.plan == "random" else one.plan,
+        "heads": str(len(one.heads)),
+        "MaxSkew": _figure(one.max_skew),
+        "its change": _figure(one.max_skew_change, "+"),
+        "p": f"{one.max_skew_change.p_value:.3f}",
+        "accuracy": _figure(one.accuracy),
+        "change of accuracy": _figure(one.accuracy_change, "+"),
+    }
+
+
+def _figure(found: Estimate | Effect, sign: str = "") -> str:
+    return f"{found.value:{sign}.3f} ({found.low:{sign}.3f} to {found.high:{sign}.3f})"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,5 +1,0 @@
-"""Evaluation sets from the Hub and from disk: those known by name, and their readers."""
-
-from ccs.datasets.known_sets import SOURCES, DatasetRecord
-
-__all__ = ["SOURCES", "DatasetRecord"]

@@ -1,0 +1,184 @@
+"""Building a model that has been found: weights are read, and no code from its files is run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from ccs.errors import InputError
+from ccs.model.loading.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
+from ccs.model.loading.fetching import Place, require_connection
+from ccs.model.loading.sources import UNTRAINED, Source, no_weights
+from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer
+from ccs.model.loading.translation import siglip_model
+from ccs.model.loading.weights import INDEX_FILE, WEIGHTS_FILE, renamed, shards, siglip_renamed
+
+WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+MAX_WEIGHTS_BYTES = 24 * 2**30
+
+
+def create(source: Source, device: torch.device) -> tuple[Any, Any]:
+    """open_clip's model, ready for use, and its tokenizer. Raises InputError if weights cannot be loaded."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            clip, tokenizer = _known(source) if source.place is None else _built(source, source.place)
+        _require_finite(clip, source.name)
+        if source.place is not None:
+            _require_finite_outputs(clip.eval(), tokenizer)
+    except InputError:
+        raise
+    except Exception as error:  # open_clip, safetensors, torch and the Hub raise dozens of kinds
+        raise InputError(no_weights(source.name, source.where, error)) from error
+    return clip.to(device).eval().requires_grad_(False), tokenizer
+
+
+def _require_finite(clip: Any, name: str) -> None:
+    for parameter, values in clip.named_parameters():
+        if not torch.isfinite(values).all():
+            raise InputError(f"The weights of {name} are not all finite numbers: {parameter} is not.")
+
+
+def _known(source: Source) -> tuple[Any, Any]:
+    """A model of open_clip's registry, loaded by open_clip."""
+    import open_clip
+
+    untrained = source.tag == UNTRAINED
+    if source.repository:
+        require_connection(source.repository, "open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+    clip = open_clip.create_model(
+        source.open_clip_name,
+        None if untrained else source.tag,
+        force_quick_gelu=source.quick_gelu,
+        require_pretrained=not untrained,
+        weights_only=True,  # some tags have only a pickle; tensors are read from it, and no code is run
+    )
+    text = source.config["text_cfg"]
+    if text.get("hf_model_name"):  # the text tower itself is transformers' own
+        return clip, open_clip.get_tokenizer(source.open_clip_name)
+    return clip, _tokenizer(text)
+
+
+def _built(source: Source, place: Place) -> tuple[Any, Any]:
+    """A model from a checked configuration and safetensors files, and from nothing else in their place.
+
+    open_clip's `create_model` is not used: it would accept a pickle where there is no other file.
+    """
+    import open_clip
+    from open_clip.model import CLIP, CustomTextCLIP, set_model_preprocess_cfg
+    from open_clip.transform import PreprocessCfg, merge_preprocess_dict
+    from safetensors.torch import load_file
+
+    settings = {key: value for key, value in source.config.items() if key != "custom_text"}
+    text = settings["text_cfg"]
+    kind = CustomTextCLIP if source.config.get("custom_text") or text.get("hf_model_name") else CLIP
+    is_siglip = source.checkpoint == "siglip"
+
+    def made() -> Any:
+        return siglip_model(source.config) if is_siglip else kind(**settings)
+
+    weights = _shards(place) if source.checkpoint else [_first(place, WEIGHTS_FILES)]
+    if source.checkpoint:
+        # SigLIP was trained on texts without capitals.
+        clean = str.lower if is_siglip else str
+        tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
+    else:
+        tokenizer = _tokenizer(text, place)
+    with torch.device("meta"):  # shapes without memory
+        wanted = sum(values.numel() for values in made().state_dict().values())
+    held = sum(map(_held, weights))
+    # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
+    if wanted > 2 * held + 10**7:
+        raise ValueError(f"{wanted:,} weights are described, {weights[0].name} holds {held:,}")
+    clip = made()
+    if source.checkpoint:
+        tensors = itertools.chain.from_iterable(load_file(file).items() for file in weights)
+        clip.load_state_dict(siglip_renamed(tensors) if is_siglip else renamed(tensors))
+    else:
+        open_clip.load_checkpoint(clip, str(weights[0]))
+    preprocess = merge_preprocess_dict(PreprocessCfg(), source.preprocess)
+    set_model_preprocess_cfg(clip, preprocess | {"size": clip.visual.image_size})
+    return clip, tokenizer
+
+
+def _first(place: Place, names: Sequence[str]) -> Path:
+    """The first of these files that exists; ValueError where there is only a pickle, or nothing."""
+    for name in names:
+        if (file := place.file(name, MAX_WEIGHTS_BYTES)) is not None:
+            return file
+    inside = [] if place.folder is None else place.folder.iterdir()
+    if pickles := sorted(path.name for path in inside if path.suffix in PICKLES):
+        raise ValueError(
+            f"{pickles[0]} is a pickle, which can run any program when it is read; "
+            "convert it to safetensors where you trust it"
+        )
+    raise ValueError(f"there is no {names[0]}")
+
+
+def _shards(place: Place) -> list[Path]:
+    """The safetensors files of a checkpoint: one, or those that its index names."""
+    index = place.read(INDEX_FILE, MAX_CONFIG_BYTES)
+    if index is None:
+        return [_first(place, (WEIGHTS_FILE,))]
+    files, left = [], MAX_WEIGHTS_BYTES
+    for name in shards(index):
+        if (file := place.file(name, left)) is None:
+            raise ValueError(f"there is no {name}")
+        files.append(file)
+        left -= file.stat().st_size
+    return files
+
+
+def _held(weights: Path) -> int:
+    """The number of values in a safetensors file, from its header."""
+    from safetensors import safe_open
+
+    with safe_open(weights, "pt") as file:
+        return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+
+
+def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
+    """The tokenizer of a text tower: open_clip's own, or the one that its configuration names.
+
+    The latter is read from files beside the weights, or else from the Hub.
+    """
+    from open_clip.tokenizer import SimpleTokenizer, get_clean_fn
+
+    length, size = text.get("context_length", 77), text.get("vocab_size", OPEN_CLIP_TOKENS)
+    if not (name := text.get("hf_tokenizer_name")):
+        if size < OPEN_CLIP_TOKENS and not text.get("hf_model_name"):
+            raise ValueError(f"vocab_size {size} is less than the tokenizer's {OPEN_CLIP_TOKENS}")
+        return SimpleTokenizer(context_length=length)
+    if text.get("tokenizer_mode"):
+        raise ValueError(f"its tokenizer's mode {text['tokenizer_mode']!r} is not supported")
+    keywords = text.get("tokenizer_kwargs") or {}
+    clean = get_clean_fn(keywords.get("clean", "whitespace"))
+    rows = sys.maxsize if text.get("hf_model_name") else size
+    try:
+        if beside is None or beside.file("tokenizer.json", MAX_BYTES) is None:
+            require_connection(name, "tokenizer.json")
+            beside = Place(repository=name)
+        return HubTokenizer(beside, length, rows, clean, bool(keywords.get("strip_sep_token")))
+    except Exception as error:  # the Hub's client raises dozens of kinds
+        raise ValueError(f"its tokenizer, the Hub's {name}, cannot be had: {error}") from error
+
+
+def _require_finite_outputs(clip: Any, tokenizer: Any) -> None:
+    """Embed one picture and one text: finite weights may still overflow, and preprocessing divide by zero."""
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+
+    side = clip.visual.image_size
+    size = tuple(side) if isinstance(side, tuple | list) else (side, side)
+    transform = image_transform_v2(PreprocessCfg(**clip.visual.preprocess_cfg), is_train=False)
+    with torch.no_grad():
+        out = clip(transform(Image.new("RGB", size[::-1]))[None], tokenizer(["a photo"]))
+    if not all(torch.isfinite(part).all() for part in out[:3]):
+        raise ValueError("the embeddings that they give are not finite numbers")

@@ -1,0 +1,253 @@
+"""Finding a model by name: in this package, a folder, open_clip's registry or on the Hub."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ccs import gate
+from ccs.errors import InputError
+from ccs.gate import reason
+from ccs.model.loading import translation
+from ccs.model.loading.config import MAX_CONFIG_BYTES, read_config, used_by_open_clip
+from ccs.model.loading.fetching import Place, require_connection
+from ccs.model.tower import ChosenLayers, ImageTower
+from ccs.model.towers import convolutional
+
+UNTRAINED = "random"
+"""The tag of an architecture with untrained weights."""
+
+HUB, FOLDER = "hf-hub:", "local-dir:"
+AUTO, DEVICE = "auto", "CCS_DEVICE"
+"""The device that is chosen here, and the environment variable that says which instead."""
+
+CONFIG_FILE = "open_clip_config.json"
+
+_EMBEDDED = Path(__file__).parents[2] / "embedded"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model that has been found but not loaded.
+
+    config: its open_clip configuration, checked unless it is open_clip's own. where: the place of its
+    weights, for messages. repository: where these are on the Hub, "" for another place. place: where its
+    files are, None for a name in open_clip's registry. checkpoint: the `model_type` of a Hugging Face
+    checkpoint.
+    """
+
+    name: str
+    architecture: str
+    tag: str
+    open_clip_name: str
+    config: dict[str, Any]
+    quick_gelu: bool
+    where: str
+    repository: str = ""
+    preprocess: dict[str, Any] = field(default_factory=dict)
+    place: Place | None = None
+    checkpoint: str = ""
+
+
+def embedded() -> tuple[str, ...]:
+    """Names of the models that come with this package."""
+    return tuple(sorted(path.parent.name for path in _EMBEDDED.glob(f"*/{CONFIG_FILE}")))
+
+
+def is_public(name: str) -> bool:
+    """True for an embedded model and for open_clip's name/tag, which select no folder and no repository."""
+    return name in embedded() or _registered(name) is not None
+
+
+def find(name: str) -> Source:
+    """The model of that name. Raises InputError, with close matches, if there is none."""
+    name = name.strip()
+    if name in embedded():
+        return _folder(_EMBEDDED / name, name)
+    if name.startswith(HUB):
+        repository = repository_of(name)
+        return _described(name, name, f"the Hub's {repository}", Place(repository=repository))
+    if not name.startswith(FOLDER) and (known := _registered(name)) is not None:
+        return known
+    if (path := _existing_folder(name.removeprefix(FOLDER))) is not None:
+        return _folder(path, path.name)
+    raise InputError(unknown(name[:100]))
+
+
+def _existing_folder(name: str) -> Path | None:
+    try:
+        path = Path(name).expanduser().resolve()
+        return path if name and path.is_dir() else None
+    except (OSError, RuntimeError, ValueError):
+        return None  # too long, the home of an unknown user, or a null byte
+
+
+def _registered(name: str) -> Source | None:
+    import open_clip
+
+    architecture, _, tag = name.rpartition("/")
+    architecture = architecture.replace("/", "-")
+    if architecture not in open_clip.list_models():
+        return None
+    config = open_clip.get_model_config(architecture)
+    quick_gelu = bool(config.get("quick_gelu", False))
+    if tag == UNTRAINED:
+        return Source(f"{architecture}/{tag}", architecture, tag, architecture, config, quick_gelu, "")
+    pretrained = open_clip.get_pretrained_cfg(architecture, tag)
+    if not pretrained:
+        return None
+    trained_with = bool(pretrained.get("quick_gelu", False))
+    if quick_gelu and not trained_with:
+        raise InputError(
+            f"The architecture {architecture} uses QuickGELU and the weights {tag!r} were trained with GELU; "
+            "their embeddings would be silently wrong. Name the architecture without QuickGELU."
+        )
+    repository = str(pretrained.get("hf_hub") or "").rstrip("/")
+    where = f"the Hub's {repository}" if repository else str(pretrained.get("url", ""))
+    name = f"{architecture}/{tag}"
+    return Source(name, architecture, tag, architecture, config, trained_with, where, repository)
+
+
+def _folder(path: Path, name: str) -> Source:
+    return _described(name, f"{FOLDER}{path}", f"the folder {path.name}", Place(folder=path))
+
+
+def repository_of(name: str) -> str:
+    """The repository on the Hub in `hf-hub:USER/NAME`; InputError if that is not the name of one."""
+    repository = name.removeprefix(HUB)
+    if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", repository, re.ASCII) or ".." in repository:
+        raise InputError(f"{name[:100]!r} is no repository on the Hub; these are written {HUB}USER/NAME.")
+    return repository
+
+
+def _described(name: str, open_clip_name: str, where: str, place: Place) -> Source:
+    """The model that a place's configuration describes: open_clip's, or else a Hugging Face checkpoint's."""
+
+    def parsed(read: Callable[..., Any], *args: Any, what: str) -> Any:
+        """Behind the gate, but for this package's own models."""
+        if place.folder is not None and place.folder.parent == _EMBEDDED:
+            return read(*args)
+        return gate.run(read, *args, what=f"{what} of {where}", memory=2**28)
+
+    try:
+        if place.repository:
+            require_connection(place.repository, CONFIG_FILE, translation.CONFIG_FILE)
+        if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
+            checkpoint = ""
+            config, preprocess = parsed(read_config, text, used_by_open_clip(), what=CONFIG_FILE)
+        elif (text := place.read(translation.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
+            config, checkpoint = parsed(translation.read_config, text, what=translation.CONFIG_FILE)
+            files = translation.PROCESSOR_FILES
+            if (folder := place.folder_of(files, MAX_CONFIG_BYTES)) is None:
+                raise InputError(f"There is no {files[1]} in {where}.")
+            side = config["vision_cfg"]["image_size"]
+            preprocess = parsed(
+                translation.read_preprocessing, folder.resolve(), checkpoint, side, what="The preprocessing"
+            )
+        else:
+            raise InputError(f"There is no model in {where}: it has neither {CONFIG_FILE} nor config.json.")
+    except InputError:
+        raise
+    except Exception as error:  # the Hub's client raises dozens of kinds, all the same to the user
+        raise InputError(no_weights(name, where, error)) from error
+    return Source(
+        name=name,
+        architecture=_architecture(config["vision_cfg"]),
+        tag="",
+        open_clip_name=open_clip_name,
+        config=config,
+        quick_gelu=bool(config.get("quick_gelu", False)),
+        where=where,
+        repository=place.repository,
+        preprocess=preprocess,
+        place=place,
+        checkpoint=checkpoint,
+    )
+
+
+def _architecture(vision: Mapping[str, Any]) -> str:
+    """An image tower in a few words."""
+    named = vision.get("timm_model_name")
+    words = convolutional.WORDS if named == convolutional.NAME else f"timm’s {named}"
+    if not named:
+        size = "x".join(str(vision.get(key, "?")) for key in ("layers", "width"))
+        words = f"ViT {size}, patch {vision.get('patch_size', '?')}"
+    return f"{words}, {vision.get('image_size', '?')} px"
+
+
+def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageTower:
+    """Its image tower without memory; InputError if that cannot be taken apart. Nothing is fetched."""
+    from open_clip.model import _build_vision_tower
+
+    vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
+    try:
+        with torch.device("meta"):  # shapes without memory
+            if source.checkpoint == "siglip":
+                visual = translation.siglip_tower(source.config)
+            else:
+                visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
+        return ImageTower(visual, chosen=layers)
+    except InputError as error:
+        raise InputError(f"{source.name} cannot be used. {error}") from None
+    except Exception as error:  # anything that open_clip and timm raise for a stranger's configuration
+        raise InputError(
+            f"{source.name} cannot be used: its image tower cannot be built ({reason(error)[:200]})."
+        ) from None
+
+
+def no_weights(name: str, where: str, error: Exception) -> str:
+    """The message for weights that cannot be loaded."""
+    return (
+        f"The weights of {name} could not be loaded from {where} ({without_folders(reason(error))[:300]}); "
+        f"what works offline is {', '.join(embedded())} or a folder with {CONFIG_FILE} "
+        f"and open_clip_model.safetensors."
+    )
+
+
+def without_folders(words: str) -> str:
+    """The text with absolute paths cut to their last part, so that it reveals no folders to visitors."""
+    return re.sub(r"(?<![\w/:.])~?(?:/[^\s/'\"]+)+/", "", words)
+
+
+def unknown(name: str) -> str:
+    """The message for a name that selects no model, with close matches."""
+    import open_clip
+
+    architecture, _, tag = name.rpartition("/")
+    if tags := open_clip.list_pretrained_tags_by_model(name):
+        return f"{name} needs the name of its weights, such as {name}/{tags[0]}; there are {', '.join(tags)}."
+    if tags := open_clip.list_pretrained_tags_by_model(architecture):
+        return f"{architecture} has no weights {tag!r}; there are {', '.join(tags)}."
+    names = [*embedded(), *("/".join(pair) for pair in open_clip.list_pretrained())]
+    by_lower = {known.lower(): known for known in names}
+    close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, 3, 0.5)]
+    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    return (
+        f"There is no model {name!r}: it is neither embedded ({', '.join(embedded()) or 'none is'}), "
+        f"nor open_clip's name/tag, nor a folder.{hint}"
+    )
+
+
+def usable_device(name: str) -> torch.device:
+    """The device of that name: cpu, cuda or cuda:N. Raises InputError if this machine does not have it.
+
+    "auto" is the device that CCS_DEVICE names, else cuda where there is a GPU, else the CPU. On a Space with
+    ZeroGPU it is the CPU: a GPU is there only inside functions that ask for one, which name it themselves.
+    """
+    if name == AUTO:
+        name = os.environ.get(DEVICE, "").strip() or AUTO
+    if name == AUTO:
+        always = torch.cuda.is_available() and not os.environ.get("SPACES_ZERO_GPU")
+        name = "cuda" if always else "cpu"
+    try:
+        return torch.empty(0, device=torch.device(name)).device  # with its number
+    except (RuntimeError, AssertionError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"The device {name!r} cannot be used here: {why}") from None

@@ -1,0 +1,130 @@
+"""Tokenizers of transformers: those of checkpoints, and those with which open_clip reads SigLIP's texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ccs import gate
+from ccs.errors import InputError
+from ccs.model.loading.fetching import Place
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_ABOUT = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")
+_VOCABULARIES = (
+    ("tokenizer.json",),
+    ("vocab.json", "merges.txt"),
+    ("vocab.txt",),
+    ("spiece.model",),
+    ("sentencepiece.bpe.model",),
+)
+MAX_BYTES = 64 * 2**20
+"""The most bytes of one file; SigLIP 2's largest has 34 MB."""
+
+SECONDS = 20.0
+"""The most processor time to load a tokenizer (Gemma's takes a tenth of it), and for few texts."""
+
+CLASSES = ("Bert", "CLIP", "Gemma", "Nllb", "Roberta", "Siglip", "Siglip2", "T5", "XLMRoberta", "PreTrained")
+"""The tokenizers that are read, before `Tokenizer` or `TokenizerFast`."""
+
+
+class HubTokenizer:
+    """Texts to tokens [texts, length] int64, padded and cut to that length, by transformers' AutoTokenizer.
+
+    It runs behind the gate (`ccs.gate`). place: where its files are. vocab_size: rows of the text tower's
+    embedding. clean: what is done to a text first. without_end: BERT's end token becomes 0, as in CLIPA's
+    texts. Raises InputError for files that hold no such tokenizer; none of them can name code that would run.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        length: int,
+        vocab_size: int,
+        clean: Callable[[str], str] = str,
+        without_end: bool = False,
+    ) -> None:
+        wanted = dict.fromkeys([*(name for names in _VOCABULARIES for name in names), *_ABOUT])
+        folder = place.folder_of(tuple(wanted), MAX_BYTES)
+        if folder is None or not any(
+            all((folder / name).exists() for name in each) for each in _VOCABULARIES
+        ):
+            raise ValueError("there is no tokenizer.json and no other vocabulary")
+        self._folder, self._length, self._rows, self._clean = str(folder.resolve()), length, vocab_size, clean
+        self._what = f"The tokenizer of {place.repository or folder.name}"
+        end = gate.run(_end, self._folder, what=self._what, seconds=SECONDS)
+        self._end: int | None = end if without_end else None
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        import torch  # not where this module is read behind the gate
+
+        cleaned = [self._clean(text) for text in texts]
+        seconds = SECONDS + len(texts) / 200
+        found = gate.run(_tokens, self._folder, cleaned, self._length, what=self._what, seconds=seconds)
+        tokens = (
+            torch.frombuffer(bytearray(found), dtype=torch.int64)
+            if found
+            else torch.empty(0, dtype=torch.int64)
+        )
+        if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < self._rows:
+            raise InputError(
+                f"{self._what} has a token {int(tokens.max())}, and its vocab_size is {self._rows}."
+            )
+        tokens = tokens.reshape(len(texts), self._length)
+        return tokens if self._end is None else tokens.masked_fill(tokens == self._end, 0)
+
+    @property
+    def is_open_clips(self) -> bool:
+        """True where all texts get the same tokens as from open_clip's own tokenizer, up to the padding,
+        except those that open_clip repairs first (HTML, wrong encodings)."""
+        from open_clip.tokenizer import SimpleTokenizer
+
+        plain = SimpleTokenizer()
+        *words, _, _ = plain.encoder
+        expected = {word: number for number, word in enumerate((*words, "<|startoftext|>", "<|endoftext|>"))}
+        found = gate.run(_vocabulary, self._folder, what=self._what, seconds=SECONDS)
+        return bool(found == ("CLIPTokenizer", expected, [list(pair) for pair in plain.bpe_ranks]))
+
+
+# What runs behind the gate ----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def _rules(folder: str) -> Any:
+    """The tokenizer of a folder."""
+    from transformers import AutoTokenizer
+
+    about = Path(folder) / _ABOUT[0]
+    kind = json.loads(about.read_bytes()).get("tokenizer_class") if about.exists() else None
+    if kind is not None and kind.removesuffix("Fast").removesuffix("Tokenizer") not in CLASSES:
+        raise ValueError(f"{kind[:40]!r} is none of the classes of tokenizers that are read")
+    rules = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    if rules.pad_token is None:
+        raise ValueError("it has no pad_token")
+    return rules
+
+
+def _end(folder: str) -> int | None:
+    end: int | None = _rules(folder).sep_token_id
+    return end
+
+
+def _tokens(folder: str, texts: list[str], length: int) -> bytes:
+    """The tokens' 64-bit numbers, row by row."""
+    if not texts:
+        return b""
+    found = _rules(folder)(texts, padding="max_length", truncation=True, max_length=length).input_ids
+    return np.array(found, np.int64).tobytes()
+
+
+def _vocabulary(folder: str) -> tuple[str, dict[str, int], list[list[str]]]:
+    rules = _rules(folder)
+    merges = json.loads(rules.backend_tokenizer.to_str())["model"].get("merges") or []
+    return type(rules).__name__, rules.get_vocab(), merges

@@ -1,0 +1,329 @@
+"""Search for the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of accuracy.
+
+The search minimizes the lean (`ccs.measures.ranking`): MaxSkew depends on a few images at the top and jumps,
+so a search that minimizes it fits noise. Single heads are measured first; those that lower the lean most
+become candidates. Then candidates are added one at a time, always the one that lowers the lean most, measured
+in a forward pass with all chosen heads off, while accuracy stays within its bound; finally heads that are not
+needed are removed again.
+
+Any search fits some noise. So people, prompts and images of classes are each split in half at random: the
+search sees one half, and the results reported come from the other, beside sets that were not searched for. K
+is halved too, which keeps its share of the pool. Where each prompt ranks images of its own, splitting the
+prompts splits the images, and K stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.measures import accuracy as zeroshot
+from ccs.measures import bias, ranking
+from ccs.measures.stats import Effect, Estimate
+from ccs.model.tower import Trunk
+from ccs.pruning.fairness import cut_off
+from ccs.pruning.plans import Plan
+from ccs.sets.kinds import BiasSet, ClassificationSet
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+Tell = Callable[[str], None]
+DRAWS = 1000
+"""Resampled pools for the intervals."""
+
+
+class PrunableModel(Protocol):
+    """The model interface of a search: heads, and embeddings [plans, images, d] with heads off."""
+
+    @property
+    def heads(self) -> HeadSet: ...
+
+    def embed_images(self, images: Any, off: Any = None) -> np.ndarray: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """The rankings that should become fairer, and the classification whose accuracy must be kept.
+
+    `people`: images or pixels, with `groups` [people]. `prompts`: text embeddings [prompts, d]; each ranks
+    all people, or those of its row of `pools` (bool [prompts, people]), with cut-off `k`. `units` [people]:
+    images with the same number are resampled together. `things`: images or pixels, with `labels` [things] and
+    `class_weights` [classes, d].
+    """
+
+    people: Any
+    groups: ArrayLike
+    prompts: ArrayLike
+    k: int
+    things: Any
+    labels: ArrayLike
+    class_weights: ArrayLike
+    pools: NDArray[np.bool_] | None = None
+    units: NDArray[np.int64] | None = None
+
+    def max_skew(self, embeddings: ArrayLike) -> float:
+        """The mean MaxSkew over the prompts for embeddings [people, d]."""
+        return bias.means(embeddings, self.prompts, self.groups, self.k, pools=self.pools)["MaxSkew"]
+
+    def lean(self, embeddings: ArrayLike) -> float:
+        """The lean of the prompts' rankings for embeddings [people, d]."""
+        return ranking.lean(embeddings, self.prompts, self.groups, self.pools)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of a search.
+
+    `max_loss`: the accuracy (share of 1) that may be lost. `least`: the share of the initial lean that each
+    further head must remove. `max_heads`: the most heads to switch off. `screen`: the number of candidates.
+    """
+
+    max_loss: float = 0.02
+    least: float = 0.02
+    max_heads: int = 8
+    screen: int = 12
+
+    def __post_init__(self) -> None:
+        if self.max_loss < 0 or self.least < 0:
+            raise InputError("The loss and the least gain of a search must not be negative.")
+        if (fewest := min(self.max_heads, self.screen)) < 1:
+            raise InputError(f"A search needs 1 or more heads and candidates, not {fewest}.")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A set of heads with its mean MaxSkew, top-1 accuracy and lean on one half of a task."""
+
+    off: HeadSet
+    max_skew: float
+    accuracy: float
+    lean: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """A set of heads on the half that the search did not see.
+
+    Changes of the mean MaxSkew and of top-1 accuracy are from no head off, paired.
+    """
+
+    plan: str
+    seed: int | None
+    heads: HeadSet
+    max_skew: Estimate
+    max_skew_change: Effect
+    chance: Estimate
+    accuracy: Estimate
+    accuracy_change: Effect
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """The answer of a search, with its evidence on both halves.
+
+    `off`: the answer, empty if no head helps within the limits. `singles`: every head alone; `path`: nothing
+    off, then each step. `held_out`: `none`, `searched`, the steps of the path as `step 1` ..., then the plans
+    given for comparison.
+    """
+
+    off: HeadSet
+    singles: tuple[Point, ...]
+    path: tuple[Point, ...]
+    held_out: tuple[HeldOut, ...]
+
+
+def measure(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
+    """MaxSkew, accuracy and lean of each set of heads, over all people and things of the task."""
+    if not sets:
+        return []
+    people, things = (model.embed_images(images, list(sets)) for images in (task.people, task.things))
+    rights = [zeroshot.correct(one, task.class_weights, task.labels).mean() for one in things]
+    return [
+        Point(off, task.max_skew(one), float(right), task.lean(one))
+        for off, one, right in zip(sets, people, rights, strict=True)
+    ]
+
+
+def search(
+    model: PrunableModel,
+    task: Task,
+    limits: Limits | None = None,
+    *,
+    beside: Sequence[Plan] = (),
+    seed: int = 0,
+    draws: int = DRAWS,
+    tell: Tell = lambda _: None,
+) -> SearchResult:
+    """Search on one half of the task and report on the other (see the top of this module).
+
+    `beside`: other plans to report (high, low, random). `tell` is called with a line for each step.
+    InputError: too few images or prompts to halve, a cut-off larger than a half, plans of heads that cannot
+    be switched off.
+    """
+    limits = limits or Limits()
+    half, unseen = halves(task, seed)
+    singles = measure(model, half, [HeadSet([head]) for head in model.heads])
+    path = greedy(model, half, singles, limits, tell)
+    off = _backward(model, half, path, limits, tell)
+    plans = [Plan("none", None, HeadSet(), "nothing is switched off")]
+    if off:
+        plans.append(Plan("searched", seed, off, "lowest MaxSkew within the loss allowed, on the other half"))
+    plans += [
+        Plan(f"step {size}", seed, point.off, "a step of the search")
+        for size, point in enumerate(path)
+        if size and point.off != off
+    ]
+    held_out = held_out_figures(model, unseen, [*plans, *beside], seed, draws)
+    return SearchResult(off=off, singles=tuple(singles), path=tuple(path), held_out=held_out)
+
+
+def greedy(
+    model: PrunableModel, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = lambda _: None
+) -> list[Point]:
+    """The path of a greedy search on the whole task: nothing off, then one more head at a time.
+
+    It ends when no head removes the least share of the lean. singles: every head alone.
+    """
+    path = measure(model, task, [HeadSet()])
+    start = path[0]
+    helpful = sorted((p for p in singles if p.lean < start.lean), key=lambda p: p.lean)
+    candidates = [head for point in helpful[: limits.screen] for head in point.off]
+    tell(f"{len(helpful)} of {len(singles)} heads lower the lean alone; {len(candidates)} are candidates.")
+    while len(path) <= limits.max_heads:
+        now = path[-1]
+        sets = [HeadSet([*now.off, head]) for head in candidates if head not in now.off]
+        tried = measure(model, task, sets)
+        allowed = [point for point in tried if point.accuracy >= start.accuracy - limits.max_loss]
+        best = min(allowed, key=lambda point: point.lean, default=None)
+        if best is None or best.lean > now.lean - limits.least * start.lean:
+            break
+        path.append(best)
+        tell(f"{best.off}: MaxSkew {best.max_skew:.3f}, accuracy {best.accuracy:.3f}")
+    return path
+
+
+def make_task(model: Model, people: BiasSet, things: ClassificationSet, attribute: str) -> Task:
+    """The task of making these people's rankings for their occupations fairer."""
+    pools = people.own_pools(people.occupations)
+    k = people.k[attribute] if pools is not None else cut_off(people, attribute, len(people.images), None)
+    prompts = zeroshot.class_weights(model, people.occupations, people.templates)
+    if pools is None:  # prompts that are one text to the model count once
+        prompts = prompts[sorted(set(ranking.first_alike(prompts).tolist()))]
+    return Task(
+        people=people.images,
+        groups=people.groups[attribute],
+        prompts=prompts,
+        k=k,
+        pools=pools,
+        units=people.units,
+        things=things.images,
+        labels=things.labels,
+        class_weights=zeroshot.class_weights(model, things.classes, things.templates),
+    )
+
+
+def halves(task: Task, seed: int) -> tuple[Task, Task]:
+    """The task split in two at random: people (within each group), prompts, and things (within each class).
+
+    With pools per prompt each half has all people that its prompts rank, and the whole cut-off.
+    """
+    rng = np.random.default_rng([seed, 3])
+    prompts = np.asarray(task.prompts)
+    if len(prompts) < 2 or task.k < 2:
+        raise InputError(
+            f"A search needs 2 or more prompts and a cut-off of 2, not {len(prompts)} and {task.k}."
+        )
+    groups, labels = np.asarray(task.groups), np.asarray(task.labels)
+    if task.units is None:
+        people = _split(groups, len(task.people), "people", rng)
+    else:  # images that are resampled together stay together
+        sets, each = np.unique(task.units, return_inverse=True)
+        cut = _split(np.zeros(len(sets)), len(sets), "sets of people", rng)
+        people = np.flatnonzero(np.isin(each, cut[0])), np.flatnonzero(np.isin(each, cut[1]))
+    things = _split(labels, len(task.things), "images of classes", rng)
+    mixed = rng.permutation(len(prompts))
+
+    def half(side: int) -> Task:
+        asked, ranked = np.sort(mixed[side::2]), people[side]
+        if task.pools is not None:
+            ranked = np.flatnonzero(task.pools[asked].any(axis=0))
+        return Task(
+            people=_take(task.people, ranked),
+            groups=groups[ranked],
+            prompts=prompts[asked],
+            k=task.k // 2 if task.pools is None else task.k,
+            pools=None if task.pools is None else task.pools[np.ix_(asked, ranked)],
+            units=None if task.units is None else task.units[ranked],
+            things=_take(task.things, things[side]),
+            labels=labels[things[side]],
+            class_weights=task.class_weights,
+        )
+
+    return half(0), half(1)
+
+
+def _split(
+    kinds: NDArray[Any], n: int, name: str, rng: np.random.Generator
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Two halves of the indices, as even as possible within each kind."""
+    if kinds.shape != (n,) or n < 4:
+        raise InputError(f"A search needs 4 or more {name}, each with its kind, not {n} with {kinds.size}.")
+    shuffled = rng.permutation(n)
+    by_kind = shuffled[np.argsort(kinds[shuffled], kind="stable")]
+    return np.sort(by_kind[0::2]), np.sort(by_kind[1::2])
+
+
+def _take(images: Any, rows: NDArray[np.intp]) -> Any:
+    whole = hasattr(images, "shape") or isinstance(images, Trunk)
+    return images[rows] if whole else [images[int(row)] for row in rows]
+
+
+def _backward(model: PrunableModel, task: Task, path: Sequence[Point], limits: Limits, tell: Tell) -> HeadSet:
+    """The heads at the end of the path without those that each gain less than the least."""
+    start, now = path[0], path[-1]
+    while len(now.off) > 1:
+        tried = measure(model, task, [HeadSet(now.off - {head}) for head in now.off])
+        spared = [
+            p
+            for p in tried
+            if p.lean <= now.lean + limits.least * start.lean
+            and p.accuracy >= start.accuracy - limits.max_loss
+        ]
+        if not spared:
+            break
+        now = min(spared, key=lambda point: point.lean)
+        tell(f"Not needed: {', '.join(map(str, path[-1].off - now.off))}")
+    return now.off
+
+
+def held_out_figures(
+    model: PrunableModel, task: Task, plans: Sequence[Plan], seed: int, draws: int = DRAWS
+) -> tuple[HeldOut, ...]:
+    """The figures of every plan on this half; the first (`none`) is the baseline."""
+    sets = [plan.off for plan in plans]
+    people, things = (model.embed_images(images, sets) for images in (task.people, task.things))
+    skews = bias.measure_plans(
+        people, task.prompts, task.groups, task.k, pools=task.pools, units=task.units, draws=draws, seed=seed
+    )
+    rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in things]
+    return tuple(
+        HeldOut(
+            plan=plan.name,
+            seed=plan.seed,
+            heads=plan.off,
+            max_skew=skew.max_skew.mean,
+            max_skew_change=bias.compare(skew, skews[0]),
+            chance=skew.max_skew.chance_mean,
+            accuracy=right.top1,
+            accuracy_change=zeroshot.compare(right, rights[0], seed=seed),
+        )
+        for plan, skew, right in zip(plans, skews, rights, strict=True)
+    )

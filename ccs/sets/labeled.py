@@ -1,0 +1,193 @@
+"""Sets made of rows: classes, and people with their groups, as a record says or as columns tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
+
+import numpy as np
+
+from ccs.errors import InputError
+from ccs.paper import figures as paper
+from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet
+from ccs.sets.known_sets import DatasetRecord, templates
+from ccs.sets.rows import LABELS, Readable, Rows
+
+ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
+MOST_GROUPS = 50
+MOST_NUMBERS = 12
+"""With more numbers than this in a column they are grouped by tens."""
+
+
+def images(rows: Rows, most: int | None = None) -> ImageSet:
+    """The images without their columns."""
+    return ImageSet(name=rows.name, **rows.readable(most).fields())
+
+
+def classes(record: DatasetRecord, rows: Rows, most: int | None, names_told: str = "") -> ClassificationSet:
+    """Images with a class each. names_told: the names of bare class numbers, one per line."""
+    numbers, given = rows.labels(record.label if record.label in rows.columns else "label")
+    if given is None:
+        if not names_told:
+            raise InputError(
+                f"The labels of {record.name!r} are bare numbers and nothing says which class each is."
+            )
+        given = tuple(names_told.splitlines())
+        if max(numbers) >= len(given):
+            raise InputError(
+                f"{record.name!r} has class number {max(numbers)} but only {len(given)} class names."
+            )
+    names = [record.renames.get(name, name) for name in given]
+    if record.names == "wordnet":
+        names = _wordnet_names(names)
+    if record.first_word:
+        firsts = [name.replace(" ", "_").split("_")[0] for name in names]
+        names = sorted(set(firsts))
+        numbers = [names.index(firsts[number]) for number in numbers]
+    elif record.names == "column":
+        names = [name.replace("_", " ") for name in names]
+    subsets = _subsets(record, names)
+    if record.joined:
+        names = [name.replace(" ", "_") for name in names]
+    found = rows.readable(most)
+    labels = found.of(numbers).astype(np.int64)
+    return ClassificationSet(
+        name=record.name,
+        labels=labels,
+        classes=tuple(names),
+        templates=templates(record.templates),
+        subsets=subsets,
+        **found.fields(labels.tolist(), names),
+    )
+
+
+def _subsets(record: DatasetRecord, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    needed = {label for members in record.subsets.values() for label in members}
+    if missing := sorted(needed - set(names)):
+        raise InputError(f"{record.name!r} lacks the classes {', '.join(missing)}, which its subsets need.")
+    return {key: tuple(map(names.index, members)) for key, members in record.subsets.items()}
+
+
+def _wordnet_names(ids: Sequence[str]) -> list[str]:
+    """open_clip's names of ImageNet's classes ("n01440764" -> "tench"), by timm's list of their WordNet ids.
+
+    Raises InputError for any other id.
+    """
+    import open_clip
+
+    every = files("timm.data").joinpath("_info/imagenet_synsets.txt").read_text(encoding="utf-8").split()
+    known = dict(zip(every, open_clip.IMAGENET_CLASSNAMES, strict=True))
+    for wordnet_id in ids:
+        if wordnet_id not in known:
+            raise InputError(f"{wordnet_id!r} is not the WordNet id of one of ImageNet's 1,000 classes.")
+    return [known[wordnet_id] for wordnet_id in ids]
+
+
+# People -----------------------------------------------------------------------------------------------------
+
+
+def people(rows: Rows, most: int | None = None, attributes: Sequence[str] = ()) -> BiasSet:
+    """A user's own images of people; K is a tenth of them, occupations and templates are the study's.
+
+    Groups come from `attributes`, or else the columns of usual names, or else all columns of 2 to 50 groups.
+    Many numbers, such as ages in years, are grouped by tens.
+    """
+    if not rows.count:
+        raise InputError(f"{rows.source} has neither a {LABELS} nor one folder of images per group.")
+    found = rows.readable(most)
+    known = {"group" if name == "label" else name.replace("_", " "): name for name in rows.columns}
+    usual = [name for name in known if known[name] in ATTRIBUTES]
+    if unknown := [name for name in attributes if name not in known]:
+        raise InputError(f"{rows.name} has no attribute {unknown[0]!r}; its columns are {', '.join(known)}.")
+    groups = {}
+    for name in attributes or usual or known:
+        cells = _decades(found.of(rows.strings(known[name])))
+        if 2 <= len(set(cells)) <= MOST_GROUPS and (attributes or name != "file"):
+            groups[name] = cells
+    lacking = [name for name in attributes if name not in groups]
+    if lacking or not groups:
+        named = f" {lacking[0]!r}" if lacking else ""
+        columns = ", ".join(known) or "none"
+        raise InputError(
+            f"{rows.name} has no attribute{named} of 2 to {MOST_GROUPS} groups (columns: {columns})."
+        )
+    return _people(rows.name, found, groups, dict.fromkeys(groups, max(1, len(found.images) // 10)))
+
+
+def _decades(cells: np.ndarray) -> np.ndarray:
+    """More than a dozen whole numbers by tens ("20-29"); other groups as they are."""
+    names = set(cells.tolist())
+    if len(names) <= MOST_NUMBERS or not all(re.fullmatch(r"\d{1,3}", name, re.ASCII) for name in names):
+        return cells
+    tens = [int(cell) // 10 * 10 for cell in cells]
+    return np.array([f"{ten}-{ten + 9}" for ten in tens])
+
+
+def _people(name: str, found: Readable, groups: Mapping[str, np.ndarray], k: Mapping[str, int]) -> BiasSet:
+    return BiasSet(
+        name=name,
+        groups=groups,
+        k=k,
+        occupations=paper.occupations(),
+        templates=paper.templates(),
+        **found.fields({attribute: cells.tolist() for attribute, cells in groups.items()}),
+    )
+
+
+def known_people(record: DatasetRecord, rows: Rows, most: int | None) -> BiasSet:
+    """FairFace or SocialCounterfactuals, with the groups and cut-offs of the record.
+
+    Of part of FairFace, K is the same part of the record's K; that itself would let everybody to the top.
+    """
+    if "a1_type" in rows.columns:
+        return _counterfactuals(record, rows, most)
+    found = rows.readable(most)
+    groups = {}
+    for attribute, column in record.groups.items():
+        cells = rows.strings(column)
+        if record.renames and attribute == "race":  # "race (seven)" keeps the groups as they are
+            if unknown := set(cells) - set(record.renames):
+                known = ", ".join(record.renames)
+                raise InputError(f"The group {min(unknown)!r} is not defined; the groups are {known}.")
+            cells = [record.renames[name] for name in cells]
+        groups[attribute] = found.of(cells)
+    share = min(1.0, len(found.images) / record.rows) if record.rows else 1.0
+    k = {attribute: max(1, round(k * share)) for attribute, k in record.k.items()}
+    return _people(record.name, found, groups, k)
+
+
+def _counterfactuals(record: DatasetRecord, rows: Rows, most: int | None) -> BiasSet:
+    """SocialCounterfactuals, with only those sets that vary all of the record's attributes.
+
+    A row names the two attributes that its set varies, in either order, and its caption ends with the
+    occupation. Occupations with fewer images than the largest cut-off are left out.
+    """
+    told = zip(*(rows.strings(column) for column in ("a1_type", "a1", "a2_type", "a2")), strict=True)
+    varied = [{one_type: one, other_type: other} for one_type, one, other_type, other in told]
+    # The study's code uses the last word of the file's name, which has the same words as the caption.
+    shown = [text.lower().strip(" .").rpartition(" ")[2] for text in rows.strings("caption")]
+    units, occupations, wanted = rows.strings("counterfactual_set"), paper.occupations(), set(record.groups)
+    kept = [row for row, own in enumerate(varied) if wanted <= own.keys() and shown[row] in occupations]
+    if not kept:
+        raise InputError(
+            f"No row of {record.name!r} varies {' and '.join(sorted(wanted))} for an occupation of the study."
+        )
+    found = rows.readable(most, kept)
+    groups = {
+        attribute: np.array([varied[row][attribute] for row in found.kept]) for attribute in record.groups
+    }
+    pools = found.of(shown)
+    sizes = {name: int((pools == name).sum()) for name in occupations}
+    least = max(record.k.values())
+    few = [f"occupation {name}: only {size} images" for name, size in sizes.items() if size < least]
+    if len(few) == len(sizes):
+        raise InputError(f"No occupation of {record.name!r} has the {least} images that its cut-off needs.")
+    return replace(
+        _people(record.name, found, groups, dict(record.k)),
+        occupations=tuple(name for name, size in sizes.items() if size >= least),
+        skipped=(*found.skipped, *few),
+        pools=pools,
+        units=np.unique(found.of(units), return_inverse=True)[1].astype(np.int64),
+    )

@@ -1,0 +1,283 @@
+"""Rows of encoded images with columns beside them: the one form in which every source is read."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile, ZipInfo
+
+import numpy as np
+from PIL import Image
+
+from ccs.errors import InputError, require
+from ccs.files import as_text, sha256
+from ccs.sets.decoding import decode, problem, strangers_image
+from ccs.sets.kinds import Lazy
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
+IMAGE_COLUMNS = ("image", "img", "jpg", "png", "webp", "picture", "photo")
+LABELS = "labels.csv"
+Files = Mapping[str, Callable[[], bytes]]
+"""A folder's or a zip's files: path -> a function that reads it."""
+
+
+@dataclass(frozen=True)
+class Readable:
+    """The images of some rows that can be read, with their fingerprint, and why the others are skipped.
+
+    fingerprint: a SHA-256 over the SHA-256 of each readable image's encoded bytes, in order. kept: the rows.
+    """
+
+    images: Lazy[Image.Image]
+    kept: tuple[int, ...]
+    fingerprint: str
+    source: str
+    skipped: tuple[str, ...]
+
+    def of(self, cells: Sequence[Any]) -> np.ndarray:
+        """The cells of the readable rows, of a column of all rows."""
+        return np.array(cells)[list(self.kept)]
+
+    def fields(self, *labels: object) -> dict[str, Any]:
+        """The fields of an ImageSet except its name; the fingerprint includes the labels."""
+        text = "\x00".join([self.fingerprint, *map(repr, labels)])
+        fingerprint = hashlib.sha256(text.encode()).hexdigest() if labels else self.fingerprint
+        about = {"fingerprint": fingerprint, "source": self.source, "skipped": self.skipped}
+        return {"images": self.images, **about}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Encoded images, each read when it is needed, and columns beside them.
+
+    name: the set's, in messages. source: where the rows come from. read: row -> encoded image; OSError for a
+    row without one. columns: name -> cells, one per row. classes: column -> the names of its class numbers.
+    called: row -> its name in messages. strange: they come from a stranger: `read` gives whole images only,
+    and these are decoded behind the gate.
+    """
+
+    name: str
+    source: str
+    count: int
+    read: Callable[[int], bytes]
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    called: Callable[[int], str] = "row {}".format
+    strange: bool = False
+
+    def values(self, column: str) -> list[Any]:
+        """A column as it is. Raises InputError, with the existing columns, if it is missing."""
+        if column not in self.columns:
+            known = ", ".join(self.columns)
+            raise InputError(f"{self.name!r} has no column {column!r}; its columns are {known}.")
+        return list(self.columns[column][:])
+
+    def strings(self, column: str) -> list[str]:
+        """A column as text, with class numbers replaced by the classes' names."""
+        names = self.classes.get(column)
+        return [str(names[cell] if names else cell) for cell in self.values(column)]
+
+    def labels(self, column: str) -> tuple[list[int], tuple[str, ...] | None]:
+        """The class numbers of all rows, and the names of the classes (None for bare numbers).
+
+        A column of strings is read as classes in alphabetical order.
+        """
+        cells = self.values(column)
+        if all(isinstance(cell, int) for cell in cells):
+            return cells, tuple(self.classes[column]) if column in self.classes else None
+        names, numbers = np.unique([str(cell) for cell in cells], return_inverse=True)
+        return numbers.tolist(), tuple(names.tolist())
+
+    def readable(self, most: int | None = None, among: Sequence[int] | None = None) -> Readable:
+        """Read every image once, of at most `most` evenly spaced rows (`among` these, by default all).
+
+        Raises InputError if there are no rows, or none that can be read.
+        """
+        total = hashlib.sha256()
+        kept: list[int] = []
+        skipped: list[str] = []
+        rows = range(self.count) if among is None else among
+        for row in (rows[place] for place in spread(len(rows), most)):
+            try:
+                data = self.read(row)
+                why = "" if self.strange else problem(data)
+            except OSError as error:
+                why = error.strerror or str(error)
+            if why:
+                skipped.append(f"{self.called(row)}: {why}")
+                continue
+            kept.append(row)
+            total.update(hashlib.sha256(data).digest())
+        if not kept:
+            raise InputError(
+                f"None of the {len(skipped)} images of {self.source!r} can be read "
+                f"(for example {skipped[0]})."
+                if skipped
+                else f"There are no images in {self.source!r}."
+            )
+        images = Lazy(partial(_image, self.read, strangers_image if self.strange else decode), kept)
+        return Readable(images, tuple(kept), total.hexdigest(), self.source, tuple(skipped))
+
+
+def _image(read: Callable[[int], bytes], decoded: Callable[[bytes], Image.Image], row: int) -> Image.Image:
+    return decoded(read(row))
+
+
+def spread(count: int, wanted: int | None) -> range | list[int]:
+    """At most `wanted` of `count` indices, evenly spaced because files and rows are often sorted by class."""
+    if wanted is None or wanted >= count:
+        return range(count)
+    return [position * count // wanted for position in range(wanted)]
+
+
+# Files ------------------------------------------------------------------------------------------------------
+
+
+def files_of(path: Path) -> Files:
+    """The images and tables in a folder, at any depth, or in a zip; ordered by path, without hidden ones."""
+    if path.is_file():
+        return {name: partial(_member, path, one.filename) for name, one in members(_opened(path)).items()}
+    wanted = {*SUFFIXES, ".csv"}
+    found = {one.relative_to(path).as_posix(): one for one in path.rglob("*") if one.suffix.lower() in wanted}
+    shown = (name for name in sorted(found) if "/." not in f"/{name}" and found[name].is_file())
+    return {name: found[name].read_bytes for name in shown}
+
+
+def members(archive: ZipFile) -> dict[str, ZipInfo]:
+    """The files of a zip, ordered by path; a single folder around all of them is left out of the paths."""
+    found = {one.filename: one for one in archive.infolist() if not one.is_dir()}
+    found = {name: found[name] for name in sorted(found) if not name.startswith((".", "__MACOSX"))}
+    top = {name.split("/")[0] for name in found}
+    if len(top) == 1 and any(name.count("/") > 1 or name.endswith(f"/{LABELS}") for name in found):
+        return {name.partition("/")[2]: one for name, one in found.items()}
+    return found
+
+
+def _opened(path: Path) -> ZipFile:
+    """The zip as it is now; each process opens its own, for they would move one another's place in it."""
+    return _archive(path, path.stat().st_mtime_ns, os.getpid())
+
+
+@lru_cache(maxsize=4)
+def _archive(path: Path, changed: int, process: int) -> ZipFile:
+    try:
+        return ZipFile(path)
+    except Exception as error:  # zipfile raises many kinds
+        raise InputError(f"{str(path)!r} cannot be read as zip ({error}).") from None
+
+
+def _member(path: Path, name: str) -> bytes:
+    return _opened(path).read(name)
+
+
+def of_files(
+    files: Files, name: str, source: str, label: Callable[[str], str] | None = None, table: str = ""
+) -> Rows:
+    """The images among files, with a column `label`, or with the columns of a table.
+
+    label: path -> the image's label; images with the label "" are left out. table: the path of a CSV with a
+    column `file`, whose rows are then the rows; the last two parts of a path are enough to find a file.
+    Raises InputError for a table that cannot be read.
+    """
+    images = {path: read for path, read in files.items() if Path(path).suffix.lower() in SUFFIXES}
+    if table:
+        cells = _csv(files[table](), f"{source}/{table}")
+    elif label is not None:
+        cells = [{"file": path, "label": as_text(label(path))} for path in images if label(path)]
+    else:
+        cells = [{"file": path} for path in images]
+    ends = {_end(path): read for path, read in images.items()}
+    found = [images.get(row["file"]) or ends.get(_end(row["file"])) for row in cells]
+    columns = {column: [row[column] for row in cells] for column in (cells[0] if cells else ())}
+    called = [as_text(row["file"]) for row in cells]
+    return Rows(name, as_text(source), len(cells), partial(_file, found), columns, {}, called.__getitem__)
+
+
+def _file(found: Sequence[Callable[[], bytes] | None], row: int) -> bytes:
+    read = found[row]
+    if read is None:
+        raise FileNotFoundError(2, "no such file")
+    return read()
+
+
+def _end(path: str) -> str:
+    return "/".join(path.split("/")[-2:])
+
+
+def _csv(data: bytes, name: str) -> list[dict[str, str]]:
+    try:
+        rows = list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline="")))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError(f"{name} cannot be read as CSV in UTF-8: {error}.") from None
+    if not rows or "file" not in rows[0]:
+        raise InputError(f"{name} needs rows with the columns file and what is known of each.")
+    if any(None in row or None in row.values() for row in rows):
+        raise InputError(f"{name} has rows with more or fewer cells than its header.")
+    return rows
+
+
+# Parquet ----------------------------------------------------------------------------------------------------
+
+
+def of_dataset(rows: Any, name: str, source: str, image: str = "image") -> Rows:
+    """The rows of a `datasets.Dataset`, which stay on disk; `image`: its column of images, if it is there."""
+    require("data", "datasets")
+    import datasets
+
+    features = dict(rows.features)
+    pictures = [column for column, feature in features.items() if isinstance(feature, datasets.Image)]
+    usual = [column for column in (image, *pictures, *IMAGE_COLUMNS) if column in features]
+    if not usual:
+        raise InputError(f"{name!r} has no column of images; its columns are {', '.join(features)}.")
+    for column in pictures:
+        rows = rows.cast_column(column, datasets.Image(decode=False))
+    read = partial(_cell, rows.select_columns(usual[:1]), usual[0])
+    classes = {
+        column: tuple(feature.names)
+        for column, feature in features.items()
+        if isinstance(feature, datasets.ClassLabel)
+    }
+    columns = {column: rows[column] for column in features}  # read when they are asked for
+    return Rows(name, source, len(rows), read, columns, classes)
+
+
+def _cell(cells: Any, column: str, row: int) -> bytes:
+    cell = cells[row][column]
+    data = cell.get("bytes") if isinstance(cell, dict) else cell
+    if data is None and isinstance(cell, dict) and cell.get("path"):
+        return Path(cell["path"]).read_bytes()
+    if not isinstance(data, bytes):
+        raise OSError("no image in this row")
+    return data
+
+
+def of_parquet(path: Path, name: str, image: str = "image") -> Rows:
+    """The rows of a parquet file, or of a folder of them (those of the test split, where so named)."""
+    require("data", "datasets")
+    import datasets
+
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    for split in ("test", "validation", "val"):
+        matching = [file for file in files if split in file.relative_to(path.parent).as_posix().lower()]
+        if path.is_dir() and matching:
+            files = matching
+            break
+    shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()  # reading is fast; a bar would be the caller's first output
+    try:
+        rows = datasets.Dataset.from_parquet([str(file) for file in files])
+    except (datasets.exceptions.DatasetsError, OSError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise InputError(f"{str(path)!r} cannot be read as parquet ({why}).") from error
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+    source = as_text(str(path)) if path.is_dir() else f"{as_text(str(path))} (SHA-256 {sha256(path)[:16]})"
+    return of_dataset(rows, name, source, image)

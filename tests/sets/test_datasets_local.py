@@ -1,0 +1,138 @@
+"""Images on the user's own disk: folders, class folders, parquet files, and faults in them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import datasets as hf
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccs import sets
+from ccs.errors import InputError
+from ccs.sets import decoding
+from ccs.sets.open import open_images, open_set
+
+
+def encoded(
+    color: Any = (200, 30, 60), size: tuple[int, int] = (40, 24), mode: str = "RGB", **how: Any
+) -> bytes:
+    buffer = io.BytesIO()
+    Image.new(mode, size, color).save(buffer, how.pop("format", "JPEG"), **how)
+    return buffer.getvalue()
+
+
+def noisy(seed: int, size: int = 64) -> bytes:
+    """A JPEG with enough data in it that cutting it off leaves a hole."""
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (size, size, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def close(image: Image.Image, color: tuple[int, int, int], tolerance: int = 3) -> bool:
+    return image.mode == "RGB" and bool(np.abs(np.asarray(image, int) - color).max() <= tolerance)
+
+
+class TestDecoding:
+    @pytest.mark.parametrize(
+        ("data", "color"),
+        [
+            (encoded(90, mode="L"), (90, 90, 90)),
+            (encoded((0, 255, 255, 0), mode="CMYK"), (255, 0, 0)),
+            (encoded((10, 200, 30, 0), mode="RGBA", format="PNG"), (255, 255, 255)),
+            (encoded((10, 200, 30, 255), mode="RGBA", format="PNG"), (10, 200, 30)),
+            (encoded((100, 0), mode="LA", format="PNG"), (255, 255, 255)),
+            (encoded(1, mode="1", format="PNG"), (255, 255, 255)),
+            (encoded(0x8000, mode="I;16", format="PNG"), (128, 128, 128)),
+            (encoded(0, mode="P", format="PNG", transparency=0), (255, 255, 255)),
+        ],
+        ids=["gray", "cmyk", "transparent", "opaque", "gray-alpha", "bilevel", "16-bit", "palette"],
+    )
+    def test_every_mode_becomes_rgb(self, data: bytes, color: tuple[int, int, int]) -> None:
+        assert close(decoding.decode(data), color)
+
+    def test_exif_rotation_is_applied(self) -> None:
+        exif = Image.Exif()
+        exif[0x0112] = 6  # to be turned a quarter clockwise
+        image = Image.new("RGB", (40, 24), "white")
+        image.paste((0, 0, 0), (0, 0, 10, 24))
+        buffer = io.BytesIO()
+        image.save(buffer, "PNG", exif=exif)
+        upright = decoding.decode(buffer.getvalue())
+        assert upright.size == (24, 40)
+        assert np.asarray(upright)[0].max() == 0  # the left edge is now the top
+
+    def test_what_is_wrong_is_said(self) -> None:
+        whole = noisy(0)
+        assert decoding.problem(whole) == ""
+        assert "truncated" in decoding.problem(whole[: len(whole) // 2])
+        assert "not an image" in decoding.problem(b"not an image")
+        assert decoding.problem(b"") == "empty file"
+
+
+class TestFolder:
+    def test_nested_images_in_path_order_bad_ones_named(self, tmp_path: Path) -> None:
+        for name in ("b/2.png", "a.JPG", "b/1.jpeg"):
+            write(tmp_path / "images" / name, noisy(len(name)))
+        write(tmp_path / "images" / "b/cut.jpg", noisy(5)[:900])
+        write(tmp_path / "images" / "notes.txt", b"not asked for")
+        write(tmp_path / "images" / ".hidden" / "x.png", noisy(1))
+        found = pickle.loads(pickle.dumps(open_images(str(tmp_path / "images"))))
+        assert len(found.images) == 3
+        assert [image.size for image in found.images] == [(64, 64)] * 3
+        assert len(found.skipped) == 1
+        assert found.skipped[0].startswith("b/cut.jpg: ")
+        good = [noisy(len(name)) for name in ("a.JPG", "b/1.jpeg", "b/2.png")]
+        digests = b"".join(hashlib.sha256(data).digest() for data in good)
+        assert found.fingerprint == hashlib.sha256(digests).hexdigest()
+
+    def test_part_of_a_folder_is_evenly_spaced(self, tmp_path: Path) -> None:
+        for number in range(10):
+            write(tmp_path / "many" / f"{number}.png", encoded((number * 20, 0, 0), format="PNG"))
+        found = open_images(str(tmp_path / "many"), 4)
+        assert [image.getpixel((0, 0))[0] // 20 for image in found.images] == [0, 2, 5, 7]  # type: ignore[index]
+
+    def test_class_folders(self, tmp_path: Path) -> None:
+        for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
+            write(tmp_path / "animals" / name, noisy(len(name)))
+        write(tmp_path / "animals" / "test/owl/0.png", b"")
+        found = pickle.loads(pickle.dumps(open_set(str(tmp_path / "animals"), template="a {}.")))
+        assert found.classes == ("owl", "red fox")
+        assert found.labels.tolist() == [0, 1, 1]
+        assert found.skipped == ("owl/0.png: empty file",)
+        assert found.templates == ("a {}.",)
+        named = open_set(str(tmp_path / "animals"), classes=["bird", "fox"], max_images=2)
+        assert (named.classes, named.labels.tolist()) == (("bird", "fox"), [1])
+        with pytest.raises(InputError, match="has 2 classes, but 1 names were given"):
+            open_set(str(tmp_path / "animals"), classes=["bird"])
+        with pytest.raises(InputError, match="no class folders"):
+            open_set(str(tmp_path / "animals/test/owl"))
+
+
+def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path: Path) -> None:
+    data = [encoded((number * 40, 0, 0), format="PNG") for number in range(5)]
+    data[2] = data[2][:40]
+    subsets = sets.SOURCES["cifar10-jpeg"].subsets
+    classes = hf.ClassLabel(names=[*subsets["animals"], *subsets["objects"]])
+    columns = {"image": [{"bytes": one, "path": None} for one in data], "label": [0, 1, 2, 3, 4]}
+    path = tmp_path / "cifar10-jpeg.parquet"
+    hf.Dataset.from_dict(columns, hf.Features(image=hf.Image(decode=False), label=classes)).to_parquet(path)
+    found = pickle.loads(pickle.dumps(open_set("cifar10-jpeg")))
+    assert found.labels.tolist() == [0, 1, 3, 4]
+    assert [image.getpixel((0, 0))[0] // 40 for image in found.images] == [0, 1, 3, 4]  # type: ignore[index]
+    assert len(found.skipped) == 1
+    assert found.skipped[0].startswith("row 2: ")
+    assert tuple(found.classes[index] for index in found.subsets["objects"]) == tuple(subsets["objects"])
+    assert len(open_images(str(path)).images) == 4

@@ -1,0 +1,158 @@
+"""A user's galleries: a folder with labels, a folder per group, uploads, and files that are refused."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from ccs.errors import InputError
+from ccs.sets.open import open_gallery, open_upload
+
+
+def people(folder: Path) -> list[str]:
+    """Twelve pictures in two folders; their names."""
+    names = []
+    for i in range(12):
+        name = f"{'left' if i % 2 else 'right'}/{i}.png"
+        (folder / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (20, 20), (20 * i, 0, 0)).save(folder / name)
+        names.append(name)
+    return names
+
+
+def test_a_labeled_folder_is_a_gallery(tmp_path: Path) -> None:
+    names = people(tmp_path)
+    groups = open_gallery(str(tmp_path)).groups
+    assert groups["group"].tolist() == ["left"] * 6 + ["right"] * 6
+    rows = [f"{name},{'a' if i < 6 else 'b'},{i}" for i, name in enumerate(names)]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,gender,id", *rows, "gone.png,a,99"]))
+    found = open_gallery(str(tmp_path))
+    assert found.groups["gender"].tolist() == ["a"] * 6 + ["b"] * 6
+    assert len(found.skipped) == 1
+    assert np.asarray(found.images[3])[0, 0, 0] == 60  # the CSV's order, not the folders'
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ("name,gender\nright/0.png,a", "needs rows with the columns file"),
+        ("file,gender\nright/0.png,a\nleft/1.png,a", "no attribute of 2 to 50 groups"),
+    ],
+)
+def test_labels_that_say_nothing_are_refused(tmp_path: Path, labels: str, words: str) -> None:
+    people(tmp_path)
+    (tmp_path / "labels.csv").write_text(labels)
+    with pytest.raises(InputError, match=words):
+        open_gallery(str(tmp_path))
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with ZipFile(out, "w", ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("root", ["", "faces/"])
+def test_a_zip_file_is_what_its_folder_is(tmp_path: Path, root: str) -> None:
+    names = people(tmp_path)
+    labels = "\n".join(["file,gender", *(f"{name},{'a' if i < 6 else 'b'}" for i, name in enumerate(names))])
+    files = {root + name: (tmp_path / name).read_bytes() for name in names}
+    for table in ({}, {f"{root}labels.csv": labels.encode()}):
+        for name, data in table.items():
+            (tmp_path / name.removeprefix(root)).write_bytes(data)
+        data = zipped({**files, **table})
+        (tmp_path / "same.zip").write_bytes(data)
+        expected, found = open_gallery(str(tmp_path)), open_upload(data, "own:1")
+        assert open_gallery(str(tmp_path / "same.zip")).fingerprint == expected.fingerprint
+        assert found.name == "own:1"
+        assert {name: cells.tolist() for name, cells in found.groups.items()} == {
+            name: cells.tolist() for name, cells in expected.groups.items()
+        }
+        assert found.fingerprint == expected.fingerprint
+        assert found.images[3] == expected.images[3]
+
+
+def test_a_zip_file_beyond_the_limits_is_refused() -> None:
+    image = io.BytesIO()
+    Image.new("RGB", (20, 20)).save(image, "PNG")
+    blank = io.BytesIO()
+    Image.new("L", (8000, 5000)).save(blank, "BMP")
+    two = {"a/1.png": image.getvalue(), "b/2.png": image.getvalue()}
+    with pytest.raises(InputError, match="cannot be read"):
+        open_upload(b"PK no zip", "own:1")
+    with pytest.raises(InputError, match=r"neither a labels\.csv nor one folder"):
+        open_upload(zipped({"1.png": image.getvalue()}), "own:1")
+    with pytest.raises(InputError, match="more than 64 MB once unpacked"):
+        open_upload(
+            zipped({f"a/{i}.png": blank.getvalue() for i in range(2)}), "own:1"
+        )  # few bytes if packed
+    drawing = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
+    assert len(open_upload(zipped({**two, "a/3.png": drawing}), "own:1").skipped) == 1
+    large = io.BytesIO()
+    Image.new("1", (8000, 5001)).save(large, "PNG")
+    (left_out,) = open_upload(zipped({**two, "a/3.png": large.getvalue()}), "own:1").skipped
+    assert "more than 40 megapixels" in left_out
+    with pytest.raises(InputError, match="holds 2001 images"):
+        open_upload(zipped({f"a/{i}.png": b"x" for i in range(2001)}), "own:1")
+
+
+def noise() -> bytes:
+    """An image of a hundred kilobytes."""
+    out = io.BytesIO()
+    Image.effect_noise((300, 300), 90).save(out, "BMP")
+    return out.getvalue()
+
+
+NOISE = noise()
+
+
+def table(images: pa.Array, **columns: Sequence[object]) -> pa.Table:
+    return pa.table({"image": images, **columns})
+
+
+def as_parquet(rows: pa.Table, packed: str = "snappy") -> bytes:
+    out = io.BytesIO()
+    parquet.write_table(rows, out, compression=packed)
+    return out.getvalue()
+
+
+def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path: Path) -> None:
+    files = [(tmp_path / name).read_bytes() for name in people(tmp_path)]
+    secret = tmp_path / "right" / "0.png"
+    cells = [{"bytes": data, "path": None} for data in files] + [{"bytes": None, "path": str(secret)}]
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    rows = table(pa.array(cells, kind), gender=[0, 1] * 6 + [0], age=["young"] * 13, id=list(range(13)))
+    names = b'{"info": {"features": {"gender": {"names": ["woman", "man"]}}}}'
+    found = open_upload(as_parquet(rows.replace_schema_metadata({"huggingface": names})), "own:1")
+    assert {name: cells.tolist() for name, cells in found.groups.items()} == {"gender": ["woman", "man"] * 6}
+    (left_out,) = found.skipped
+    assert left_out.startswith("row 12: empty file")
+    assert [np.asarray(image)[0, 0, 0] for image in found.images] == [20 * i for i in range(12)]
+    plain = open_upload(as_parquet(table(pa.array(files), gender=["a", "b"] * 6)), "own:2")
+    assert plain.fingerprint != found.fingerprint  # the names of the groups are part of it
+    assert plain.images[3] == found.images[3]
+
+
+@pytest.mark.parametrize(
+    ("rows", "packed", "words"),
+    [
+        (table(pa.array([b"x"] * 2001), gender=["a"] * 2001), "snappy", "2001 images"),
+        # Held once by the file, and in every row.
+        (table(pa.array([NOISE] * 800), gender=["a"] * 800), "zstd", "more than 64 MB"),
+        (table(pa.array([1, 2]), gender=["a", "b"]), "none", "no column of images"),
+        (table(pa.array([b"x"] * 2), hair=["a", "b"]), "none", "can be read"),
+    ],
+)
+def test_a_parquet_file_beyond_the_limits_is_refused(rows: pa.Table, packed: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        open_upload(as_parquet(rows, packed), "own:1")
