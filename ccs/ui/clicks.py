@@ -86,12 +86,12 @@ def act(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
     yield from _answer(app, session)
 
 
-def take_apart(app: App, session: Session | None, fields: Fields) -> Iterator[Update]:
+def take_apart(app: App, session: Session | None, fields: Fields, client: str = "") -> Iterator[Update]:
     """Take the model on the screen apart and show its tables: long, so not one of the actions."""
     session = _present(app, session, fields)
     try:
         request = apart_form.read(app, session, fields)
-        for share, doing in app.kept.make(request):
+        for share, doing in app.kept.make(request, client):
             yield (
                 session,
                 {"status": _status(session, "working", share, f"Taking {request.model} apart: {doing}")},

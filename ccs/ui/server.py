@@ -6,25 +6,26 @@ Nothing here needs PyTorch: the page is served first; what computes comes with t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from starlette.middleware import Middleware
 
-from ccs.ui.guard import AT_ONCE, Guard, Turns
+from ccs.ui.guard import Guard
 from ccs.ui.html import render
+from ccs.ui.sessions import Sessions
+from ccs.ui.turns import AT_ONCE, Turn, Turns
 
 if TYPE_CHECKING:
+    from ccs.ui.clicks import Update
     from ccs.ui.session import Session
     from ccs.ui.shared import App
 
 ASSETS = Path(__file__).parent / "page" / "assets"
 REGIONS = ("top", "strip", "left", "main", "status")
-SESSION_SECONDS = 3600
-SESSIONS = 200
-WAITING = 100  # actions of all visitors
+BESIDE = 12  # runs that wait in line at a time, and some that are told that they cannot
 STARTING = (
     "PyTorch, the tables and the first model are being loaded. This takes some seconds, once after each "
     "start; the page then opens by itself."
@@ -61,38 +62,62 @@ class LazyApp:
 
 def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
     """The page, and the arguments of its `launch`: looks and limits."""
-    turns = Turns()
+    turns, sessions = Turns(), Sessions()
 
-    def open_page(session: Any, request: gr.Request) -> Iterator[list[Any]]:
-        with turns.of(request):
+    def answers(
+        request: gr.Request, begin: Callable[[Session | None], Iterator[Update]]
+    ) -> Iterator[list[Any]]:
+        turn: Turn = request.request.scope["turn"]  # type: ignore[union-attr]
+
+        def updates() -> Generator[list[Any], None, None]:
+            for session, html in begin(sessions.find(turn.page)):
+                if session is not None:
+                    sessions.keep(turn.page, turn.client, session)
+                yield [html.get(name, gr.skip()) for name in REGIONS]
+
+        return turn.work(updates())
+
+    def open_page(request: gr.Request) -> Iterator[list[Any]]:
+        def begin(session: Session | None) -> Iterator[Update]:
             query = {key: str(value) for key, value in dict(request.query_params).items()}
             if isinstance(source, LazyApp) and (kept := source.opening(query)):
-                yield _outputs((None, kept))  # without a session: the first click begins one
+                yield None, kept  # without a session: the first click begins one
                 return
             if isinstance(source, LazyApp) and not source.made:
                 main = render("empty.html", title="The app is starting", text=STARTING)
-                status = render("status.html", state="working", doing="Starting")
-                yield _outputs((None, {"main": main, "status": status}))
+                yield None, {"main": main, "status": render("status.html", state="working", doing="Starting")}
             from ccs.ui import clicks
 
-            yield from map(_outputs, clicks.open_page(source(), query))
+            yield from clicks.open_page(source(), query)
 
-    def act(session: Any, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
-        with turns.of(request):
+        yield from answers(request, begin)
+
+    def act(event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
+        def begin(session: Session | None) -> Iterator[Update]:
             from ccs.ui import clicks
 
-            yield from map(_outputs, clicks.act(source(), session, _fields(event)))
+            return clicks.act(source(), session, _fields(event))
 
-    def take_apart(session: Any, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
-        with turns.of(request):
+        yield from answers(request, begin)
+
+    def take_apart(event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
+        client = request.request.scope["turn"].client  # type: ignore[union-attr]
+
+        def begin(session: Session | None) -> Iterator[Update]:
             from ccs.ui import clicks
-        # Its client's turn has ended: a run takes minutes, in a queue of its own.
-        yield from map(_outputs, clicks.take_apart(source(), session, _fields(event)))
 
-    def cancel(session: Any) -> list[Any]:
-        from ccs.ui import clicks
+            return clicks.take_apart(source(), session, _fields(event), client)
 
-        return _outputs(clicks.cancel(source(), session))
+        yield from answers(request, begin)
+
+    def cancel(request: gr.Request) -> Iterator[list[Any]]:
+        def begin(session: Session | None) -> Iterator[Update]:
+            from ccs.ui import clicks
+
+            yield clicks.cancel(source(), session)
+
+        turns.cancel(request.request.scope["turn"].page)  # type: ignore[union-attr]
+        yield from answers(request, begin)
 
     script = _assets("ui.js", "region.js")
     demo: gr.Blocks = gr.Blocks(
@@ -103,24 +128,22 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
         return gr.HTML(html, js_on_load=script, elem_id=f"region-{name}", apply_default_css=False)
 
     with demo:
-        session = gr.State(None, time_to_live=SESSION_SECONDS)
         opening = '<div class="opening">{}</div>'
         top = region("top", opening.format(f"<h1>{TITLE}</h1><p>Opening …</p>"))
         state = region("status", render("status.html", state="working"))
         strip = region("strip", "")
         with gr.Row(elem_id="columns"):
             left, main = (region(name, opening.format("")) for name in ("left", "main"))
-        outputs = [session, top, strip, left, main, state]
+        outputs = [top, strip, left, main, state]
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        queued: dict[str, Any] = {**quiet, "concurrency_id": "model", "concurrency_limit": AT_ONCE}
-        demo.load(open_page, [session], outputs, **queued)
-        acts = [
-            part.act(act, [session], outputs, trigger_mode="multiple", **queued)
-            for part in (top, strip, left, main, state)
-        ]
-        acts.append(left.apart(take_apart, [session], outputs, concurrency_limit=1, **quiet))
-        state.cancel(cancel, [session], outputs, cancels=acts, queue=False, **quiet)
-    demo.queue(default_concurrency_limit=AT_ONCE, max_size=WAITING, api_open=False)
+        clicks: dict[str, Any] = {**quiet, "concurrency_id": "click", "concurrency_limit": AT_ONCE["click"]}
+        demo.load(open_page, None, outputs, **clicks)
+        for part in (top, strip, left, main, state):
+            part.act(act, None, outputs, trigger_mode="multiple", **clicks)
+        # These wait for no click: a run takes minutes, in a line of its own, and Cancel ends what is at work.
+        left.apart(take_apart, None, outputs, concurrency_id="apart", concurrency_limit=BESIDE, **quiet)
+        state.cancel(cancel, None, outputs, concurrency_id="cancel", concurrency_limit=BESIDE, **quiet)
+    demo.queue(max_size=None, api_open=False)  # the door bounds it
     return demo, _launch_settings(turns, demo)
 
 
@@ -133,13 +156,8 @@ def _assets(*names: str) -> str:
     return "".join((ASSETS / name).read_text("utf-8") for name in names)
 
 
-def _outputs(update: tuple[Session | None, Mapping[str, str]]) -> list[Any]:
-    """The values of Gradio's outputs: the session, and each region where it changed."""
-    session, html = update
-    return [session, *(html.get(name, gr.skip()) for name in REGIONS)]
-
-
 def _launch_settings(turns: Turns, demo: gr.Blocks) -> dict[str, Any]:
+    kinds = {number: str(one.concurrency_id) for number, one in demo.fns.items()}
     # System fonts only, so that nothing is fetched; the rest is in page/assets.
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
     mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
@@ -149,13 +167,13 @@ def _launch_settings(turns: Turns, demo: gr.Blocks) -> dict[str, Any]:
         "theme": gr.themes.Base(font=fonts, font_mono=mono),
         "head": f'<meta name="description" content="{PURPOSE}"><style>\n{style}</style>',
         "max_file_size": "20mb",
-        "state_session_capacity": SESSIONS,
+        "state_session_capacity": 200,
         "ssr_mode": False,
         "pwa": False,
         "run_history": False,  # its routes fetch files by their address and store calls in a visitor's bucket
         "quiet": True,
         "footer_links": [],
         "app_kwargs": {
-            "middleware": [Middleware(Guard, turns=turns, functions=demo.fns.keys())],
+            "middleware": [Middleware(Guard, turns=turns, functions=kinds)],
         },
     }

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import http.client
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from starlette.datastructures import Headers
 
 import ccs
-from ccs.ui import guard
-from ccs.ui.guard import Turns, content_security_policy
+from ccs.ui import clicks, guard, sessions, turns
+from ccs.ui.guard import content_security_policy
+from ccs.ui.sessions import Sessions
 from tests.support import ui_sample
 from tests.support.browser_page import GALLERY, MARKS, served
 from tests.support.visitor import Visitor
@@ -25,9 +28,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
     model, folder = ccs.load("organism"), tmp_path_factory.mktemp("results")
     ui_sample.write(folder, "organism", model.weights_hash)
     with pytest.MonkeyPatch.context() as patch:  # what is refused here is refused for what it is
-        patch.setattr(guard, "IN_FLIGHT", 10**6)
-        patch.setattr(guard, "UNREAD", 10**6)
-        patch.setattr(guard, "LOST", 0.3)
+        patch.setattr(turns, "OF_ADDRESS", 10**6)
+        patch.setattr(turns, "SILENT", 1.0)
         for _, url in served(folder, tmp_path_factory.mktemp("cache"), model):
             parts = urlsplit(url)
             yield str(parts.hostname), int(parts.port or 0)
@@ -136,7 +138,7 @@ def test_the_page_allows_its_own_scripts_only(address: tuple[str, int]) -> None:
 
 
 ODD = {
-    "half a character": b'{"fn_index": 1, "session_hash": "\\ud800", "data": [null]}',
+    "half a character": b'{"fn_index": 1, "session_hash": "\\ud800", "data": []}',
     "bytes that are no text": b'{"fn_index": 1, "session_hash": "\xff\xfe"}',
     "deep": b"[" * 100_000,
     "no function": b'{"session_hash": "a", "data": []}',
@@ -154,39 +156,91 @@ def test_an_odd_body_is_refused(address: tuple[str, int], kind: str, path: str) 
     assert b"Traceback" not in text
 
 
-def test_clients_take_turns() -> None:
-    turns = Turns()
-    assert [turns.take("a") for _ in range(3)] == [True, True, False]  # nobody else is here
-    turns.give("a")
-    assert turns.take("b")
-    assert not turns.take("b")  # one at a time as long as a is active
-    assert not turns.take("a")
-    turns.give("a")
-    assert turns.take("a")
-    turns.give("nobody")
+CLOSED = (
+    ("GET", "/gradio_api/queue/status"),
+    ("GET", "/gradio_api/heartbeat/x"),
+    ("GET", "/monitoring"),
+    ("GET", "/gradio_api/info"),
+    ("POST", "/gradio_api/run/cancel"),
+    ("POST", "/gradio_api/cancel"),
+    ("POST", "/gradio_api/component_server"),
+    ("PUT", "/gradio_api/queue/join"),
+)
 
 
-def test_too_much_at_once_is_refused(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    time.sleep(guard.LEAST + 0.2)
-    monkeypatch.setattr(guard, "IN_FLIGHT", 3 * guard.PAGE)
-    answers = [ask(address, "GET", "/")[0] for _ in range(6)]
-    assert answers[:2] == [200, 200]
-    assert 429 in answers
-    time.sleep(guard.LEAST + 0.2)
-    assert ask(address, "GET", "/")[0] == 200
+@pytest.mark.parametrize(("method", "path"), CLOSED)
+def test_what_the_page_does_not_need_is_not_served(address: tuple[str, int], method: str, path: str) -> None:
+    assert ask(address, method, path, b"{}") == (404, b'{"detail":"This is not served here."}')
 
 
-def test_answers_that_nobody_reads_are_not_made(
+def test_what_is_said_twice_is_refused(address: tuple[str, int]) -> None:
+    path = "/gradio_api/queue/data?session_hash=a&session_hash=b"
+    assert ask(address, "GET", path)[0] == 400
+    connection = http.client.HTTPConnection(*address, timeout=20)
+    connection.putrequest("GET", "/")
+    connection.putheader("Host", "another")
+    connection.endheaders()
+    assert connection.getresponse().status == 400
+    connection.close()
+
+
+def test_a_class_behind_one_router_is_let_in(address: tuple[str, int]) -> None:
+    """Each page sends a second click while the answer to the first is still read."""
+    url, quiet = f"http://{address[0]}:{address[1]}", {"do": "dismiss"}
+    with ExitStack() as stack:
+        pages = [stack.enter_context(Visitor(url, "127.0.0.2")) for _ in range(20)]
+        opened, act = pages[0].events()
+        with ThreadPoolExecutor(len(pages)) as pool:
+            answers = list(pool.map(lambda one: one.join(opened, -1).status_code, pages))
+            reading = [pool.submit(one.wait) for one in pages]
+            answers += [one.join(*act, quiet).status_code for one in pages]
+            assert all(future.result() for future in reading)
+    assert set(answers) == {200}
+
+
+def test_nothing_is_computed_for_nobody(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(clicks, "act", lambda app, session, fields: seen.append(fields) or iter(()))
+    with Visitor(f"http://{address[0]}:{address[1]}", "127.0.0.3") as quiet:
+        act = quiet.events()[1]
+        waited = [quiet.join(*act, {"do": "dismiss"}).status_code for _ in range(3)]
+        assert waited == [200, 200, 200]  # two at once, the third when the first has ended
+    with Visitor(f"http://{address[0]}:{address[1]}") as other:
+        assert other.open(off="none")["main"]
+    assert seen == []
+
+
+def test_a_page_that_asks_too_much_is_refused_and_no_other(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "UNREAD", 3)
-    url, other = f"http://{address[0]}:{address[1]}", "127.0.0.2"
-    with Visitor(url, other) as first, Visitor(url, other) as second:
-        (opened, act), quiet = first.events(), {"do": "dismiss"}
+    monkeypatch.setattr(turns, "OF_PAGE", 1)
+    url = f"http://{address[0]}:{address[1]}"
+    with Visitor(url, "127.0.0.4") as first, Visitor(url, "127.0.0.4") as second:
+        opened, act = first.events()
+        assert [first.join(opened, -1).status_code for _ in range(2)] == [200, 429]
         assert second.join(opened, -1).status_code == 200
-        assert [first.join(*act, quiet).status_code for _ in range(3)] == [200, 200, 429]
+        first.wait()
         second.wait()
-        assert first.join(*act, quiet).status_code == 200
+        assert first.join(*act, {"do": "dismiss"}).status_code == 200
+        first.wait()
+
+
+def test_the_oldest_session_of_the_same_address_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "OF_ADDRESS", 3)
+    monkeypatch.setattr(sessions, "OF_ALL", 5)
+    kept: Any = Sessions()
+    kept.keep("honest", "a", "its images")
+    for number in range(205):
+        kept.keep(f"page {number}", "b", "")
+    assert kept.find("honest") == "its images"
+    assert kept.find("page 201") is None
+    assert kept.find("page 202") == ""
+    for number in range(3):
+        kept.keep(f"another {number}", f"c{number}", "")
+    assert kept.find("page 202") is None  # of the address that has most
+    assert kept.find("honest")
+    monkeypatch.setattr(sessions, "SECONDS", 0)
+    assert kept.find("honest") is None
 
 
 def test_an_upload_says_how_much_it_is(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,13 +254,15 @@ def test_an_upload_says_how_much_it_is(address: tuple[str, int], monkeypatch: py
         assert connection.getresponse().status == status
         connection.close()
     monkeypatch.setattr(guard, "DISK_LEFT", 2**60)
-    assert guard._refused_upload(10) == (429, "Too much has been uploaded; try again in an hour.")
+    with pytest.raises(turns.Refused, match="Too much has been uploaded; try again in an hour"):
+        guard._check_upload("10")
 
 
 def test_an_address_is_that_of_the_connection_unless_a_proxy_is_trusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    forged = {"x-forwarded-for": "9.9.9.9, 1.2.3.4"}
+    lines = [(b"x-forwarded-for", b"9.9.9.9, 8.8.8.8"), (b"x-forwarded-for", b"1.2.3.4")]
+    forged = Headers(raw=lines)
     monkeypatch.delenv("SPACE_ID", raising=False)
     assert guard.client_of("10.0.0.9", forged) == "10.0.0.9"
     monkeypatch.setenv("SPACE_ID", "user/space")

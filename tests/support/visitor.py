@@ -42,7 +42,7 @@ class Visitor(AbstractContextManager["Visitor"]):
 
     def join(self, event: int, trigger: int, data: Any = None, link: str = "") -> httpx.Response:
         """Ask; `answer` or `wait` reads what comes of it."""
-        body = {"fn_index": event, "trigger_id": trigger, "session_hash": self.page, "data": [None]}
+        body = {"fn_index": event, "trigger_id": trigger, "session_hash": self.page, "data": []}
         return self.client.post(f"/gradio_api/queue/join?{link}", json={**body, "event_data": data})
 
     def wait(self) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ class Visitor(AbstractContextManager["Visitor"]):
         for message in self.wait():
             if message.get("success") is False:
                 found["error"] = str(message["output"].get("error"))
-            for name, value in zip(REGIONS, message.get("output", {}).get("data", [])[1:], strict=False):
+            for name, value in zip(REGIONS, message.get("output", {}).get("data", []), strict=False):
                 # The first values come whole, later ones as what differs: [what is done, where, with what].
                 for do, _, new in [("replace", [], value)] if isinstance(value, str | dict) else value:
                     if isinstance(new, str):

@@ -58,6 +58,19 @@ def test_the_same_question_is_computed_once_and_kept(tmp_path: Path, computed: l
     assert results.read(tmp_path / "unpacked" / "tiny").table("scores").equals(found.table("scores"))
 
 
+def test_one_run_of_an_address_stands_in_line(tmp_path: Path, computed: list[list[str]]) -> None:
+    kept, first, second = Kept(tmp_path), asked(), asked(count=30)
+    run, waits = kept.make(first, "a"), kept.make(second, "b")
+    next(run)
+    assert next(waits) == (0.0, "waiting for 1 other")
+    with pytest.raises(InputError, match="one from your address is under way already"):
+        next(kept.make(second, "b"))
+    run.close()  # type: ignore[attr-defined]
+    assert [words for _, words in waits] == ["starting", "half"]
+    assert kept.results(first.key) is None
+    assert kept.results(second.key)
+
+
 def test_a_run_that_fails_or_is_left_ends_with_its_process(tmp_path: Path, tiny_folder: Path) -> None:
     with pytest.raises(InputError, match="There is no model"):
         list(Kept(tmp_path).make(Request("tiny", str(tmp_path / "nothing"), "f" * 64, "world", 4, "world")))

@@ -1,6 +1,6 @@
 """Taking a model apart for a visitor: a run of `batch.compute` in a process of its own, and the tables kept.
 
-Gradio's queue lets one run at a time come here. A run is identified by the weights, the images and the pool
+One runs at a time, the others wait in line. A run is identified by the weights, the images and the pool
 of texts; the same request gets the same tables. They are kept in a folder of limited size, from which the
 least recently used go first.
 """
@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ from ccs import gate, results
 from ccs.errors import InputError
 from ccs.model.loading.sources import without_folders
 from ccs.results import Results
+from ccs.ui.html import count
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ PHOTOGRAPHS = {
 """Images to take a model apart on, by the name that is shown: sets of the Hub, and the drawn world."""
 FEWEST, MOST = 2, 5000
 KEEP_BYTES = 2**30
+LINE = 8  # runs of visitors, one at work and the others waiting
 LONGEST = 1800.0  # seconds that a run may take
 GPU_SECONDS = 300  # for which it is lent ZeroGPU's GPU
 NICE = 15  # a run takes what visitors leave of the machine; it stays in the session, or nice has no effect
@@ -80,6 +83,8 @@ class Kept:
     def __init__(self, folder: Path, limit: int = KEEP_BYTES) -> None:
         self.folder, self._limit = folder.resolve(), limit
         self._read: LRUCache[str, Results] = LRUCache(8)
+        self._line: list[str] = []  # addresses whose runs wait; the first one's is at work
+        self._lock = threading.Lock()
 
     def results(self, key: str) -> Results | None:
         """The tables of a request, None where they are not kept (any more)."""
@@ -106,13 +111,29 @@ class Kept:
                 archive.write(path, f"{folder.name}/{path.name}")
         return out.getvalue()
 
-    def make(self, request: Request) -> Progress:
-        """Take a model apart, unless its tables are kept; to be iterated to the end by one thread at a time.
+    def make(self, request: Request, client: str = "") -> Progress:
+        """Take a model apart, unless its tables are kept, after those that asked before; one for an address.
 
-        Whoever closes the iterator ends the run. InputError says why it failed.
+        Whoever closes the iterator ends the run, or leaves the line. InputError says why it failed.
         """
         if self._tables(request.key) is not None:
             return
+        with self._lock:
+            if client in self._line:
+                raise InputError("one from your address is under way already; try again when it is done.")
+            if len(self._line) >= LINE:
+                raise InputError(f"{LINE} others are waiting already; try again later.")
+            self._line.append(client)
+        try:
+            while before := self._line.index(client):
+                yield 0.0, f"waiting for {count(before, 'other')}"
+                time.sleep(0.5)
+            if self._tables(request.key) is None:
+                yield from self._make(request)
+        finally:
+            self._line.remove(client)
+
+    def _make(self, request: Request) -> Progress:
         out = self.folder / "work"
         _clear(out)
         try:

@@ -35,8 +35,8 @@ const ui = window.ccsUI ||= (() => {
   async function waiting() {
     if (!sent) return;
     try {
-      const answer = await fetch(new URL("gradio_api/queue/status", location.href.split(/[?#]/)[0]));
-      const ahead = (await answer.json()).queue_size;
+      const answer = await fetch(new URL("waiting", location.href.split(/[?#]/)[0]));
+      const ahead = (await answer.json()).ahead;
       if (sent && ahead) lost();
       if (sent && !document.querySelector(".status .busy")) show(ahead ? `Others are being answered first; ${ahead} in the queue …` : "Working …");
     } catch { /* the server will answer, or the timer above goes off */ }
