@@ -38,7 +38,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 _OPEN = {
     "page": r"(?:GET|HEAD) /(?:config)?",
-    "asset": r"GET /(?:(?:assets|static)/.+|theme\.css|favicon\.ico|manifest\.json|gradio_api/(?:app_id|startup-events))",
+    "asset": r"GET /(?:(?:assets|static)/.+|theme\.css|favicon\.ico|manifest\.json)",
+    "state": r"GET /gradio_api/(?:app_id|startup-events)",
     "waiting": r"GET /waiting",
     "stream": r"GET /gradio_api/(?:queue/data|upload_progress)",
     "upload": r"POST /gradio_api/upload",
@@ -88,7 +89,7 @@ class Guard:
             if len(set(names)) < len(names):
                 raise Refused(400, "Something is said twice.")
         client = client_of((scope.get("client") or ("",))[0], headers)
-        if kind == "asset":
+        if kind in ("asset", "state"):
             await self.app(scope, receive, answer)
         elif kind == "waiting":
             await JSONResponse({"ahead": max(0, len(self._turns) - 1)})(scope, receive, answer)
@@ -173,7 +174,12 @@ async def _read(length: str, receive: Receive) -> bytes:
 
 async def _comes(free: asyncio.Event, receive: Receive) -> bool:
     """Wait for a turn; False where who asked goes first."""
-    waits = [asyncio.ensure_future(each) for each in (free.wait(), receive())]
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":  # a server may say once more that all is here
+            pass
+
+    waits = [asyncio.ensure_future(each) for each in (free.wait(), gone())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for each in waits:
         each.cancel()

@@ -21,7 +21,7 @@ from ccs.ui.links import open_link
 from ccs.ui.service import taking_apart
 from ccs.ui.service.taking_apart import Kept, Request
 from ccs.ui.shared import App
-from tests.datasets.test_photographs import cells, parquet
+from tests.sets.test_photographs import cells, parquet
 from tests.support import ui_sample
 from tests.support.hub_server import Hub
 
