@@ -23,8 +23,7 @@ WHATS = {
 def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     """The page, of the rows that `research.planted` measured."""
     models = _planted(held)
-    rows = [row for one in models.values() for row in one["rows"]]
-    heads = [row for one in models.values() for row in one["heads"]]
+    rows, heads = _drawn_blind(models)
     found = study.cases(rows, heads)
     base = {row["plan"]: row for row in held[BASE]["rows"]}["none"]
     return filled(
@@ -45,8 +44,19 @@ def blocks(held: Mapping[str, Mapping[str, Any]]) -> list[Block]:
 
 def summary(held: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The answers, as the README has them."""
-    rows, heads = ([row for one in _planted(held).values() for row in one[key]] for key in ("rows", "heads"))
+    rows, heads = _drawn_blind(_planted(held))
     return [study.carriers(heads), study.when(study.cases(rows, heads)).sentence()]
+
+
+def _drawn_blind(models: Mapping[str, Mapping[str, Any]]) -> tuple[list[Row], list[Row]]:
+    """The rows and heads of the models whose heads were drawn without regard to CCS: the others' heads were
+    drawn by it, so they can say nothing about it.
+    """
+    blind = {one.name for one in family() if one.where in ("layer", "spread")}
+    rows, heads = (
+        [row for name in models if name in blind for row in models[name][key]] for key in ("rows", "heads")
+    )
+    return rows, heads
 
 
 def _planted(held: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
