@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal, cast
 
 import numpy as np
 
@@ -34,8 +34,10 @@ Notice = Callable[[str], None]
 KINDS = ("none", "high", "moderate", "low", "equal", "random", "concept", "single")
 Alike = Literal["number", "layers", "variance"]
 """How random sets match the high heads: in number, number per layer, or that and nearly variance."""
-ALIKE: tuple[Alike, ...] = get_args(Alike)
-_ALIKE_WORDS = {"number": "number", "layers": "number and layers", "variance": "number, layers and variance"}
+ALIKE: Mapping[Alike, str] = {
+    "number": "number", "layers": "number and layers", "variance": "number, layers and variance"
+}  # fmt: skip
+"""Each in words."""
 _FEW_SETS = 20_000
 """Up to this many possible sets are enumerated; if there are more, sets are drawn at random."""
 _GRAMMAR = re.compile(r"(?P<kind>[^:@~]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d{0,5}))?")
@@ -86,6 +88,11 @@ class PlanName:
     def is_random(self) -> bool:
         """True for sets drawn to stand beside the high heads, the study's own included."""
         return self.base_kind == "random"
+
+    @property
+    def alike(self) -> Alike:
+        """The property in which a random set matches the high heads."""
+        return cast(Alike, self.argument or "number")
 
     @property
     def base_kind(self) -> str:
@@ -186,13 +193,9 @@ def plans(
     A plan without heads would be `none` under another name, so it is left out with a notice; so are random
     plans if no other set matches the high heads. InputError: a scored head that cannot be switched off.
     """
-    unknown = set(kinds) - set(KINDS)
-    if unknown:
-        raise InputError(
-            f"The kind of plan {sorted(unknown)[0]!r} is not known; kinds are {', '.join(KINDS)}."
-        )
-    outside = HeadSet(scores) - heads
-    if outside:
+    if unknown := set(kinds) - set(KINDS):
+        raise InputError(f"The kind of plan {min(unknown)!r} is not known; kinds are {', '.join(KINDS)}.")
+    if outside := HeadSet(scores) - heads:
         span = " to ".join(str(list(heads)[end]) for end in (0, -1)) if heads else "none"
         raise InputError(f"The scored head {next(iter(outside))} cannot be switched off; {span} can.")
 
@@ -200,30 +203,30 @@ def plans(
         return str(PlanName(kind, at_k, argument))
 
     levels = level_heads(scores, k)
-    high, low = levels["high"], levels["low"]
-    made = []
-    for name, ccs in (("high", f"CCS {k} of {k}"), ("moderate", "moderate CCS"), ("low", "low CCS")):
-        if name in kinds:
-            made.append(Plan(named(name), None, levels[name], f"heads of {ccs}"))
+    high = levels["high"]
+    made = [
+        Plan(named(level), None, levels[level], f"heads of {ccs}")
+        for level, ccs in (("high", f"CCS {k} of {k}"), ("moderate", "moderate CCS"), ("low", "low CCS"))
+        if level in kinds
+    ]
     if "equal" in kinds:
-        size = min(len(high), len(low))
-        for name, members in (("high", high), ("low", low)):
-            drawn = draw(members, size, seed, f"equal-{name}")
-            source = f"{size} of {len(members)} {name} heads, drawn"
-            made.append(Plan(named(f"equal-{name}"), seed, drawn, source))
+        size = min(len(high), len(levels["low"]))
+        for level in ("high", "low"):
+            drawn = draw(levels[level], size, seed, f"equal-{level}")
+            source = f"{size} of {len(levels[level])} {level} heads, drawn"
+            made.append(Plan(named(f"equal-{level}"), seed, drawn, source))
     if "random" in kinds:
-        for alike in ALIKE if variance else ALIKE[:1]:
-            drawn_as = str(PlanName.random(alike).at(at_k))
-            sets = matched(high, heads, n_random, seed, alike, variance or {}) if high else []
-            origin = f"{len(high)} of {len(heads)} heads, drawn; like high in {_ALIKE_WORDS[alike]}"
-            made += [Plan(drawn_as, one, off, origin) for one, off in enumerate(sets, seed)]
-            if not sets:
-                reason = f"no other set is like {named('high')}" if high else f"{named('high')} has no heads"
-                notice(f"The plans {drawn_as} are left out: {reason}.")
+        for alike in ALIKE:
+            if variance or alike == "number":
+                name = PlanName.random(alike).at(at_k)
+                made += _random(high, heads, n_random, seed, name, variance, notice)
     if "concept" in kinds:
-        for concept in sorted({label for head in high if (label := scores[head].label)}):
-            members = HeadSet(head for head in high if scores[head].label == concept)
-            made.append(Plan(named("concept", concept), None, members, f"high heads labeled {concept}"))
+        labels = {head: label for head in high if (label := scores[head].label)}
+        made += [
+            Plan(named("concept", concept), None, HeadSet(head for head in labels if labels[head] == concept),
+                 f"high heads labeled {concept}")
+            for concept in sorted(set(labels.values()))
+        ]  # fmt: skip
     if "single" in kinds:
         made += singles(heads)
     for plan in made:
@@ -231,6 +234,26 @@ def plans(
             notice(f"The plan {plan.name} has no heads ({plan.source}) and is left out.")
     none = Plan("none", None, HeadSet(), "nothing is switched off")
     return [none, *(plan for plan in made if plan.off)]
+
+
+def _random(
+    high: HeadSet,
+    heads: HeadSet,
+    n: int,
+    seed: int,
+    name: PlanName,
+    variance: Mapping[Head, float] | None,
+    notice: Notice,
+) -> list[Plan]:
+    """Plans of this name, one for each of `n` random sets that match the high heads."""
+    alike = name.alike
+    sets = matched(high, heads, n, seed, alike, variance) if high else []
+    if not sets:
+        level = PlanName("high", name.k)
+        reason = f"no other set is like {level}" if high else f"{level} has no heads"
+        notice(f"The plans {name} are left out: {reason}.")
+    source = f"{len(high)} of {len(heads)} heads, drawn; like high in {ALIKE[alike]}"
+    return [Plan(str(name), number, off, source) for number, off in enumerate(sets, seed)]
 
 
 def singles(heads: Iterable[Head]) -> list[Plan]:

@@ -8,13 +8,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.datasets.test_photographs import parquet as photographs
 
 from ccs.errors import InputError
 from ccs.sets import SOURCES
 from ccs.sets.excerpts import balanced_rows, listed_rows
 from ccs.sets.kinds import BiasSet
 from ccs.sets.open import open_gallery, open_images, open_set
+from tests.sets.test_photographs import parquet as photographs
 from tests.support import fairface_sample
 from tests.support.datasets_sample import number_of, png
 from tests.support.fairface_sample import PATH, RECORD

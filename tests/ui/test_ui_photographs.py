@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.datasets.test_photographs import parquet
 
 import ccs
 from ccs import results
@@ -23,6 +22,7 @@ from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
 from ccs.ui.views.bias.bias_query import BiasQuery, embedded
+from tests.sets.test_photographs import parquet
 from tests.support import fairface_sample
 from tests.support.fairface_sample import PATH, RECORD
 from tests.support.hub_server import Hub

@@ -29,9 +29,6 @@ QUESTIONS: Mapping[str, str] = {
     NARROWS_MORE: "Does pruning the high heads narrow that gap more than pruning random heads like them?",
 }
 """Each asks whether the named difference is below zero."""
-IN_COMMON: Mapping[Alike, str] = {
-    "number": "number", "layers": "number and layers", "variance": "number, layers and variance"
-}  # fmt: skip
 ORGANISM, CONTROL = "organism", "organism-control"
 
 
@@ -88,7 +85,7 @@ class Tested:
         each = self.effect.times(1 / self.n_heads).value if self.n_heads else None
         return {
             "difference": self.question,
-            "random sets alike in": "–" if self.alike is None else IN_COMMON[self.alike],
+            "random sets alike in": "–" if self.alike is None else ALIKE[self.alike],
             place: self.where,
             "effect": self.figure,
             "95% interval": interval(self.effect, digits=self.digits),
@@ -213,7 +210,7 @@ def strictest(found: Sequence[Tested]) -> list[Tested]:
 def said(found: Sequence[Tested]) -> str:
     """The answer of one question for one model, with the ranks among every kind of sets."""
     (one,) = strictest(found)
-    ranks = [f"{each.rank} among sets alike in {IN_COMMON[each.alike]}" for each in found if each.alike]
+    ranks = [f"{each.rank} among sets alike in {ALIKE[each.alike]}" for each in found if each.alike]
     parts = [f"{one.figure}{one.unit}", *(["rank " + ", ".join(ranks)] if ranks else [])]
     if one.answer == "not shown":
         parts.append(f"80% power from {one.detectable}{one.unit}")
