@@ -78,19 +78,8 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
         return turn.work(updates())
 
     def open_page(request: gr.Request) -> Iterator[list[Any]]:
-        def begin(session: Session | None) -> Iterator[Update]:
-            query = {key: str(value) for key, value in dict(request.query_params).items()}
-            if isinstance(source, LazyApp) and (kept := source.opening(query)):
-                yield None, kept  # without a session: the first click begins one
-                return
-            if isinstance(source, LazyApp) and not source.made:
-                main = render("empty.html", title="The app is starting", text=STARTING)
-                yield None, {"main": main, "status": render("status.html", state="working", doing="Starting")}
-            from ccs.ui import clicks
-
-            yield from clicks.open_page(source(), query)
-
-        yield from answers(request, begin)
+        query = {key: str(value) for key, value in dict(request.query_params).items()}
+        yield from answers(request, lambda _: _opening(source, query))
 
     def act(event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
         def begin(session: Session | None) -> Iterator[Update]:
@@ -145,6 +134,19 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
         state.cancel(cancel, None, outputs, concurrency_id="cancel", concurrency_limit=BESIDE, **quiet)
     demo.queue(max_size=None, api_open=False)  # the door bounds it
     return demo, _launch_settings(turns, demo)
+
+
+def _opening(source: Callable[[], App], query: dict[str, str]) -> Iterator[Update]:
+    """The page that a link asks for: the one that is kept, or else the app's, once there is one."""
+    if isinstance(source, LazyApp) and (kept := source.opening(query)):
+        yield None, kept  # without a session: the first click begins one
+        return
+    if isinstance(source, LazyApp) and not source.made:
+        main = render("empty.html", title="The app is starting", text=STARTING)
+        yield None, {"main": main, "status": render("status.html", state="working", doing="Starting")}
+    from ccs.ui import clicks
+
+    yield from clicks.open_page(source(), query)
 
 
 def _fields(event: gr.EventData) -> Mapping[str, Any]:
