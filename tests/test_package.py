@@ -127,7 +127,7 @@ def test_what_an_extra_holds_names_it(alone: Path, tmp_path: Path, code: str, ex
 
 
 def test_a_command_without_its_extra_says_so(alone: Path, tmp_path: Path) -> None:
-    code = "import sys; from batch.command_line import main; sys.exit(main(['app']))"
+    code = "import sys; from ccs.batch.command_line import main; sys.exit(main(['app']))"
     done = _run(alone, code, tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: The app needs the package gradio, which is not installed: run ")
