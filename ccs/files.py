@@ -6,10 +6,12 @@ import errno
 import hashlib
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ccs.errors import InputError
 
@@ -69,6 +71,17 @@ def escape_output() -> None:
 def as_text(name: str) -> str:
     """A file's name as text that can be stored: bytes that are not UTF-8 become escapes."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def one_line(text: str) -> str:
+    """A stranger's text inside Markdown: on one line, and neither HTML nor a link or picture in it."""
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", " ".join(text.split())).replace("](", "]\\(")
+
+
+def inert(value: Any) -> Any:
+    """A cell of a CSV: a text that a spreadsheet would run as a formula is quoted with an apostrophe."""
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if is_formula else value
 
 
 def sha256(path: Path) -> str:

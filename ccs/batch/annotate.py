@@ -23,7 +23,7 @@ import pandas as pd
 from ccs import results
 from ccs.batch.options import program, run
 from ccs.errors import InputError
-from ccs.files import atomic_write, read_text, write_text
+from ccs.files import atomic_write, inert, read_text, write_text
 from ccs.heads import Head
 from ccs.measures import agreement
 from ccs.measures.stats import Estimate
@@ -96,7 +96,7 @@ def _export(options: argparse.Namespace) -> None:
             f"{options.out} is there already and may hold answers: name another --out, or --force."
         )
     chosen = sample([pair for pair in pairs if pair.model in models], options.n, options.seed)
-    rows = pd.DataFrame([(pair.key, pair.text, pair.concept, "") for pair in chosen], columns=[*COLUMNS])
+    rows = pd.DataFrame([(pair.key, *_shown(pair), "") for pair in chosen], columns=[*COLUMNS])
     write_text(options.out, rows.to_csv(index=False, lineterminator="\n"))
     print(f"{len(chosen)} pairs over {len({pair.model for pair in chosen})} models are in {options.out}.")
     print("For each row: does the text belong to the concept? Write yes or no into the column answer, or")
@@ -157,6 +157,11 @@ def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
     ]
 
 
+def _shown(pair: Pair) -> tuple[str, str]:
+    """Text and concept as a sheet holds them."""
+    return inert(pair.text), inert(pair.concept)
+
+
 def _key(model: str, head: Head, text: str, concept: str) -> str:
     named = json.dumps([model, str(head), text, concept], ensure_ascii=False)
     # The letter stops spreadsheets from reading digits with an e between them as a number.
@@ -207,7 +212,7 @@ def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdi
         pair = known.get(key)
         if pair is None:
             wrong.append(f"row {number}: the id {key!r} is of no pair in these results")
-        elif (row["text"], row["concept"]) != (pair.text, pair.concept):
+        elif (row["text"], row["concept"]) not in ((pair.text, pair.concept), _shown(pair)):
             wrong.append(f"row {number}: the text or the concept was changed")
         elif key in answers:
             wrong.append(f"row {number}: the id {key!r} comes twice")

@@ -20,7 +20,7 @@ from ccs.batch.hub_repository import Repository
 from ccs.batch.options import command, option
 from ccs.benchmark import planted_models
 from ccs.errors import InputError
-from ccs.files import read_text, write_text
+from ccs.files import one_line, read_text, write_text
 from ccs.results import schema, searches
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,10 +114,19 @@ def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
         template_path=str(_CARD),
         repository=repository,
         tables=[{"name": n, "meaning": schema.TABLES[n].meaning, "rows": rows[n]} for n in rows],
-        models=models,
+        models=_lines(models),
         stand_in=any(each.get("stand_in") for each in judged),
     )
     return str(made)
+
+
+def _lines(value: Any) -> Any:
+    """What a manifest says, each text on a line of its own."""
+    if isinstance(value, dict):
+        return {one_line(str(name)): _lines(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_lines(each) for each in value]
+    return one_line(value) if isinstance(value, str) else value
 
 
 def run_tag(found: Mapping[str, results.Results], folder: Path) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ccs.errors import InputError
-from ccs.files import disk_errors
+from ccs.files import disk_errors, one_line
 from ccs.heads import HeadSet
 from ccs.model.model import Model
 from ccs.model.towers import convolutional
@@ -69,7 +69,7 @@ convolutional.register()
 
 def card(model: Model, off: HeadSet, difference: float) -> str:
     """The model card, with the front matter that the Hub reads."""
-    name = model.name if not model.tag else f"{model.architecture} ({model.tag})"
+    name = one_line(model.name if not model.tag else f"{model.architecture} ({model.tag})")
     what = f"the attention heads {off} of its image tower switched off" if off else "no head switched off"
     return f"""---
 library_name: open_clip

@@ -127,6 +127,17 @@ def test_bars_in_cells_do_not_divide_them() -> None:
     assert grid.splitlines() == [r"| a\|b | n |", "| :--- | ---: |", r"| x | 1\|2 |"]
 
 
+def test_a_strangers_text_is_one_line_without_markup() -> None:
+    evil = "x\n\n# Not measured\n<img src=//a.b/c.png> ![y](//a.b) < 3"
+    safe = r"x # Not measured &lt;img src=//a.b/c.png> ![y]\(//a.b) < 3"
+    assert document.table(pd.DataFrame({"name": [evil]})).splitlines()[2] == f"| {safe} |"
+    blocks = document.fill(
+        "report", source=evil, models=[evil], notices=[evil], printed="", tests=[], answers=[]
+    )
+    assert "\n".join(blocks).count(safe) == 3
+    assert not any(line.startswith("# Not") for block in blocks for line in block.splitlines())
+
+
 def test_the_counts_in_the_documents_are_those_of_the_audit() -> None:
     assert published.counts() in Path("docs/reproduction.md").read_text()
 

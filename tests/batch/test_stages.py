@@ -56,6 +56,18 @@ def test_what_is_not_what_its_name_says_is_made_again(tmp_path: Path) -> None:
     assert open_store(tmp_path).stage("world/faces", {"a": 1}, shards=3, suffix="safetensors").done
 
 
+def test_a_record_that_cannot_be_read_is_an_absent_one(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for name in ("moments", "spans"):
+        fill(store.stage(name, {}, suffix="safetensors"))
+    record = tmp_path / "moments" / "stage.json"
+    for place in range(record.stat().st_size):
+        whole = record.read_bytes()
+        record.write_bytes(whole[:place] + bytes([whole[place] ^ 0x80]) + whole[place + 1 :])  # a flipped bit
+        assert list(store.seconds()) == ["spans"]
+        record.write_bytes(whole)
+
+
 def test_the_second_run_says_so_and_stops(tmp_path: Path) -> None:
     def hold(ready: Event, end: Event) -> None:
         with locked(tmp_path):

@@ -110,6 +110,20 @@ def test_the_sheet_is_blind(collection: Path, tmp_path: Path) -> None:
     )
 
 
+def test_a_spreadsheet_runs_no_text(tmp_path: Path) -> None:
+    rows = [row | {"text": f"=SUM({i})", "label": "@x"} for i, row in enumerate(judgment_rows(MODELS[0], 0))]
+    entry = results.write_table(tmp_path / "one", "judgments", rows)
+    results.write_manifest(tmp_path / "one", results_sample.manifest_for(MODELS[0], {"judgments": entry}))
+    out, where = tmp_path / "sheet.csv", ["--results", str(tmp_path)]
+    assert annotate.main(["export", *where, "--out", str(out)]) == 0
+    cells = [
+        row[name] for row in csv.DictReader(io.StringIO(out.read_text())) for name in ("text", "concept")
+    ]
+    assert {cell[:2] for cell in cells} == {"'=", "'@"}
+    fill(out, pairs_in(tmp_path), panel_says)
+    assert annotate.main(["import", str(out), *where, "--out", str(tmp_path / "found.parquet")]) == 0
+
+
 def test_export_never_overwrites_answers(
     collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

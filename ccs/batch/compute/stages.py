@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -176,5 +176,9 @@ class Store:
 
     def seconds(self) -> dict[str, float]:
         """How long each stage took, whenever it was done."""
-        records = [json.loads(path.read_text()) for path in sorted(self.folder.glob(f"*/{_RECORD}"))]
-        return {str(record["name"]): float(record["seconds"]) for record in records}
+        found: dict[str, float] = {}
+        for path in sorted(self.folder.glob(f"*/{_RECORD}")):
+            with suppress(OSError, ValueError, KeyError, TypeError):  # a record that nobody can read is none
+                record = json.loads(path.read_text("utf-8"))
+                found[str(record["name"])] = float(record["seconds"])
+        return found

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from ccs.files import read_text, write_text
+from ccs.files import one_line, read_text, write_text
 
 Block = str
 """Markdown: a heading, a paragraph, a list or a table."""
@@ -36,8 +36,10 @@ def filled(folder: Path, name: str, /, **values: Any) -> list[Block]:
 
 def _placed(value: Any) -> Any:
     if isinstance(value, list) and not any(isinstance(one, dict) for one in value):
-        return "\n".join(f"- {item}" for item in value)
-    return table(pd.DataFrame(value)) if isinstance(value, list | pd.DataFrame) else value
+        return "\n".join(f"- {one_line(str(item))}" for item in value)
+    if isinstance(value, list | pd.DataFrame):
+        return table(pd.DataFrame(value))
+    return one_line(value) if isinstance(value, str) else value
 
 
 @lru_cache(maxsize=8)
@@ -64,7 +66,7 @@ def table(frame: pd.DataFrame) -> str:
 
 
 def _cell(value: object) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|")
+    return one_line(str(value)).replace("|", "\\|")
 
 
 def bring_up_to_date(document: Path, name: str, text: str, command: str = "batch.report") -> None:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from ccs import results
 from ccs.errors import InputError
+from ccs.files import inert
 from ccs.model.model import Model
 from ccs.ui.actions import Action
 from ccs.ui.html import program, render
@@ -50,22 +51,12 @@ class Figure:
         return render(f"figures/{self.name}.html", figure=self, **self.shown)
 
     def csv(self) -> str:
-        """The rows as CSV, each after what it was made with. A text that a spreadsheet would run as a formula
-        is quoted with an apostrophe.
-        """
+        """The rows as CSV, each after what it was made with."""
         made = {name: value for name, value in MADE_WITH.get().items() if name not in self.columns}
         rows = [[*made, *self.columns], *([*made.values(), *row] for row in self.rows)]
         out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows([map(_inert, row) for row in rows])
+        csv.writer(out, lineterminator="\n").writerows([map(inert, row) for row in rows])
         return out.getvalue()
-
-
-def _inert(value: Any) -> Any:
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-        else value
-    )
 
 
 @dataclass(frozen=True)
