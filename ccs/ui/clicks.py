@@ -157,7 +157,7 @@ def _made_with(app: App, session: Session) -> dict[str, str]:
 
 
 def _answer(app: App, session: Session) -> Iterator[Update]:
-    """The regions that changed; before long work an estimate, where there is one, and its progress."""
+    """The regions that changed; while long work goes on, what can be shown already, and its progress."""
     session.turn += 1
     try:
         if _pending(app, session):
@@ -197,7 +197,7 @@ def _missing(app: App, session: Session) -> list[str]:
 
 
 def _pending(app: App, session: Session) -> bool:
-    """True if a part of the view, or an estimate, should be shown while `_work` goes on."""
+    """True if a part of the view should be shown while `_work` goes on."""
     try:
         return bool(_missing(app, session)) or VIEWS[session.state.tab].pending(app, session)
     except InputError:

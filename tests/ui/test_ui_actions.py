@@ -19,7 +19,7 @@ from ccs.ui.clicks import act, regions, update
 from ccs.ui.service.galleries import PHOTOGRAPHED
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.views import VIEWS, claims, known
+from ccs.ui.views import VIEWS, claims
 from ccs.ui.views.bias import fairer
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
@@ -138,7 +138,7 @@ def test_what_a_head_was_taught_is_guessed_first(app: App, monkeypatch: pytest.M
             free: {"Flags": 0.1, "Colors": 0.41},
         },
     )
-    monkeypatch.setattr(known, "truth", lambda model: held if model == "organism" else None)
+    monkeypatch.setattr(claims, "taught", lambda model: held if model == "organism" else None)
 
     session = links.open_link(app, {"off": "none", "tab": "heads"})
 

@@ -13,7 +13,7 @@ from ccs.ui.service.records import NONE, PRINTED, HeadRecord, ModelRecords
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
-from ccs.ui.views import claims, known
+from ccs.ui.views import claims
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.fairer import LOSSES
 
@@ -69,7 +69,7 @@ def render(app: App, session: Session) -> Markup:
         images=shown_images(session),
         examples=[(f"{n}:0", n) for n in example_names(state.model)],
         truth=claims.truth(state.model),
-        taught=known.revealed(session),
+        taught=claims.revealed(session),
         losses=LOSSES,
         example=name,
         page=page,

@@ -17,7 +17,7 @@ from ccs.ui.service.records import ModelRecords
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
-from ccs.ui.views import known
+from ccs.ui.views import claims
 from ccs.ui.views.base import Figure, View, run_lines
 
 Verdicts = dict[str, list[bool | None]]
@@ -45,7 +45,7 @@ class About(View):
             heads=app.heads(records.model),
             figures=[*judges(records), _manifest(app, records)] if records.manifest else [],
             stand_in_judges=[str(j["name"]) for j in records.manifest.get("judges", ()) if j.get("stand_in")],
-            known=known.truth(session.state.model),
+            known=claims.taught(session.state.model),
             labeler=records.manifest.get("labeler", {}),
         )
 

@@ -22,7 +22,7 @@ from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import parse_int
-from ccs.ui.views import classify, known
+from ccs.ui.views import claims, classify
 from ccs.ui.views.base import Empty, Figure, View, of_model, run_lines
 
 Part = Figure | Empty | None
@@ -38,7 +38,7 @@ def _text(app: App, session: Session, fields: Fields) -> None:
 
 
 def _guess(app: App, session: Session, fields: Fields) -> None:
-    known.guess(session, fields.get("value"))
+    claims.guess(session, fields.get("value"))
 
 
 class Heads(View):
@@ -76,8 +76,8 @@ class Heads(View):
             record=record,
             state=state,
             session=session,
-            known=known.of(session),
-            free=known.FREE,
+            known=claims.card(session),
+            free=claims.FREE,
             parts=[_texts(record, state.text), *([found] if isinstance(found, Empty) else found)],
         )
 

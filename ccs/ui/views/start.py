@@ -18,7 +18,7 @@ from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
-from ccs.ui.views import claims, classify, heads, known
+from ccs.ui.views import claims, classify, heads
 from ccs.ui.views.base import Empty, Figure, View, of_model
 from ccs.ui.views.bias.bias_query import BiasQuery, embedded, top
 from ccs.ui.views.claims import Claim
@@ -74,7 +74,7 @@ class Start(View):
             found=of_model(app, name, complete, live),
             drawn=saw_drawings_only(name),
             photo=name == PHOTO,
-            known=known.truth(name),
+            known=claims.taught(name),
         )
 
     def snippet(self, app: App, session: Session) -> str:

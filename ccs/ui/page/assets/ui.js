@@ -1,4 +1,4 @@
-// One region of the page (top, left, main or status): turns what a visitor does into actions for the server.
+// One region of the page (top, strip, left, main or status): turns what a visitor does into actions for the server.
 // Gradio gives `element`, `trigger`, `watch` and `upload`. Actions go one at a time and in order: the server's
 // answer to one comes before the next is sent; switching that waits is sent as one.
 const ui = window.ccsUI ||= (() => {
