@@ -116,10 +116,10 @@ The licence is that of the original weights.
 def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
     """The model's weights with these heads' columns of the output projections at zero."""
     weights = {name: values.detach().cpu() for name, values in model.clip.state_dict().items()}
-    names = {id(values): name for name, values in model.clip.named_parameters()}
+    names = {id(module): name for name, module in model.clip.named_modules()}
     for number in sorted({head.layer for head in off}):
         layer = model.tower.layers[number]
-        name, d = names[id(layer.projection.weight)], layer.head_dim
+        name, d = f"{names[id(layer.projection)]}.weight", layer.head_dim
         columns = torch.cat([torch.arange(head * d, head * d + d) for head in off.in_layer(number)])
         weights[name] = weights[name].index_fill(1, columns, 0)
     return weights

@@ -1,65 +1,161 @@
 """Heads switched off in a model of the user's own, for the length of a `with` block.
 
-What a head adds to the residual stream passes through its columns of the attention's output projection. With
-these at zero the head adds nothing, later layers see that, and the projection's bias stays: the total effect,
-as of `embed_images(images, off)`.
+What a head adds to the residual stream passes through its columns of the attention's output projection. Where
+the projection is read these columns are multiplied by the head's factor, 0 for a head that is off: the head
+adds nothing, later layers see that, and the projection's bias stays (the total effect, as of
+`embed_images(images, off)`). The parameter itself is never written: its gradient is masked as the head is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import Head, HeadSet
 
 _WRAPPERS = ("_orig_mod", "module")
 """Where torch.compile and the parallel wrappers keep the model."""
+_LOCK = threading.RLock()
 
 
 @contextmanager
 def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
-    """Switch off heads of the image tower of `model`; afterwards its weights are as before, to the bit.
+    """Switch off heads of the image tower of `model`; afterwards it is as before, to the bit.
 
         with ccs.heads_off(model, "L10.H3 L11.H6"):
             features = model.encode_image(pixels)
 
     model: open_clip's CLIP, CoCa or image tower; transformers' CLIPModel, CLIPVisionModel (with or without
     projection), SiglipModel or SiglipVisionModel; or what `ccs.load` returns. heads: names or a HeadSet, of
-    any layer; layers and heads count from 0, and a pool is the layer after the last block. Nested blocks add
-    up. The weights are changed in place, so nothing else should use or save the model meanwhile.
+    any layer; layers and heads count from 0, and a pool is the layer after the last block. Blocks may be
+    nested or overlap, in other threads too: a head is off while any of them lasts.
+
+    The weights stay whole. A model that is trained inside keeps what it learned; a head that is off gets a
+    gradient of zero and stays off whatever the optimizer does; a loss may call `backward` after the block
+    (under gradient checkpointing, which runs the model again, it must be inside). What is saved inside has
+    all its heads (`clip-ccs export` writes a model without some). A copy made inside, as by `deepcopy` or
+    DataParallel, has these heads off for as long as the block lasts.
 
     Raises InputError for a head that the model does not have, or a model without heads that can be told
     apart.
     """
     off = HeadSet.parse(heads) if isinstance(heads, str) else HeadSet(heads)
+    with scaled(model, dict.fromkeys(off, 0.0)):
+        yield off
+
+
+@contextmanager
+def scaled(model: Any, factors: Mapping[Head, float]) -> Iterator[None]:
+    """What these heads write is multiplied by their factors; the factors of nested blocks multiply too."""
     layers = _layers(model)
-    for head in off:
+    for head in factors:
         if head.layer >= len(layers) or head.head >= layers[head.layer][0]:
             counts = ", ".join(f"L{number}: {count}" for number, (count, _) in enumerate(layers))
             raise InputError(f"{head} is outside this model; the number of heads in each layer is {counts}.")
-    changed: list[tuple[Tensor, Tensor, Tensor]] = []
+    opened: list[tuple[Any, _Block]] = []
+    for number in sorted({head.layer for head in factors}):
+        count, projection = layers[number]
+        each = torch.tensor([factors.get(Head(number, head), 1.0) for head in range(count)])
+        weight = projection.weight
+        columns = each.repeat_interleave(weight.shape[1] // count).to(weight.device)
+        opened.append((projection, _Block(columns)))
     try:
-        with torch.no_grad():
-            for number in sorted({head.layer for head in off}):
-                count, weight = layers[number]
-                rows = torch.arange(weight.shape[1], device=weight.device).reshape(count, -1)
-                columns = rows[list(off.in_layer(number))].flatten()
-                changed.append((weight, columns, weight[:, columns].clone()))
-                weight[:, columns] = 0
-        yield off
+        for projection, block in opened:
+            _open(projection, block)
+        yield
     finally:
-        with torch.no_grad():
-            for weight, columns, before in changed:
-                weight[:, columns] = before
+        for projection, block in opened:
+            _close(projection, block)
 
 
-def _layers(model: Any) -> list[tuple[int, Tensor]]:
-    """The number of heads of every layer, and the weight [W, H d] that reads their outputs."""
+@dataclass(eq=False)
+class _Block:
+    """The factors [H d] by which a `with` block multiplies a projection's inputs; none once it is over."""
+
+    columns: Tensor | None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Block:
+        return self
+
+
+class _Masked(nn.Module):
+    """A projection inside a block. Its class alone is another, so parameters, names and optimizers stay."""
+
+    _ccs_blocks: list[_Block]
+
+    def masked(self, values: Tensor) -> Tensor:
+        """Values [..., H d] times the factors of the blocks that last."""
+        for block in tuple(self.__dict__.get("_ccs_blocks", ())):
+            if (columns := block.columns) is not None:
+                values = values * columns.to(values.device, values.dtype)
+        return values
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Masked:
+        made = object.__new__(type(self))
+        memo[id(self)] = made
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickled with all heads."""
+        state = {name: value for name, value in self.__dict__.items() if name != "_ccs_blocks"}
+        return object.__new__, (type(self).__bases__[1],), state
+
+
+class _MaskedWeight(_Masked):
+    """For a projection whose weight is a parameter: nn.MultiheadAttention reads it and calls no module."""
+
+    @property
+    def weight(self) -> Tensor:
+        whole = self._parameters.get("weight")
+        return self.masked(self.__dict__["weight"] if whole is None else whole)
+
+    @weight.setter
+    def weight(self, values: Tensor) -> None:  # DataParallel's replicas hold theirs so
+        self.__dict__["weight"] = values
+
+
+class _MaskedInput(_Masked):
+    """For a projection made of several modules, as an adapter (LoRA) is."""
+
+    def forward(self, values: Tensor, *args: Any, **keywords: Any) -> Any:
+        return super().forward(self.masked(values), *args, **keywords)
+
+
+@cache
+def _masked_class(plain: Any, by_weight: bool) -> type:
+    return type(plain.__name__, (_MaskedWeight if by_weight else _MaskedInput, plain), {})
+
+
+def _open(projection: nn.Module, block: _Block) -> None:
+    with _LOCK:
+        projection.__dict__.setdefault("_ccs_blocks", []).append(block)
+        if not isinstance(projection, _Masked):
+            plain: Any = type(projection)
+            projection.__class__ = _masked_class(plain, "weight" in projection._parameters)
+
+
+def _close(projection: nn.Module, block: _Block) -> None:
+    with _LOCK:
+        block.columns = None
+        blocks = projection.__dict__.get("_ccs_blocks", [])
+        blocks[:] = [one for one in blocks if one.columns is not None]
+        if not blocks and isinstance(projection, _Masked):
+            projection.__class__ = type(projection).__bases__[1]
+            projection.__dict__.pop("_ccs_blocks", None)
+
+
+def _layers(model: Any) -> list[tuple[int, Any]]:
+    """The number of heads of every layer, and the projection that reads their outputs."""
     if isinstance(model, str):
         raise InputError("heads_off takes a model, not its name; load it first.")
     for name in _WRAPPERS:
@@ -71,8 +167,9 @@ def _layers(model: Any) -> list[tuple[int, Tensor]]:
     else:
         from ccs.model.towers import take_apart
 
-        found = [(layer.n_heads, layer.projection.weight) for layer in take_apart(tower).layers]
-    for _, weight in found:
+        found = [(layer.n_heads, layer.projection) for layer in take_apart(tower).layers]
+    for _, projection in found:
+        weight = projection.weight
         if not weight.is_floating_point() or weight.is_meta:
             raise InputError(
                 "The model's weights are quantized or not loaded, so no head can be switched off."
@@ -80,13 +177,13 @@ def _layers(model: Any) -> list[tuple[int, Tensor]]:
     return found
 
 
-def _of_transformers(tower: Any) -> list[tuple[int, Tensor]]:
+def _of_transformers(tower: Any) -> list[tuple[int, Any]]:
     try:
         _, layers = tower.embeddings.patch_embedding, tower.encoder.layers  # a tower of texts has no patches
         attentions = [layer.self_attn for layer in layers]
         if (pool := getattr(tower, "head", None)) is not None:  # SigLIP's
             attentions.append(pool.attention)
-        return [(int(each.num_heads), each.out_proj.weight) for each in attentions]
+        return [(int(each.num_heads), each.out_proj) for each in attentions]
     except AttributeError:
         kind = f"{type(tower).__name__} is not built like CLIP's or SigLIP's tower"
         raise InputError(f"{kind}, so its heads cannot be told apart.") from None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +99,128 @@ def test_what_has_no_heads_of_an_image_tower_is_refused() -> None:
     for model, why in ((texts, "not built like CLIP's"), ("ViT-B-32/openai", "takes a model, not its name")):
         with pytest.raises(ccs.InputError, match=why), ccs.heads_off(model, "L0.H1"):
             pass
+
+
+def test_training_inside_keeps_what_it_learned_and_the_heads_off(tiny_folder: Path) -> None:
+    module = open_clip.create_model(f"local-dir:{tiny_folder}").eval()
+    images, before = pixels(32), bits(module)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    columns = module.visual.transformer.resblocks[1].attn.out_proj.weight
+    with ccs.heads_off(module, "L1.H0 L1.H3"):
+        for _ in range(4):
+            optimizer.zero_grad()
+            module.encode_image(images).square().sum().backward()
+            assert columns.grad is not None
+            assert not columns.grad[:, :8].any()
+            assert columns.grad[:, 8:24].any()
+            optimizer.step()
+        module.zero_grad()
+        saved, late = bits(module), module.encode_image(images)
+        seen = late.detach().clone()
+    late.sum().backward()
+    assert columns.grad is not None
+    assert not columns.grad[:, 24:].any()
+    assert saved.keys() == before.keys()
+    assert unchanged(module, saved)
+    assert not unchanged(module, before)
+    with torch.no_grad():
+        columns[:, :8], columns[:, 24:] = 0, 0
+    assert torch.equal(module.encode_image(images), seen)
+
+
+def test_gradients_are_those_of_finite_differences(tiny_folder: Path) -> None:
+    module = open_clip.create_model(f"local-dir:{tiny_folder}").eval().double()
+    images, weight = pixels(32).double(), module.visual.transformer.resblocks[1].attn.out_proj.weight
+    with ccs.heads_off(module, "L1.H0"):
+        module.encode_image(images).sum().backward()
+        assert weight.grad is not None
+        for column in (3, 11):  # of the head that is off, and of another
+            values = []
+            for step in (1e-5, -1e-5):
+                with torch.no_grad():
+                    weight[0, column] += step
+                    values.append(float(module.encode_image(images).sum()))
+                    weight[0, column] -= step
+            assert (values[0] - values[1]) / 2e-5 == pytest.approx(float(weight.grad[0, column]), abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_compiled_module_follows_each_block(tiny_folder: Path) -> None:
+    module = open_clip.create_model(f"local-dir:{tiny_folder}").eval().visual
+    compiled, images = torch.compile(module, backend="eager"), pixels(32)
+    with torch.no_grad():
+        plain = compiled(images)
+        for off in ("L0.H1 L1.H3", "L1.H0"):
+            with ccs.heads_off(compiled, off):
+                torch.testing.assert_close(compiled(images), module(images), atol=1e-5, rtol=0)
+                assert not torch.allclose(compiled(images), plain)
+        assert torch.equal(compiled(images), plain)
+
+
+def test_copies_threads_and_half_precision(tiny_folder: Path) -> None:
+    """Blocks that end in another order than they began; copies, replicas and pickles made inside."""
+    module = open_clip.create_model(f"local-dir:{tiny_folder}").eval()
+    before, images = bits(module), pixels(32)
+    with torch.no_grad():
+        plain = module.encode_image(images)
+        first, second = ccs.heads_off(module, "L1.H0"), ccs.heads_off(module, "L1.H0 L1.H3")
+        first.__enter__()
+        second.__enter__()
+        copied, pickled = copy.deepcopy(module), pickle.loads(pickle.dumps(module))
+        seen = module.encode_image(images)
+        projection = module.visual.transformer.resblocks[1].attn.out_proj
+        replica = projection._replicate_for_data_parallel()
+        replica.weight = projection._parameters["weight"] * 1
+        assert torch.equal(replica.weight, projection.weight)
+        assert not replica.weight[:, :8].any()
+        assert torch.equal(copied.encode_image(images), seen)
+        assert torch.equal(pickled.encode_image(images), plain)
+        first.__exit__(None, None, None)
+        with ThreadPoolExecutor(1) as pool:
+            elsewhere = pool.submit(module.encode_image, images).result()
+        torch.testing.assert_close(elsewhere, seen, atol=1e-5, rtol=0)  # gradients are on in that thread
+        second.__exit__(None, None, None)
+        assert torch.equal(module.encode_image(images), plain)
+        assert torch.equal(copied.encode_image(images), plain)
+        with ccs.heads_off(module.bfloat16(), "L1.H0"):
+            half = module.encode_image(images.bfloat16())
+        projection.weight[:, :8] = 0
+        assert torch.equal(module.encode_image(images.bfloat16()), half)
+    assert type(projection) is type(copied.visual.transformer.resblocks[0].attn.out_proj)
+    assert unchanged(copied, before)
+
+
+def test_an_adapter_around_the_projection_is_off_too(tmp_path: Path) -> None:
+    class Adapter(nn.Module):  # as LoRA: the projection, and something beside it that reads the same
+        def __init__(self, base: nn.Linear) -> None:
+            super().__init__()
+            self.base, self.beside = base, nn.Linear(base.in_features, base.out_features, bias=False)
+
+        @property
+        def weight(self) -> Tensor:
+            return self.base.weight
+
+        def forward(self, values: Tensor) -> Tensor:
+            out: Tensor = self.base(values) + self.beside(values)
+            return out
+
+    attention = (module := write_clip(tmp_path)).vision_model.encoder.layers[1].self_attn
+    attention.out_proj = adapter = Adapter(attention.out_proj)
+    images, d = pixels(32), attention.head_dim
+    with torch.no_grad():
+        with ccs.heads_off(module, "L1.H0"):
+            seen = module.vision_model(images).pooler_output
+        adapter.base.weight[:, :d], adapter.beside.weight[:, :d] = 0, 0
+        np.testing.assert_allclose(seen, module.vision_model(images).pooler_output, atol=TOLERANCE)
+
+
+def test_the_documents_example_of_training() -> None:
+    code = Path("docs/questions.md").read_text("utf-8").split("fine-tune with heads off?")[1].split("```")[1]
+    names: dict[str, Any] = {}
+    exec(code.removeprefix("python\n"), names)
+    with torch.no_grad():
+        for head in HeadSet.parse("L5.H1 L6.H2 L7.H0 L7.H4"):
+            projection = names["model"].visual.transformer.resblocks[head.layer].attn.out_proj
+            d = projection.in_features // 6
+            projection.weight[:, head.head * d : (head.head + 1) * d] = 0
+    assert torch.equal(names["model"].visual(names["pixels"]), names["tuned"])
