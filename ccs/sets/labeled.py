@@ -21,45 +21,49 @@ MOST_NUMBERS = 12
 """With more numbers than this in a column they are grouped by tens."""
 
 
-def images(rows: Rows, most: int | None = None) -> ImageSet:
+def images(record: DatasetRecord, rows: Rows, most: int | None = None, names: Sequence[str] = ()) -> ImageSet:
     """The images without their columns."""
     return ImageSet(name=rows.name, **rows.readable(most).fields())
 
 
-def classes(record: DatasetRecord, rows: Rows, most: int | None, names_told: str = "") -> ClassificationSet:
-    """Images with a class each. names_told: the names of bare class numbers, one per line."""
+def classes(
+    record: DatasetRecord, rows: Rows, most: int | None = None, names: Sequence[str] = ()
+) -> ClassificationSet:
+    """Images with a class each. names: those of bare class numbers."""
+    if not rows.count:
+        raise InputError(f"{rows.source!r} has no class folders with images in them.")
     numbers, given = rows.labels(record.label if record.label in rows.columns else "label")
     if given is None:
-        if not names_told:
+        if not names:
             raise InputError(
                 f"The labels of {record.name!r} are bare numbers and nothing says which class each is."
             )
-        given = tuple(names_told.splitlines())
+        given = tuple(names)
         if max(numbers) >= len(given):
             raise InputError(
                 f"{record.name!r} has class number {max(numbers)} but only {len(given)} class names."
             )
-    names = [record.renames.get(name, name) for name in given]
+    called = [record.renames.get(name, name) for name in given]
     if record.names == "wordnet":
-        names = _wordnet_names(names)
+        called = _wordnet_names(called)
     if record.first_word:
-        firsts = [name.replace(" ", "_").split("_")[0] for name in names]
-        names = sorted(set(firsts))
-        numbers = [names.index(firsts[number]) for number in numbers]
+        firsts = [name.replace(" ", "_").split("_")[0] for name in called]
+        called = sorted(set(firsts))
+        numbers = [called.index(firsts[number]) for number in numbers]
     elif record.names == "column":
-        names = [name.replace("_", " ") for name in names]
-    subsets = _subsets(record, names)
+        called = [name.replace("_", " ") for name in called]
+    subsets = _subsets(record, called)
     if record.joined:
-        names = [name.replace(" ", "_") for name in names]
+        called = [name.replace(" ", "_") for name in called]
     found = rows.readable(most)
     labels = found.of(numbers).astype(np.int64)
     return ClassificationSet(
         name=record.name,
         labels=labels,
-        classes=tuple(names),
+        classes=tuple(called),
         templates=templates(record.templates),
         subsets=subsets,
-        **found.fields(labels.tolist(), names),
+        **found.fields(labels.tolist(), called),
     )
 
 
@@ -88,12 +92,17 @@ def _wordnet_names(ids: Sequence[str]) -> list[str]:
 # People -----------------------------------------------------------------------------------------------------
 
 
-def people(rows: Rows, most: int | None = None, attributes: Sequence[str] = ()) -> BiasSet:
+def people(
+    record: DatasetRecord, rows: Rows, most: int | None = None, attributes: Sequence[str] = ()
+) -> BiasSet:
     """A user's own images of people; K is a tenth of them, occupations and templates are the study's.
 
-    Groups come from `attributes`, or else the columns of usual names, or else all columns of 2 to 50 groups.
+    A known set has the groups and cut-offs of its record. Otherwise groups come from `attributes`, or else
+    the columns of usual names, or else all columns of 2 to 50 groups.
     Many numbers, such as ages in years, are grouped by tens.
     """
+    if record.groups:
+        return _known_people(record, rows, most)
     if not rows.count:
         raise InputError(f"{rows.source} has neither a {LABELS} nor one folder of images per group.")
     found = rows.readable(most)
@@ -136,7 +145,7 @@ def _people(name: str, found: Readable, groups: Mapping[str, np.ndarray], k: Map
     )
 
 
-def known_people(record: DatasetRecord, rows: Rows, most: int | None) -> BiasSet:
+def _known_people(record: DatasetRecord, rows: Rows, most: int | None) -> BiasSet:
     """FairFace or SocialCounterfactuals, with the groups and cut-offs of the record.
 
     Of part of FairFace, K is the same part of the record's K; that itself would let everybody to the top.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from ccs.sets import drawn_sets as world
 from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 from ccs.sets.known_sets import ALIASES, SOURCES, DatasetRecord, source
 from ccs.sets.rows import LABELS, Rows, files_of, of_files, of_parquet
+
+AnySet = ImageSet | RetrievalSet
 
 WORLD_IMAGES = 5000
 """The default number of scenes of the drawn world."""
@@ -31,7 +33,7 @@ def open_set(
     max_images: int | None = None,
     classes: Sequence[str] | None = None,
     template: str | None = None,
-) -> ImageSet | RetrievalSet:
+) -> AnySet:
     """An evaluation set, from any of these:
 
     - a known name ("cifar10"), from the folder in the environment variable CCS_DATA or else from the Hub;
@@ -48,15 +50,9 @@ def open_set(
     their numbers (folders and texts are numbered in alphabetical order). template: the prompt, `{}` is the
     class. InputError for anything else.
     """
-    _require_an_image(max_images)
     if template is not None and template.count("{}") != 1:
         raise InputError(f"A template holds {{}} once, where the class goes, unlike {template!r}.")
-    if spec.startswith("world/"):
-        found = _drawn(spec.removeprefix("world/"), max_images)
-    elif spec in SOURCES or spec in ALIASES:
-        found = _known(source(spec), max_images)
-    else:
-        found = _own(spec, max_images, "\n".join(classes or ()))
+    found = _open(spec, "classification", max_images, classes or ())
     if isinstance(found, ClassificationSet):
         if classes and len(classes) != len(found.classes):
             raise InputError(f"{spec} has {len(found.classes)} classes, but {len(classes)} names were given.")
@@ -76,17 +72,13 @@ def open_gallery(spec: str, *, attribute: str | Sequence[str] = (), max_images: 
     the study's; K is a tenth of the images. attribute: the columns of groups to use; by default all with a
     usual name (gender, race, ...), or else all with 2 to 50 groups. Raises InputError for anything else.
     """
-    _require_an_image(max_images)
     wanted = [attribute] if isinstance(attribute, str) else attribute
-    if spec.startswith("world/") or spec in SOURCES or spec in ALIASES:
-        found = open_set(spec, max_images=max_images)
-        if not isinstance(found, BiasSet):
-            raise InputError(f"{spec} is not a set of people with labeled groups.")
-        if unknown := [name for name in wanted if name not in found.groups]:
-            known = ", ".join(found.groups)
-            raise InputError(f"{spec} has no attribute {unknown[0]!r}; it has {known}.")
-        return replace(found, groups={name: found.groups[name] for name in wanted or found.groups})
-    return labeled.people(_rows(spec, max_images, _group), max_images, wanted)
+    found = _open(spec, "bias", max_images, wanted)
+    if not isinstance(found, BiasSet):
+        raise InputError(f"{spec} is not a set of people with labeled groups.")
+    if unknown := [name for name in wanted if name not in found.groups]:
+        raise InputError(f"{spec} has no attribute {unknown[0]!r}; it has {', '.join(found.groups)}.")
+    return replace(found, groups={name: found.groups[name] for name in wanted or found.groups})
 
 
 def open_upload(data: bytes, name: str) -> BiasSet:
@@ -94,7 +86,7 @@ def open_upload(data: bytes, name: str) -> BiasSet:
 
     All of it stays in memory. `name`: the set's name. Raises InputError.
     """
-    return labeled.people(strangers.upload_rows(data, name))
+    return labeled.people(DatasetRecord(name=name, kind="bias"), strangers.upload_rows(data, name))
 
 
 def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> ImageSet:
@@ -102,16 +94,40 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
 
     "world" are scenes drawn from `seed`.
     """
-    _require_an_image(max_images)
     if spec in ("world", "world/images"):
+        _require_an_image(max_images)
         return world.image_set(max_images or WORLD_IMAGES, seed)
-    if spec in SOURCES or spec in ALIASES:
-        if source(spec).kind == "videos":
-            raise InputError(f"{spec!r} is a set of clips; images are needed here.")
-        found = open_set(spec, max_images=max_images)
-        assert isinstance(found, ImageSet)
-        return found
-    return labeled.images(_rows(spec, max_images), max_images)
+    clips_alone = _is_known(spec) and source(spec).kind == "videos"
+    found = None if clips_alone else _open(spec, "images", max_images)
+    if not isinstance(found, ImageSet):
+        raise InputError(f"{spec!r} is a set of clips; images are needed here.")
+    return found
+
+
+def _open(spec: str, kind: str, most: int | None, names: Sequence[str] = ()) -> AnySet:
+    """The set that a spec names.
+
+    kind: of one's own set, of READERS; a known one has it in its record. names: of its classes, or the
+    columns of its groups.
+    """
+    _require_an_image(most)
+    if spec.startswith("world/"):
+        return _drawn(spec.removeprefix("world/"), most)
+    if _is_known(spec):
+        record = source(spec)
+        place = _local_copy(record)
+    else:
+        record, place = _described(spec, kind)
+    if record.kind == "videos":
+        folders = [place] if place else fetching.video_folders(record)
+        about = {"annotations": record.annotations, "source": "" if place else record.address}
+        return clips.retrieval_set(folders, name=record.name, count=record.frames, max_clips=most, **about)
+    rows = _rows(record, place, most)
+    return READERS[record.kind](record, rows, most, names or _class_names(record, place))
+
+
+def _is_known(spec: str) -> bool:
+    return spec in SOURCES or spec in ALIASES
 
 
 def _require_an_image(most: int | None) -> None:
@@ -119,7 +135,7 @@ def _require_an_image(most: int | None) -> None:
         raise InputError(f"At least one image is needed, not {most}.")
 
 
-def _drawn(name: str, most: int | None) -> ImageSet | RetrievalSet:
+def _drawn(name: str, most: int | None) -> AnySet:
     if name not in world.names():
         raise InputError(f"There is no drawn set 'world/{name}'; there are {', '.join(world.names())}.")
     if name == "clips":
@@ -129,68 +145,41 @@ def _drawn(name: str, most: int | None) -> ImageSet | RetrievalSet:
     return world.classification_set(name, n=most)
 
 
-# Sets known by name -----------------------------------------------------------------------------------------
-
-
-def _known(record: DatasetRecord, most: int | None) -> ImageSet | RetrievalSet:
+def _local_copy(record: DatasetRecord) -> Path | None:
+    """The known set's folder or file in CCS_DATA; None where it is on the Hub. InputError for neither."""
     root = Path(os.environ.get(DATA_ROOT) or "/nowhere").expanduser()
-    candidates = (root / file for file in (record.name, f"{record.name}.parquet"))
-    local = next((path for path in candidates if path.exists()), None)
-    if record.kind == "videos":
-        folders = [local] if local else fetching.video_folders(record)
-        about = {"annotations": record.annotations, "source": "" if local else record.address}
-        return clips.retrieval_set(folders, name=record.name, count=record.frames, max_clips=most, **about)
-    if local:
-        rows = _local_copy(record, local)
-    elif record.hub is None:
+    for path in (root / record.name, root / f"{record.name}.parquet"):
+        if path.exists():
+            return path
+    if record.hub is None:
         where = f"put a local copy in ${DATA_ROOT}/{record.name} ({record.verified})"
         raise InputError(f"{record.name!r} is not on the Hub; {where}.")
-    elif record.excerpt:
-        rows = excerpts.rows(record)
-    else:
-        rows = fetching.rows_at(record, record.hub, most if record.large else None)
-    if record.kind == "bias":
-        return labeled.known_people(record, rows, most)
-    if record.kind == "images":
-        return replace(labeled.images(rows, most), name=record.name)
-    return labeled.classes(record, rows, most, _class_names(record, local))
+    return None
 
 
-def _local_copy(record: DatasetRecord, local: Path) -> Rows:
-    """A clone of the repository, whose card assigns files to splits; parquet files; or a plain folder."""
-    if local.is_file():
-        return of_parquet(local, record.name, record.image)
-    if (local / "README.md").exists():
-        return fetching.rows_at(record, str(local))
-    if any(local.rglob("*.parquet")):
-        return of_parquet(local, record.name, record.image)
-    if record.kind == "bias":
-        files = files_of(local)
-        table = next((path for path in files if path.endswith(("label_val.csv", LABELS))), None)
-        if table is None:
-            raise InputError(f"{str(local)!r} has no {LABELS} with the groups of its images.")
-        return of_files(files, record.name, str(local), table=table)
-    if record.first_word:
-        inner = local / "images" if (local / "images").is_dir() else local
-        return of_files(
-            files_of(inner), record.name, str(local), lambda path: path.split("/")[-1].split("_")[0]
-        )
-    return _folders(local, record.name, _class if record.kind == "classification" else None)
+def _described(spec: str, kind: str) -> tuple[DatasetRecord, Path | None]:
+    """A record of a set of one's own, and its file or folder; None for one on the Hub."""
+    path = Path(spec).expanduser()
+    if spec.startswith(strangers.PREFIX):
+        return DatasetRecord(name=spec, kind=kind, hub=spec), None
+    if path.is_file():
+        return DatasetRecord(name=as_text(path.stem), kind=kind), path
+    if path.is_dir():
+        if kind == "classification" and any(one.suffix.lower() in clips.SUFFIXES for one in path.rglob("*")):
+            kind = "videos"
+        return DatasetRecord(name=as_text(path.resolve().name), kind=kind, frames=_FRAMES), path
+    if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
+        hub, _, split = spec.partition(":")
+        return DatasetRecord(name=hub, kind=kind, hub=hub, split=split or "train", large=True), None
+    if "/" in spec or path.suffix:
+        raise InputError(f"{spec!r} does not exist; give a folder of images, a zip or a parquet file.")
+    raise InputError(
+        f"{spec!r} is neither a folder, a zip nor a parquet file, a known set ({', '.join(SOURCES)}), "
+        "'world', a drawn set (world/...) nor an id on the Hub (owner/name)."
+    )
 
 
-def _class_names(record: DatasetRecord, local: Path | None) -> str:
-    """The file with the names of the record's classes, "" if it has none."""
-    if record.names in ("column", "wordnet"):
-        return ""
-    if local is None:
-        return fetching.text_file(record, record.names)
-    for path in (local / record.names, local.parent / record.names):
-        if path.exists():
-            return path.read_text(encoding="utf-8").strip("\n")
-    raise InputError(f"{record.name!r} needs the file {record.names} of {record.hub!r} beside its data.")
-
-
-# Sets of one's own ------------------------------------------------------------------------------------------
+# Rows, and what is made of them ---------------------------------------------------------------------------
 
 
 def _class(path: str) -> str:
@@ -202,40 +191,62 @@ def _group(path: str) -> str:
     return path.split("/")[0] if "/" in path else ""
 
 
-def _own(spec: str, most: int | None, classes: str) -> ImageSet | RetrievalSet:
-    path = Path(spec).expanduser()
-    if path.is_dir() and any(one.suffix.lower() in clips.SUFFIXES for one in path.rglob("*")):
-        return clips.retrieval_set([path], name=as_text(path.resolve().name), count=_FRAMES, max_clips=most)
-    rows = _rows(spec, most, _class)
-    if not rows.count:
-        raise InputError(f"{spec!r} has no class folders with images in them.")
-    record = DatasetRecord(name=rows.name, kind="classification")
-    return labeled.classes(record, rows, most, classes)
+READERS: Mapping[str, Callable[[DatasetRecord, Rows, int | None, Sequence[str]], ImageSet]] = {
+    "classification": labeled.classes, "bias": labeled.people, "images": labeled.images
+}  # fmt: skip
+"""What makes a set of rows, by its kind."""
+_LABEL = {"classification": _class, "bias": _group}
+"""What labels an image by its path, by the kind of set; others have no labels."""
 
 
-def _rows(spec: str, most: int | None, label: Callable[[str], str] | None = None) -> Rows:
-    """The rows of a file, a folder or an id on the Hub. label: labels an image by its path, if asked for."""
-    path = Path(spec).expanduser()
-    if spec.startswith(strangers.PREFIX):
-        return strangers.hub_rows(spec, most, labels=label is not None)
-    if path.is_file():
-        name = as_text(path.stem)
-        return _folders(path, name, label) if path.suffix.lower() == ".zip" else of_parquet(path, name)
-    if path.is_dir():
-        name = as_text(path.resolve().name)
-        if any(path.rglob("*.parquet")) and not files_of(path):
-            return of_parquet(path, name)
-        return _folders(path, name, label)
-    if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
-        hub_id, _, split = spec.partition(":")
-        record = DatasetRecord(name=hub_id, kind="images", hub=hub_id, split=split or "train")
-        return fetching.rows_at(record, hub_id, most)
-    if "/" in spec or path.suffix:
-        raise InputError(f"{spec!r} does not exist; give a folder of images, a zip or a parquet file.")
-    raise InputError(
-        f"{spec!r} is neither a folder, a zip nor a parquet file, a known set ({', '.join(SOURCES)}), "
-        "'world', a drawn set (world/...) nor an id on the Hub (owner/name)."
-    )
+def _class_names(record: DatasetRecord, local: Path | None) -> Sequence[str]:
+    """The names of the record's classes where a file has them, else none."""
+    if record.names in ("column", "wordnet"):
+        return ()
+    if local is None:
+        return fetching.text_file(record, record.names).splitlines()
+    for path in (local / record.names, local.parent / record.names):
+        if path.exists():
+            return path.read_text(encoding="utf-8").strip("\n").splitlines()
+    raise InputError(f"{record.name!r} needs the file {record.names} of {record.hub!r} beside its data.")
+
+
+def _rows(record: DatasetRecord, place: Path | None, most: int | None) -> Rows:
+    """The rows of a set on the Hub, in a file or in a folder.
+
+    A local copy of a known set is a clone of its repository, whose card assigns files to splits, parquet
+    files, or a plain folder.
+    """
+    if place is None:
+        return _fetched(record, most)
+    label, name, known = _LABEL.get(record.kind), record.name, SOURCES.get(record.name) is record
+    if place.is_file():
+        zipped = place.suffix.lower() == ".zip"
+        return _folders(place, name, label) if zipped else of_parquet(place, name, record.image)
+    if known and (place / "README.md").exists():
+        return fetching.rows_at(record, str(place))
+    if any(place.rglob("*.parquet")) and (known or not files_of(place)):
+        return of_parquet(place, name, record.image)
+    if known and record.kind == "bias":
+        files = files_of(place)
+        table = next((path for path in files if path.endswith(("label_val.csv", LABELS))), None)
+        if table is None:
+            raise InputError(f"{str(place)!r} has no {LABELS} with the groups of its images.")
+        return of_files(files, name, str(place), table=table)
+    if record.first_word:
+        inner = place / "images" if (place / "images").is_dir() else place
+        return of_files(files_of(inner), name, str(place), lambda path: path.split("/")[-1].split("_")[0])
+    return _folders(place, name, label)
+
+
+def _fetched(record: DatasetRecord, most: int | None) -> Rows:
+    """The rows of a set on the Hub."""
+    assert record.hub is not None
+    if record.hub.startswith(strangers.PREFIX):
+        return strangers.hub_rows(record.hub, most, labels=record.kind in _LABEL)
+    if record.excerpt:
+        return excerpts.rows(record)
+    return fetching.rows_at(record, record.hub, most if record.large else None)
 
 
 def _folders(path: Path, name: str, label: Callable[[str], str] | None) -> Rows:
