@@ -51,7 +51,12 @@ class Contributions(NamedTuple):
 
 
 def load(
-    name: str, *, device: str = "cpu", precision: str = "fp32", layers: ChosenLayers | None = None
+    name: str,
+    *,
+    device: str = "cpu",
+    precision: str = "fp32",
+    layers: ChosenLayers | None = None,
+    token: bool | None = None,
 ) -> Model:
     """Load a model.
 
@@ -67,12 +72,14 @@ def load(
     layers: the layers whose heads are scored, "all" or some of their numbers; by default the last four blocks
     and, where attention pools the tokens, the pool.
 
+    token: False keeps this machine's token from the Hub, for a repository that a stranger names.
+
     Raises InputError for an unknown name (with close matches), an image tower of no known family, an
     activation that does not fit the weights (QuickGELU), and weights that cannot be loaded or are not finite.
     """
     if precision not in _PRECISIONS:
         raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")
-    source = find(name)
+    source = find(name, token)
     require_room(source.name, known_tower(source).attention_bytes)
     clip, tokenizer = create(source, usable_device(device))
     return Model(source, clip, tokenizer, _PRECISIONS[precision], layers)

@@ -6,11 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import ccs
 from ccs.errors import InputError
 from ccs.model.loading import footprint as module
 from ccs.model.loading.footprint import footprint, strangers_footprint
+from ccs.ui.service.model_cache import ModelCache
+from tests.support.checkpoint import write_clip
 from tests.support.hub_server import Hub, Repository
 from tests.support.spoil import says
 
@@ -71,3 +74,31 @@ def test_attention_is_counted_before_anything_is_fetched(
     monkeypatch.setattr(module, "free_memory", lambda: 16 * 10**9)
     with pytest.raises(InputError, match=r"tiny needs about 68\.8 GB of memory, .* has 16\.0 GB free"):
         ccs.load(str(folder))
+
+
+def test_what_is_measured_is_what_is_read(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoy beside the weights, and half of the bytes: four a value are taken, and the file."""
+    model = write_clip(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    save_file({name: value.half() for name, value in load_file(weights).items()}, weights)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    hub.put("models", "user/decoy", {**files, WEIGHTS: bytes(8)})
+    found = strangers_footprint("hf-hub:user/decoy")
+    values = sum(each.numel() for each in model.state_dict().values())
+    assert found.size == weights.stat().st_size
+    assert found.memory >= 4 * values + found.size + module.OVERHEAD
+    monkeypatch.setattr(module, "free_memory", lambda: found.memory - found.size)
+    with pytest.raises(InputError, match="GB of memory, and this machine has"):  # whatever was said before
+        ccs.load("hf-hub:user/decoy")
+
+
+def test_the_owners_token_is_for_the_owners_models(
+    hub: Hub, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.put("models", "user/good", {path.name: path.read_bytes() for path in tiny_folder.iterdir()})
+    monkeypatch.setenv("HF_TOKEN", "hf_thatnobodymaysee")  # the Hub refuses whoever sends it
+    name, cache = "hf-hub:user/good", ModelCache()
+    assert cache.offer(name).size
+    assert cache.get(name).name == name
+    with pytest.raises(InputError, match="401"):
+        ccs.load("hf-hub:user/other")

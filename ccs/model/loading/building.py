@@ -15,12 +15,11 @@ from PIL import Image
 from ccs.errors import InputError
 from ccs.model.loading.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.loading.fetching import Place, require_connection
-from ccs.model.loading.sources import UNTRAINED, Source, no_weights
+from ccs.model.loading.footprint import memory, require_room
+from ccs.model.loading.sources import UNTRAINED, Source, count_values, no_weights, untrained
 from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer
-from ccs.model.loading.translation import siglip_model
-from ccs.model.loading.weights import INDEX_FILE, WEIGHTS_FILE, renamed, shards, siglip_renamed
+from ccs.model.loading.weights import INDEX_FILE, WEIGHTS_FILE, WEIGHTS_FILES, renamed, shards, siglip_renamed
 
-WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MAX_WEIGHTS_BYTES = 24 * 2**30
 
@@ -51,14 +50,14 @@ def _known(source: Source) -> tuple[Any, Any]:
     """A model of open_clip's registry, loaded by open_clip."""
     import open_clip
 
-    untrained = source.tag == UNTRAINED
+    random = source.tag == UNTRAINED
     if source.repository:
         require_connection(source.repository, "open_clip_model.safetensors", "open_clip_pytorch_model.bin")
     clip = open_clip.create_model(
         source.open_clip_name,
-        None if untrained else source.tag,
+        None if random else source.tag,
         force_quick_gelu=source.quick_gelu,
-        require_pretrained=not untrained,
+        require_pretrained=not random,
         weights_only=True,  # some tags have only a pickle; tensors are read from it, and no code is run
     )
     text = source.config["text_cfg"]
@@ -73,18 +72,12 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     open_clip's `create_model` is not used: it would accept a pickle where there is no other file.
     """
     import open_clip
-    from open_clip.model import CLIP, CustomTextCLIP, set_model_preprocess_cfg
+    from open_clip.model import set_model_preprocess_cfg
     from open_clip.transform import PreprocessCfg, merge_preprocess_dict
     from safetensors.torch import load_file
 
-    settings = {key: value for key, value in source.config.items() if key != "custom_text"}
-    text = settings["text_cfg"]
-    kind = CustomTextCLIP if source.config.get("custom_text") or text.get("hf_model_name") else CLIP
+    text = source.config["text_cfg"]
     is_siglip = source.checkpoint == "siglip"
-
-    def made() -> Any:
-        return siglip_model(source.config) if is_siglip else kind(**settings)
-
     weights = _shards(place) if source.checkpoint else [_first(place, WEIGHTS_FILES)]
     if source.checkpoint:
         # SigLIP was trained on texts without capitals.
@@ -92,13 +85,14 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
         tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
     else:
         tokenizer = _tokenizer(text, place)
-    with torch.device("meta"):  # shapes without memory
-        wanted = sum(values.numel() for values in made().state_dict().values())
+    wanted = count_values(source)
     held = sum(map(_held, weights))
     # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
     if wanted > 2 * held + 10**7:
         raise ValueError(f"{wanted:,} weights are described, {weights[0].name} holds {held:,}")
-    clip = made()
+    files = sum(file.stat().st_size for file in weights)
+    require_room(source.name, memory(source, files, wanted))  # of what is read now, whatever was said before
+    clip = untrained(source)
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in weights)
         clip.load_state_dict(siglip_renamed(tensors) if is_siglip else renamed(tensors))
@@ -165,7 +159,7 @@ def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
     try:
         if beside is None or beside.file("tokenizer.json", MAX_BYTES) is None:
             require_connection(name, "tokenizer.json")
-            beside = Place(repository=name)
+            beside = Place(repository=name, token=beside.token if beside else None)
         return HubTokenizer(beside, length, rows, clean, bool(keywords.get("strip_sep_token")))
     except Exception as error:  # the Hub's client raises dozens of kinds
         raise ValueError(f"its tokenizer, the Hub's {name}, cannot be had: {error}") from error

@@ -11,10 +11,14 @@ from ccs.files import endpoint
 
 @dataclass(frozen=True)
 class Place:
-    """A folder on this machine, or else a repository on the Hub."""
+    """A folder on this machine, or else a repository on the Hub.
+
+    token: False keeps this machine's token from a repository that a stranger names.
+    """
 
     folder: Path | None = None
     repository: str = ""
+    token: bool | None = None
 
     def file(self, name: str, limit: int) -> Path | None:
         """The path of a file of at most `limit` bytes; None if there is no file of that name.
@@ -51,11 +55,15 @@ class Place:
         if found is not None:  # the cache records that there is no such file
             return None
         try:
-            about = huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint(), dry_run=True)
+            about = huggingface_hub.hf_hub_download(
+                self.repository, name, endpoint=endpoint(), dry_run=True, token=self.token
+            )
         except RemoteEntryNotFoundError:
             return None
         _require_size(name, about.file_size, limit)
-        return Path(huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint()))
+        return Path(
+            huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint(), token=self.token)
+        )
 
 
 def _require_size(name: str, size: int | None, limit: int) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ccs.errors import InputError
 from ccs.files import endpoint
 from ccs.model.loading import sources
-from ccs.model.loading.building import WEIGHTS_FILES
+from ccs.model.loading.config import MAX_CONFIG_BYTES
+from ccs.model.loading.weights import INDEX_FILE, WEIGHTS_FILE, WEIGHTS_FILES, shards
 
 OVERHEAD = 2**29  # bytes that a model in use needs besides its weights
 _PICKLE = "open_clip_pytorch_model.bin"  # all that some tags of open_clip have
@@ -37,14 +39,27 @@ class Footprint:
         )
 
 
-def footprint(name: str) -> Footprint:
-    """What the model of that name takes. Raises InputError if there is none, or its tower is not known."""
-    source = sources.find(name)
-    folder = None if source.place is None else source.place.folder
-    held = _held(folder) if folder else _cached(source.repository)
-    size = held or _on_the_hub(source.repository)
-    memory = 2 * size + OVERHEAD + sources.known_tower(source).attention_bytes
-    return Footprint(source.name, size, bool(held) or not size, memory)
+def footprint(name: str, token: bool | None = None) -> Footprint:
+    """What the model of that name takes. Raises InputError if there is none, or its tower is not known.
+
+    token: see `sources.find`.
+    """
+    source = sources.find(name, token)
+    folder = _cached(source.repository) if source.place is None or source.repository else source.place.folder
+    size = _size(source, _held(folder)) if folder else 0
+    here = bool(size) or not source.repository
+    size = size or (_size(source, _on_the_hub(source.repository, token)) if source.repository else 0)
+    return Footprint(source.name, size, here, memory(source, size))
+
+
+def memory(source: sources.Source, size: int, values: int | None = None) -> int:
+    """Bytes at most of a model in use whose files have this size: four a value, and the files beside them."""
+    if values is None and source.tag != sources.UNTRAINED:
+        values = size // 4
+        if not source.config["text_cfg"].get("hf_model_name"):  # else counting would ask the Hub
+            with contextlib.suppress(Exception):  # what open_clip cannot build is told when it is loaded
+                values = sources.count_values(source)
+    return 4 * (values or 0) + size + OVERHEAD + sources.known_tower(source).attention_bytes
 
 
 def strangers_footprint(name: str) -> Footprint:
@@ -58,7 +73,7 @@ def strangers_footprint(name: str) -> Footprint:
         raise InputError(sources.unknown(asked[:100]))
     if asked.startswith(sources.HUB):
         _require_public(asked, sources.repository_of(asked))
-    found = footprint(asked)
+    found = footprint(asked, token=False)
     if not found.here:
         require_room(found.name, found.memory)
     return found
@@ -103,32 +118,38 @@ def free_memory() -> int | None:
     return min(found, default=None)
 
 
-def _on_the_hub(repository: str) -> int:
+def _on_the_hub(repository: str, token: bool | None) -> dict[str, int]:
+    """Bytes by file of a repository; none where the Hub does not say."""
     import huggingface_hub
 
-    if not repository:
-        return 0
     try:
-        api = huggingface_hub.HfApi(endpoint=endpoint())
+        api = huggingface_hub.HfApi(endpoint=endpoint(), token=token)
         about = api.model_info(repository, files_metadata=True, timeout=5)
     except Exception:  # the Hub's client raises dozens of kinds; whoever loads the model is told why
-        return 0
-    sizes = {each.rfilename: each.size or 0 for each in about.siblings or []}
-    whole = [sizes[file] for file in (*WEIGHTS_FILES, _PICKLE) if file in sizes]
-    return whole[0] if whole else sum(size for file, size in sizes.items() if file.endswith(".safetensors"))
+        return {}
+    return {each.rfilename: each.size or 0 for each in about.siblings or []}
 
 
-def _cached(repository: str) -> int:
+def _cached(repository: str) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        return _held(Path(snapshot_download(repository, local_files_only=True))) if repository else 0
+        return Path(snapshot_download(repository, local_files_only=True)) if repository else None
     except LocalEntryNotFoundError:
-        return 0
+        return None
 
 
-def _held(folder: Path) -> int:
-    """Bytes of the weights in a folder: its safetensors, or else its pickle."""
-    files = list(folder.glob("*.safetensors")) or list(folder.glob(_PICKLE))
-    return sum(path.stat().st_size for path in files)
+def _held(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+
+
+def _size(source: sources.Source, files: Mapping[str, int]) -> int:
+    """Bytes of those of the files that are read as the model's weights; 0 where one is not there."""
+    names = [next((name for name in (*WEIGHTS_FILES, _PICKLE) if name in files), "")]
+    if source.place is not None and source.checkpoint:
+        names = [WEIGHTS_FILE]
+        if INDEX_FILE in files:
+            with contextlib.suppress(Exception):  # said when it is loaded
+                names = shards(source.place.read(INDEX_FILE, MAX_CONFIG_BYTES) or b"")
+    return sum(files[name] for name in names) if all(name in files for name in names) else 0

@@ -66,14 +66,17 @@ def is_public(name: str) -> bool:
     return name in embedded() or _registered(name) is not None
 
 
-def find(name: str) -> Source:
-    """The model of that name. Raises InputError, with close matches, if there is none."""
+def find(name: str, token: bool | None = None) -> Source:
+    """The model of that name. Raises InputError, with close matches, if there is none.
+
+    token: False keeps this machine's token from the Hub, for what a stranger names.
+    """
     name = name.strip()
     if name in embedded():
         return _folder(_EMBEDDED / name, name)
     if name.startswith(HUB):
         repository = repository_of(name)
-        return _described(name, name, f"the Hub's {repository}", Place(repository=repository))
+        return _described(name, name, f"the Hub's {repository}", Place(repository=repository, token=token))
     if not name.startswith(FOLDER) and (known := _registered(name)) is not None:
         return known
     if (path := _existing_folder(name.removeprefix(FOLDER))) is not None:
@@ -200,6 +203,23 @@ def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageTowe
         raise InputError(
             f"{source.name} cannot be used: its image tower cannot be built ({reason(error)[:200]})."
         ) from None
+
+
+def untrained(source: Source) -> Any:
+    """open_clip's module as the source's checked configuration describes it, before its weights are read."""
+    from open_clip.model import CLIP, CustomTextCLIP
+
+    if source.checkpoint == "siglip":
+        return translation.siglip_model(source.config)
+    settings = {key: value for key, value in source.config.items() if key != "custom_text"}
+    custom = source.config.get("custom_text") or settings["text_cfg"].get("hf_model_name")
+    return (CustomTextCLIP if custom else CLIP)(**settings)
+
+
+def count_values(source: Source) -> int:
+    """How many numbers the weights are; nothing is fetched unless its text tower is transformers' own."""
+    with torch.device("meta"):  # shapes without memory
+        return sum(each.numel() for each in untrained(source).state_dict().values())
 
 
 def no_weights(name: str, where: str, error: Exception) -> str:

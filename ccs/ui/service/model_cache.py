@@ -145,7 +145,7 @@ class ModelCache:
             if name in self._heads:
                 return self._heads[name]
         try:
-            found = known_tower(find(self.place(name))).heads
+            found = known_tower(find(self.place(name), self._token(name))).heads
         except InputError:
             return HeadSet()
         return self._heads.setdefault(name, found)
@@ -169,7 +169,7 @@ class ModelCache:
 
     def _loaded(self, name: str, place: str) -> Model:
         load = self._loads[name]
-        load.takes, load.began = footprint(place), time.monotonic()
+        load.takes, load.began = footprint(place, self._token(name)), time.monotonic()
         # Before the new one is there, and before its size is held against what is free.
         with self._lock:
             while len(self._models) >= KEPT:
@@ -178,9 +178,13 @@ class ModelCache:
                 if offered and not offered.here and gone.startswith(HUB) and gone not in self.given:
                     forget(gone.removeprefix(HUB))
         require_room(load.takes.name, load.takes.memory)
-        model = ccs.load(place, device=AUTO, layers=self._layers(name) or None)
+        model = ccs.load(place, device=AUTO, layers=self._layers(name) or None, token=self._token(name))
         _ = model.weights_hash  # half a second for whoever asks first
         return model
+
+    def _token(self, name: str) -> bool | None:
+        """False, so that the Hub is not told this machine's token, for what the owner did not name."""
+        return None if name in self.given else False
 
     def place(self, name: str) -> str:
         """The place by which `ccs.load` finds the model; InputError for a name that selects nothing."""
