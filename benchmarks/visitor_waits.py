@@ -27,8 +27,8 @@ import torch
 from benchmarks.common import keep, served, timed
 from ccs import results
 from ccs.ui import clicks, links
-from ccs.ui.service.examples import shown_images
 from ccs.ui.shared import App
+from ccs.ui.views.screen import Screen
 
 ALLOWED = {"start": 10.0, "click": 0.3, "ratio": 1.0, "switch": 0.3}
 PORT, CLICKS = 7989, 24
@@ -124,7 +124,7 @@ def server_clicks(name: str) -> dict[str, float]:
             session = links.open_link(app, {"model": name, "tab": tab, "off": "none"})
             took = [timed(partial(act, app, session, do, str(head))) for head in heads]
             found[f"click in {tab}"] = median(took[2:])
-        pixels = model.preprocess([image.pixels for image in shown_images(session)])
+        pixels = model.preprocess([image.pixels for image in Screen(app, session).images.shown])
 
         def plain() -> None:
             with torch.no_grad():

@@ -22,8 +22,9 @@ from ccs.ui.service.model_cache import shipped
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import one_of
-from ccs.ui.views import VIEWS
+from ccs.ui.views import VIEWS, strip
 from ccs.ui.views.base import MADE_WITH, Empty
+from ccs.ui.views.screen import Screen
 
 log = logging.getLogger(__name__)
 
@@ -132,27 +133,28 @@ def cancel(app: App, session: Session | None) -> Update:
         other = next(name for name in (*app.model_cache.loaded(), *shipped()) if name not in on_way)
         update(app, session, "model", {"value": other})
         session.notices = [f"{', '.join(on_way)} is still being loaded; choose it again when you like."]
-    new = regions(app, session) if on_way else {"top": header.render(app, session)}
+    new = regions(app, session) if on_way else {"top": header.render(Screen(app, session))}
     return session, {**_changed(session, new), "status": _over(app, session)}
 
 
 def regions(app: App, session: Session, complete: bool = True) -> dict[str, str]:
     """The page as HTML, by region; with `complete` False, what can be shown at once."""
-    before = MADE_WITH.set(_made_with(app, session))
+    screen = Screen(app, session)
+    before = MADE_WITH.set(_made_with(screen))
     try:
-        return _page(app, session, VIEWS[session.state.tab].render(app, session, complete))
+        return _page(screen, VIEWS[screen.state.tab].render(screen, complete))
     finally:
         MADE_WITH.reset(before)
 
 
-def _made_with(app: App, session: Session) -> dict[str, str]:
+def _made_with(screen: Screen) -> dict[str, str]:
     """Model, weights, gallery, template and heads off, as every CSV of the screen names them."""
-    state, cache = session.state, app.model_cache
-    if state.model in cache.loaded():
-        weights = cache.get(state.model).weights_hash
+    state = screen.state
+    if screen.has_model:
+        weights = screen.model.weights_hash
     else:
-        weights = str(app.shown(state).manifest.get("model", {}).get("weights_hash", ""))
-    more = VIEWS[state.tab].made_with(app, session)
+        weights = str(screen.records.manifest.get("model", {}).get("weights_hash", ""))
+    more = VIEWS[state.tab].made_with(screen)
     return {"model": state.model, "weights": weights[:16], **more, "heads off": str(state.off)}
 
 
@@ -199,7 +201,7 @@ def _missing(app: App, session: Session) -> list[str]:
 def _pending(app: App, session: Session) -> bool:
     """True if a part of the view should be shown while `_work` goes on."""
     try:
-        return bool(_missing(app, session)) or VIEWS[session.state.tab].pending(app, session)
+        return bool(_missing(app, session)) or VIEWS[session.state.tab].pending(Screen(app, session))
     except InputError:
         return False
 
@@ -207,7 +209,7 @@ def _pending(app: App, session: Session) -> bool:
 def _news(app: App, session: Session) -> Hashable:
     """What can be shown so far of a view that is being worked on."""
     with suppress(InputError):
-        return None if _missing(app, session) else VIEWS[session.state.tab].news(app, session)
+        return None if _missing(app, session) else VIEWS[session.state.tab].news(Screen(app, session))
     return None
 
 
@@ -221,7 +223,7 @@ def _work(app: App, session: Session) -> Iterator[tuple[float, str]]:
             yield from app.model_cache.loading(name, patience)
         if _on_way(app, session):
             return
-        yield from VIEWS[session.state.tab].prepare(app, session)
+        yield from VIEWS[session.state.tab].prepare(Screen(app, session))
     except InputError:
         return  # the view says it, beside what can be shown all the same
 
@@ -235,18 +237,18 @@ def _changed(session: Session, new: Mapping[str, str]) -> dict[str, str]:
 
 def _failed(app: App, session: Session, words: str) -> dict[str, str]:
     """The page where the view itself could not be made: the rest of it still works."""
-    return _page(app, session, Markup("{}").format(Empty("This view cannot be shown", words)))
+    return _page(Screen(app, session), Markup("{}").format(Empty("This view cannot be shown", words)))
 
 
-def _page(app: App, session: Session, body: Markup) -> dict[str, str]:
-    view = VIEWS[session.state.tab]
+def _page(screen: Screen, body: Markup) -> dict[str, str]:
+    view = VIEWS[screen.state.tab]
     main = Markup('<div class="view view-{}" id="view" tabindex="-1"><h2 class="sr">{}</h2>{}</div>').format(
         view.name, view.title, body
     )
     return {
-        "top": header.render(app, session),
-        "strip": header.render_strip(app, session),
-        "left": grid_column.render(app, session),
+        "top": header.render(screen),
+        "strip": strip.render(screen),
+        "left": grid_column.render(screen),
         "main": main,
     }
 

@@ -14,6 +14,7 @@ from ccs.ui.shared import App
 from ccs.ui.state import OWN, State, from_query, one_of, template
 from ccs.ui.views import VIEWS, claims, classify
 from ccs.ui.views.bias.bias_query import BiasQuery
+from ccs.ui.views.screen import Screen
 from ccs.ui.views.start import Start
 
 
@@ -78,12 +79,11 @@ def _example(app: App, session: Session, whole: bool) -> None:
     whole: every head stays on, because the view has the switch.
     """
     state = session.state
-    records, known = app.shown(state), app.heads(state.model)
-    off = HeadSet(claims.that_matter(records) & known)
-    model = app.model_cache.get(state.model) if state.model in app.model_cache.loaded() else None
+    screen = Screen(app, session)
+    off = HeadSet(claims.that_matter(screen.records) & screen.heads)
     if not off:
-        head = state.head if model is None else classify.story(app, session, model, here=True).head
+        head = classify.story(screen, here=True).head if screen.has_model else state.head
         off = HeadSet(filter(None, [head]))
-    if (claim := claims.of(records)) and not state.attribute and not state.gallery:
+    if (claim := claims.of(screen.records)) and not state.attribute and not state.gallery:
         state = replace(state, attribute=claim.attribute)
     session.state = replace(state, off=HeadSet() if whole else off)

@@ -60,6 +60,7 @@ class Openings:
         from ccs.ui.clicks import open_page
         from ccs.ui.links import open_link
         from ccs.ui.service.galleries import world
+        from ccs.ui.views.screen import Screen
         from ccs.ui.views.start import claim_of
 
         try:
@@ -74,7 +75,7 @@ class Openings:
             if self._kept and app.galleries.has(own.people) and app.galleries.has(own.pictures):
                 write_text(self._file, json.dumps(found))
             # The button of Start has one answer for everyone too.
-            claim = claim_of(app, open_link(app, {}), model)
+            claim = claim_of(Screen(app, open_link(app, {})))
             for _ in app.galleries.pruned(model, own.people, claim.off):
                 pass
         except InputError as error:

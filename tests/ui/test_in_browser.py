@@ -23,6 +23,7 @@ from ccs.ui.service import galleries
 from ccs.ui.service.examples import example_names, load_example
 from ccs.ui.shared import App
 from ccs.ui.views import VIEWS, claims, classify
+from ccs.ui.views.screen import Screen
 from tests.support.browser_page import GALLERY, MARKS, Page, done, go, off, saved
 from tests.support.visitor import Visitor, rows
 
@@ -71,7 +72,7 @@ def test_classify_shows_what_the_model_answers(visit: Callable[..., Page], made:
     session = links.open_link(
         app, {"tab": "classify", "off": off(page), "classes": "a judge\na cook\na <b>pilot</b>"}
     )
-    _, found, _ = classify.measure(session, app.model_cache.get("organism"))
+    _, found, _ = classify.measure(Screen(app, session))
     shown = page.locator(".answer").first.locator(".bar.after b").all_inner_texts()
     assert shown == [f"{100 * share:.1f}%" for share in np.sort(found.after[0])[::-1]]
     assert page.locator(".answer >> text=a <b>pilot</b>").count() >= 1  # shown as typed
@@ -159,7 +160,7 @@ def test_the_page_opens_on_a_story_in_three_steps(visit: Callable[..., Page], ma
     steps = page.locator(".hero .step").all_inner_texts()
     assert len(steps) == 3
     model = app.model_cache.get("organism")
-    story = classify.story(app, links.open_link(app, {}), model)
+    story = classify.story(Screen(app, links.open_link(app, {})))
     assert app.records("organism").head(story.head).concept in steps[0]
     examples = [load_example(f"{name}:0") for name in example_names("organism")]
     templates = next(one.templates for one in examples if one.classes == story.classes)
@@ -345,12 +346,12 @@ def test_cancel_stops_the_work(visit: Callable[..., Page], monkeypatch: pytest.M
 
 def test_visitors_at_once_get_their_own_answers(made: tuple[App, str]) -> None:
     app, url = made
-    model, order = app.model_cache.get("organism"), list(app.heads("organism"))
+    order = list(app.heads("organism"))
 
     def expected(number: int, turn: int) -> tuple[dict[str, str], list[float]]:
         link = {"off": str(HeadSet(order[number : number + 1 + turn])), "example": f"occupations:{number}"}
         session = links.open_link(app, link)
-        return {"tab": "classify", **link}, classify.measure(session, model)[1].after.ravel().tolist()
+        return {"tab": "classify", **link}, classify.measure(Screen(app, session))[1].after.ravel().tolist()
 
     def visitor(number: int) -> list[tuple[list[float], list[float]]]:
         found = []

@@ -23,13 +23,14 @@ from ccs.ui.views import VIEWS, about, classify, paradox
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias import bias_view
 from ccs.ui.views.bias.bias_query import BiasQuery
+from ccs.ui.views.screen import Screen
 from tests.support.ui_page import SMALL, app, check, model, one_thread, printed, session, small_gallery
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
 
 def test_classify_is_the_softmax_of_scaled_cosines(app: App, session: Session, model: Model) -> None:
-    classes, found, moved = classify.measure(session, model)
+    classes, found, moved = classify.measure(Screen(app, session))
     example = load_example("")
     images = [image.pixels for image in example.images]
     weights = class_weights(model, example.classes, example.templates)
@@ -134,7 +135,7 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app: App
         ranked = [i for i in np.argsort(-(embedded @ texts[row])) if pools[i] == name]
         counts = {g: int((groups[pools == name] == g).sum()) for g in set(groups)}
         assert first.max_skew.values[row] == pytest.approx(max_skew([groups[i] for i in ranked], counts, 10))
-    found = bias_view.measure(own, session, model)
+    found = bias_view.measure(Screen(own, session))
     assert isinstance(found, bias_view.Measurement)
     assert {pools[row[2]] for row in bias_view.first_images(own, found).rows} == {"poet"}
     assert "pools=gallery.own_pools(occupations)" in snippet(own, session)
@@ -151,7 +152,7 @@ def test_csv_cells_do_not_run_in_a_spreadsheet() -> None:
 
 
 def snippet(app: App, session: Session) -> str:
-    return VIEWS[session.state.tab].snippet(app, session)
+    return VIEWS[session.state.tab].snippet(Screen(app, session))
 
 
 def test_the_programs_of_the_tables_print_what_is_shown(app: App) -> None:

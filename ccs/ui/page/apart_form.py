@@ -19,15 +19,16 @@ from ccs.ui.service.taking_apart import FEWEST, MOST, PHOTOGRAPHS, Request
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import line, one_of, parse_int
+from ccs.ui.views.screen import Screen
 
 COUNT = 1000
 COPIES, BESIDE = 3, 2**30  # of the weights that a run holds, and bytes of memory that it takes besides
 
 
-def render(app: App, session: Session) -> Markup:
+def render(screen: Screen) -> Markup:
     """The form, and the tables that are shown instead of the model's own."""
-    state = session.state
-    shown = bool(state.apart) and app.shown(state) is not app.records(state.model)
+    app, state = screen.app, screen.state
+    shown = bool(state.apart) and screen.records is not app.records(state.model)
     drawn = saw_drawings_only(state.model)
     sets = sorted(PHOTOGRAPHS, key=lambda name: (PHOTOGRAPHS[name] == "world") != drawn)
     return render_template(

@@ -8,14 +8,13 @@ from ccs.heads import Head, HeadSet
 from ccs.ui.actions import CUSTOM
 from ccs.ui.html import render as render_template
 from ccs.ui.page import apart_form
-from ccs.ui.service.examples import example_names, example_pages, parse_example, shown_images
+from ccs.ui.service.examples import example_names, example_pages, parse_example
 from ccs.ui.service.records import NONE, PRINTED, HeadRecord, ModelRecords
-from ccs.ui.session import Session
-from ccs.ui.shared import App
 from ccs.ui.state import State
 from ccs.ui.views import claims
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.fairer import LOSSES
+from ccs.ui.views.screen import Screen
 
 STEPS = 5
 LISTED = 8  # heads that are off, by name
@@ -42,10 +41,10 @@ def table(records: ModelRecords, heads: HeadSet, off: HeadSet) -> Figure:
     return Figure("heads", f"Heads of {records.model}", unit, columns, rows)
 
 
-def render(app: App, session: Session) -> Markup:
+def render(screen: Screen) -> Markup:
     """The column as HTML."""
-    state = session.state
-    records, heads = app.shown(state), app.heads(state.model)
+    state, session = screen.state, screen.session
+    records, heads = screen.records, screen.heads
     found = records.presets
     current = next((name for name, off in found.items() if off == state.off), CUSTOM)
     listed = [(name, _preset_words(name, off)) for name, off in found.items()]
@@ -66,7 +65,7 @@ def render(app: App, session: Session) -> Markup:
         steps=_steps,
         presets=listed,
         current=current,
-        images=shown_images(session),
+        images=screen.images.shown,
         examples=[(f"{n}:0", n) for n in example_names(state.model)],
         truth=claims.truth(state.model),
         taught=claims.revealed(session),
@@ -74,7 +73,7 @@ def render(app: App, session: Session) -> Markup:
         example=name,
         page=page,
         pages=example_pages(name),
-        apart=apart_form.render(app, session),
+        apart=apart_form.render(screen),
         matter=claims.that_matter(records),
         off_now=[(records.head(head), HeadSet(state.off - {head})) for head in state.off][:LISTED],
     )

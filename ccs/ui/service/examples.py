@@ -17,9 +17,9 @@ from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.sets import drawn_sets
 from ccs.ui.service import attention
+from ccs.ui.service.cache import Memory
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
 from ccs.ui.service.uploads import InputImage, read
-from ccs.ui.session import Session
 from ccs.ui.state import parse_int
 
 T = TypeVar("T")
@@ -101,56 +101,52 @@ def load_example(example: str, model: str = "") -> Example:
     return Example(shown, whole.classes, whole.templates, answers)
 
 
-def shown_images(session: Session) -> tuple[InputImage, ...]:
-    """The visitor's own images, or the example where there are none."""
-    return session.uploads or load_example(session.state.example).images
+@dataclass(frozen=True)
+class Images:
+    """The images at hand, and what models make of them: made once, and kept in a visitor's memory."""
 
+    shown: tuple[InputImage, ...]
+    memory: Memory
 
-def _kept(session: Session, model: Model, what: str, make: Callable[[], T], *more: Hashable) -> T:
-    """Something made of the images at hand with the model; made once for the same images."""
-    images = tuple(image.key for image in shown_images(session))
-    return session.memory.get((what, model.weights_hash, images, *more), make)
+    def _kept(self, model: Model, what: str, make: Callable[[], T], *more: Hashable) -> T:
+        images = tuple(image.key for image in self.shown)
+        return self.memory.get((what, model.weights_hash, images, *more), make)
 
+    def trunk(self, model: Model) -> Trunk:
+        """The activations below the first prunable layer."""
+        return self._kept(model, "trunk", lambda: model.trunk([image.pixels for image in self.shown]))
 
-def trunk(session: Session, model: Model) -> Trunk:
-    """The images' activations below the first prunable layer."""
-    return _kept(session, model, "trunk", lambda: model.trunk([one.pixels for one in shown_images(session)]))
+    def embed(self, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:
+        """Embeddings [plans, images, d]."""
+        start = self.trunk(model)
 
+        def embedded(off: HeadSet) -> np.ndarray:
+            return self._kept(model, "embed", lambda: model.embed_images(start, off), off)
 
-def embed(session: Session, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:
-    """Embeddings [plans, images, d] of the images."""
-    start = trunk(session, model)
+        return np.stack([embedded(off) for off in plans])
 
-    def one(off: HeadSet) -> np.ndarray:
-        return _kept(session, model, "embed", lambda: model.embed_images(start, off), off)
+    def looks(self, model: Model, layer: int, off: HeadSet) -> np.ndarray:
+        """Attention [images, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
+        below = HeadSet(head for head in off if head.layer < layer)
+        start = self.trunk(model)
 
-    return np.stack([one(off) for off in plans])
+        def attended() -> np.ndarray:
+            parts = (part for _, part in model.batches(start))
+            return np.concatenate([model.tower.attention(part, layer, below).cpu().numpy() for part in parts])
 
+        return self._kept(model, "attention", attended, layer, below)
 
-def looks(session: Session, model: Model, layer: int, off: HeadSet) -> np.ndarray:
-    """Attention [images, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
-    below = HeadSet(head for head in off if head.layer < layer)
-    start = trunk(session, model)
+    def contributions(self, model: Model) -> tuple[np.ndarray, np.ndarray]:
+        """The heads' contributions [heads, d] to the first image's embedding, and the embedding [d]."""
 
-    def attended() -> np.ndarray:
-        parts = (part for _, part in model.batches(start))
-        return np.concatenate([model.tower.attention(part, layer, below).cpu().numpy() for part in parts])
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            whole, parts = model.embed_with_contributions([self.shown[0].pixels], HeadSet(), model.heads)
+            return parts.direct[0], whole[0]
 
-    return _kept(session, model, "attention", attended, layer, below)
+        return self._kept(model, "contributions", make)
 
-
-def contributions(session: Session, model: Model) -> tuple[np.ndarray, np.ndarray]:
-    """The heads' contributions [heads, d] to the first image's embedding, and the embedding [d]."""
-
-    def make() -> tuple[np.ndarray, np.ndarray]:
-        first = [shown_images(session)[0].pixels]
-        whole, found = model.embed_with_contributions(first, HeadSet(), model.heads)
-        return found.direct[0], whole[0]
-
-    return _kept(session, model, "contributions", make)
-
-
-def seen(session: Session, model: Model) -> tuple[Image.Image, ...]:
-    """The images as the model gets them."""
-    shown = shown_images(session)
-    return _kept(session, model, "seen", lambda: tuple(attention.seen(model, p.pixels) for p in shown))
+    def seen(self, model: Model) -> tuple[Image.Image, ...]:
+        """The images as the model gets them."""
+        return self._kept(
+            model, "seen", lambda: tuple(attention.seen(model, image.pixels) for image in self.shown)
+        )

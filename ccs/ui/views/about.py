@@ -14,11 +14,11 @@ from ccs.model.loading.sources import find
 from ccs.model.model import embedded
 from ccs.ui.html import program, render
 from ccs.ui.service.records import ModelRecords
-from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
 from ccs.ui.views import claims
 from ccs.ui.views.base import Figure, View, run_lines
+from ccs.ui.views.screen import Screen
 
 Verdicts = dict[str, list[bool | None]]
 DRAWS = 400
@@ -35,22 +35,22 @@ class About(View):
     def models(self, state: State) -> tuple[str, ...]:
         return ()
 
-    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        records = app.shown(session.state)
+    def render(self, screen: Screen, complete: bool = True) -> Markup:
+        records = screen.records
         return render(
             "views/about.html",
             model=records.model,
-            source=app.collection.source,
+            source=screen.app.collection.source,
             architecture=find(records.model).architecture if records.model in embedded() else "",
-            heads=app.heads(records.model),
-            figures=[*judges(records), _manifest(app, records)] if records.manifest else [],
+            heads=screen.heads,
+            figures=[*judges(records), _manifest(screen.app, records)] if records.manifest else [],
             stand_in_judges=[str(j["name"]) for j in records.manifest.get("judges", ()) if j.get("stand_in")],
-            known=claims.taught(session.state.model),
+            known=claims.taught(screen.state.model),
             labeler=records.manifest.get("labeler", {}),
         )
 
-    def snippet(self, app: App, session: Session) -> str:
-        return run_lines(app, session.state) + program("judges")
+    def snippet(self, screen: Screen) -> str:
+        return run_lines(screen.app, screen.state) + program("judges")
 
 
 def _manifest(app: App, records: ModelRecords) -> Figure:

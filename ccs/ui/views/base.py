@@ -20,9 +20,9 @@ from ccs.files import inert
 from ccs.model.model import Model
 from ccs.ui.actions import Action
 from ccs.ui.html import program, render
-from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import State
+from ccs.ui.views.screen import Screen
 
 Made = TypeVar("Made")
 MADE_WITH: ContextVar[Mapping[str, str]] = ContextVar("MADE_WITH", default=MappingProxyType({}))
@@ -70,14 +70,14 @@ class Empty:
         return render("empty.html", **vars(self))
 
 
-def of_model(app: App, name: str, complete: bool, make: Callable[[Model], Made | Empty]) -> Made | Empty:
+def of_model(screen: Screen, complete: bool, make: Callable[[Model], Made | Empty]) -> Made | Empty:
     """Something made of a model, or what stands in its place: while the model is still being loaded and the
     screen need not be `complete`, and where the model cannot be had or nothing can be made of it.
     """
-    if not complete and name not in app.model_cache.loaded():
-        return Empty(f"{name} is being loaded", "What it does to images follows in a moment.")
+    if not complete and not screen.has_model:
+        return Empty(f"{screen.state.model} is being loaded", "What it does to images follows in a moment.")
     try:
-        return make(app.model_cache.get(name))
+        return make(screen.model)
     except InputError as error:
         return Empty("Nothing to show", str(error))
 
@@ -94,28 +94,28 @@ class View(ABC):
         """Names of the models that compute for this screen."""
         return (state.model,)
 
-    def pending(self, app: App, session: Session) -> bool:
+    def pending(self, screen: Screen) -> bool:
         """True if a part of the screen should be shown while `prepare` goes on."""
         return False
 
-    def news(self, app: App, session: Session) -> Hashable:
+    def news(self, screen: Screen) -> Hashable:
         """What can be shown of the screen while `prepare` goes on; where it changes, the screen is sent."""
         return None
 
-    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
+    def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
         """The long work before the screen is complete: yields (share done, what is being done)."""
         yield from ()
 
-    def made_with(self, app: App, session: Session) -> dict[str, str]:
+    def made_with(self, screen: Screen) -> dict[str, str]:
         """The gallery and the templates that the figures come from, where they come from any."""
         return {"gallery": "", "template": ""}
 
     @abstractmethod
-    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
+    def render(self, screen: Screen, complete: bool = True) -> Markup:
         """The screen as HTML. complete: False for what can be shown at once, without long work."""
 
     @abstractmethod
-    def snippet(self, app: App, session: Session) -> str:
+    def snippet(self, screen: Screen) -> str:
         """A program that prints what the screen shows; InputError where there is nothing to print."""
 
 

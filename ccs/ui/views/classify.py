@@ -17,11 +17,9 @@ from ccs.ui.html import program, render
 from ccs.ui.service.examples import (
     SHOWN,
     Example,
-    embed,
     example_names,
     load_example,
     parse_example,
-    shown_images,
 )
 from ccs.ui.service.uploads import InputImage
 from ccs.ui.session import Session
@@ -29,6 +27,7 @@ from ccs.ui.shared import App
 from ccs.ui.state import State, template, texts
 from ccs.ui.views import claims
 from ccs.ui.views.base import Figure, View, of_model
+from ccs.ui.views.screen import Screen
 
 LISTED = 5  # classes per image, before and after
 UNNAMED = 0.25  # of what is lost without a head counts where it has no concept
@@ -47,19 +46,18 @@ def asked(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return state.classes or example.classes, (state.template,) if state.template else example.templates
 
 
-def class_matrix(session: Session, model: Model) -> tuple[tuple[str, ...], np.ndarray]:
+def class_matrix(screen: Screen) -> tuple[tuple[str, ...], np.ndarray]:
     """The classes in force and their unit weights [classes, d], kept for the next click."""
-    classes, templates = asked(session.state)
+    classes, templates = asked(screen.state)
+    model = screen.model
     key = ("classes", model.weights_hash, classes, templates)
-    return classes, session.memory.get(key, lambda: class_weights(model, classes, templates))
+    return classes, screen.session.memory.get(key, lambda: class_weights(model, classes, templates))
 
 
-def measure(
-    session: Session, model: Model, off: HeadSet | None = None
-) -> tuple[tuple[str, ...], Comparison, np.ndarray]:
+def measure(screen: Screen, off: HeadSet | None = None) -> tuple[tuple[str, ...], Comparison, np.ndarray]:
     """Classes, probabilities, and the cosine [images] between embeddings; `off`: others than what is off."""
-    classes, weights = class_matrix(session, model)
-    before, after = embed(session, model, [HeadSet(), session.state.off if off is None else off])
+    model, (classes, weights) = screen.model, class_matrix(screen)
+    before, after = screen.images.embed(model, [HeadSet(), screen.state.off if off is None else off])
     found = Comparison(*(model.probabilities(rows @ weights.T) for rows in (before, after)))
     return classes, found, (before * after).sum(axis=1)
 
@@ -76,12 +74,12 @@ class Move(NamedTuple):
     similarity: float
 
 
-def moves(session: Session, model: Model, off: HeadSet | None = None) -> list[Move]:
+def moves(screen: Screen, off: HeadSet | None = None) -> list[Move]:
     """What the heads that are off, or others, change in the answers to the pictures at hand."""
-    classes, found, similarity = measure(session, model, off)
+    classes, found, similarity = measure(screen, off)
     return [
         Move(image.name, classes[b.argmax()], b.max(), a[b.argmax()], classes[a.argmax()], same)
-        for image, b, a, same in zip(shown_images(session), *found, similarity, strict=True)
+        for image, b, a, same in zip(screen.images.shown, *found, similarity, strict=True)
     ]
 
 
@@ -100,16 +98,17 @@ class Story:
     right: str
 
 
-def story(app: App, session: Session, model: Model, here: bool = False) -> Story:
+def story(screen: Screen, here: bool = False) -> Story:
     """Of the pictures at hand, or without any of the visitor's own the first of every set of examples.
 
     A head without a concept is taken only where far more is lost. here: of the pictures at hand in any case.
     """
-    records, heads = app.shown(session.state), list(model.heads)
-    if here or session.uploads or session.state.classes:
-        known = load_example(session.state.example, model.name)
-        answers = () if session.uploads or session.state.classes else known.answers
-        sets = [Example(shown_images(session), *asked(session.state), answers)]
+    model, records, state, uploads = screen.model, screen.records, screen.state, screen.session.uploads
+    heads = list(model.heads)
+    if here or uploads or state.classes:
+        known = load_example(state.example, model.name)
+        answers = () if uploads or state.classes else known.answers
+        sets = [Example(screen.images.shown, *asked(state), answers)]
     else:
         sets = [load_example(f"{name}:0", model.name) for name in example_names(model.name)]
     counts = np.array([1.0 if records.head(head).concept else UNNAMED for head in heads])
@@ -131,12 +130,12 @@ def story(app: App, session: Session, model: Model, here: bool = False) -> Story
 
     images = tuple(image.key for one in sets for image in one.images)
     classes = tuple(one.classes for one in sets)
-    return app.derived.get(("story", model.weights_hash, images, classes, session.state.apart), find)
+    return screen.app.derived.get(("story", model.weights_hash, images, classes, state.apart), find)
 
 
 def _telling(app: App, session: Session, fields: Fields) -> None:
     """Switch off the one head that matters most to a picture at hand."""
-    head = story(app, session, app.model_cache.get(session.state.model), here=True).head
+    head = story(Screen(app, session), here=True).head
     set_off(session, HeadSet([head]))
     change(session, head=head)
 
@@ -166,21 +165,21 @@ class Classify(View):
         "telling": _telling,
     }
 
-    def made_with(self, app: App, session: Session) -> dict[str, str]:
-        return {"gallery": "", "template": " | ".join(asked(session.state)[1])}
+    def made_with(self, screen: Screen) -> dict[str, str]:
+        return {"gallery": "", "template": " | ".join(asked(screen.state)[1])}
 
-    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        state = session.state
+    def render(self, screen: Screen, complete: bool = True) -> Markup:
+        state = screen.state
         return render(
             "views/classify.html",
             state=state,
             classes=asked(state)[0],
-            answer=of_model(app, state.model, complete, lambda model: _answers(session, model)),
-            matter=claims.that_matter(app.shown(state)),
+            answer=of_model(screen, complete, lambda model: _answers(screen, model)),
+            matter=claims.that_matter(screen.records),
         )
 
-    def snippet(self, app: App, session: Session) -> str:
-        return lines(session, session.state.off)
+    def snippet(self, screen: Screen) -> str:
+        return lines(screen, screen.state.off)
 
 
 @dataclass(frozen=True)
@@ -197,10 +196,10 @@ class Answer:
         return self.first[0] != self.first[1]
 
 
-def _answers(session: Session, model: Model) -> Figure:
-    classes, found, similarity = measure(session, model)
+def _answers(screen: Screen, model: Model) -> Figure:
+    classes, found, similarity = measure(screen)
     rows, answers = [], []
-    for image, before, after in zip(shown_images(session), *found, strict=True):
+    for image, before, after in zip(screen.images.shown, *found, strict=True):
         table = list(zip(classes, before.tolist(), after.tolist(), strict=True))
         rows += [[image.name, name, round(b, 6), round(a, 6)] for name, b, a in table]
         best = {int(i) for shares in (before, after) for i in np.argsort(-shares, kind="stable")[:LISTED]}
@@ -215,7 +214,7 @@ def _answers(session: Session, model: Model) -> Figure:
         {
             "answers": answers,
             "n": len(classes),
-            "templates": asked(session.state)[1],
+            "templates": asked(screen.state)[1],
             "scale": model.logit_scale,
             "bias": model.logit_bias,
             "similarity": float(similarity.mean()),
@@ -223,13 +222,14 @@ def _answers(session: Session, model: Model) -> Figure:
     )
 
 
-def lines(session: Session, off: HeadSet) -> str:
+def lines(screen: Screen, off: HeadSet) -> str:
     """Lines of a program that loads the model and classifies the visitor's images before and after `off`."""
-    classes, templates = asked(session.state)
-    name, page = parse_example(session.state.example)
-    return program("model", model=session.state.model, off=off) + program(
+    state = screen.state
+    classes, templates = asked(state)
+    name, page = parse_example(state.example)
+    return program("model", model=state.model, off=off) + program(
         "classify",
-        uploads=[image.name for image in session.uploads],
+        uploads=[image.name for image in screen.session.uploads],
         example=name,
         first=page * SHOWN,
         last=(page + 1) * SHOWN,

@@ -14,7 +14,6 @@ from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, parse_heads
 from ccs.ui.html import percent, program, render
 from ccs.ui.service import attention, top_activating
-from ccs.ui.service.examples import contributions, looks, seen, shown_images
 from ccs.ui.service.galleries import PICTURES, world
 from ccs.ui.service.records import HeadRecord, JudgeVerdict
 from ccs.ui.service.top_activating import NEAREST
@@ -24,6 +23,7 @@ from ccs.ui.shared import App
 from ccs.ui.state import parse_int
 from ccs.ui.views import claims, classify
 from ccs.ui.views.base import Empty, Figure, View, of_model, run_lines
+from ccs.ui.views.screen import Screen
 
 Part = Figure | Empty | None
 
@@ -53,44 +53,45 @@ class Heads(View):
         "guess": _guess,
     }
 
-    def pending(self, app: App, session: Session) -> bool:
-        return app.model_cache.get(session.state.model).weights_hash not in app.top_activating
+    def pending(self, screen: Screen) -> bool:
+        return screen.model.weights_hash not in screen.app.top_activating
 
-    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
-        yield from look(app, app.model_cache.get(session.state.model))
+    def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
+        yield from look(screen)
 
-    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        state, head = session.state, session.state.head
+    def render(self, screen: Screen, complete: bool = True) -> Markup:
+        state, head = screen.state, screen.state.head
         if head is None:
             return render("views/heads.html", record=None)
-        record = app.shown(state).head(head)
+        record = screen.records.head(head)
 
         def live(model: Model) -> list[Part]:
-            moved = moving(app, model, record, state.text)
-            near = _nearest(app, session, model, head) if isinstance(moved, Figure) else None
-            return [_attention(session, model, head), moved, near, _alone(session, model, head)]
+            moved = moving(screen, record, state.text)
+            near = _nearest(screen, model, head) if isinstance(moved, Figure) else None
+            return [_attention(screen, model, head), moved, near, _alone(screen, head)]
 
-        found = of_model(app, state.model, complete, live)
+        found = of_model(screen, complete, live)
         return render(
             "views/heads.html",
             record=record,
             state=state,
-            session=session,
-            known=claims.card(session),
+            session=screen.session,
+            known=claims.card(screen.session),
             free=claims.FREE,
             parts=[_texts(record, state.text), *([found] if isinstance(found, Empty) else found)],
         )
 
-    def snippet(self, app: App, session: Session) -> str:
-        head, state = session.state.head, session.state
+    def snippet(self, screen: Screen) -> str:
+        head, state = screen.state.head, screen.state
         if head is None:
-            return classify.lines(session, state.off)
-        tables = run_lines(app, state) + program("texts", head=head)
-        return tables + classify.lines(session, HeadSet([head]))
+            return classify.lines(screen, state.off)
+        tables = run_lines(screen.app, state) + program("texts", head=head)
+        return tables + classify.lines(screen, HeadSet([head]))
 
 
-def look(app: App, model: Model) -> Iterator[tuple[float, str]]:
+def look(screen: Screen) -> Iterator[tuple[float, str]]:
     """Look at the pictures that may move a head; InputError where they cannot be had."""
+    app, model = screen.app, screen.model
     name = world(model.name).pictures
     for share in app.galleries.fetched(name):
         yield share, f"Fetching {PICTURES} photographs from the Hub, once"
@@ -126,22 +127,22 @@ def verdict_word(said: JudgeVerdict) -> str:
     return "unscored" if said.verdict is None else "yes" if said.verdict else "no"
 
 
-def _alone(session: Session, model: Model, head: Head) -> Figure:
+def _alone(screen: Screen, head: Head) -> Figure:
     """The answers to the visitor's images without this head alone."""
     return Figure(
         "alone",
         f"{head} alone switched off, on these images",
         "probability, %",
         ["image", "answer", "before", "after", "answer after", "similarity"],
-        classify.moves(session, model, HeadSet([head])),
+        classify.moves(screen, HeadSet([head])),
         of=str(head),
     )
 
 
-def _attention(session: Session, model: Model, head: Head) -> Figure:
+def _attention(screen: Screen, model: Model, head: Head) -> Figure:
     """The head's attention over the visitor's images."""
-    shown, small = shown_images(session), seen(session, model)
-    maps = looks(session, model, head.layer, session.state.off)[:, head.head]
+    shown, small = screen.images.shown, screen.images.seen(model)
+    maps = screen.images.looks(model, head.layer, screen.state.off)[:, head.head]
     rows = [
         [image.name, y, x, round(float(value), 5)]
         for image, row in zip(shown, maps, strict=True)
@@ -162,8 +163,9 @@ def _attention(session: Session, model: Model, head: Head) -> Figure:
     )
 
 
-def moving(app: App, model: Model, record: HeadRecord, text: int = 0) -> Figure | Empty:
+def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
     """Pictures along the head's text of that number, or where it has none, along what it writes most."""
+    app, model = screen.app, screen.model
     head, name = record.head, world(model.name).pictures
     found = app.top_activating.find(model.weights_hash)
     if found is None:
@@ -196,12 +198,12 @@ def moving(app: App, model: Model, record: HeadRecord, text: int = 0) -> Figure 
     )
 
 
-def _nearest(app: App, session: Session, model: Model, head: Head) -> Figure:
+def _nearest(screen: Screen, model: Model, head: Head) -> Figure:
     """The pictures nearest to the first image at hand: by this head alone, and by the whole embedding."""
-    name, heads = world(model.name).pictures, list(model.heads)
-    image = shown_images(session)[0]
+    app, name, heads = screen.app, world(model.name).pictures, list(model.heads)
+    image = screen.images.shown[0]
     found = top_activating.nearest(
-        app.top_activating.find(model.weights_hash), *contributions(session, model)
+        app.top_activating.find(model.weights_hash), *screen.images.contributions(model)
     )
     both = [("by this head alone", found.alone[heads.index(head)]), ("by the whole embedding", found.whole)]
     nearest = [

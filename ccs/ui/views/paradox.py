@@ -23,6 +23,7 @@ from ccs.ui.shared import App
 from ccs.ui.state import State, one_of
 from ccs.ui.views import claims
 from ccs.ui.views.base import Empty, Figure, View, run_lines
+from ccs.ui.views.screen import Screen
 
 COLUMNS = (
     *("model", "plan", "seed", "heads", "n heads"),
@@ -136,10 +137,10 @@ class Paradox(View):
     def models(self, state: State) -> tuple[str, ...]:
         return ()
 
-    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        state = session.state
+    def render(self, screen: Screen, complete: bool = True) -> Markup:
+        state = screen.state
         try:
-            axes = _axes(app, state)
+            axes = _axes(screen.app, state)
         except InputError:
             words = "This view needs the tables pruning and bias of at least one model. Compute them with: "
             return escape(Empty("Nothing measured yet", words + "python -m batch.compute"))
@@ -155,13 +156,13 @@ class Paradox(View):
             figure=plot(points, axes, state),
         )
 
-    def snippet(self, app: App, session: Session) -> str:
-        axes = _axes(app, session.state)
+    def snippet(self, screen: Screen) -> str:
+        axes = _axes(screen.app, screen.state)
         quality = {"dataset": axes.quality, "subset": "", "metric": "top1"}
         fairness = {"dataset": axes.gallery, "attribute": axes.attribute, "target": "pool", "mode": "correct"}
         fairness |= {"occupation": "", "metric": "MaxSkew mean"}
         both = [("quality", "pruning", quality), ("fairness", "bias", fairness)]
-        return run_lines(app, replace(session.state, apart="")) + program("paradox", quantities=both)
+        return run_lines(screen.app, replace(screen.state, apart="")) + program("paradox", quantities=both)
 
 
 def _axes(app: App, state: State) -> Axes:

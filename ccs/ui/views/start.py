@@ -15,13 +15,12 @@ from ccs.model.model import Model
 from ccs.ui.html import render
 from ccs.ui.service.galleries import world
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
-from ccs.ui.session import Session
-from ccs.ui.shared import App
 from ccs.ui.state import State
 from ccs.ui.views import claims, classify, heads
 from ccs.ui.views.base import Empty, Figure, View, of_model
 from ccs.ui.views.bias.bias_query import BiasQuery, embedded, top
 from ccs.ui.views.claims import Claim
+from ccs.ui.views.screen import Screen
 
 SHOWN = 12  # faces
 LISTED = 3  # classes
@@ -35,56 +34,56 @@ class Start(View):
     title = "Start"
     purpose = ""
 
-    def pending(self, app: App, session: Session) -> bool:
-        return "view-start" not in session.shown.get("main", "")
+    def pending(self, screen: Screen) -> bool:
+        return "view-start" not in screen.session.shown.get("main", "")
 
-    def news(self, app: App, session: Session) -> Hashable:
-        model = app.model_cache.get(session.state.model)
+    def news(self, screen: Screen) -> Hashable:
+        app, model = screen.app, screen.model
         galleries, name = app.galleries, world(model.name).people
         part = galleries.part(model, name) is not None
         return model.weights_hash in app.top_activating, galleries.has(name), part
 
-    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
-        model, off = app.model_cache.get(session.state.model), session.state.off
+    def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
+        model, off = screen.model, screen.state.off
         yield 0.0, "Looking for the head that matters most to a picture"
-        classify.story(app, session, model)
+        classify.story(screen)
         with suppress(InputError):  # the step says it
-            yield from heads.look(app, model)
-        yield from app.galleries.looking(model, world(model.name).people, off)
+            yield from heads.look(screen)
+        yield from screen.app.galleries.looking(model, world(model.name).people, off)
 
-    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        name = session.state.model
+    def render(self, screen: Screen, complete: bool = True) -> Markup:
+        name = screen.state.model
 
         def live(model: Model) -> dict[str, object]:
-            story, claim = classify.story(app, session, model), claim_of(app, session, model)
+            story, claim = classify.story(screen), claim_of(screen)
             head = story.head
-            record = app.shown(session.state).head(head)
+            record = screen.records.head(head)
             return {
                 "head": head,
                 "record": record,
                 "claim": claim,
-                "learned": heads.moving(app, model, record),
+                "learned": heads.moving(screen, record),
                 "without": _without(story),
-                "people": _people(app, session, model, claim, complete),
+                "people": _people(screen, model, claim, complete),
             }
 
         return render(
             "views/start.html",
-            state=session.state,
-            found=of_model(app, name, complete, live),
+            state=screen.state,
+            found=of_model(screen, complete, live),
             drawn=saw_drawings_only(name),
             photo=name == PHOTO,
             known=claims.taught(name),
         )
 
-    def snippet(self, app: App, session: Session) -> str:
-        return classify.lines(session, session.state.off)
+    def snippet(self, screen: Screen) -> str:
+        return classify.lines(screen, screen.state.off)
 
 
-def claim_of(app: App, session: Session, model: Model) -> Claim:
+def claim_of(screen: Screen) -> Claim:
     """What the button switches off: the heads of the model's claim, else the head of the story."""
-    head = classify.story(app, session, model).head
-    return claims.of(app.shown(session.state)) or Claim("gender", HeadSet([head]))
+    head = classify.story(screen).head
+    return claims.of(screen.records) or Claim("gender", HeadSet([head]))
 
 
 def _without(story: classify.Story) -> Figure:
@@ -102,8 +101,9 @@ def _without(story: classify.Story) -> Figure:
     )
 
 
-def _people(app: App, session: Session, model: Model, claim: Claim, complete: bool) -> Figure | Empty:
+def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figure | Empty:
     """The first faces for an occupation, and the group that is most in front, before and after."""
+    app, session = screen.app, screen.session
     name, off = world(model.name).people, session.state.off
     try:
         gallery = app.galleries.get(name)

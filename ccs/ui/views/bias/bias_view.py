@@ -15,11 +15,9 @@ from ccs.measures import bias, ranking
 from ccs.measures.bias import BiasResult
 from ccs.measures.skew import ceiling
 from ccs.measures.stats import Estimate
-from ccs.model.model import Model
 from ccs.ui.actions import Action
 from ccs.ui.html import program, render
 from ccs.ui.service.galleries import DRAWN, PAIRS, PHOTOGRAPHED
-from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import OWN
 from ccs.ui.views import claims
@@ -36,6 +34,7 @@ from ccs.ui.views.bias.bias_query import (
     take_gallery,
     top,
 )
+from ccs.ui.views.screen import Screen
 
 FACES = 12
 COLUMNS = (
@@ -91,31 +90,35 @@ class Bias(View):
         "gallery": take_gallery,
     }
 
-    def pending(self, app: App, session: Session) -> bool:
-        model, name = app.model_cache.get(session.state.model), BiasQuery.name(app, session.state)
+    def pending(self, screen: Screen) -> bool:
+        app, session, model = screen.app, screen.session, screen.model
+        name = BiasQuery.name(app, session.state)
         if app.galleries.ready(model, name, session.state.off):
             return session.wanted is not None
         return "view-bias" not in session.shown.get("main", "")  # else the figures before stay meanwhile
 
-    def news(self, app: App, session: Session) -> Hashable:
-        model, name = app.model_cache.get(session.state.model), BiasQuery.name(app, session.state)
+    def news(self, screen: Screen) -> Hashable:
+        app, session, model = screen.app, screen.session, screen.model
+        name = BiasQuery.name(app, session.state)
         return app.galleries.has(name), app.galleries.part(model, name) is not None
 
-    def prepare(self, app: App, session: Session) -> Iterator[tuple[float, str]]:
-        model, name = app.model_cache.get(session.state.model), BiasQuery.name(app, session.state)
+    def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
+        app, session, model = screen.app, screen.session, screen.model
+        name = BiasQuery.name(app, session.state)
         if session.wanted is not None:
             yield from app.galleries.looking(model, name, HeadSet())
-            yield from fairer.run(app, session, model)
+            yield from fairer.run(screen)
         yield from app.galleries.looking(model, name, session.state.off)
 
-    def made_with(self, app: App, session: Session) -> dict[str, str]:
-        name = BiasQuery.name(app, session.state)
+    def made_with(self, screen: Screen) -> dict[str, str]:
+        app = screen.app
+        name = BiasQuery.name(app, screen.state)
         templates = app.galleries.get(name).templates if app.galleries.has(name) else ()
         return {"gallery": name, "template": " | ".join(templates)}
 
-    def render(self, app: App, session: Session, complete: bool = True) -> Markup:
-        state, galleries = session.state, app.galleries
-        name = BiasQuery.name(app, state)
+    def render(self, screen: Screen, complete: bool = True) -> Markup:
+        app, session, state = screen.app, screen.session, screen.state
+        galleries, name = app.galleries, BiasQuery.name(app, state)
         listed = [
             (n, _words(n) + (f" ({len(galleries.get(n).images)})" if galleries.has(n) else ""))
             for n in dict.fromkeys((*galleries.names(state.model), name))
@@ -126,11 +129,11 @@ class Bias(View):
             wait = "Meanwhile, or instead, rank faces of your own: “Your own …” takes a zip or parquet file."
             empty = Empty(f"{_words(name)} cannot be shown", f"{error} {wait}")
             return render("views/bias.html", query=None, galleries=listed, found=empty, name=name)
-        found = of_model(app, state.model, complete, lambda model: measure(app, session, model, complete))
+        found = of_model(screen, complete, lambda model: measure(screen, complete))
         figures: list[Figure] = []
         if not isinstance(found, Empty):
             figures = [first_images(app, found), _groups(found, state.off), _table(found)]
-        if figures and session.found is not None and session.found.fits(app, session):
+        if figures and session.found is not None and session.found.fits(screen):
             figures.insert(0, fairer.figure(session.found))
         return render(
             "views/bias.html",
@@ -138,7 +141,7 @@ class Bias(View):
             name=name,
             state=state,
             attributes=query.gallery.groups,
-            matter=claims.that_matter(app.shown(state)),
+            matter=claims.that_matter(screen.records),
             numbered=list(enumerate(query.occupations)),
             listed=sorted(query.gallery.occupations),
             galleries=listed,
@@ -146,8 +149,8 @@ class Bias(View):
             figures=figures,
         )
 
-    def snippet(self, app: App, session: Session) -> str:
-        query, state = BiasQuery.of(app, session.state), session.state
+    def snippet(self, screen: Screen) -> str:
+        query, state = BiasQuery.of(screen.app, screen.state), screen.state
         spec = "" if query.gallery.name.startswith(OWN) else query.gallery.name
         rest = program("bias", query=query, spec=spec, draws=DRAWS)
         return program("model", model=state.model, off=state.off) + rest
@@ -157,14 +160,14 @@ def _words(name: str) -> str:
     return "your own" if name.startswith(OWN) else WORDS.get(name, name)
 
 
-def measure(app: App, session: Session, model: Model, complete: bool = True) -> Measurement | Empty:
+def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
     """The answer to what is asked. With `complete` False nothing, unless it is at hand."""
-    query = BiasQuery.of(app, session.state)
-    found = embedded(app, model, query, session.state.off, complete)
+    model, query = screen.model, BiasQuery.of(screen.app, screen.state)
+    found = embedded(screen.app, model, query, screen.state.off, complete)
     if found is None:
         return Empty("The measurement is under way", "Its figures follow.")
     query, before, after = found
-    texts = query.texts(session, model)
+    texts = query.texts(screen.session, model)
     return Measurement(query, *query.measure(before, after, texts), before, after, texts)
 
 

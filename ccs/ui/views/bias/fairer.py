@@ -30,6 +30,7 @@ from ccs.ui.shared import App
 from ccs.ui.state import parse_int
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.bias_query import BiasQuery
+from ccs.ui.views.screen import Screen
 
 LOSSES = (0, 1, 2, 5, 10)  # points of accuracy that may be lost
 THINGS = 300  # that are looked at, evenly spaced
@@ -46,10 +47,10 @@ class Fairer:
     max_loss: float
     result: SearchResult
 
-    def fits(self, app: App, session: Session) -> bool:
+    def fits(self, screen: Screen) -> bool:
         """True where the screen still asks what the search answered."""
-        state = session.state
-        return self.model == state.model and self.query.asked == BiasQuery.of(app, state).asked
+        state = screen.state
+        return self.model == state.model and self.query.asked == BiasQuery.of(screen.app, state).asked
 
 
 def ask(app: App, session: Session, fields: Fields) -> None:
@@ -88,8 +89,9 @@ class _Watched:
         return np.concatenate(parts, axis=1)
 
 
-def run(app: App, session: Session, model: Model) -> Iterator[tuple[float, str]]:
+def run(screen: Screen) -> Iterator[tuple[float, str]]:
     """Search, tell of it, and switch the heads that were found off."""
+    app, session, model = screen.app, screen.session, screen.model
     limits, query = session.wanted, BiasQuery.of(app, session.state)
     session.wanted = None  # asked once: who cancels has canceled
     if limits is None:
