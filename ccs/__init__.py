@@ -18,6 +18,7 @@ from ccs.texts.textspan import Span, textspan
 if TYPE_CHECKING:
     from ccs import benchmark
     from ccs.model.heads_off import heads_off
+    from ccs.model.maps import attention, heatmap
     from ccs.model.model import Model, load
     from ccs.pruning.fairness import BiasTable, bias
 
@@ -29,10 +30,12 @@ __all__ = [
     "Model",
     "Moments",
     "Span",
+    "attention",
     "benchmark",
     "bias",
     "collect_moments",
     "heads_off",
+    "heatmap",
     "load",
     "max_skew",
     "open_gallery",
@@ -45,9 +48,11 @@ __all__ = [
 _LATER = {
     "BiasTable": "ccs.pruning.fairness",
     "Model": "ccs.model.model",
+    "attention": "ccs.model.maps",
     "benchmark": "ccs.benchmark",
     "bias": "ccs.pruning.fairness",
     "heads_off": "ccs.model.heads_off",
+    "heatmap": "ccs.model.maps",
     "load": "ccs.model.model",
 }
 

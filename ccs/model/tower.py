@@ -55,11 +55,16 @@ class Trunk:
 
 @dataclass
 class _Record:
-    """Collects the coordinates of `layers` and the tokens after the last block while no head is off."""
+    """Collects the coordinates of `layers` and the tokens after the last block while no head is off.
+
+    entering: the tokens that enter these layers, if `keeping` them.
+    """
 
     layers: Collection[int]
+    keeping: bool = False
     values: dict[int, Tensor] = field(default_factory=dict)
     last: list[Tensor] = field(default_factory=list)
+    entering: dict[int, Tensor] = field(default_factory=dict)
 
 
 class ImageTower(Decomposition):
@@ -223,6 +228,8 @@ class ImageTower(Decomposition):
             if pool:
                 record.last.append(x)
             if layer in record.layers:
+                if record.keeping:
+                    record.entering[layer] = x
                 coordinates = self.layers[layer].account(values)
                 record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
         return values
@@ -240,15 +247,19 @@ class ImageTower(Decomposition):
 
     @torch.no_grad()
     def embed_and_read(
-        self, images: Tensor | Trunk, plans: Sequence[HeadSet] = (), heads: HeadSet | None = None
+        self,
+        images: Tensor | Trunk,
+        plans: Sequence[HeadSet] = (),
+        heads: HeadSet | None = None,
+        entering: bool = False,
     ) -> tuple[Tensor, Readout]:
         """`embed`, and the `Readout` of the same images: one pass for both, or two under autocast.
 
-        heads: those whose contributions will be asked for, all by default. The read-out is always float32.
-        At least one image is needed.
+        heads: those whose contributions will be asked for, all by default. entering: keep the tokens that
+        enter their layers, for `by_token`. The read-out is always float32. At least one image is needed.
         """
         layers = range(self.n_layers) if heads is None else {head.layer for head in heads}
-        record = _Record(layers)
+        record = _Record(layers, entering)
         with autocast(self.device.type, None):
             if self._autocast is None:
                 embedded, norms = self._embed(images, [*plans, NOTHING_OFF], record)
@@ -264,6 +275,7 @@ class ImageTower(Decomposition):
                 pool_route=pooled(pool.finish(x, pool.values(x))) if pool and pooled else None,
                 norm=norms[-1],
                 unit=embedded[-1],
+                entering=record.entering,
             )
         return embedded[:-1], readout
 

@@ -33,11 +33,16 @@ def test_every_accepted_architecture_is_exact(name: str, sharp: bool) -> None:
     x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
     off = HeadSet(list(tower.all_heads)[::3])
     last = HeadSet([Head(tower.n_layers - 1, 0)])
-    found, readout = tower.embed_and_read(x, [off, last])
+    found, readout = tower.embed_and_read(x, [off, last], entering=True)
     direct, rest = tower.contributions(readout)
     expected = plain(visual, x)
     np.testing.assert_allclose(readout.unit, expected, atol=TOLERANCE)
     np.testing.assert_allclose(direct.sum(1) + rest, expected, atol=TOLERANCE)
+    along = torch.eye(tower.dim)[:2]
+    every = iter(direct.transpose(0, 1) @ along.T)  # heads by layer
+    for number, layer in enumerate(tower.layers):
+        for sent in tower.by_token(readout, number, range(layer.n_heads), along):
+            np.testing.assert_allclose(sent.sum(-1), next(every), atol=1e-6)
     for plan, embedded in zip((off, last), found, strict=True):
         without = plain(zeroed(visual, plan), x)
         np.testing.assert_allclose(embedded, without, atol=TOLERANCE)

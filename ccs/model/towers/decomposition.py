@@ -6,8 +6,8 @@ Shapes: n images, T tokens, W width, L layers, H heads of dimension d in a layer
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ class Readout:
     values: layer -> [n, T', H d + e], coordinates of what its heads write (see `Layer.account`) at the tokens
     that are read. tokens: [n, T', W], these tokens after the last block. route, pool_route: how they, and
     what the pool's heads gather, become the embedding. norm: [n], its length before it is made a unit vector.
-    unit: [n, D], the unit embedding.
+    unit: [n, D], the unit embedding. entering: layer -> [n, T, W], the tokens that enter it, where asked for.
     """
 
     values: Mapping[int, Tensor]
@@ -33,6 +33,7 @@ class Readout:
     pool_route: Route | None
     norm: Tensor
     unit: Tensor
+    entering: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 class Decomposition:
@@ -115,6 +116,46 @@ class Decomposition:
         rest = (self._readout.way.through(others) + route.constant) / norm
         in_pool = [row for row, head in enumerate(chosen) if head.layer == self._n_blocks]
         return direct, rest - direct[:, in_pool].sum(1)
+
+    @torch.no_grad()
+    def by_token(self, readout: Readout, layer: int, heads: Sequence[int], along: Tensor) -> Iterator[Tensor]:
+        """What each token that enters a layer sends to the embedding: [n, E, T] for some heads in turn.
+
+        along: [E, D], the vectors of the embedding space along which it is measured. Summed over tokens this
+        is `contributions(...) @ along.T`. Attention and norms are held fixed; what no token sent (the output
+        projection's bias, a head's share of the last norm's mean and bias, an inner norm's offset) is spread
+        evenly over the T tokens. The readout must have what is `entering` the layer.
+        """
+        part, x, route = self.layers[layer], readout.entering[layer], self._route(readout, layer)
+        channels, size = self._way(layer).channels, part.n_heads * part.head_dim
+        alone = layer >= self._n_blocks or self._readout.first
+        weights = route.weights if alone else self._readout.spread_out(route.weights, x.shape[1])
+        fixed = readout.values[layer].clone()
+        fixed[..., :size] = 0
+        gain: Tensor | None = None
+        if (normed := part.normed(x, alone)) is not None:
+            gain, std, offset = normed
+            weights = weights / std.transpose(1, 2)
+            fixed[..., :size] = self._readout.gather(offset)
+        chosen = HeadSet(Head(layer, head) for head in heads)
+        nothing_sent, _ = self.contributions(replace(readout, values={layer: fixed}), chosen)
+        constant = {head.head: nothing_sent[:, row] @ along.T for row, head in enumerate(chosen)}
+        own = self._basis(layer)
+        d = part.head_dim
+        for head, (reach, values) in zip(heads, part.sources(x, weights, heads), strict=True):
+            # The basis is P channels of d directions and e others each, then what all heads share.
+            inside = own[head][: channels * (d + fixed.shape[-1] - size)].reshape(channels, -1, self.dim)[
+                :, :d
+            ]
+            if gain is not None:
+                inside = inside * gain[head * d : (head + 1) * d, None]
+            said = (values @ (inside @ along.T).permute(1, 0, 2).flatten(1)).reshape(
+                *x.shape[:2], channels, -1
+            )
+            sent = (
+                (said * reach.transpose(1, 2)[..., None]).sum(2).transpose(1, 2)
+            )  # [n, T, P, E] -> [n, E, T]
+            yield sent / readout.norm[:, None, None] + constant[head][..., None] / x.shape[1]
 
     def _way(self, layer: int) -> Way:
         pool_way = self._readout.pool_way

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ccs.model.towers.parts import Affine, Attention, Block, Module, Unknown, layer_norm
+from ccs.model.towers.parts import Affine, Attention, Block, Module, Unknown
 from ccs.model.towers.readouts import Parts
 from ccs.model.towers.timm_vit import fused, parts, plain, require_plain, trunk_of
 
@@ -80,6 +80,6 @@ def _attention(attn: Module, trunk: Module) -> Attention:
         n_heads=int(attn.num_heads),
         head_dim=int(attn.head_dim),
         projections=projections,
-        inner=None if plain(attn.norm) else lambda x: layer_norm(x, attn.norm),
+        inner=None if plain(attn.norm) else attn.norm,
         rotate=None if trunk.rope is None else rotate,
     )

@@ -6,7 +6,7 @@ images, T tokens, W width, H heads of dimension d in a layer, D embedding dimens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,18 +35,42 @@ class Attention:
     n_heads: int
     head_dim: int
     projections: Callable[[], Sequence[Affine]]
-    inner: Map | None = None
+    inner: Module | None = None
     rotate: Map | None = None
     bias: Callable[[], Tensor] | None = None
 
     def values(self, x: Tensor, first: bool) -> Tensor:
         """The heads' outputs from normed tokens: [n, T, H d], or of the first token only [n, 1, H d]."""
+        sums = self.sums(x, first)
+        return sums if self.inner is None else layer_norm(sums, self.inner)
+
+    def sums(self, x: Tensor, first: bool) -> Tensor:
+        """`values` before the norm on them: attention's weighted sums of values."""
         if first:
-            return self._inner(weighted_values(self.attention(x, first), x, self._apart()[2]))
+            return weighted_values(self.attention(x, first), x, self._apart()[2])
         q, k, v = self._qkv(x)
         mask = None if self.bias is None else self.bias()
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self._inner(out.transpose(1, 2).flatten(2))
+        return out.transpose(1, 2).flatten(2)
+
+    def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        """For some heads in turn: how far tokens reach each of P sums, [n, P, T], and their values [n, T, d].
+
+        weights: [n, P, T], of the tokens in the sums, or [n, P, 1] of the first token alone. One head's
+        attention over all pairs of tokens is held at a time.
+        """
+        if weights.shape[-1] == 1:
+            attention = self.attention(x, True)
+            v = self._heads(F.linear(x, *self._apart()[2]))
+            for head in heads:
+                yield weights * attention[:, head, None], v[:, head]
+            return
+        q, k, v = self._qkv(x)
+        bias = None if self.bias is None else self.bias()
+        for head in heads:
+            scores = q[:, head] @ k[:, head].transpose(-1, -2) * self.head_dim**-0.5
+            scores = scores if bias is None else scores + bias[:, head]
+            yield weights @ torch.softmax(scores, dim=-1), v[:, head]
 
     def attention(self, x: Tensor, first: bool) -> Tensor:
         """Attention [n, H, T] of the first token's query, or the mean over all queries."""
@@ -78,9 +102,6 @@ class Attention:
         weight, bias = parts[0]
         biases = (None,) * 3 if bias is None else bias.chunk(3)
         return list(zip(weight.chunk(3), biases, strict=True))
-
-    def _inner(self, values: Tensor) -> Tensor:
-        return values if self.inner is None else self.inner(values)
 
 
 def scores_of(q: Tensor, x: Tensor, w_k: Tensor) -> Tensor:
@@ -137,6 +158,30 @@ class Block:
         """Attention [n, H, T] of the first token's query, or the mean over all queries."""
         return self.heads.attention(self.norm(x), first)
 
+    def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        """See `Attention.sources`."""
+        return self.heads.sources(self.norm(x), weights, heads)
+
+    def normed(self, x: Tensor, first: bool) -> tuple[Tensor, Tensor, Tensor] | None:
+        """How the heads' sums z become the first H d coordinates of `account`: `gain z / std + offset`.
+
+        gain: [H d]. std: [n, T, 1], held fixed. offset: [n, T, H d], what no token sent. None for `z` itself,
+        where nothing norms what the heads gather or write.
+        """
+        inner = self.heads.inner
+        if inner is None and self.after is None:
+            return None
+        z = self.heads.sums(self.norm(x), first)
+        gain, std, offset = torch.ones_like(z[0, 0]), torch.ones_like(z[..., :1]), torch.zeros_like(z)
+        if inner is not None:
+            mean, std = spread(z, inner)
+            gain, offset = inner.weight, inner.bias - inner.weight * mean / std
+        if self.after is not None:
+            written = F.linear(gain * z / std + offset, self.projection.weight, self.projection.bias)
+            deviation = spread(written, self.after)[1]
+            std, offset = std * deviation, offset / deviation
+        return gain, std, offset
+
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
         """The rest of the layer, from its input and its heads' values."""
         x = x[:, : values.shape[1]] + self.write(values)
@@ -187,6 +232,14 @@ class Pool:
 
     def values(self, x: Tensor, first: bool = False) -> Tensor:
         return weighted_values(self.attention(x), self.norm(x), self.value())
+
+    def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        attention, v = self.attention(x), by_head(F.linear(self.norm(x), *self.value()), self.n_heads)
+        for head in heads:
+            yield weights * attention[:, head, None], v[:, :, head]
+
+    def normed(self, x: Tensor, first: bool) -> None:
+        return None
 
     def attention(self, x: Tensor, first: bool = True) -> Tensor:
         x = self.norm(x)

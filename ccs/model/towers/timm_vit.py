@@ -57,11 +57,14 @@ def _relative(module: Module, shared: Module | None) -> Block:
 
 def _attention(attn: Module, bias: Callable[[], Tensor] | None = None) -> Attention:
     require_plain(attn, q_norm="it norms queries", k_norm="it norms keys", gate="it gates its heads")
+    inner = getattr(attn, "norm", None)
+    if not plain(inner) and not isinstance(inner, nn.LayerNorm):
+        raise Unknown(f"the norm on its heads' outputs is {type(inner).__name__}")
     return Attention(
         n_heads=int(attn.num_heads),
         head_dim=int(attn.head_dim),
         projections=lambda: fused(attn.qkv),
-        inner=None if plain(getattr(attn, "norm", None)) else attn.norm,
+        inner=None if plain(inner) else inner,
         bias=bias,
     )
 

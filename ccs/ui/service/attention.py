@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
+from ccs.model.maps import on_patches
 from ccs.model.model import Model
 
 DARK = 85  # brightness, of 255, of the patch that gets the least attention
@@ -19,20 +20,12 @@ def seen(model: Model, image: Image.Image) -> Image.Image:
     return Image.fromarray(levels.transpose(1, 2, 0))
 
 
-def patches(model: Model, attention: np.ndarray) -> np.ndarray:
-    """The attention of one image [tokens] as the grid of its patches [rows, columns]."""
-    height, width = model.tower.image_size
-    to_patches = attention[model.tower.prefix :]
-    columns = round((len(to_patches) * width / height) ** 0.5)
-    return to_patches.reshape(-1, columns)
-
-
 def overlay(model: Model, image: Image.Image, attention: np.ndarray, side: int = 192) -> Image.Image:
     """The image (as `seen` gives it) with the patches that get attention lit and the others dimmed.
 
     attention: [tokens]. Brightness runs from the least to the most attended patch.
     """
-    levels = patches(model, attention)
+    levels = on_patches(model, attention)
     spread = float(levels.max() - levels.min())
     levels = (levels - levels.min()) / spread if spread > 0 else np.ones_like(levels)
     mask = Image.fromarray((DARK + (255 - DARK) * levels).astype(np.uint8)).resize(

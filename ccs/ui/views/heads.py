@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.model.maps import on_patches
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, parse_heads
 from ccs.ui.html import percent, program, render
@@ -146,7 +147,7 @@ def _attention(screen: Screen, model: Model, head: Head) -> Figure:
     rows = [
         [image.name, y, x, round(float(value), 5)]
         for image, row in zip(shown, maps, strict=True)
-        for (y, x), value in np.ndenumerate(attention.patches(model, row))
+        for (y, x), value in np.ndenumerate(on_patches(model, row))
     ]
     lit = [
         (image.name, data_url(attention.overlay(model, pixels, row)), percent(1 - float(row[0]), 0))

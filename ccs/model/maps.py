@@ -1,0 +1,135 @@
+"""Maps over an image's patches: where a head looks, and what it writes from there along a text.
+
+A tower has places where its tokens, the CLS token and registers apart, are a grid of patches. What a token
+sends is exact (`Decomposition.by_token`): over all tokens it sums to the head's contribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.model.model import Images, Model
+from ccs.model.tower import Trunk
+
+
+def attention(
+    model: Model, images: Images, heads: HeadSet | str | None = None, batch_size: int | None = None
+) -> np.ndarray:
+    """Where heads look: attention to each patch, [images, heads, rows, columns] float32.
+
+    It is that of the query which is read out, the CLS token's or the pool's; otherwise the mean over all
+    queries. Its sum is at most 1: the rest goes to tokens that are no patches. heads: names or a HeadSet, in
+    their order by layer and number; by default `model.heads`. Raises InputError for a head that the model
+    does not have and for a tower whose tokens are no grid.
+    """
+    chosen = _chosen(model, images, heads)
+    out = np.empty((len(images), len(chosen), *grid(model)), np.float32)
+    for rows, part in model.batches(images, batch_size):
+        for layer in _layers(chosen):
+            part = model.tower.trunk(part, layer)
+            found = model.tower.attention(part, layer)[:, list(chosen.in_layer(layer))].cpu().numpy()
+            out[rows, _rows(chosen, layer)] = on_patches(model, found)
+    return out
+
+
+def heatmap(
+    model: Model,
+    images: Images,
+    texts: Sequence[str],
+    heads: HeadSet | str | None = None,
+    *,
+    against: Sequence[str] = (),
+    apart: bool = False,
+    batch_size: int | None = None,
+) -> np.ndarray:
+    """What each patch sends through heads along texts: [images, texts, rows, columns] float32.
+
+    Summed over the patches and the tokens that are no patches, it is the heads' part of the cosine between
+    image and text. heads: as in `attention`; their maps are summed, or, with `apart`, each is kept:
+    [images, texts, heads, rows, columns]. against: contrasting texts, whose mean embedding is subtracted from
+    every text's: `heatmap(model, images, ["a dog"], against=["a cat"])` is what speaks for a dog rather than
+    a cat. A head's share of biases comes from no place and is spread evenly. Always float32. Raises
+    InputError as `attention` does.
+    """
+    return token_map(model, images, _along(model, texts, against), heads, apart, batch_size, patches=True)
+
+
+def token_map(
+    model: Model,
+    images: Images,
+    along: np.ndarray,
+    heads: HeadSet | str | None = None,
+    apart: bool = False,
+    batch_size: int | None = None,
+    patches: bool = False,
+) -> np.ndarray:
+    """`heatmap` along any vectors [E, dim], over all tokens: [images, E, (heads,) tokens] or on patches."""
+    chosen = _chosen(model, images, heads)
+    tower, vectors = (
+        model.tower,
+        torch.from_numpy(np.ascontiguousarray(along, np.float32)).to(model.tower.device),
+    )
+    cells = grid(model) if patches else (tower.n_tokens,)
+    out = np.zeros((len(images), len(along), len(chosen) if apart else 1, *cells), np.float32)
+    for rows, part in model.batches(images, batch_size):
+        _, readout = tower.embed_and_read(part, heads=chosen, entering=True)
+        for layer in _layers(chosen):
+            first = _rows(chosen, layer).start
+            each = tower.by_token(readout, layer, chosen.in_layer(layer), vectors)
+            for row, sent in enumerate(each, first):  # one at a time, so memory does not grow with the heads
+                found = sent.cpu().numpy()  # [n, E, T]
+                out[rows, :, row if apart else 0] += on_patches(model, found) if patches else found
+    return out if apart else out[:, :, 0]
+
+
+def grid(model: Model) -> tuple[int, int]:
+    """The rows and columns of the model's patches. Raises InputError where its tokens are no grid."""
+    height, width = model.tower.image_size
+    patches = model.tower.n_tokens - model.tower.prefix
+    rows = round((patches * height / width) ** 0.5)
+    if rows < 1 or patches % rows:
+        raise InputError(
+            f"{model.name} has no maps: its {patches} tokens are not a grid of patches of the image."
+        )
+    return rows, patches // rows
+
+
+def on_patches(model: Model, values: np.ndarray) -> np.ndarray:
+    """Values of tokens [..., tokens] as the grid of the patches [..., rows, columns]."""
+    return values[..., model.tower.prefix :].reshape(*values.shape[:-1], *grid(model))
+
+
+def _along(model: Model, texts: Sequence[str], against: Sequence[str]) -> np.ndarray:
+    if isinstance(texts, str) or isinstance(against, str):
+        raise InputError("heatmap takes lists of texts, not a single one.")
+    vectors = model.embed_texts(texts)
+    return vectors - model.embed_texts(against).mean(0) if len(against) else vectors
+
+
+def _chosen(model: Model, images: Images, heads: HeadSet | str | None) -> HeadSet:
+    chosen = (
+        model.heads if heads is None else HeadSet.parse(heads) if isinstance(heads, str) else HeadSet(heads)
+    )
+    model.tower.require(chosen)
+    if not chosen:
+        raise InputError("No head is named; write them as in L8.H11 L9.H2.")
+    if isinstance(images, Trunk) and (below := min(chosen).layer) < images.layer:
+        raise InputError(
+            f"Layer {below} is not known: it lies below layer {images.layer}, where this trunk ends."
+        )
+    return chosen
+
+
+def _layers(heads: HeadSet) -> list[int]:
+    return sorted({head.layer for head in heads})
+
+
+def _rows(heads: HeadSet, layer: int) -> slice:
+    """Where the heads of a layer are among all, which are in order of layer."""
+    numbers = [index for index, head in enumerate(heads) if head.layer == layer]
+    return slice(numbers[0], numbers[-1] + 1)

@@ -1,0 +1,126 @@
+"""Maps over patches against slow references: one head, one sending token at a time."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ccs
+from benchmarks.towers import sharpen
+from ccs import Head, HeadSet, InputError
+from ccs.model.maps import token_map
+from ccs.model.model import Model
+from ccs.model.tower import ImageTower
+from ccs.model.towers.parts import Block
+from tests.support import shrunk
+from tests.support.towers import pixels
+
+CHOSEN = HeadSet.parse("L5.H3 L2.H1 L4.H0 L4.H2")
+TEXTS = ["a photo of a dog", "a red house"]
+
+
+def reference_parts(model: Model, x: Tensor, along: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The CLS query's attention [n, L, H, T], and what each token sends [n, E, L, H, T], in float64."""
+    visual = copy.deepcopy(model.clip.visual).double()
+    n_layers, n_heads, d = model.n_layers, model.n_heads, model.head_dim
+    share, tokens = (2 * n_layers + 1) * n_heads, model.tower.n_tokens
+    looks = np.zeros((len(x), n_layers, n_heads, tokens))
+    sent = np.zeros((len(x), len(along), n_layers, n_heads, tokens))
+    with torch.no_grad():
+        for i in range(len(x)):
+            stream, vectors = visual._embeds(x[i : i + 1].double())[0], []
+            for block in visual.transformer.resblocks:
+                y = block.ln_1(stream)
+                q, k, v = (y @ block.attn.in_proj_weight.T + block.attn.in_proj_bias).chunk(3, -1)
+                for h in range(n_heads):
+                    part = slice(h * d, (h + 1) * d)
+                    weights = (q[0, part] @ k[:, part].T / d**0.5).softmax(-1)
+                    own = (weights[:, None] * v[:, part]) @ block.attn.out_proj.weight[:, part].T
+                    vectors.append((weights, own + block.attn.out_proj.bias / n_heads / tokens))
+                stream = block(stream[None])[0]
+            std = (stream[0].var(correction=0) + visual.ln_post.eps).sqrt()
+            length = (visual.ln_post(stream[0]) @ visual.proj).norm()
+            for index, (weights, own) in enumerate(vectors):
+                where = divmod(index, n_heads)
+                normed = (own - stream[0].mean() / share / tokens) / std * visual.ln_post.weight
+                effect = (normed + visual.ln_post.bias / share / tokens) @ visual.proj / length
+                looks[i][where] = weights
+                sent[i][:, *where] = along @ effect.numpy().T
+    return looks, sent
+
+
+def test_maps_are_those_of_the_reference(model: Model) -> None:
+    x, side = pixels(model, 3), ccs.attention(model, pixels(model, 1)).shape[-1]
+    against = ["a cat", "a horse"]
+    along = model.embed_texts(TEXTS) - model.embed_texts(against).mean(0)
+    looks, sent = reference_parts(model, x, along.astype(float))
+    layers, heads = [head.layer for head in CHOSEN], [head.head for head in CHOSEN]
+    looks, sent = looks[:, layers, heads], sent[:, :, layers, heads]
+    shape = (side, side)
+    found = ccs.attention(model, x, str(CHOSEN), batch_size=2)
+    np.testing.assert_allclose(found, looks[..., 1:].reshape(3, 4, *shape), atol=1e-6)
+    apart = ccs.heatmap(model, x, TEXTS, CHOSEN, against=against, apart=True, batch_size=2)
+    np.testing.assert_allclose(apart, sent[..., 1:].reshape(3, 2, 4, *shape), atol=1e-6)
+    summed = ccs.heatmap(model, model.trunk(x), TEXTS, CHOSEN, against=against)
+    np.testing.assert_allclose(summed, apart.sum(2), atol=1e-6)
+    over_tokens = token_map(model, x, along, CHOSEN, apart=True).sum(-1).transpose(0, 2, 1)
+    np.testing.assert_allclose(over_tokens, model.contributions(x, CHOSEN).direct @ along.T, atol=1e-6)
+    assert ccs.heatmap(model, x, TEXTS).shape == (3, 2, *shape)
+    assert np.ptp(apart, axis=(-1, -2)).min() > 1e-4
+
+
+@pytest.mark.parametrize(
+    "name", ["ViT-B-16-SigLIP", "PE-Core-B-16", "coca_ViT-B-32", "RN50", "ViTamin-S", "ViT-L-14-CLIPA"]
+)
+def test_a_token_sends_what_is_missing_without_its_values(name: str) -> None:
+    """Where all tokens are read: a contribution changes by just that when these are taken out."""
+    visual = shrunk.tower(name)
+    sharpen(visual)
+    tower = ImageTower(visual)
+    x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
+    along = torch.nn.functional.normalize(torch.randn(3, tower.dim), dim=-1)
+    _, readout = tower.embed_and_read(x, entering=True)
+    for number, layer in enumerate(tower.layers):
+        tokens, head = readout.entering[number], layer.n_heads - 1
+        (sent,) = tower.by_token(readout, number, [head], along)
+        normed, part = layer.norm(tokens), slice(head * layer.head_dim, (head + 1) * layer.head_dim)
+        only = HeadSet([Head(number, head)])
+        whole = tower.contributions(readout, only)[0][:, 0] @ along.T
+        spread = whole - sent.sum(-1)
+        np.testing.assert_allclose(spread, torch.zeros_like(spread), atol=1e-6)
+        moved = []
+        for token in range(1, 4):
+            values = readout.values[number].clone()
+            if isinstance(layer, Block):
+                q, k, v = layer.heads._qkv(normed)
+                scores = q[:, head] @ k[:, head].transpose(1, 2) * layer.head_dim**-0.5
+                attended = scores.softmax(-1)[:, :, token]
+                gone = attended[..., None] * v[:, head, token, None]
+                gone = tower._readout.gather(gone)
+            else:
+                weight, bias = layer.value()
+                v = torch.nn.functional.linear(normed, weight, bias)[:, token, part]
+                gone = (layer.attention(tokens)[:, head, token, None] * v)[:, None]
+            values[..., part] -= gone
+            without = replace(readout, values={**readout.values, number: values})
+            moved.append(whole - tower.contributions(without, only)[0][:, 0] @ along.T)
+        found, expected = sent[..., 1:4], torch.stack(moved, -1)
+        # What no token sent is spread evenly, so tokens differ by what they sent.
+        np.testing.assert_allclose(found - found[..., :1], expected - expected[..., :1], atol=1e-6)
+        assert float((found - found[..., :1]).abs().max()) > 1e-6
+
+
+def test_what_has_no_map_is_said(tiny_model: Model) -> None:
+    x = pixels(tiny_model, 1)
+    for heads, message in {"L9.H0": "outside this model", "": "No head is named"}.items():
+        with pytest.raises(InputError, match=message):
+            ccs.attention(tiny_model, x, heads)
+    with pytest.raises(InputError, match="below layer 2"):
+        ccs.heatmap(tiny_model, tiny_model.trunk(x), TEXTS, "L1.H0")
+    with pytest.raises(InputError, match="lists of texts"):
+        ccs.heatmap(tiny_model, x, "a dog")
