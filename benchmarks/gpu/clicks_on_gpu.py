@@ -31,7 +31,6 @@ def _clicks(bench: Bench) -> dict[str, float]:
     # Here, so that a package that only the app needs ends no other line.
     from ccs.ui.clicks import act
     from ccs.ui.links import open_link
-    from ccs.ui.service.galleries import Galleries
     from ccs.ui.shared import App
 
     name, found = f"{bench.app}/random", dict[str, float]()
@@ -45,7 +44,7 @@ def _clicks(bench: Bench) -> dict[str, float]:
 
     people, tables = sample.gallery(bench, bench.faces), bench.folder / "no-tables"
     tables.mkdir()
-    app = App(results.load(tables), bench.folder, Galleries([people]), [name], name)
+    app = App(results.load(tables), bench.folder, [people], [name], name)
     device = {"CCS_DEVICE": str(bench.device)}
     with mock.patch.object(ccs, "load", load), mock.patch.dict("os.environ", device):
         for _ in app.model_cache.loading(name, PATIENCE):

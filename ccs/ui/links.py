@@ -67,7 +67,7 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
         state = replace(state, off=HeadSet(state.off & known))
     if state.head not in known:
         state = replace(state, head=app.best_head(state.model))
-    session = Session(state, Memory(app.memory), notices=notices)
+    session = Session(state, Memory(app.cache), notices=notices)
     if "off" not in query:
         _example(app, session, state.tab == Start.name)
     return session

@@ -8,31 +8,31 @@ from pathlib import Path
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.results import Collection
-from ccs.ui.service.cache import Cache, one
+from ccs.sets.kinds import BiasSet
+from ccs.ui.service.cache import Cache
 from ccs.ui.service.galleries import Galleries
-from ccs.ui.service.model_cache import KEPT, ModelCache, live, shipped, shown_name
+from ccs.ui.service.model_cache import ModelCache, live, shipped, shown_name
 from ccs.ui.service.records import HeadRecord, ModelRecords
 from ccs.ui.service.taking_apart import Kept
 from ccs.ui.service.uploads import data_url
 from ccs.ui.state import State
 
-MEMORY_BYTES = 2**28  # that is kept for all visitors together
 FACE_SIDE = 96
 
 
 class App:
     """Results, models and galleries: shared by all visitors, never changed by one for another.
 
-    given: folders and repositories that the machine's owner offers as models beside the tables'. first: the
-    name of the model that the page opens on, the first one that ships where it is "". kept: the folder of
-    tables made by taking models apart.
+    galleries: more of them, beside the page's own. given: folders and repositories that the machine's owner
+    offers as models beside the tables'. first: the name of the model that the page opens on, the first one
+    that ships where it is "". kept: the folder of tables made by taking models apart.
     """
 
     def __init__(
         self,
         collection: Collection,
         uploads: Path,
-        galleries: Galleries | None = None,
+        galleries: Sequence[BiasSet] = (),
         given: Sequence[str] = (),
         first: str = "",
         kept: Path | None = None,
@@ -43,13 +43,10 @@ class App:
         self.model_cache = ModelCache(
             places, lambda model: {head.layer for head in self.records(model).heads}
         )
-        self.galleries = galleries or Galleries()
+        self.cache = Cache()
+        self.galleries = Galleries(galleries, self.cache)
         self.uploads = uploads
         self.kept = Kept(kept or uploads / "apart")
-        self.memory = Cache(MEMORY_BYTES)
-        self.top_activating = Cache(KEPT, one)
-        self.derived = Cache(24, one)  # from results and models, by who derived it
-        self._faces = Cache(2000, one)
         self._records: dict[str, ModelRecords] = {}
 
     @property
@@ -91,7 +88,7 @@ class App:
     def shown(self, state: State) -> ModelRecords:
         """The tables on the screen: those made here, where the link says so, else the model's own."""
         if state.apart and (found := self.kept.results(state.apart)) and found.model == state.model:
-            return self.derived.get(("apart", state.apart), lambda: ModelRecords.read(state.model, found))
+            return self.cache.get(("apart", state.apart), lambda: ModelRecords.read(state.model, found))
         return self.records(state.model)
 
     def heads(self, model: str) -> HeadSet:
@@ -111,6 +108,6 @@ class App:
 
     def face(self, gallery: str, index: int) -> str:
         """A small image of a gallery as a `data:` URL."""
-        return self._faces.get(
-            (gallery, index), lambda: data_url(self.galleries.image(gallery, index), FACE_SIDE)
+        return self.cache.get(
+            ("face", gallery, index), lambda: data_url(self.galleries.image(gallery, index), FACE_SIDE)
         )

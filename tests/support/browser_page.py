@@ -15,7 +15,6 @@ import ccs
 from ccs import results
 from ccs.model.model import Model
 from ccs.ui.server import page
-from ccs.ui.service.galleries import Galleries
 from ccs.ui.shared import App
 from tests.support import ui_sample
 from tests.support.ui_page import SMALL, small_gallery
@@ -56,7 +55,7 @@ def served(folder: Path, cache: Path, model: Model) -> Iterator[tuple[App, str]]
         patch.setenv("GRADIO_TEMP_DIR", str(cache))
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
         patch.setattr(socket.socket, "connect", watched)
-        app = App(results.load(folder), cache, Galleries([small_gallery()]))
+        app = App(results.load(folder), cache, [small_gallery()])
         app.model_cache._models["organism"] = model
         demo, settings = page(lambda: app)
         _, url, _ = demo.launch(prevent_thread_lock=True, **settings)

@@ -17,7 +17,6 @@ from ccs.model.model import Model
 from ccs.sets import drawn_sets
 from ccs.sets.kinds import BiasSet
 from ccs.ui import links
-from ccs.ui.service.galleries import Galleries
 from ccs.ui.service.model_cache import ModelCache
 from ccs.ui.session import Session
 from ccs.ui.shared import App
@@ -51,7 +50,7 @@ def app(model: Model, tmp_path_factory: pytest.TempPathFactory) -> App:
     folder = tmp_path_factory.mktemp("results")
     ui_sample.write(folder, "organism", model.weights_hash)
     ui_sample.write(folder, "organism-control", "f" * 64, seed=1)
-    found = App(results.load(folder), tmp_path_factory.mktemp("uploads"), Galleries([small_gallery()]))
+    found = App(results.load(folder), tmp_path_factory.mktemp("uploads"), [small_gallery()])
     found.model_cache = ModelCache()
     found.model_cache._models["organism"] = model
     return found

@@ -16,7 +16,6 @@ from ccs.ui import links
 from ccs.ui.clicks import regions
 from ccs.ui.service import top_activating
 from ccs.ui.service.examples import load_example
-from ccs.ui.service.galleries import Galleries
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.views import VIEWS, about, classify, paradox
@@ -121,7 +120,7 @@ def test_bias_figures_are_those_of_the_library(app: App, model: Model) -> None:
 def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app: App, model: Model) -> None:
     pools = np.array(["judge", "poet"] * 20)
     gallery = replace(small_gallery(), name="pools", pools=pools, units=np.arange(40) // 4)
-    own = App(app.collection, app.uploads, Galleries([gallery]))
+    own = App(app.collection, app.uploads, [gallery])
     own.model_cache = app.model_cache
     asked = {"tab": "bias", "gallery": "pools", "occupations": "judge\npoet"}
     session = links.open_link(own, {**asked, "row": "1"})

@@ -32,7 +32,7 @@ def own(app: App, model: Model) -> Own:
     """An app of the same tables with models of its own."""
 
     def make(first: str = "") -> App:
-        made = App(app.collection, app.uploads, app.galleries, first=first)
+        made = App(app.collection, app.uploads, first=first)
         made.model_cache._models["organism"] = model
         return made
 

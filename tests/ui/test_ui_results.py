@@ -10,7 +10,6 @@ from ccs import results
 from ccs.model.model import Model
 from ccs.ui import links
 from ccs.ui.clicks import regions
-from ccs.ui.service.galleries import Galleries
 from ccs.ui.shared import App
 from tests.support import ui_sample
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
@@ -20,7 +19,7 @@ __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
 @pytest.mark.parametrize("tab", ["heads", "classify", "bias", "paradox", "about"])
 def test_views_without_results(model: Model, tmp_path: Path, tab: str) -> None:
-    empty = App(results.load(tmp_path), tmp_path, Galleries([small_gallery()]))
+    empty = App(results.load(tmp_path), tmp_path, [small_gallery()])
     empty.model_cache._models["organism"] = model
     session = links.open_link(empty, {"tab": tab, "gallery": SMALL})
     page = regions(empty, session)

@@ -6,8 +6,9 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 from cachetools import LRUCache
@@ -15,35 +16,35 @@ from PIL import Image
 
 T = TypeVar("T")
 
+LIMIT = 640 * 2**20  # bytes, of all visitors together
+ENTRY = 500  # bytes that a value takes besides, about
 SILENT = 30.0  # seconds without progress after which work that somebody else began is begun anew
 
 
 def size_of(value: object) -> int:
-    """Bytes of arrays, tensors, images and texts in a value; what is small besides counts as nothing."""
-    if isinstance(value, tuple | list):
-        return sum(map(size_of, value))
+    """Bytes of arrays, tensors, images and texts in a value, and what any value takes besides."""
     if isinstance(value, str | bytes):
-        return len(value)
+        return ENTRY + len(value)
     if isinstance(value, Image.Image):
-        return value.width * value.height * len(value.getbands())
-    data = getattr(value, "tokens", value)  # of a trunk
-    return int(getattr(data, "nbytes", 0))
-
-
-def one(value: object) -> int:
-    """The size of a value in a cache whose limit is a number of values."""
-    return 1
+        return ENTRY + value.width * value.height * len(value.getbands())
+    if isinstance(value, tuple | list):
+        return ENTRY + sum(map(size_of, value))
+    if isinstance(value, Mapping):
+        return ENTRY + sum(map(size_of, value.values()))
+    if is_dataclass(value):
+        return ENTRY + sum(size_of(getattr(value, field.name)) for field in fields(value))
+    return ENTRY + int(getattr(value, "nbytes", 0))
 
 
 class Cache:
-    """Values by key, at most `limit` in size together. Threads may share it.
+    """Values by key, at most `limit` bytes together (`size_of`). Threads may share it.
 
-    size: of a value; its bytes, or `one`. Two threads that ask for the same at once may both compute it; one
-    result is kept. A value above the limit is not kept.
+    Keys are tuples that begin with what the value is. Two threads that ask for the same at once may both
+    compute it; one result is kept. A value above the limit is not kept.
     """
 
-    def __init__(self, limit: int, size: Callable[[Any], int] = size_of) -> None:
-        self._items: LRUCache[Hashable, Any] = LRUCache(limit, getsizeof=size)
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._items: LRUCache[Hashable, Any] = LRUCache(limit, getsizeof=size_of)
         self._lock = threading.RLock()
         self._begun: dict[Hashable, list[float]] = {}  # the share that is done, and when that was told
 
@@ -69,12 +70,17 @@ class Cache:
         with self._lock, suppress(ValueError):  # too large to be kept
             self._items[key] = value
 
-    def fill(self, key: Hashable, work: Callable[[], Generator[float, None, T]]) -> Iterator[float]:
-        """Keep what `work` returns, where nothing is kept yet: yields the share that is done, as `work` does.
+    def fill(self, key: Hashable, work: Callable[[], Generator[float, None, T]]) -> Generator[float, None, T]:
+        """Keep what `work` returns, where nothing is kept yet: yields the share that is done, as `work` does,
+        and returns the value.
 
         One thread works; others who ask meanwhile wait and see how far it is.
         """
-        while key not in self:
+        while True:
+            with self._lock:
+                if key in self._items:
+                    found: T = self._items[key]
+                    return found
             own = [0.0, time.monotonic()]
             with self._lock:
                 begun = self._begun.get(key)
@@ -90,8 +96,9 @@ class Cache:
                     own[:] = next(working), time.monotonic()
                     yield own[0]
             except StopIteration as end:
-                self._keep(key, end.value)
-                return
+                made: T = end.value
+                self._keep(key, made)
+                return made
             finally:
                 with self._lock:
                     if self._begun.get(key) is own:
@@ -102,6 +109,16 @@ class Cache:
         with self._lock:
             for key in [key for key in self._items if isinstance(key, tuple) and key[0] == owner]:
                 del self._items[key]
+
+
+def result(work: Generator[Any, None, T]) -> T:
+    """What a generator returns, when it is through."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 class Memory:

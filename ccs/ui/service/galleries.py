@@ -20,14 +20,13 @@ from ccs.sets import SOURCES, excerpts
 from ccs.sets.kinds import BiasSet, ImageSet
 from ccs.sets.open import open_gallery, open_images, open_set
 from ccs.ui.html import count
-from ccs.ui.service.cache import Cache, one
+from ccs.ui.service.cache import Cache, result
 from ccs.ui.service.model_cache import RETRY, saw_drawings_only
 from ccs.ui.state import OWN
 
 MOST_OWN = 8
 MOST, STEP = 120, 10**11
 TRUNK_BYTES = 128 * 2**20
-PRUNED_BYTES = 128 * 2**20
 PICTURES, SEED = 300, 4
 FIRST = 28  # images of a gallery, or a few more, whose figures are shown while the others are looked at
 
@@ -101,17 +100,14 @@ def joined(
 class Galleries:
     """All sets, each read once; a visitor's own galleries are added. Threads may share it.
 
-    others: more galleries.
+    others: more galleries. cache: of what models make of them.
     """
 
-    def __init__(self, others: Sequence[BiasSet] = ()) -> None:
+    def __init__(self, others: Sequence[BiasSet], cache: Cache) -> None:
         self._sets: dict[str, ImageSet] = {one.name: one for one in others}
         self._others = tuple(self._sets)
-        self._fetching = Cache(4, one)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
-        self._seen = Cache(4, one)
-        self._parts = Cache(4, one)
-        self._pruned = Cache(PRUNED_BYTES)
+        self._cache = cache
         self._lock = threading.RLock()
 
     def names(self, model: str) -> tuple[str, ...]:
@@ -152,7 +148,7 @@ class Galleries:
             return True
 
         try:
-            yield from self._fetching.fill(name, work)
+            yield from self._cache.fill(("fetched", name), work)
         except InputError as error:
             self._failed[name] = str(error)
             raise
@@ -178,10 +174,9 @@ class Galleries:
     def image(self, name: str, index: int) -> Image.Image:
         return self.find(name).images[index]
 
-    def seen(self, model: Model, name: str) -> Iterator[float]:
-        """See the gallery through the model, if that was not done before: yields the share that is done."""
-
-        key = (model.weights_hash, name)
+    def seen(self, model: Model, name: str) -> Generator[float, None, Seen]:
+        """The gallery through the model, looked at if need be: yields the share that is done."""
+        key = model.weights_hash, name
 
         def work() -> Generator[float, None, Seen]:
             images = self.find(name).images
@@ -193,52 +188,44 @@ class Galleries:
                 if size <= TRUNK_BYTES:
                     trunks.append(trunk)
                 if name == PHOTOGRAPHED.people and trunks and sum(map(len, rows)) >= FIRST:
-                    self._parts.get(key, lambda: Seen(Trunk.joined(trunks), np.concatenate(rows)))
+                    self._cache.get(("part", *key), lambda: Seen(Trunk.joined(trunks), np.concatenate(rows)))
                 yield share
             return Seen(Trunk.joined(trunks) if trunks else None, np.concatenate(rows))
 
         yield from self.fetched(name)
-        yield from self._seen.fill(key, work)
+        return (yield from self._cache.fill(("seen", *key), work))
 
     def part(self, model: Model, name: str) -> Seen | None:
         """The first images of a gallery through the model, while it is being looked at; else None."""
-        key = (model.weights_hash, name)
-        found: Seen | None = None if key in self._seen else self._parts.find(key)
-        return found
-
-    def _of(self, model: Model, name: str) -> Seen:
-        for _ in self.seen(model, name):
-            pass
-        found = self._seen.find((model.weights_hash, name))
-        assert isinstance(found, Seen)
+        key = model.weights_hash, name
+        found: Seen | None = None if ("seen", *key) in self._cache else self._cache.find(("part", *key))
         return found
 
     def known(self, model: Model, name: str) -> Seen | None:
         """The gallery through the model, as far as that is known; None before `seen` has run."""
-        found: Seen | None = self._seen.find((model.weights_hash, name))
+        found: Seen | None = self._cache.find(("seen", model.weights_hash, name))
         return found
 
     def base(self, model: Model, name: str) -> np.ndarray:
         """Embeddings [n, d] of the gallery with no head off."""
-        return self._of(model, name).base
+        return result(self.seen(model, name)).base
 
     def ready(self, model: Model, name: str, off: HeadSet) -> bool:
         """True if `embeddings` has the answer at once."""
-        key = (model.weights_hash, name)
-        return key in self._seen and (not off or (*key, off) in self._pruned)
+        key = model.weights_hash, name
+        return ("seen", *key) in self._cache and (not off or ("pruned", *key, off) in self._cache)
 
-    def pruned(self, model: Model, name: str, off: HeadSet) -> Iterator[float]:
-        """Embed the gallery with the heads off, in the forward pass: yields the share that is done.
-
-        `embeddings` then has the answer.
+    def pruned(self, model: Model, name: str, off: HeadSet) -> Generator[float, None, np.ndarray]:
+        """Embeddings [n, d] of the gallery with the heads off in the forward pass: yields the share that is
+        done. `embeddings` then has the answer.
         """
-
-        yield from self.seen(model, name)
-        if off:
-            embed = partial(model.embed_images, off=off)
-            yield from self._pruned.fill(
-                (model.weights_hash, name, off), lambda: joined(self._below(model, name), embed)
-            )
+        seen = yield from self.seen(model, name)
+        if not off:
+            return seen.base
+        below: Sequence[Image.Image] | Trunk = self.find(name).images if seen.trunk is None else seen.trunk
+        embed = partial(model.embed_images, off=off)
+        key = "pruned", model.weights_hash, name, off
+        return (yield from self._cache.fill(key, lambda: joined(chunks(model, below), embed)))
 
     def looking(self, model: Model, name: str, off: HeadSet) -> Iterator[tuple[float, str]]:
         """All that `embeddings` needs, with words: yields (share done, what is being done)."""
@@ -252,16 +239,6 @@ class Galleries:
         for share in self.pruned(model, name, off):
             yield share, f"{model.name} looks at {n} faces with {count(len(off), 'head')} off"
 
-    def _below(self, model: Model, name: str) -> Iterator[tuple[float, Sequence[Image.Image] | Trunk]]:
-        """Parts of the gallery, from below the first prunable layer where that is kept: see `chunks`."""
-        trunk = self._of(model, name).trunk
-        return chunks(model, self.find(name).images if trunk is None else trunk)
-
     def embeddings(self, model: Model, name: str, off: HeadSet) -> np.ndarray:
         """Embeddings [n, d] of the gallery with the heads off in the forward pass."""
-        for _ in self.pruned(model, name, off):
-            pass
-        if not off:
-            return self.base(model, name)
-        found: np.ndarray = self._pruned.find((model.weights_hash, name, off))
-        return found
+        return result(self.pruned(model, name, off))

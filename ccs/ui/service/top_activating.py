@@ -37,7 +37,17 @@ def collect(kept: Cache, model: Model, pictures: ImageSet) -> Iterator[float]:
             yield share
         return Seen(*map(np.concatenate, zip(*parts, strict=True)))
 
-    yield from kept.fill(model.weights_hash, work)
+    yield from kept.fill(_key(model), work)
+
+
+def find(kept: Cache, model: Model) -> Seen | None:
+    """What `collect` keeps, None before it has run."""
+    found: Seen | None = kept.find(_key(model))
+    return found
+
+
+def _key(model: Model) -> tuple[str, str]:
+    return "pictures", model.weights_hash
 
 
 def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) -> Extremes:

@@ -130,7 +130,7 @@ def story(screen: Screen, here: bool = False) -> Story:
 
     images = tuple(image.key for one in sets for image in one.images)
     classes = tuple(one.classes for one in sets)
-    return screen.app.derived.get(("story", model.weights_hash, images, classes, state.apart), find)
+    return screen.app.cache.get(("story", model.weights_hash, images, classes, state.apart), find)
 
 
 def _telling(app: App, session: Session, fields: Fields) -> None:

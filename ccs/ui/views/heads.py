@@ -55,7 +55,7 @@ class Heads(View):
     }
 
     def pending(self, screen: Screen) -> bool:
-        return screen.model.weights_hash not in screen.app.top_activating
+        return top_activating.find(screen.app.cache, screen.model) is None
 
     def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
         yield from look(screen)
@@ -68,7 +68,8 @@ class Heads(View):
 
         def live(model: Model) -> list[Part]:
             moved = moving(screen, record, state.text)
-            near = _nearest(screen, model, head) if isinstance(moved, Figure) else None
+            pictures = top_activating.find(screen.app.cache, model)
+            near = _nearest(screen, model, head, pictures) if pictures else None
             return [_attention(screen, model, head), moved, near, _alone(screen, head)]
 
         found = of_model(screen, complete, live)
@@ -96,7 +97,7 @@ def look(screen: Screen) -> Iterator[tuple[float, str]]:
     name = world(model.name).pictures
     for share in app.galleries.fetched(name):
         yield share, f"Fetching {PICTURES} photographs from the Hub, once"
-    for share in top_activating.collect(app.top_activating, model, app.galleries.find(name)):
+    for share in top_activating.collect(app.cache, model, app.galleries.find(name)):
         yield share, f"Looking at {PICTURES} pictures"
 
 
@@ -168,7 +169,7 @@ def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
     """Pictures along the head's text of that number, or where it has none, along what it writes most."""
     app, model = screen.app, screen.model
     head, name = record.head, world(model.name).pictures
-    found = app.top_activating.find(model.weights_hash)
+    found = top_activating.find(app.cache, model)
     if found is None:
         try:
             app.galleries.find(name)
@@ -199,13 +200,11 @@ def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
     )
 
 
-def _nearest(screen: Screen, model: Model, head: Head) -> Figure:
+def _nearest(screen: Screen, model: Model, head: Head, pictures: top_activating.Seen) -> Figure:
     """The pictures nearest to the first image at hand: by this head alone, and by the whole embedding."""
     app, name, heads = screen.app, world(model.name).pictures, list(model.heads)
     image = screen.images.shown[0]
-    found = top_activating.nearest(
-        app.top_activating.find(model.weights_hash), *screen.images.contributions(model)
-    )
+    found = top_activating.nearest(pictures, *screen.images.contributions(model))
     both = [("by this head alone", found.alone[heads.index(head)]), ("by the whole embedding", found.whole)]
     nearest = [
         (title, [(int(i), float(near[i])) for i in np.argsort(-near, kind="stable")[:NEAREST]])

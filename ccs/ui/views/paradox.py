@@ -67,7 +67,7 @@ class Axes:
 
         InputError without tables of both.
         """
-        return app.derived.get(("axes", attribute), lambda: cls._read(app, attribute))
+        return app.cache.get(("axes", attribute), lambda: cls._read(app, attribute))
 
     @classmethod
     def _read(cls, app: App, attribute: str) -> Axes:

@@ -13,6 +13,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.model import Model
 from ccs.ui.html import render
+from ccs.ui.service import top_activating
 from ccs.ui.service.galleries import world
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
 from ccs.ui.state import State
@@ -41,7 +42,7 @@ class Start(View):
         app, model = screen.app, screen.model
         galleries, name = app.galleries, world(model.name).people
         part = galleries.part(model, name) is not None
-        return model.weights_hash in app.top_activating, galleries.has(name), part
+        return top_activating.find(app.cache, model) is not None, galleries.has(name), part
 
     def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
         model, off = screen.model, screen.state.off
