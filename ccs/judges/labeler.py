@@ -1,7 +1,7 @@
 """The labeler: a language model names a head's concept after five worked examples.
 
-The examples are heads of the study's table 1, never the head that is being labeled. The answer is normalized
-to one spelling by `ccs.texts.labels.normalize`.
+The examples are heads of the study's table 1, never the head that is being labeled. The answer is what judges
+are asked about; `ccs.texts.labels.normalize` brings it to one spelling, to group heads by.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def label(evidence: Evidence) -> Scores:
     tree = concepts.tree()
 
     def about_people(concept: str | None) -> bool:
-        return concept is not None and tree.is_under(concept, PEOPLE)
+        return concept is not None and tree.is_under(tree.find(concept) or concept, PEOPLE)
 
     return {
         head: about_people(score.label)

@@ -3,7 +3,8 @@
 The names (`PlanName`) are: `none`; `high`, `moderate`, `low` (heads of that CCS level); `equal-high`,
 `equal-low` (the same number of heads from both levels, drawn at random from the larger one); `random`,
 `random:layers` and `random:variance` (sets of heads like `high`, see `matched`, one plan per set);
-`concept:Colors` (the high heads with that label); `single:L7.H2`; `published-high`,
+`concept:Colors` (the high heads with that label as given) and, where labels are spellings of one concept,
+`concept:Colors (all spellings)`; `single:L7.H2`; `published-high`,
 `published-concept:Colors` and so on (the heads that the study lists); `published-random` (its control: five
 sets of heads that are not high); `high@7` and so on (levels from 7 texts per head, where 7 is not the main
 K). The same seed gives the same plans on every machine.
@@ -26,6 +27,7 @@ import numpy as np
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.paper import figures
+from ccs.texts.labels import normalize
 from ccs.texts.score import HeadScore, level
 
 _LOG = logging.getLogger(__name__)
@@ -222,10 +224,17 @@ def plans(
                 made += _random(high, heads, n_random, seed, name, variance, notice)
     if "concept" in kinds:
         labels = {head: label for head in high if (label := scores[head].label)}
+        of = {label: {head for head in labels if labels[head] == label} for label in set(labels.values())}
+        merged: dict[str, list[str]] = {}
+        for label in sorted(of):
+            why = f"high heads labeled {label}"
+            made.append(Plan(named("concept", label), None, HeadSet(of[label]), why))
+            merged.setdefault(normalize(label), []).append(label)
         made += [
-            Plan(named("concept", concept), None, HeadSet(head for head in labels if labels[head] == concept),
-                 f"high heads labeled {concept}")
-            for concept in sorted(set(labels.values()))
+            Plan(named("concept", name), None, HeadSet(head for one in spellings for head in of[one]),
+                 f"high heads labeled {' or '.join(spellings)}")
+            for concept, spellings in sorted(merged.items())
+            if len(spellings) > 1 and (name := f"{concept} (all spellings)") not in of
         ]  # fmt: skip
     if "single" in kinds:
         made += singles(heads)

@@ -49,11 +49,11 @@ def head_scores(results: Results) -> dict[Head, HeadScore]:
 
 def high_labels(results: Results) -> dict[Head, tuple[str | None, str | None]]:
     """The high heads at the main K: label as given, label normalized."""
-    known, given = head_scores(results), results.table("labels").set_index(["layer", "head"])["given"]
+    known, normal = head_scores(results), results.table("labels").set_index(["layer", "head"])["label"]
     high = _where(main_scores(results), level="high")
     heads = [Head(int(layer), int(head)) for layer, head in zip(high["layer"], high["head"], strict=True)]
     labels = {head: known[head].label for head in heads}
-    return {head: (given.get((head.layer, head.head), own), own) for head, own in labels.items()}
+    return {head: (own, normal.get((head.layer, head.head), own)) for head, own in labels.items()}
 
 
 def ccr(results: Results, spelling: str, layer: int | None = None) -> float:

@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class HeadScore:
-    """A head's CCS (None: unknown) and its concept (None: no label)."""
+    """A head's CCS (None: unknown) and its concept in the labeler's words, as judged (None: no label)."""
 
     ccs: int | None
     label: str | None

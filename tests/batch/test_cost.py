@@ -37,8 +37,8 @@ def test_the_whole_study(told) -> None:
     printed = Path("docs/reproduction.md").read_text()
     assert "Disk: 5.8 GB of weights, 81.4 GB of data sets " in said
     assert f"| {said.splitlines()[-1].removeprefix('Disk: ').removesuffix('.')} |" in printed
-    # 4 x 48 + 2 x 64 heads, asked of a labeler and three judges
-    requests = re.search(r"all +(1,280 requests, \d+\.\d\d dollars), at most (\d+\.\d\d)", said)
+    # 4 x 48 + 2 x 64 heads, asked of a labeler once and of three judges twice
+    requests = re.search(r"all +(2,240 requests, \d+\.\d\d dollars), at most (\d+\.\d\d)", said)
     assert f"{requests[1]}; at most {requests[2]} " in printed
     assert "fairface-600" not in said  # the page's part of a set is no set of the study
     assert told("--study", "--plan-cost") == said

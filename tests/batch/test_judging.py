@@ -38,19 +38,26 @@ def judging(out: Path, *more: str) -> Judging:
 
 
 def name_or_judge(user: str, schema: Mapping[str, Any]) -> str:
-    """Labels are the first text; of the texts judged, those of an odd place are accepted."""
+    """All labels are a spelling of Diversity; of the texts judged, those of an odd place are accepted."""
     if "concept" in schema["required"]:
-        return json.dumps({"reason": "so", "concept": json.loads(user)["texts"]["text_1"]})
+        return json.dumps({"reason": "so", "concept": "Varied"})
     return verdicts({name: int(name[-1]) % 2 == 1 for name in schema["required"]})
 
 
-def test_one_question_holds_the_texts_of_every_k_and_the_label_is_the_first_ones(tmp_path: Path) -> None:
+def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path: Path) -> None:
     with OpenAIServer(name_or_judge) as server:
         asked = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
         labels = asked.labels(SPANS)
         rows = asked.judgments(SPANS, labels)
         sizes = sorted(len(json.loads(seen.user)["texts"]) for seen in server.asked)
-    assert sizes == [2] * 4 + [4] * 4
+        judged = {json.loads(seen.user).get("concept") for seen in server.asked}
+        below = judging(tmp_path / "two", "--judges", server.spec, "--labeler", server.spec, "--k", "2")
+        fewer = {head: spans[:2] for head, spans in SPANS.items()}
+        alone = below.judgments(fewer, below.labels(fewer))
+    assert judged == {None, "Varied"}
+    assert (set(labels.values()), set(asked.normal.values())) == ({"Varied"}, {"Diversity"})
+    assert sizes == [2] * 12  # labels, the texts of the main K, and the further ones
+    assert alone == [row for row in rows if row["rank"] < 2]
     assert [len({row["rank"] for row in rows if row["head"] == head.head}) for head in HEADS] == [4] * 4
     scores, table = score_heads(SPANS, labels, rows, dict.fromkeys(HEADS, 1.0), (2, 3, 4))
     assert {k: {score.ccs for score in found.values()} for k, found in scores.items()} == {

@@ -31,7 +31,7 @@ def heads_of(model: paper.PaperModel) -> list[dict[str, Any]]:
         level, label = listed.get(head, ("", "Places"))
         ccs = CCS.get(level) or next(low if level == "low" else others)
         about = {"model": model.name, "layer": head.layer, "head": head.head, "k": 5}
-        rows.append(about | {"ccs": ccs, "level": level, "label": labels.normalize(label), "given": label})
+        rows.append(about | {"ccs": ccs, "level": level, "label": label, "normal": labels.normalize(label)})
     return rows
 
 
@@ -62,9 +62,11 @@ def measured(model: paper.PaperModel) -> Results:
         for row in heads
         for rank in range(5)
     ]
-    high = {Head(row["layer"], row["head"]): (row["given"], row["label"]) for row in heads if row["ccs"] == 5}
+    five = (row for row in heads if row["ccs"] == 5)
+    high = {Head(row["layer"], row["head"]): (row["label"], row["normal"]) for row in five}
     ccr = score.ccr_rows(high, sorted({head.layer for head in model.heads}))
-    tables = {"scores": heads, "labels": heads, "judgments": verdicts, "ccr": ccr} | rows
+    labels_table = [row | {"label": row["normal"], "given": row["label"]} for row in heads]
+    tables = {"scores": heads, "labels": labels_table, "judgments": verdicts, "ccr": ccr} | rows
     columns = {name: [column.name for column in TABLES[name].columns] for name in tables}
     return Results(
         model.name, Path(), {name: pd.DataFrame(tables[name], columns=columns[name]) for name in tables}, {}

@@ -51,6 +51,12 @@ def test_levels_and_concepts():
     assert {n for n in plans if n.startswith("concept")} == {
         f"concept:{c}" for c in ("Animals", "Colors", "Places")
     }
+    spelled = {**SCORES, Head(4, 0): HeadScore(5, "colours")}
+    concepts = {name: str(plan.off) for name, plan in made(scores=spelled)[0].items() if "olo" in name}
+    assert concepts == {
+        "concept:Colors": "L4.H2 L5.H1", "concept:colours": "L4.H0",
+        "concept:Colors (all spellings)": "L4.H0 L4.H2 L5.H1",
+    }  # fmt: skip
     assert next(iter(plans)) == "none"
     assert plans["none"].off == HeadSet()
     assert notices == []

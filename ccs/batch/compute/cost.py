@@ -51,12 +51,16 @@ def _asked(settings: Settings, heads: int) -> list[CostEstimate]:
     panel, labeler = judges_of(settings, pool)
     texts = tuple(sorted(pool.texts, key=len)[-settings.all_ks[-1] :])
     each = [] if labeler is None else [labeler.estimate({Head(0, 0): texts[: settings.k]})]
-    each += panel.estimate([Question("L0.H0", "Backgrounds", texts)])
+    parts = filter(None, (texts[: settings.k], texts[settings.k :]))
+    each += panel.estimate([Question("L0.H0", "Backgrounds", part) for part in parts])
 
     def of_all(dollars: float | None) -> float | None:
         return dollars and heads * dollars
 
-    return [replace(a, requests=heads, dollars=of_all(a.dollars), at_most=of_all(a.at_most)) for a in each]
+    return [
+        replace(a, requests=heads * a.requests, dollars=of_all(a.dollars), at_most=of_all(a.at_most))
+        for a in each
+    ]
 
 
 def page(settings: Settings) -> str:

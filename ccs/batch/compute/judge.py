@@ -70,14 +70,14 @@ class Judging:
     """Labels and judgments of one model's heads.
 
     labeler, judges: their descriptions for the manifest. unlabeled: how many heads the labeler gave no answer
-    for. given: the labels of the others, as they were spelled.
+    for. normal: the labels of the others in one spelling for one concept.
     """
 
     def __init__(self, settings: Settings, store: Store, pool: Pool) -> None:
         self.settings, self.store, self.pool = settings, store, pool
         self.panel, self.by_model = judges_of(settings, pool)
         self.unlabeled = 0
-        self.given: dict[Head, str | None] = {}
+        self.normal: dict[Head, str | None] = {}
         self.labeler: dict[str, Any] = {"name": TAGS, "stand_in": True}
         if self.by_model is not None:
             self.labeler = self.by_model.describe()
@@ -92,7 +92,7 @@ class Judging:
         return self.by_model is None and all(judge["name"] == TAGS for judge in self.judges)
 
     def labels(self, spans: Spans) -> dict[Head, str | None]:
-        """A concept for each head, None where there is none. Unanswered questions are asked again next time.
+        """The label of each head as given, None where there is none; what is unanswered is asked next time.
 
         The labeler is shown the main K texts alone, whatever further K there are: a head has one concept.
         """
@@ -102,8 +102,8 @@ class Judging:
         inputs = {"spans": digest([texts, shares]), "labeler": self.labeler, **self._tags}
         rows = self._answers("labels", inputs, lambda: self._label(spans), self.by_model is not None)
         self.unlabeled = sum(bool(row["cause"]) for row in rows)
-        self.given = {Head.parse(row["head"]): row.get("given", row["label"]) for row in rows}
-        return {Head.parse(row["head"]): row["label"] for row in rows}
+        self.normal = {Head.parse(row["head"]): row["label"] for row in rows}
+        return {Head.parse(row["head"]): row["given"] for row in rows}
 
     def _label(self, spans: Spans) -> list[Row]:
         causes: Mapping[Head, str] = {}
@@ -121,26 +121,32 @@ class Judging:
     def judgments(self, spans: Spans, labeled: Mapping[Head, str | None]) -> list[Row]:
         """A row per head, judge and text. What is unscored is asked again by the next run.
 
-        One question holds a head's texts of the largest K, so that each text is judged once for every K.
+        Each text is judged once for every K: those of the main K in a question of their own, whose answers do
+        not depend on further K, and all others in a second one.
         """
-        asked = {
-            head: Question(str(head), label, tuple(span.text for span in spans[head]))
-            for head, label in sorted(labeled.items())
-            if label is not None
-        }
-        questions = [[one.head_key, one.label, list(one.texts)] for one in asked.values()]
+        asked: list[tuple[Head, int, Question]] = []
+        for head, label in sorted(labeled.items()):
+            texts, k = tuple(span.text for span in spans[head]), self.settings.k
+            if label is not None:
+                asked += [
+                    (head, first, Question(str(head), label, some))
+                    for first, some in ((0, texts[:k]), (k, texts[k:]))
+                    if some
+                ]
+        questions = [[one.head_key, one.label, list(one.texts)] for *_, one in asked]
         inputs = {"questions": digest(questions), "judges": self.panel.describe(), **self._tags}
         by_model = any(not judge["stand_in"] for judge in self.judges)
         return self._answers("judgments", inputs, lambda: self._judge(asked), by_model)
 
-    def _judge(self, asked: Mapping[Head, Question]) -> list[Row]:
-        answers = self.panel.judge(list(asked.values()))
+    def _judge(self, asked: Sequence[tuple[Head, int, Question]]) -> list[Row]:
+        """asked: with each question the rank of its first text."""
+        answers = self.panel.judge([question for *_, question in asked])
         return [
             {"layer": head.layer, "head": head.head, "rank": rank, "text": text, "label": question.label}
             | {"judge": said.judge, "verdict": said.verdict, "reason": said.reason, "cause": said.cause}
-            for (head, question), by_judge in zip(asked.items(), answers, strict=True)
+            for (head, first, question), by_judge in zip(asked, answers, strict=True)
             for judgments in by_judge
-            for rank, (text, said) in enumerate(zip(question.texts, judgments, strict=True))
+            for rank, (text, said) in enumerate(zip(question.texts, judgments, strict=True), first)
         ]
 
     def _answers(
@@ -179,8 +185,8 @@ def score_heads(
     The texts of a smaller K are the first of a larger one, and each was judged once against the one concept
     that the head's main K texts name (see `ccs.texts.score`).
 
-    spans: as many texts per head as the largest K. judged: rows of the table judgments, each judge's in the
-    order of the texts.
+    labels: as given. spans: as many texts per head as the largest K. judged: rows of the table judgments,
+    each judge's in the order of the texts.
     """
     verdicts: dict[Head, dict[str, list[bool | None]]] = {head: {} for head in spans}
     for row in judged:

@@ -91,16 +91,16 @@ class Run:
                 f"The labeler did not answer for {self.judging.unlabeled} heads; a later run asks again."
             )
         self.tables["labels"] = [
-            {"layer": head.layer, "head": head.head, "label": label, "given": self.judging.given[head]}
+            {"layer": head.layer, "head": head.head, "label": self.judging.normal[head], "given": given}
             | {"labeler": self.judging.labeler["name"]}
-            for head, label in sorted(labeled.items())
+            for head, given in sorted(labeled.items())
         ]
         judged = self.tables["judgments"] = self.judging.judgments(spans, labeled)
         self.chance = self.judging.chance(self.settings.k)
         scores, rows = score_heads(spans, labeled, judged, variance, self.settings.all_ks)
         self.tables["scores"] = rows
         high = level_heads(scores[self.settings.k], self.settings.k)["high"]
-        both = {head: (self.judging.given[head], labeled[head]) for head in high}
+        both = {head: (labeled[head], self.judging.normal[head]) for head in high}
         self.tables["ccr"] = score.ccr_rows(both, sorted({head.layer for head in labeled}))
         if not self.sets:
             return

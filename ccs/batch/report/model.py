@@ -66,9 +66,9 @@ def _redundancy(results: Results) -> Rows:
 
 
 def _levels(scores: pd.DataFrame, given: Mapping[Head, tuple[str | None, str | None]]) -> Rows:
-    """Each head's concept and score, the most consistent first; of high heads the label as given too."""
+    """Each head's concept and score, the most consistent first; of high heads the normalized label too."""
     spelled = {
-        str(head): f"{label} (as given: {own})" for head, (own, label) in given.items() if own != label
+        str(head): f"{own} (normalized: {label})" for head, (own, label) in given.items() if own != label
     }
     return [
         {

@@ -210,7 +210,7 @@ def _heads(results: Results) -> dict[Head, HeadRecord]:
         k = int(score.k) if score else 0
         records[head] = HeadRecord(
             head,
-            label=_text(label.label) if label else _text(score.label) if score else "",
+            label=_text(label.given) if label else _text(score.label) if score else "",
             labeler=label.labeler if label else "",
             ccs=None if score is None or pd.isna(score.ccs) else int(score.ccs),
             k=k,
