@@ -43,12 +43,20 @@ def _open(app: App, session: Session, fields: Fields) -> None:
     session.state, session.notices = found.state, found.notices
 
 
+def _code(app: App, session: Session, fields: Fields) -> None:
+    """The program that prints what the screen shows."""
+    try:
+        session.code = VIEWS[session.state.tab].snippet(Screen(app, session))
+    except InputError as error:
+        session.code = f"# {error}\n"
+
+
 def _query(address: object) -> dict[str, str]:
     """The fields of what stands in an address behind the question mark."""
     return dict(parse_qsl(str(address or "").removeprefix("?")))
 
 
-_ACTIONS: dict[str, Action] = {**ACTIONS, "tab": _tab, "open": _open}
+_ACTIONS: dict[str, Action] = {**ACTIONS, "tab": _tab, "open": _open, "code": _code}
 for _view in VIEWS.values():
     _ACTIONS |= _view.actions
 
@@ -184,7 +192,8 @@ def _over(app: App, session: Session) -> str:
     """The status of an answer that is over, with the work that continues in the background."""
     on_way = _on_way(app, session)
     share, doing = app.model_cache.progress(on_way[0]) if on_way else (0.0, "")
-    return _status(session, "done", share, doing, cancel=bool(on_way))
+    code, session.code = session.code, ""
+    return _status(session, "done", share, doing, cancel=bool(on_way), code=code)
 
 
 def _on_way(app: App, session: Session) -> list[str]:
@@ -253,6 +262,8 @@ def _page(screen: Screen, body: Markup) -> dict[str, str]:
     }
 
 
-def _status(session: Session, state: str, share: float, doing: str, cancel: bool = True) -> str:
-    of = {"turn": session.turn, "query": session.state.query()}
+def _status(
+    session: Session, state: str, share: float, doing: str, cancel: bool = True, code: str = ""
+) -> str:
+    of = {"turn": session.turn, "query": session.state.query(), "code": code}
     return render("status.html", state=state, share=share, doing=doing, cancel=cancel, **of)

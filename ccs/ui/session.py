@@ -21,10 +21,10 @@ class Session:
     past: the sets of heads that were off before, the last one last; undone: those that Undo took back.
     uploads: images of the visitor's own, shown instead of the example. notices: sentences to show once.
     wanted: a search for a fairer set that was asked for; found: the last one's answer
-    (`views.bias.fairer.Fairer`). revealed: the heads that something was planted in, or that were taught
-    something, are shown. guesses: (model, head) -> what the visitor takes it to have been taught. naming,
-    offer: a model that the visitor names, and what it would cost. turn: answers sent so far. shown: the HTML
-    that the page has, by region.
+    (`views.bias.fairer.Fairer`). code: a program that was asked for, sent once. revealed: the heads that
+    something was planted in, or that were taught something, are shown. guesses: (model, head) -> what the
+    visitor takes it to have been taught. naming, offer: a model that the visitor names, and what it would
+    cost. turn: answers sent so far. shown: the HTML that the page has, by region.
     """
 
     state: State
@@ -35,6 +35,7 @@ class Session:
     notices: list[str] = field(default_factory=list)
     wanted: Limits | None = None
     found: Any = None
+    code: str = ""
     revealed: bool = False
     guesses: Mapping[tuple[str, Head], str] = field(default_factory=dict)
     turn: int = 0

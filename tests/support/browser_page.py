@@ -56,7 +56,7 @@ def served(folder: Path, cache: Path, model: Model) -> Iterator[tuple[App, str]]
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
         patch.setattr(socket.socket, "connect", watched)
         app = App(results.load(folder), cache, [small_gallery()])
-        app.model_cache._models["organism"] = model
+        app.model_cache.keep("organism", model)
         demo, settings = page(lambda: app)
         _, url, _ = demo.launch(prevent_thread_lock=True, **settings)
         yield app, url

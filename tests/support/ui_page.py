@@ -52,7 +52,7 @@ def app(model: Model, tmp_path_factory: pytest.TempPathFactory) -> App:
     ui_sample.write(folder, "organism-control", "f" * 64, seed=1)
     found = App(results.load(folder), tmp_path_factory.mktemp("uploads"), [small_gallery()])
     found.model_cache = ModelCache()
-    found.model_cache._models["organism"] = model
+    found.model_cache.keep("organism", model)
     return found
 
 

@@ -88,7 +88,8 @@ def test_a_link_and_a_program_take_the_same_screen_along(visit: Callable[..., Pa
     again = visit(link.partition("?")[2])
     assert again.inner_text("#region-main") == page.inner_text("#region-main")
     assert off(again) == "L4.H4 L6.H1 L7.H2"
-    page.click("text=Copy as Python")
+    done(page, lambda: page.click("text=Copy as Python"))
+    page.wait_for_selector("text=The program is copied")
     code = page.evaluate("navigator.clipboard.readText()")
     assert "model = ccs.load('organism')" in code
     assert "off = ccs.HeadSet.parse('L4.H4 L6.H1 L7.H2')" in code

@@ -33,7 +33,7 @@ def own(app: App, model: Model) -> Own:
 
     def make(first: str = "") -> App:
         made = App(app.collection, app.uploads, first=first)
-        made.model_cache._models["organism"] = model
+        made.model_cache.keep("organism", model)
         return made
 
     return make

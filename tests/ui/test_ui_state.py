@@ -14,6 +14,7 @@ from ccs.ui.state import OWN, State, from_query, line, texts
 
 HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))
 WORDS = st.text("abc é{}<&=+%#'\"", min_size=1, max_size=20).map(line).filter(bool)
+LEFT_OUT = st.just("")  # or a value
 STATES = st.builds(
     State,
     tab=st.sampled_from(["heads", "classify", "paradox"]),
@@ -21,10 +22,15 @@ STATES = st.builds(
     off=st.sets(HEADS, max_size=5).map(HeadSet),
     head=st.none() | HEADS,
     text=st.integers(0, 4),
+    example=LEFT_OUT | st.sampled_from(["subjects:2", "photographs:0"]),
     classes=st.lists(WORDS, max_size=4, unique=True).map(tuple),
+    template=LEFT_OUT | st.tuples(WORDS, WORDS).map("{}".join).map(line),
+    gallery=LEFT_OUT | WORDS.filter(lambda name: not name.startswith(OWN)),
+    attribute=LEFT_OUT | WORDS,
     occupations=st.lists(WORDS, max_size=4, unique=True).map(tuple),
     k=st.integers(0, 9999),
     row=st.integers(0, 200),
+    apart=LEFT_OUT | WORDS,
 )
 
 

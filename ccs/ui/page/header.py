@@ -22,10 +22,6 @@ GROUPS = {
 def render(screen: Screen) -> Markup:
     """The head of the page: which model, which view, what to know first, and how to take the screen along."""
     app, session, state = screen.app, screen.session, screen.state
-    try:
-        code = VIEWS[state.tab].snippet(screen)
-    except InputError as error:
-        code = f"# {error}\n"
     return render_template(
         "top.html",
         model=state.model,
@@ -36,7 +32,6 @@ def render(screen: Screen) -> Markup:
         cost=session.offer.sentence if session.offer else "",
         views=VIEWS.values(),
         view=VIEWS[state.tab],
-        code=code,
         own=len(session.uploads),
         notices=session.notices,
         drawings=saw_drawings_only(state.model) and bool(session.uploads),

@@ -150,12 +150,16 @@ class ModelCache:
             return HeadSet()
         return self._heads.setdefault(name, found)
 
+    def keep(self, name: str, model: Model) -> None:
+        """Keep a model that is loaded."""
+        with self._lock:
+            self._models[name], self._heads[name] = model, model.heads
+
     def _load(self, name: str, place: str) -> None:
         try:
             with self._one:  # three models at once may be more than the machine holds
                 model = self._loaded(name, place)
-            with self._lock:
-                self._models[name], self._heads[name] = model, model.heads
+            self.keep(name, model)
         except InputError as error:
             with self._lock:
                 self._failed[name] = str(error)

@@ -83,9 +83,11 @@ async function screenshot(section) {
   return new Promise((done) => canvas.toBlob(done, "image/png"));
 }
 async function copy(text, words) {
-  try { await navigator.clipboard.writeText(text); }
+  // `text` may be on its way: asked for within the click, the clipboard waits for it.
+  const blob = Promise.resolve(text).then((words) => new Blob([words], { type: "text/plain" }));
+  try { await navigator.clipboard.write([new ClipboardItem({ "text/plain": blob })]); }
   catch {  // no clipboard without https; a selection works everywhere
-    const area = Object.assign(document.createElement("textarea"), { value: text });
+    const area = Object.assign(document.createElement("textarea"), { value: await text });
     document.body.append(area);
     area.select();
     document.execCommand("copy");
@@ -154,7 +156,7 @@ element.addEventListener("click", async (event) => {
   else if (data.save === "png") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.png`, await screenshot(figure));
   else if (data.save === "zip") save(`${model().replaceAll("/", "-")}.zip`, new Blob([Uint8Array.from(atob(data.zip), (c) => c.charCodeAt(0))], { type: "application/zip" }));
   else if (data.copy === "link") copy(location.href, node.dataset.words);
-  else if (data.copy === "code") copy(data.code, "The program is copied; it gives the same figures.");
+  else if (data.copy === "code") copy(new Promise((resolve) => { ui.program = resolve; act({ do: "code" }); }), "The program is copied; it gives the same figures.");
   else if (data.sheet) {
     const open = document.body.dataset.sheet !== "open";
     ui.sheet(open);

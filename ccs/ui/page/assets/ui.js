@@ -153,6 +153,7 @@ const ui = window.ccsUI ||= (() => {
       document.body.dataset.turn = node.dataset.turn;
       if (node.dataset.state === "done" && node.dataset.turn !== turn) {
         turn = node.dataset.turn;
+        if (node.dataset.code) ui.program?.(node.dataset.code);
         document.body.dataset.ready = turn;
         settle();
       }
