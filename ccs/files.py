@@ -17,6 +17,7 @@ from ccs.errors import InputError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SHUT = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ENAMETOOLONG}
+_UNABLE = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}  # what a file system cannot do
 _SHUT |= {errno.EEXIST}  # a file where a folder should be
 
 
@@ -34,6 +35,11 @@ def disk_errors(folder: Path) -> Iterator[None]:
         if error.errno in _SHUT:
             path = str(error.filename or folder).removesuffix(f".{os.getpid()}.tmp")
             raise InputError(f"{path} cannot be written to: {error.strerror}.") from error
+        if error.errno in _UNABLE:
+            raise InputError(
+                f"The file system of {folder} cannot do what is asked of it ({error.strerror}); "
+                "name a folder on another, such as a local disk."
+            ) from error
         raise
 
 
@@ -48,11 +54,20 @@ def atomic_write(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield temporary
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+            _sync(temporary)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Bring a file to the disk, where the file system knows how to; where not, a crash may lose it."""
+    with path.open("rb") as file:
+        try:
+            os.fsync(file.fileno())
+        except OSError as error:
+            if error.errno not in _UNABLE:
+                raise
 
 
 def write_text(path: Path, text: str) -> None:

@@ -103,8 +103,21 @@ _OWN = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM
 """So that a worker takes no memory before it needs it."""
 
 
+def end_with_parent(*_: object) -> None:
+    """End this process as soon as the one that started it has, though it may be at work or importing."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def serve() -> None:
     """The work of a worker: questions from a socket, until nobody is at its other end."""
+    end_with_parent()
     _, line, *modules = sys.argv
     # None is how Python marks a module that cannot be imported. What parses has no use for PyTorch, which
     # transformers and datasets import where they find it: a worker then holds 785 MB instead of 165.

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import signal
 import socket
 import sys
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccs.errors import InputError
-from ccs.files import escape_output
+from ccs.files import disk_errors, escape_output
 
 if TYPE_CHECKING:
     from ccs.results import Collection
@@ -24,6 +28,7 @@ PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
 WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
 """Repository and file of PHOTOGRAPHIC's weights; README.md has them fetched before a Space starts."""
 SECONDS = 2.0
+_UPLOADS = "clip-ccs-"  # then the process, and what nobody guesses
 _MODELS = Path(__file__).parents[1] / "embedded"
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -69,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
                 find(name)
         results = args.results or os.environ.get("CCS_RESULTS") or None
-        serve(results, args.host, args.port, chosen)
+        with upload_folder():
+            serve(results, args.host, args.port, chosen)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -84,6 +90,36 @@ def require_device(name: str | None) -> None:
         from ccs.model.loading.sources import usable_device
 
         usable_device("auto")
+
+
+@contextmanager
+def upload_folder() -> Iterator[None]:
+    """A folder of this process alone for what visitors send: gone with it, or else at the next start."""
+    parent = Path(os.environ.get("GRADIO_TEMP_DIR") or tempfile.gettempdir())
+    for left in parent.glob(f"{_UPLOADS}*-*"):
+        pid = left.name.removeprefix(_UPLOADS).partition("-")[0]
+        if pid.isdecimal() and (int(pid) == os.getpid() or not _runs(int(pid))):
+            shutil.rmtree(left, ignore_errors=True)
+    with disk_errors(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.mkdtemp(prefix=f"{_UPLOADS}{os.getpid()}-", dir=parent)
+    os.environ["GRADIO_TEMP_DIR"] = folder
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the end of this is reached
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def serve(results: str | None, host: str, port: int | None, given: Sequence[str] = ()) -> None:

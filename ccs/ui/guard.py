@@ -28,6 +28,7 @@ from ccs.ui.turns import Refused, Turn, Turns
 STREAMS = 100  # open at an address
 LEAST = 0.1  # seconds that a turn of the kind "page" takes at least: Gradio writes the page anew each time
 SLOW = 60.0  # seconds in which a reader takes something of an answer
+MAX_PATH = 4096
 MAX_BODY, MAX_UPLOAD = 2**20, 64 * 2**20
 DISK_LEFT = 2 * 2**30  # bytes below which no upload is taken
 
@@ -136,7 +137,7 @@ class Guard:
     def _checked(self, body: bytes) -> tuple[str, str]:
         """The page that asks and the kind of what it asks for; Refused for what must not reach Gradio."""
         try:
-            value = json.loads(body.decode())
+            value = json.loads(body.decode(), object_hook=_named)
             text = json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError):  # no JSON, too deep, or half a character
             raise Refused(400, "This is not JSON in valid Unicode.") from None
@@ -149,6 +150,13 @@ class Guard:
         if type(number) is not int or number not in self._functions:
             raise Refused(404, "There is no such function.")
         return page, self._functions[number]
+
+
+def _named(value: dict[str, Any]) -> dict[str, Any]:
+    """Part of a call; Refused where it names a file by more than a path: Gradio would log it whole."""
+    if len(str(value.get("path", ""))) > MAX_PATH:
+        raise Refused(400, "This is no file's path.")
+    return value
 
 
 def _check_upload(length: str) -> None:

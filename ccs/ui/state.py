@@ -150,6 +150,8 @@ def texts(typed: str) -> tuple[str, ...]:
 
     On one line, a text between quotation marks may hold commas.
     """
+    if len(typed) > (most := MAX_TEXTS * (MAX_TEXT_LENGTH + 2)):  # before a reader with limits of its own
+        raise InputError(f"The texts have {len(typed):,} characters; at most {most:,} are allowed.")
     rows = [row for row in typed.splitlines() if row.strip()]
     if len(rows) == 1:
         rows = next(csv.reader(rows, skipinitialspace=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import shutil
@@ -17,11 +18,14 @@ from PIL import Image
 
 import ccs
 from ccs import HeadSet, InputError, results
-from ccs.batch.compute.stages import Store
+from ccs.batch.compute import inputs
+from ccs.batch.compute.stages import Store, locked
 from ccs.batch.processes import Processes
+from ccs.files import disk_errors
 from ccs.judges.caller import Cache
 from ccs.model.export import export
 from ccs.model.model import Model
+from ccs.sets.open import open_images
 from tests.support.compute_sample import child
 from tests.support.results_sample import sample_rows, write_model
 
@@ -170,3 +174,42 @@ def test_names_that_are_no_text_can_be_stored(tmp_path: Path) -> None:
         assert found.skipped == (r"\udcff\udcfe/\udcfd.png: not an image of a known kind",)
         found.source.encode()
     assert found.classes == (r"\udcff\udcfe",)
+
+
+# -- what a file system cannot do ----------------------------------------------------------------------------
+
+
+def test_without_locks_one_process_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", none)
+    with locked(tmp_path):
+        write_stage(tmp_path)
+    assert "without locks: start no second run there" in caplog.text
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match=r"has no locks, .* or run one process"), locked(tmp_path):
+        pass
+
+
+def test_without_fsync_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(_: int) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", cannot)
+    assert write_stage(tmp_path).is_file()
+    with pytest.raises(InputError, match=r"cannot do what .* on another"), disk_errors(tmp_path):
+        cannot(0)
+
+
+def test_images_that_vanish_during_a_run_are_named(tiny_model: Model, tmp_path: Path) -> None:
+    for number in range(4):
+        Image.new("RGB", (40, 40), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    found = open_images(str(tmp_path))
+    (tmp_path / "2.png").unlink()
+    for workers in (0, 1):
+        with pytest.raises(InputError, match=r"Image 3 of 4 .* cannot be any more: .*2\.png") as caught:
+            list(inputs.load(tiny_model, found, [range(4)], [0], batch=4, workers=workers))
+        assert "Traceback" not in str(caught.value)

@@ -79,6 +79,7 @@ ACTIONS = {
     "a file outside": upload(path="/etc/passwd"),
     "a file as text": {"do": "upload", "files": ["/etc/passwd"]},
     "a null byte": upload(path="a\0b"),
+    "a path of 100,000 characters": {"do": "gallery", "path": "x" * 100_000},
     "a gallery outside": {"do": "gallery", "path": "/etc/passwd"},
 }
 

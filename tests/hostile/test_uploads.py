@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import resource
 import struct
+import subprocess
+import sys
+import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -181,3 +185,41 @@ def test_no_other_file_is_read_or_deleted(tmp_path: Path, path: str) -> None:
     with pytest.raises(InputError, match="not an upload of this page"):
         take(path.format(uploads), uploads)
     assert kept.exists()
+
+
+def test_what_nobody_claimed_goes_with_the_app_and_at_the_next_start(tmp_path: Path) -> None:
+    left = tmp_path / "clip-ccs-999999999-killed"
+    left.mkdir()
+    other = tmp_path / "clip-ccs-notes"
+    other.mkdir()
+    program = (
+        "import os, time; from ccs.ui.__main__ import upload_folder\n"
+        "with upload_folder():\n"
+        "    open(os.environ['GRADIO_TEMP_DIR'] + '/image', 'w').close()\n"
+        "    print('here', flush=True); time.sleep(60)"
+    )
+    environment = {**os.environ, "GRADIO_TEMP_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as app:
+        assert app.stdout is not None
+        assert app.stdout.readline() == "here\n"
+        assert not left.exists()
+        assert len(list(tmp_path.glob("*/image"))) == 1
+        app.terminate()
+    assert app.returncode == 0
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_a_worker_ends_with_its_parent_while_it_imports() -> None:
+    program = (
+        "import os, signal; from ccs import gate\n"
+        "gate._pool.modules = ('ccs.sets.strangers',)\n"
+        "print(gate._Worker()._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = Path("/proc") / parent.stdout.readline().strip()
+    end = time.monotonic() + 5
+    while worker.exists() and b"State:\tZ" not in (worker / "status").read_bytes():
+        assert time.monotonic() < end
+        time.sleep(0.02)

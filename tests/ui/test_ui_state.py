@@ -55,6 +55,11 @@ def test_a_link_says_that_no_head_is_off() -> None:
     assert from_query({"off": "none"}) == from_query({"off": ""}) == (State(), ())
 
 
+def test_lengths_come_first() -> None:
+    with pytest.raises(InputError, match="1,000,000 characters; at most"):
+        texts("x" * 10**6)
+
+
 def test_typed_texts() -> None:
     assert texts("a dog, a cat ,, a dog") == ("a dog", "a cat")
     assert texts("red, white\nblue\n\n") == ("red, white", "blue")

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ccs import gate
 from ccs.batch.bias import read_names
 from ccs.batch.compute.settings import Settings
 from ccs.batch.compute.stages import digest
@@ -18,6 +19,7 @@ from ccs.errors import InputError
 from ccs.model.model import Model
 from ccs.pruning.fairness import asked, cut_off
 from ccs.sets import SOURCES, drawn_sets
+from ccs.sets.decoding import UNREADABLE
 from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 from ccs.sets.open import open_gallery, open_images, open_set
 
@@ -171,7 +173,7 @@ def shards_of(items: int, size: int | None = None) -> list[range]:
 
 
 @dataclass(frozen=True)
-class _Items(torch.utils.data.Dataset[tuple[Tensor, int]]):
+class _Items(torch.utils.data.Dataset[tuple[Tensor, int] | str]):
     """The pixels of each item and how many images it is."""
 
     preprocess: Callable[[Sequence[Image.Image]], Tensor]
@@ -181,9 +183,18 @@ class _Items(torch.utils.data.Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        item = self.items[index]
-        frames = list(item) if self.clips else [item]
+    def __getitem__(self, index: int) -> tuple[Tensor, int] | str:
+        """Or why it cannot be read any more: an exception of a worker's brings its traceback along."""
+        try:
+            item = self.items[index]
+            frames = list(item) if self.clips else [item]
+        except InputError as error:
+            return str(error)
+        except UNREADABLE as error:
+            return (
+                f"Image {index + 1} of {len(self)} could be read when the run began and cannot be any more: "
+                f"{gate.reason(error)[:300]}. Put it back, or run the same command again without it."
+            )
         return self.preprocess(frames), len(frames)
 
 
@@ -205,12 +216,16 @@ def load(
         _Items(model.preprocess, items(data), isinstance(data, RetrievalSet)),
         batch_sampler=(list(rows) for _, rows in _batches(shards, wanted, batch)),
         collate_fn=_join,
+        worker_init_fn=gate.end_with_parent,
         num_workers=processes,
         prefetch_factor=2 if processes else None,
         pin_memory=model.tower.device.type == "cuda",
         multiprocessing_context="fork" if processes else None,
     )
-    for (shard, rows), (pixels, sizes) in zip(_batches(shards, wanted, batch), loader, strict=True):
+    for (shard, rows), joined in zip(_batches(shards, wanted, batch), loader, strict=True):
+        if isinstance(joined, str):
+            raise InputError(joined)
+        pixels, sizes = joined
         yield Batch(shard, rows.start, rows.stop, pixels, sizes, rows.stop == shards[shard].stop)
 
 
@@ -221,8 +236,12 @@ def _batches(shards: Sequence[range], wanted: Sequence[int], size: int) -> Itera
             yield shard, range(start, min(start + size, shards[shard].stop))
 
 
-def _join(loaded: list[tuple[Tensor, int]]) -> tuple[Tensor, tuple[int, ...]]:
-    return torch.cat([pixels for pixels, _ in loaded]), tuple(count for _, count in loaded)
+def _join(loaded: list[tuple[Tensor, int] | str]) -> tuple[Tensor, tuple[int, ...]] | str:
+    """The pixels together, or the first of the reasons why there are none."""
+    pairs = [one for one in loaded if not isinstance(one, str)]
+    if len(pairs) < len(loaded):
+        return next(one for one in loaded if isinstance(one, str))
+    return torch.cat([pixels for pixels, _ in pairs]), tuple(count for _, count in pairs)
 
 
 def decoders(images: int, device: str, workers: int | None = None) -> int:

@@ -8,12 +8,15 @@ process may die at any instant. A shard of another key, or that is not what its 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,13 +31,18 @@ from ccs.errors import InputError
 from ccs.files import atomic_write, disk_errors, sha256, write_text
 from ccs.results import STAGES
 
+log = logging.getLogger(__name__)
+
 _SHARD = re.compile(r"(\d{5,})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\w+)")
 _RECORD = "stage.json"
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the output folder for this run; raise InputError if another run does. A dead run holds nothing."""
+    """Hold the output folder for this run; raise InputError if another run does. A dead run holds nothing.
+
+    On a file system without locks a run of one process goes on without one, and says so.
+    """
     with disk_errors(folder):
         (folder / STAGES).mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / STAGES / "lock")
@@ -44,7 +52,16 @@ def locked(folder: Path) -> Iterator[None]:
             raise InputError(
                 f"Another run is writing to {folder}; wait for its end or give another --out."
             ) from None
-    with lock:
+        except (OSError, NotImplementedError) as error:  # filelock's own for a system without flock
+            if getattr(error, "errno", None) not in (None, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+            if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+                raise InputError(
+                    f"The file system of {folder} has no locks, which several processes need; give an --out "
+                    "on another, such as a local disk, or run one process."
+                ) from None
+            log.warning("%s is on a file system without locks: start no second run there", folder)
+    with lock if lock.is_locked else nullcontext():
         yield
 
 
