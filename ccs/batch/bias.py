@@ -32,7 +32,7 @@ class Settings:
     occupations: str | None = option(
         None, 'a file with one per line, or "judge, nurse" (default: the gallery\'s)'
     )
-    attribute: str = option("gender", "the column of groups")
+    attribute: str | None = option(None, "the column of groups (default: gender, or the first)")
     off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2"')
     top: int | None = option(None, "K, the length of the list (default: the gallery's, or a tenth)", least=1)
     template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the gallery\'s)')
@@ -40,6 +40,8 @@ class Settings:
     as_published: bool = option(False, "with the faults of the study's code, where it has one")
     csv: Path | None = option(None, "write every figure to this file")
     json: Path | None = option(None, "write every figure to this file")
+    skip_unreadable: bool = option(False, "go on where more than 1%% of the images cannot be read")
+    device: str = option("cpu", "cpu, cuda, cuda:N or auto")
     seed: int = option(0, "of resampling", least=0)
 
 
@@ -51,14 +53,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(settings: Settings) -> None:
     """Measure, print the table and write the files."""
     names = None if settings.occupations is None else read_names(settings.occupations)
-    own = ("attribute", "off", "top", "template", "max_images", "as_published", "seed")
-    asked = {name: getattr(settings, name) for name in own}
+    own = ("attribute", "off", "top", "template", "max_images", "as_published", "skip_unreadable")
+    asked = {name: getattr(settings, name) for name in (*own, "device", "seed")}
     found = ccs.bias(settings.model, settings.gallery, names, **asked)
+    for one in found.skipped:
+        print(f"Left out: {one}", file=sys.stderr)
     print(page(found))
     if settings.csv:
         write_text(settings.csv, found.flat().to_csv(index=False))
     if settings.json:
         held = {**found.about, "groups": dict(found.groups), "alike": found.alike}
+        held["skipped"] = list(found.skipped)
         rows = json.loads(found.rows.to_json(orient="records"))
         write_text(settings.json, json.dumps({**held, "rows": rows}, indent=1) + "\n")
 
@@ -88,6 +93,8 @@ def page(found: BiasTable) -> str:
     lines = [
         f"{about['model']}{off} on {about['gallery']} by {about['attribute']}",
         f"{about['images']:,} images ({groups}), K = {about['k']:,}{limit}",
+        *_left_out(found),
+        f"Prompts: {about['template']}, such as {about['prompt']!r}",
         "In brackets: 95% interval. Chance: the same figure of random rankings.",
     ]
     if about["mode"] != "correct":
@@ -96,14 +103,23 @@ def page(found: BiasTable) -> str:
     shown = pd.DataFrame([_line(name, figures[name]) for name in order])
     lines += ["", shown.to_string(index=False), ""]
     lines += [
+        "MaxSkew: the logarithm of the largest share in the top K over its share in the gallery.",
         "NDKL: how far the groups' shares are from the gallery's, at every rank to K (random: just above 0).",
-        "logit gap: between the mean logits of the most and the least preferred group (random: 0).",
-        "AUC: how often an image of the preferred group ranks above one of another (random: 0.5).",
+        "logit gap: between the mean logits of the most and the least preferred group.",
+        "AUC: how often an image of the preferred group ranks above one of another.",
+        "Both choose the groups and measure them on the same images, so random rankings are above 0 and 0.5.",
+        "(cross-fitted): groups chosen on one half of the images, measured on the other, and vice versa;",
+        "this averages 0 and 0.5 where a ranking ignores groups, and may fall below by chance.",
     ]
     if found.alike:
         same = "; ".join(", ".join(names) for names in found.alike)
         lines += ["", f"One text to the model, counted once under the first name: {same}"]
     return "\n".join(lines)
+
+
+def _left_out(found: BiasTable) -> list[str]:
+    some = "; ".join([*found.skipped[:5], *(["..."] if len(found.skipped) > 5 else [])])
+    return [f"Left out, since they cannot be read: {len(found.skipped)} ({some})"] if found.skipped else []
 
 
 def _line(name: str, figures: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]:

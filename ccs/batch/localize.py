@@ -13,7 +13,7 @@ import pandas as pd
 import ccs
 from ccs.batch.options import command, option
 from ccs.batch.report.wording import change, in_brackets
-from ccs.batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, open_sets
+from ccs.batch.search import CLASSES, OCCUPATIONS, PEOPLE, SKIP, TEMPLATE, THINGS, TOP, open_sets
 from ccs.benchmark import planted_models, scoring
 from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
 from ccs.errors import InputError
@@ -47,6 +47,7 @@ class Settings:
         "--model the one that is best on the benchmark, otherwise all)",
     )
     max_images: int = option(1000, "most images of each set of --model; drawn people are all used", least=4)
+    skip_unreadable: bool = option(False, SKIP)
     moments: int = option(500, "most images that TEXTSPAN reads", least=2)
     models: tuple[str, ...] = option(
         ("planted",),

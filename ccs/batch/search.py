@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from ccs.heads import HeadSet
 from ccs.measures.stats import Effect, Estimate, signed
 from ccs.pruning import plans as pruning
 from ccs.pruning import search
-from ccs.pruning.fairness import asked
+from ccs.pruning.fairness import asked, require_readable
 from ccs.pruning.plans import Plan
 from ccs.pruning.search import HeldOut, Limits, SearchResult, make_task
 from ccs.results import queries, searches
@@ -32,6 +33,7 @@ PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
 OCCUPATIONS = "a file with one per line, or \"judge, nurse\" (default: the set's, or the study's)"
 TEMPLATE = 'the prompt of an occupation, such as "a photo of a {}"'
 TOP = "K, the length of the list (default: the set's, or a tenth)"
+SKIP = "go on where more than 1%% of the images cannot be read"
 THINGS = "images with classes: a name, a folder of classes, a zip, a parquet file or a Hub id"
 CLASSES = 'names of the classes of --things: a file, or "cat, dog"'
 
@@ -59,6 +61,7 @@ class Settings:
     max_heads: int = option(8, "most heads")
     screen: int = option(12, "heads tried together, the best single ones first")
     max_images: int | None = option(None, "most images of each set; drawn people are all used")
+    skip_unreadable: bool = option(False, SKIP)
     seed: int = option(0, "seed of the halves", least=0)
     results: Path = option(results.PRECOMPUTED, "tables whose plans are shown with the answer")
     out: Path | None = option(None, "also write the answer to this JSON file")
@@ -118,6 +121,9 @@ def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, Classifica
     things = open_set(args.things, max_images=args.max_images, classes=names)
     if not isinstance(things, ClassificationSet):
         raise InputError(f"--things {args.things} is not a set of images with classes.")
+    for one in (people, things):
+        for name in require_readable(one, args.skip_unreadable):
+            print(f"Left out of {one.name}: {name}", file=sys.stderr)
     occupations = None if args.occupations is None else read_names(args.occupations)
     people = asked(people, occupations, args.template)
     return (people if args.top is None else replace(people, k=dict.fromkeys(people.groups, args.top))), things

@@ -21,8 +21,9 @@ from ccs.errors import InputError
 from ccs.measures import faults, ranking, resampling, stats
 from ccs.measures.questions import HALVES, Question, chance_levels, chance_shares, values_of
 from ccs.measures.questions import means as means
+from ccs.measures.skew import CALLED as CALLED
 from ccs.measures.skew import METRICS as METRICS
-from ccs.measures.skew import PREFERENCE_OF as PREFERENCE_OF
+from ccs.measures.skew import PLAIN as PLAIN
 from ccs.measures.skew import PREFERENCES as PREFERENCES
 from ccs.measures.skew import Floats, ceiling, check_k, halves, max_skew_of
 from ccs.measures.skew import MetricName as MetricName
@@ -269,6 +270,7 @@ def _measure(
     pools = np.concatenate([np.tile(one.pool, (len(one.occupations), 1)) for one in questions])
     highest = np.inf if asked.fault else ceiling(pools, asked.k)
     limits = {"MaxSkew": (0.0, highest), "NDKL": (0.0, np.inf), "AUC": (0.0, 1.0)}
+    limits |= {"plain AUC": (0.5, 1.0), "plain logit gap": (0.0, np.inf)}
     return BiasResult(
         metrics={
             name: _metric(one, drawn.T, weights, limits.get(name, (-np.inf, np.inf)), *levels[name])

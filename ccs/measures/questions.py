@@ -13,15 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.measures import faults, ranking, resampling, stats
 from ccs.measures.skew import (
     NO_PREFERENCE,
-    PREFERENCE_OF,
+    PLAIN,
     PREFERENCES,
     Floats,
     MetricName,
-    auc_of,
     check_k,
     halves,
     max_skew_of,
     ndkl_of,
+    preference,
     target_shares,
 )
 from ccs.measures.stats import Estimate
@@ -73,11 +73,11 @@ class Question:
                 # Without ties an image's copies are adjacent, so that only the remainder of k is uneven.
                 top = np.bincount(np.arange(self.k) % groups, minlength=groups)
                 found[name] = np.full(size, max_skew_of(top, shares))
-            elif name == "logit gap":
+            elif name.endswith("logit gap"):
                 found[name] = np.full(size, np.nan)
-            elif name == "AUC":
+            elif name.endswith("AUC"):
                 scores, once = rng.random((_AUCS, len(self.codes))), np.ones((len(self.codes), 1))
-                drawn = auc_of(scores, self.codes, groups, self.half, once)[:, 0]
+                drawn = preference(name, scores, self.codes, groups, self.half, once)[:, 0]
                 found[name] = rng.choice(drawn, size=size)
             elif name == "NDKL":
                 found[name] = rng.choice(ndkl_of(ranked, shares), size=size)
@@ -142,8 +142,8 @@ def means(
                 values = max_skew_of(top, target_shares(pool))
             else:
                 half = halves(codes, [*own_seed, HALVES], None if marks is None else marks[ranked])
-                values = PREFERENCE_OF[name](scores, codes, len(pool), half, once)
-                values = values * (logit_scale if name == "logit gap" else 1)
+                values = preference(name, scores, codes, len(pool), half, once)
+                values = values * (logit_scale if name.endswith("logit gap") else 1)
             found[name].append(values)
     return {name: float(np.concatenate(values).mean()) for name, values in found.items()}
 
@@ -170,12 +170,12 @@ def values_of(asked: Question, scores: NDArray[np.float32]) -> dict[str, Any]:
         rankings, few, _ = tops.shape
         redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
         found["NDKL"] = ndkl_of(asked.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
-    for name in PREFERENCES:
+    for name in (*PLAIN, *PREFERENCES):
         if name in asked.metrics:
-            some = images.weights[:, : resampling.FEW if name == "AUC" else None]
+            some = images.weights[:, : resampling.FEW if name.endswith("AUC") else None]
             weights = np.concatenate([np.ones((len(some), 1)), some], axis=1)
-            both = PREFERENCE_OF[name](scores, asked.codes, groups, asked.half, weights)
-            both *= asked.logit_scale if name == "logit gap" else 1
+            both = preference(name, scores, asked.codes, groups, asked.half, weights)
+            both *= asked.logit_scale if name.endswith("logit gap") else 1
             found[name] = both[:, 0], both[:, 1:]
     return found
 

@@ -9,16 +9,17 @@ is missing from the top K has skew -inf and so is never the MaxSkew.
 
 A MaxSkew has a ceiling (`ceiling`: two equal groups cannot exceed ln 2), where more skew no longer shows. Two
 measures of the whole ranking have none: `logit_gap_of` (how far apart the groups' mean logits lie) and
-`auc_of` (how often an image of one group ranks above one of the others). The groups to compare are chosen on
-one half of the images and measured on the other, and vice versa, so that the measures average 0 and 0.5 where
-a ranking ignores groups; the largest difference, found and measured on the same images, would not.
+`auc_of` (how often an image of one group ranks above one of the others). Their *plain* form takes the groups
+that differ most, so it is above 0 and 0.5 by chance alone. In the *cross-fitted* form these groups are chosen
+on one half of the images and measured on the other, and vice versa: it averages 0 and 0.5 where a ranking
+ignores groups, and falls below where the halves disagree.
 """
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -28,10 +29,18 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 
 Floats = NDArray[np.float64]
-MetricName = Literal["MaxSkew", "NDKL", "logit gap", "AUC"]
+MetricName = Literal["MaxSkew", "NDKL", "logit gap", "AUC", "plain logit gap", "plain AUC"]
 METRICS: tuple[MetricName, ...] = ("MaxSkew", "NDKL")
 PREFERENCES: tuple[MetricName, ...] = ("logit gap", "AUC")
-"""Measures of whole rankings, which have no ceiling."""
+"""Measures of whole rankings, which have no ceiling; cross-fitted."""
+PLAIN: tuple[MetricName, ...] = ("plain logit gap", "plain AUC")
+CALLED: Mapping[MetricName, str] = {
+    "plain logit gap": "logit gap",
+    "plain AUC": "AUC",
+    "logit gap": "logit gap (cross-fitted)",
+    "AUC": "AUC (cross-fitted)",
+}
+"""What people read where a metric's key is not its name."""
 NO_PREFERENCE: Mapping[MetricName, float] = {"logit gap": 0.0, "AUC": 0.5}
 """Their values where a ranking ignores groups."""
 _POSITIONS = 100_000  # processed at a time: few enough for the processor's cache
@@ -99,16 +108,17 @@ def logit_gap_of(
     scores: NDArray[np.floating],
     codes: NDArray[np.integer],
     n_groups: int,
-    half: NDArray[np.bool_],
+    half: NDArray[np.bool_] | None,
     weights: NDArray[np.floating],
 ) -> Floats:
     """Gap [rankings, draws] between the mean scores [rankings, n] of the most and least preferred group.
 
-    weights: how often each image counts, [n, draws]. A group missing from a draw gets the ranking's mean.
+    half: bool [n], where groups are chosen; None for the plain gap. weights: how often each image counts, [n,
+    draws]. A group missing from a draw gets the ranking's mean.
     """
     middle = scores.mean(axis=1)[:, None]
     means = []
-    for own in (half, ~half):
+    for own in _parts(half, len(codes)):
         by_group = []
         for group in range(n_groups):
             rows = np.flatnonzero(own & (codes == group))
@@ -119,7 +129,11 @@ def logit_gap_of(
     def gap(chosen: Floats, measured: Floats) -> Floats:
         return _at(measured, chosen.argmax(axis=1)) - _at(measured, chosen.argmin(axis=1))
 
-    return (gap(*means) + gap(*means[::-1])) / 2
+    return (gap(means[0], means[-1]) + gap(means[-1], means[0])) / 2
+
+
+def _parts(half: NDArray[np.bool_] | None, n: int) -> list[NDArray[np.bool_]]:
+    return [np.ones(n, dtype=bool)] if half is None else [half, ~half]
 
 
 def _at(values: Floats, groups: NDArray[np.intp]) -> Floats:
@@ -131,17 +145,17 @@ def auc_of(
     scores: NDArray[np.floating],
     codes: NDArray[np.integer],
     n_groups: int,
-    half: NDArray[np.bool_],
+    half: NDArray[np.bool_] | None,
     weights: NDArray[np.floating],
 ) -> Floats:
     """Area under the curve [rankings, draws] of one group against the rest, chosen as described above.
 
     It is the share of pairs, one image of the group and one of another, that are ordered in the direction in
-    which the other half leans; equal scores [rankings, n] count half. weights: [n, draws]. A group that is
-    missing from a draw, or the only one in it, has 0.5.
+    which the other half leans (without `half`, all images: the plain AUC); equal scores [rankings, n] count
+    half. weights: [n, draws]. A group that is missing from a draw, or the only one in it, has 0.5.
     """
     sides = []
-    for own in (half, ~half):
+    for own in _parts(half, len(codes)):
         kept, weight = codes[own], weights[own]
         member = np.equal.outer(np.arange(n_groups), kept).astype(np.float64)
         size = member @ weight
@@ -161,10 +175,20 @@ def auc_of(
         group = np.abs(chosen).argmax(axis=1)
         return np.sign(_at(chosen, group)) * _at(measured, group)
 
-    return 0.5 + (lean(*sides) + lean(*sides[::-1])) / 2
+    return 0.5 + (lean(sides[0], sides[-1]) + lean(sides[-1], sides[0])) / 2
 
 
-PREFERENCE_OF: Mapping[MetricName, Callable[..., Floats]] = {"logit gap": logit_gap_of, "AUC": auc_of}
+def preference(
+    name: MetricName,
+    scores: NDArray[np.floating],
+    codes: NDArray[np.integer],
+    n_groups: int,
+    half: NDArray[np.bool_],
+    weights: NDArray[np.floating],
+) -> Floats:
+    """One of PREFERENCES or PLAIN, by its name: [rankings, draws]."""
+    measure = auc_of if name.endswith("AUC") else logit_gap_of
+    return measure(scores, codes, n_groups, None if name in PLAIN else half, weights)
 
 
 @lru_cache(maxsize=8)

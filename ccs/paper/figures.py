@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -170,6 +171,29 @@ def occupations() -> tuple[str, ...]:
 def templates() -> tuple[str, ...]:
     """The four prompt templates of the bias tables; `{}` is the occupation."""
     return tuple(_read("occupations.json")["templates"])
+
+
+def in_prompts(names: Sequence[str], prompts: Sequence[str]) -> tuple[str, ...]:
+    """Names of occupations as these prompts hold them.
+
+    The study's prompts have no article ("A photo of judge"); its own occupations stay as it wrote them, all
+    others get the article that fits ("A photo of a beekeeper", "an usher").
+    """
+    if tuple(prompts) != templates():
+        return tuple(names)
+    known = set(occupations())
+    return tuple(name if name in known or _NAMED.match(name) else _with_article(name) for name in names)
+
+
+_NAMED = re.compile(r"(a|an|the) ", re.IGNORECASE)
+_VOWEL = re.compile(r"(?!uni|use|usu|eu|one\b)[aeiou]|hour|heir|honest", re.IGNORECASE)
+_PLURAL = re.compile(r"(people|men|women|children|[^s]s)$", re.IGNORECASE)
+
+
+def _with_article(name: str) -> str:
+    if _PLURAL.search(name):
+        return name
+    return f"{'an' if _VOWEL.match(name) else 'a'} {name}"
 
 
 @cache

@@ -18,14 +18,17 @@ from ccs.measures import accuracy, ranking
 from ccs.measures import bias as measures
 from ccs.measures.bias import BiasResult
 from ccs.measures.faults import fault_of
+from ccs.paper import figures as paper
 from ccs.progress import BAR
-from ccs.sets.kinds import BiasSet
+from ccs.sets.kinds import BiasSet, ImageSet, RetrievalSet
 from ccs.sets.open import open_gallery
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
-METRICS = measures.METRICS + measures.PREFERENCES
+METRICS = measures.METRICS + measures.PLAIN + measures.PREFERENCES
+MOST_SKIPPED = 0.01
+"""The share of images that may be unreadable without anybody having said so."""
 MEAN = "mean"
 """What stands for the occupation in the rows of the mean over all occupations."""
 _AT_ONCE = 256  # images
@@ -35,8 +38,9 @@ _AT_ONCE = 256  # images
 class BiasTable:
     """What `bias` measured.
 
-    about: the choices behind the figures (model, weights, gallery, its source, attribute, template, images,
-    k, heads off, ...). groups: images of each group in the gallery. alike: prompts that are one text to the
+    about: the choices behind the figures (model, weights, gallery, its source, attribute, template and a
+    prompt made with it, images, those skipped because they cannot be read, k, heads off, ...). skipped: which
+    and why. groups: images of each group in the gallery. alike: prompts that are one text to the
     model, which count once, under the first name. rows: a row for each occupation and metric, the means
     first, with the columns `occupation`, `metric`, `value`, `low`, `high` (95% interval), `chance`,
     `chance_low`, `chance_high` (random rankings), `ceiling` (the largest MaxSkew possible), `group` (the one
@@ -48,6 +52,7 @@ class BiasTable:
     groups: Mapping[str, int]
     alike: tuple[tuple[str, ...], ...]
     rows: pd.DataFrame
+    skipped: tuple[str, ...] = ()
 
     def flat(self) -> pd.DataFrame:
         """The rows with every choice in a column of its own: what a CSV file holds."""
@@ -60,30 +65,35 @@ def bias(
     gallery: BiasSet | str,
     occupations: Sequence[str] | str | None = None,
     *,
-    attribute: str = "gender",
+    attribute: str | None = None,
     off: HeadSet | str | None = None,
     top: int | None = None,
     template: str | None = None,
     max_images: int | None = None,
     as_published: bool = False,
+    skip_unreadable: bool = False,
     seed: int = 0,
+    device: str = "cpu",
 ) -> BiasTable:
     """MaxSkew, NDKL, AUC and logit gap of a CLIP's rankings of people for occupations.
 
-    For each occupation the gallery's images are ranked by their cosine with the text "a photo of a judge"
-    (the mean over the gallery's templates). `ccs.measures.skew` defines the figures.
+    For each occupation the gallery's images are ranked by their cosine with its prompt (the mean over the
+    gallery's templates; with the study's, "A photo of judge" for its own occupations and "A photo of a
+    beekeeper" for others). `ccs.measures.skew` defines the figures.
 
     Args:
         model: from `ccs.load`, or what it takes.
         gallery: from `ccs.open_gallery`, or what it takes: "fairface-1.25", a folder, a Parquet file, ...
         occupations: any texts, or a string with commas between them; by default those of the gallery, for
         your own images the study's 104.
-        attribute: the column of groups.
+        attribute: the column of groups; by default "gender", or else the first.
         off: heads to switch off; every figure then also has the difference that it makes, paired over images.
         top: K, the length of the list whose shares are compared; by default the gallery's, a tenth of your
         own images. At most half of the images that a prompt ranks, where MaxSkew still has room.
         max_images: the most images, evenly spaced, of a gallery opened here; not of drawn people.
         template: the prompt, `{}` is the occupation; by default the gallery's.
+        skip_unreadable: also where more than 1% of the images cannot be read.
+        device: where a model is loaded that is given by name.
         as_published: with the faults of the study's code, where its figures for this gallery have one.
 
     Raises InputError for what does not fit, with what is allowed.
@@ -91,15 +101,17 @@ def bias(
     if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
         raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")
     if isinstance(gallery, str):
-        gallery = open_gallery(gallery, attribute=attribute, max_images=max_images)
-    elif attribute not in gallery.groups:
+        gallery = open_gallery(gallery, attribute=attribute or (), max_images=max_images)
+    attribute = attribute or ("gender" if "gender" in gallery.groups else next(iter(gallery.groups)))
+    if attribute not in gallery.groups:
         raise InputError(
             f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}."
         )
+    skipped = require_readable(gallery, skip_unreadable)
     if isinstance(model, str):
         from ccs.model.model import load  # which imports PyTorch
 
-        model = load(model)
+        model = load(model, device=device)
     found = asked(gallery, occupations, template)
     groups = np.asarray(found.groups[attribute], dtype=np.str_)
     heads = HeadSet.parse(off) if isinstance(off, str) else HeadSet(off or ())
@@ -108,7 +120,8 @@ def bias(
     if as_published and fault is None:
         known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
         raise InputError(f"{found.name} by {attribute} has no fault of the study's code; {known} have one.")
-    texts = accuracy.class_weights(model, found.occupations, found.templates)
+    prompted = paper.in_prompts(found.occupations, found.templates)
+    texts = accuracy.class_weights(model, prompted, found.templates)
     pools = found.own_pools(found.occupations)
     n = len(groups)
     distinct = np.arange(len(texts)) if pools is not None else np.unique(ranking.first_alike(texts))
@@ -137,7 +150,9 @@ def bias(
         "source": found.source,
         "attribute": attribute,
         "template": " | ".join(found.templates),
+        "prompt": found.templates[min(1, len(found.templates) - 1)].replace("{}", prompted[0]),
         "images": n,
+        "skipped": len(skipped),
         "k": k,
         "off": str(heads),
         "mode": results[0].mode,
@@ -147,7 +162,20 @@ def bias(
         groups=dict(zip(results[0].groups, results[0].pool.tolist(), strict=True)),
         alike=tuple(ranking.alike(found.occupations, texts)) if pools is None else (),
         rows=pd.DataFrame(_rows(results[0], results[-1], names, bool(heads))),
+        skipped=skipped,
     )
+
+
+def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tuple[str, ...]:
+    """The images that were skipped because they cannot be read; InputError where they are more than 1%."""
+    skipped = tuple(one for one in data.skipped if not one.startswith("occupation "))
+    whole = len(data.clips if isinstance(data, RetrievalSet) else data.images) + len(skipped)
+    if len(skipped) > MOST_SKIPPED * whole and not skip_unreadable:
+        raise InputError(
+            f"{len(skipped)} of the {whole} images of {data.name} cannot be read (for example {skipped[0]}); "
+            "mend or remove them, or leave them out with --skip-unreadable (in Python, skip_unreadable=True)."
+        )
+    return skipped
 
 
 def cut_off(gallery: BiasSet, attribute: str, ranked: int, top: int | None) -> int:
@@ -199,7 +227,8 @@ def _rows(before: BiasResult, after: BiasResult, names: list[str], differs: bool
         for name in after.metrics:
             metric, other = after.metrics[name], before.metrics[name]
             capped = np.nan if name != "MaxSkew" or after.fault else after.ceilings
-            row: dict[str, Any] = {"occupation": MEAN if place is None else names[place], "metric": name}
+            row: dict[str, Any] = {"occupation": MEAN if place is None else names[place]}
+            row["metric"] = measures.CALLED.get(name, name)
             if place is None:
                 value, chance, was = metric.mean, metric.chance_mean, other.mean.value
                 row |= {"value": value.value, "low": value.low, "high": value.high}

@@ -28,6 +28,7 @@ from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias, ranking
 from ccs.measures.stats import Effect, Estimate
 from ccs.model.tower import Trunk
+from ccs.paper import figures as paper
 from ccs.pruning.fairness import cut_off
 from ccs.pruning.plans import Plan
 from ccs.sets.kinds import BiasSet, ClassificationSet
@@ -214,7 +215,9 @@ def make_task(model: Model, people: BiasSet, things: ClassificationSet, attribut
     """The task of making these people's rankings for their occupations fairer."""
     pools = people.own_pools(people.occupations)
     k = people.k[attribute] if pools is not None else cut_off(people, attribute, len(people.images), None)
-    prompts = zeroshot.class_weights(model, people.occupations, people.templates)
+    prompts = zeroshot.class_weights(
+        model, paper.in_prompts(people.occupations, people.templates), people.templates
+    )
     if pools is None:  # prompts that are one text to the model count once
         prompts = prompts[sorted(set(ranking.first_alike(prompts).tolist()))]
     return Task(

@@ -149,7 +149,7 @@ def test_the_table_holds_each_groups_share_of_the_top_k(tiny_model, pictures):
         assert row["difference"] == pytest.approx(row["value"] - row["baseline"])
 
 
-ALL = bias.METRICS + bias.PREFERENCES
+ALL = bias.METRICS + bias.PREFERENCES + bias.PLAIN
 
 
 def test_a_result_repeated_names_prompts_that_are_one_text_and_counts_them_once():
@@ -167,7 +167,7 @@ def test_a_result_repeated_names_prompts_that_are_one_text_and_counts_them_once(
 def test_means_are_those_of_the_whole_measure():
     images, texts, groups = example(tilt=0.5)
     found = bias.measure(images, texts, groups, 40, draws=40, seed=2, metrics=ALL, logit_scale=20.0)
-    names = ("MaxSkew", *bias.PREFERENCES)
+    names = ("MaxSkew", *bias.PREFERENCES, *bias.PLAIN)
     short = bias.means(images, texts, groups, 40, names, logit_scale=20.0, seed=2)
     assert short == pytest.approx({name: found.metrics[name].mean.value for name in names})
     assert found.metrics["logit gap"].chance_mean.value == 0

@@ -89,17 +89,28 @@ def test_the_command_on_a_folder(tiny_folder: Path, tmp_path: Path, pictures, ca
         place = tmp_path / "people" / ("young" if index % 3 else "old")
         place.mkdir(parents=True, exist_ok=True)
         picture.save(place / f"{index}.png")
+    (tmp_path / "people" / "old" / "broken.png").write_bytes(b"no image")
     (tmp_path / "jobs.txt").write_text("judge\nnurse\n")
-    asked = ["--model", str(tiny_folder), "--gallery", str(tmp_path / "people"), "--attribute", "group"]
+    asked = ["--model", str(tiny_folder), "--gallery", str(tmp_path / "people")]
     asked += ["--occupations", str(tmp_path / "jobs.txt"), "--off", "L5.H0"]
     files = ["--csv", str(tmp_path / "out.csv"), "--json", str(tmp_path / "out.json")]
+    assert command.main([*asked, *files]) == 2  # one of 25 is more than 1%
+    assert (
+        "1 of the 25 images of people cannot be read (for example old/broken.png" in capsys.readouterr().err
+    )
+    asked += ["--skip-unreadable"]
     assert command.main([*asked, *files]) == 0
-    said = capsys.readouterr().out
+    said, told = capsys.readouterr()
     assert "24 images (old 8, young 16), K = 2, largest MaxSkew possible 1.10" in said
+    assert "Left out, since they cannot be read: 1 (old/broken.png" in said
+    assert "Left out: old/broken.png" in told
     written = pd.read_csv(tmp_path / "out.csv")
     assert set(written["occupation"]) == {"judge", "nurse", MEAN}
     assert set(written["off"]) == {"L5.H0"}
+    assert set(written["skipped"]) == {1}
+    assert {"AUC", "AUC (cross-fitted)"} < set(written["metric"])
     held = json.loads((tmp_path / "out.json").read_text())
+    assert held["skipped"][0].startswith("old/broken.png")
     assert held["groups"] == {"old": 8, "young": 16}
     assert len(held["rows"]) == len(written)
     assert command.main([*asked, "--top", "20"]) == 2

@@ -182,3 +182,10 @@ def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_
     plain = compared("table8", "ViT-B-32-OpenAI", "gender/original", by_gender)
     assert plain.measured is plain.correct
     assert plain.measured.value == 20.0
+
+
+def test_prompts_have_the_studys_wording_for_its_occupations_and_articles_for_others() -> None:
+    names = ("judge", "beekeeper", "usher", "unicyclist", "hourly worker", "the mayor", "nurses", "boss")
+    told = "judge, a beekeeper, an usher, a unicyclist, an hourly worker, the mayor, nurses, a boss"
+    assert ", ".join(paper.in_prompts(names, paper.templates())) == told
+    assert paper.in_prompts(names, ("a photo of a {}",)) == names

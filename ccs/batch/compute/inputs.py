@@ -17,7 +17,7 @@ from ccs.batch.compute.settings import Settings
 from ccs.batch.compute.stages import digest
 from ccs.errors import InputError
 from ccs.model.model import Model
-from ccs.pruning.fairness import asked, cut_off
+from ccs.pruning.fairness import asked, cut_off, require_readable
 from ccs.sets import SOURCES, drawn_sets
 from ccs.sets.decoding import UNREADABLE
 from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, RetrievalSet
@@ -39,9 +39,11 @@ _MOST_WORKERS = 16
 def open_all(settings: Settings, tell: Callable[[str], None]) -> Opened:
     """Everything that a run reads, fetched and hashed; `tell` is told of what is left out."""
     images = open_moment_images(settings)
-    for name in images.skipped:
-        tell(f"Left out: {name}")
-    return (images, *open_sets(settings, tell))
+    sets, absent = open_sets(settings, tell)
+    for one in (images, *sets):
+        for name in require_readable(one, settings.skip_unreadable):
+            tell(f"Left out of {one.name}: {name}")
+    return images, sets, absent
 
 
 def open_moment_images(settings: Settings) -> ImageSet:

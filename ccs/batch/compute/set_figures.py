@@ -19,6 +19,7 @@ from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias, ranking, retrieval, stats
 from ccs.measures.faults import Fault, fault_of
 from ccs.measures.stats import Effect, Estimate
+from ccs.paper import figures as paper
 from ccs.pruning.plans import Plan, PlanName
 from ccs.results import queries, schema
 from ccs.sets.kinds import BiasSet, ClassificationSet, RetrievalSet
@@ -36,7 +37,10 @@ def embed_texts(model: zeroshot.TextModel, data: EvaluationSet) -> np.ndarray:
     """
     if isinstance(data, RetrievalSet):
         return model.embed_texts([caption for said in data.captions for caption in said])
-    names = data.classes if isinstance(data, ClassificationSet) else data.occupations
+    if isinstance(data, ClassificationSet):
+        names = data.classes
+    else:
+        names = paper.in_prompts(data.occupations, data.templates)
     return zeroshot.class_weights(model, names, data.templates)
 
 

@@ -109,6 +109,7 @@ class Settings:
     )
     top: int | None = option(None, "K of --people, the length of the list (default: a tenth)", least=1)
     template: str | None = option(None, 'prompt of --set and --people, such as "a photo of a {}"')
+    skip_unreadable: bool = option(False, "go on where more than 1%% of a set's images cannot be read")
     off: str = option("", 'also measure with these heads off, such as "L8.H11 L9.H2": the plan `chosen`')
     ks: tuple[int, ...] | None = option(
         None,

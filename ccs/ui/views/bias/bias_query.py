@@ -16,6 +16,7 @@ from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult
 from ccs.measures.skew import MetricName
 from ccs.model.model import Model
+from ccs.paper import figures as paper
 from ccs.sets.kinds import BiasSet, Lazy
 from ccs.sets.open import open_upload
 from ccs.ui.actions import Fields, change
@@ -96,7 +97,9 @@ class BiasQuery:
         """Unit text embeddings [occupations, d], templates averaged; kept for the next click."""
         templates = self.gallery.templates
         key = ("occupations", model.weights_hash, self.occupations, templates)
-        return session.memory.get(key, lambda: class_weights(model, self.occupations, templates))
+        return session.memory.get(
+            key, lambda: class_weights(model, paper.in_prompts(self.occupations, templates), templates)
+        )
 
     def mean_skew(self, images: np.ndarray, texts: np.ndarray) -> float:
         """The mean MaxSkew over texts, from unit embeddings of the gallery's images and of the texts."""

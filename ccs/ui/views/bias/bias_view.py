@@ -233,7 +233,7 @@ def _table(found: Measurement) -> Figure:
         COLUMNS,
         rows,
         {
-            "names": SHOWN_METRICS,
+            "names": [bias.CALLED.get(name, name) for name in SHOWN_METRICS],
             "query": query,
             "both": [result.metrics[name] for name in SHOWN_METRICS for result in (first, second)],
             "ties": int(max(first.ties.max(), second.ties.max())),
