@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +125,7 @@ def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, Classifica
         for name in require_readable(one, args.skip_unreadable):
             print(f"Left out of {one.name}: {name}", file=sys.stderr)
     occupations = None if args.occupations is None else read_names(args.occupations)
-    people = asked(people, occupations, args.template)
-    return (people if args.top is None else replace(people, k=dict.fromkeys(people.groups, args.top))), things
+    return asked(people, occupations, args.template, args.top), things
 
 
 def _beside(args: Settings, name: str, heads: HeadSet) -> tuple[list[Plan], str]:

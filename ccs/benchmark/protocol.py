@@ -230,7 +230,7 @@ def answer(subject: Subject, attribute: str, name: str, method: Method, seed: in
         method=name,
         heads=heads,
         people=len(unseen.people),
-        prompts=len(np.asarray(unseen.prompts)),
+        prompts=len(unseen.prompts),
         held_out=held_out_figures(subject.model, unseen, plans, seed),
         before=before,
         after=after,

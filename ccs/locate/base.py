@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccs.heads import Head, HeadSet
-from ccs.measures.ranking import toward
 from ccs.measures.stats import Floats
 from ccs.model.model import Model
 from ccs.model.moments import Moments
@@ -70,7 +69,7 @@ class Evidence:
     @property
     def prompts(self) -> NDArray[np.float32]:
         """Unit text embeddings [prompts, d]."""
-        return np.asarray(self.task.prompts, np.float32)
+        return self.task.prompts.astype(np.float32)
 
     @cached_property
     def codes(self) -> NDArray[np.intp]:
@@ -91,7 +90,7 @@ class Evidence:
     @cached_property
     def toward(self) -> NDArray[np.float32]:
         """Vectors [n, d] whose products with embeddings, summed, are the rankings' mean lean."""
-        return toward(self.seen[0], self.task.prompts, self.task.groups, self.task.pools)
+        return self.task.toward(self.seen[0])
 
 
 Method = Callable[[Evidence], Scores]

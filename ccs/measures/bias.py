@@ -1,47 +1,59 @@
 """MaxSkew and NDKL of a model's rankings of people for occupations, with their chance levels.
 
-For each occupation the images are ranked by cosine with the occupation's text embedding; `skew` holds the
-formulas and their treatment of empty groups. Every figure comes with
+For each prompt the images are ranked by cosine with the prompt's text embedding (`ranking.Ranking`); `skew`
+holds the formulas and their treatment of empty groups. Every figure comes with
 - a chance level (`chance`): mean and 2.5th and 97.5th percentile over random rankings;
-- a 95% interval: images and occupations resampled with replacement, with the same draws for every plan and
+- a 95% interval: images and prompts resampled with replacement, with the same draws for every plan and
   metric, so that differences between plans are paired (`compare`).
 Equal scores are ranked in the images' order; `BiasResult.ties` counts where that decided who is in the top K.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, Self
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.measures import faults, ranking, resampling, stats
-from ccs.measures.questions import HALVES, Question, chance_levels, chance_shares, values_of
-from ccs.measures.questions import means as means
+from ccs.measures.ranking import Ranking
 from ccs.measures.skew import CALLED as CALLED
 from ccs.measures.skew import METRICS as METRICS
+from ccs.measures.skew import (
+    NO_PREFERENCE,
+    Floats,
+    ceiling,
+    halves,
+    max_skew_of,
+    ndkl_of,
+    preference,
+    target_shares,
+)
 from ccs.measures.skew import PLAIN as PLAIN
 from ccs.measures.skew import PREFERENCES as PREFERENCES
-from ccs.measures.skew import Floats, ceiling, check_k, halves, max_skew_of
 from ccs.measures.skew import MetricName as MetricName
 from ccs.measures.stats import Effect, Estimate
 
 DRAWS = 500
 SOME = 16  # rankings processed together: few enough for the processor's cache
+CHANCE_DRAWS = 1000
+_HALVES, _CHANCE, _OF_PROMPT = 3, 2, 4  # parts of seeds
+_AUCS = 200  # random rankings, combined at random for the mean
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Metric:
-    """One metric over all occupations, in their order.
+    """One metric over all prompts, in their order.
 
-    `values`, `low`, `high`: float64 [occupations], with the interval from resampling images only. `mean`:
-    over the occupations, resampling images and occupations. `chance`: of one random
-    ranking; `chance_mean`: of the mean over as many independent random rankings as there are occupations.
-    `draws`: float64 [draws, occupations], the resampled values; `mean_draws`: float64 [draws], their
-    resampled mean.
+    `values`, `low`, `high`: float64 [prompts], with the interval from resampling images only. `mean`: over
+    the prompts, resampling images and prompts. `chance`: of one random ranking; `chance_mean`: of the mean
+    over as many independent random rankings as there are prompts. `draws`: float64 [draws, prompts], the
+    resampled values; `mean_draws`: float64 [draws], their resampled mean.
     """
 
     values: Floats
@@ -54,14 +66,30 @@ class Metric:
     mean_draws: Floats
 
 
+@dataclass(frozen=True)
+class Figure(Estimate):
+    """A metric's mean over the prompts, or its value for one of them, with its chance level.
+
+    `ceiling`: the largest value that a MaxSkew could have; NaN for others, and with a fault.
+    """
+
+    chance: Estimate
+    ceiling: float
+
+    def times(self, factor: float) -> Self:
+        """The figure scaled."""
+        chance, ceiling = self.chance.times(factor), self.ceiling * factor
+        return replace(super().times(factor), chance=chance, ceiling=ceiling)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BiasResult:
     """The figures of one plan's rankings, with every choice that they depend on.
 
-    `metrics`: those asked for. `top`: int64 [occupations, groups], images of each group in the top K; `pool`:
-    int64 [groups], images of each group; `pools`: int64 [occupations, groups], the same among those that the
-    occupation ranks. `ties`: int64 [occupations], images outside the top K with the score of the last one
-    inside. `mode`: "correct" or "as-published" (then `fault` names the fault that is reproduced).
+    `metrics`: those asked for. `top`: int64 [prompts, groups], images of each group in the top K; `pool`:
+    int64 [groups], images of each group; `pools`: int64 [prompts, groups], the same among those that the
+    prompt ranks. `ties`: int64 [prompts], images outside the top K with the score of the last one inside.
+    `mode`: "correct" or "as-published" (then `fault` names the fault that is reproduced).
     """
 
     metrics: Mapping[MetricName, Metric]
@@ -85,205 +113,353 @@ class BiasResult:
 
     @property
     def top_shares(self) -> Floats:
-        """Each group's share of the top K, [occupations, groups]."""
+        """Each group's share of the top K, [prompts, groups]."""
         return np.asarray(self.top / self.k, dtype=np.float64)
 
     @property
     def ceilings(self) -> Floats:
-        """The largest MaxSkew that each occupation's ranking can reach, [occupations]."""
+        """The largest MaxSkew that each prompt's ranking can reach, [prompts]."""
         return ceiling(self.pools, self.k)
 
-    def chance_shares(self, occupation: int = 0) -> dict[str, Estimate]:
-        """Each group's share of the top K of a random ranking for an occupation, with its 95% range."""
-        return dict(zip(self.groups, chance_shares(self.pools[occupation], self.k), strict=True))
+    def figure(self, name: MetricName, prompt: int | None = None) -> Figure:
+        """The metric's mean, or its value for a prompt."""
+        metric = self.metrics[name]
+        most = self.ceilings if name == "MaxSkew" and self.fault is None else np.full(len(self.top), np.nan)
+        if prompt is None:
+            return Figure(**vars(metric.mean), chance=metric.chance_mean, ceiling=float(most.mean()))
+        value, low, high = (float(column[prompt]) for column in (metric.values, metric.low, metric.high))
+        return Figure(value, low, high, metric.chance, float(most[prompt]))
+
+    def chance_shares(self, prompt: int = 0) -> dict[str, Estimate]:
+        """Each group's share of the top K of a random ranking, with a hypergeometric 95% range."""
+        pool = self.pools[prompt]
+        tails, n = [(1 - stats.LEVEL) / 2, (1 + stats.LEVEL) / 2], int(pool.sum())
+        ends = scipy.stats.hypergeom.ppf(np.array(tails)[:, None], n, pool, self.k) / self.k
+        columns = zip(self.groups, (pool / n).tolist(), *ends.tolist(), strict=True)
+        return {name: Estimate(*figures) for name, *figures in columns}
 
 
 def repeated(result: BiasResult, rows: ArrayLike) -> BiasResult:
-    """The result with these rows of its occupations, whose means stay: prompts that are one text, each named.
+    """The result with these rows of its prompts, whose means stay: prompts that are one text, each named.
 
-    rows: int [names], the occupation of the result that each name stands for.
+    rows: int [names], the prompt of the result that each name stands for.
     """
     each = np.asarray(rows)
     metrics = {
-        name: replace(one, values=one.values[each], low=one.low[each], high=one.high[each],
-                      draws=one.draws[:, each])
-        for name, one in result.metrics.items()
+        name: replace(metric, draws=metric.draws[:, each],
+                      **{column: getattr(metric, column)[each] for column in ("values", "low", "high")})
+        for name, metric in result.metrics.items()
     }  # fmt: skip
     tables = {"top": result.top[each], "ties": result.ties[each], "pools": result.pools[each]}
     return replace(result, metrics=metrics, **tables)
 
 
 def compare(
-    result: BiasResult, baseline: BiasResult, metric: MetricName = "MaxSkew", occupation: int | None = None
+    result: BiasResult, baseline: BiasResult, metric: MetricName = "MaxSkew", prompt: int | None = None
 ) -> Effect:
-    """The metric's mean over the occupations (or one occupation's value) less the baseline's, paired.
+    """The metric's mean over the prompts (or one prompt's value) less the baseline's, paired.
 
-    Both results must come from the same images, occupations, seed and number of draws, so that draw i has the
-    same images in both; otherwise InputError. For the sum, multiply by the number of occupations.
+    Both results must come from the same images, prompts, seed and number of draws, so that draw i has the
+    same images in both; otherwise InputError. For the sum, multiply by the number of prompts.
     """
     ours, theirs = result.metrics[metric], baseline.metrics[metric]
-    settings = [(one.seed, one.n, one.k, one.groups) for one in (result, baseline)]
+    settings = [(side.seed, side.n, side.k, side.groups) for side in (result, baseline)]
     if settings[0] != settings[1] or ours.draws.shape != theirs.draws.shape:
         raise InputError(
             "Two bias results can be compared only for the same images, groups, k, seed and draws."
         )
-    if occupation is None:
-        value, drawn, before = ours.mean.value - theirs.mean.value, ours.mean_draws, theirs.mean_draws
-    else:
-        value = float(ours.values[occupation] - theirs.values[occupation])
-        drawn, before = ours.draws[:, occupation], theirs.draws[:, occupation]
-    return stats.effect(value, drawn - before)
+    if prompt is None:
+        return stats.effect(ours.mean.value - theirs.mean.value, ours.mean_draws - theirs.mean_draws)
+    drawn = ours.draws[:, prompt] - theirs.draws[:, prompt]
+    return stats.effect(float(ours.values[prompt] - theirs.values[prompt]), drawn)
 
 
-def measure(
-    image_embeddings: ArrayLike,
-    occupation_embeddings: ArrayLike,
-    groups: ArrayLike,
-    k: int,
-    seed: int = 0,
-    **settings: Any,
-) -> BiasResult:
+def measure(image_embeddings: ArrayLike, asked: Ranking, **settings: Any) -> BiasResult:
     """`measure_plans` for one plan, image embeddings [n, d]; `settings` are its other keyword arguments."""
-    plans = [image_embeddings]
-    return measure_plans(plans, occupation_embeddings, groups, k, seed=seed, **settings)[0]
+    return measure_plans([image_embeddings], asked, **settings)[0]
 
 
 def measure_plans(
     plans: Iterable[ArrayLike],
-    occupation_embeddings: ArrayLike,
-    groups: ArrayLike,
-    k: int,
+    asked: Ranking,
     *,
-    metrics: tuple[MetricName, ...] = METRICS,
+    metrics: Sequence[MetricName] = METRICS,
     fault: faults.Fault | None = None,
-    pools: ArrayLike | None = None,
-    units: ArrayLike | None = None,
     draws: int = DRAWS,
     logit_scale: float = 1.0,
     seed: int = 0,
-    map: ranking.Map = map,
 ) -> list[BiasResult]:
-    """Skew metrics of several plans' image embeddings for the same images and occupations.
+    """Skew metrics of several plans' image embeddings for one question.
 
     Args:
         plans: one array [n, d] per plan: a list, an array [plans, n, d], or a generator, which keeps only one
         plan in memory. Rows need not be of unit length.
-        occupation_embeddings: [o, d], one row per occupation (templates already averaged).
-        groups: [n] strings, one per image.
-        k: cut-off of the ranking.
         fault: a fault of the released code to reproduce (`faults`), for MaxSkew only.
-        pools: bool [o, n], the images that each occupation ranks, each pool resampled by itself; by default
-        every occupation ranks all images.
-        units: [n] numbers; images with the same number are resampled together. By default each image is its
-        own unit.
         draws: resampled pools for the intervals. NDKL and AUC, which read every rank, use the first 32 of
         them and a normal interval from their spread.
         logit_scale: the factor from a cosine to a logit, for the logit gap.
-        map: spreads the work over the caller's threads, as `ThreadPoolExecutor(2).map` does; limit the
-        threads of BLAS then (`threadpoolctl`), or they busy-wait for one another.
 
-    The intervals are centered percentiles (`stats.interval`), since resampling by itself raises a MaxSkew,
-    within what the metric can be (a MaxSkew: 0 to its ceiling).
-    InputError: k below 1 or above the images of a pool, fewer than two groups, embeddings, pools or units
-    that do not fit.
+    Where prompts have pools of their own, each pool is resampled by itself. The intervals are centered
+    percentiles (`stats.interval`), since resampling by itself raises a MaxSkew, within what the metric can be
+    (a MaxSkew: 0 to its ceiling). InputError: fewer than two groups, embeddings that do not fit.
     """
-    texts = ranking.finite_rows(occupation_embeddings, "occupation embeddings")
-    labels = np.asarray(groups, dtype=np.str_)
-    names, inverse = np.unique(labels, return_inverse=True)
-    if labels.ndim != 1 or not 2 <= len(names) <= 255:
-        raise InputError(f"A skew needs 2 to 255 groups, one per image, but the images have {len(names)}.")
-    codes = inverse.astype(np.uint8)
-    whole = np.arange(len(codes))
-    every: list[tuple[NDArray[np.intp], NDArray[np.intp], list[int]]] = [
-        (np.arange(len(texts)), whole, [seed])  # occupations, the images that they rank, a seed
-    ]
-    if pools is not None:
-        chosen = np.asarray(pools, dtype=bool)
-        if chosen.shape != (len(texts), len(codes)):
-            raise InputError(f"Pools of shape {chosen.shape} do not fit {len(texts)} x {len(codes)}.")
-        every = [(np.array([o]), np.flatnonzero(one), [seed, 4, o]) for o, one in enumerate(chosen)]
-    marks = whole if units is None else np.asarray(units)
-    if marks.shape != codes.shape:
-        raise InputError(f"There are {marks.size} units for {len(codes)} images.")
-    # Occupations too, so that the interval of the mean generalizes to other occupations like these.
-    n, rng = len(texts), np.random.default_rng([seed, 1])
+    if not 2 <= len(asked.group_names) <= 255:
+        n = len(asked.group_names)
+        raise InputError(f"A skew needs 2 to 255 groups, one per image, but the images have {n}.")
+    wanted: tuple[MetricName, ...] = ("MaxSkew",) if fault else tuple(metrics)
+    parts = list(_parts(asked, wanted, logit_scale, seed, draws, fault))
+    for part in parts:
+        _ = part.drawn, part.half  # once, before several threads ask for them
+    # Prompts too, so that the interval of the mean generalizes to other prompts like these.
+    n, rng = len(asked.prompts), np.random.default_rng([seed, 1])
     weights = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
-    questions = [
-        Question(
-            names=tuple(str(name) for name in names),
-            occupations=occupations,
+    levels = _chance_levels([part.random() for part in parts])
+    with ranking.threads() as map:
+        return [_measure(asked, parts, levels, weights, images, seed, map) for images in plans]
+
+
+def means(
+    image_embeddings: ArrayLike,
+    asked: Ranking,
+    metrics: Sequence[MetricName] = ("MaxSkew",),
+    *,
+    logit_scale: float = 1.0,
+    seed: int = 0,
+) -> dict[MetricName, float]:
+    """Means over the prompts without intervals, for many sets of heads: "MaxSkew", PREFERENCES and PLAIN.
+
+    They equal those of `measure` for the same question and seed.
+    """
+    found: dict[MetricName, list[Floats]] = {name: [] for name in metrics}
+    for part in _parts(asked, tuple(metrics), logit_scale, seed):
+        scores = ranking.cosines(part.prompts, part.of(image_embeddings))
+        once = np.ones((len(part.codes), 1))
+        for name in metrics:
+            if name == "MaxSkew":
+                top = part.counts(ranking.top(scores, part.k))
+                found[name].append(max_skew_of(top, target_shares(part.pool)))
+            else:
+                found[name].append(part.preference(name, scores, once)[:, 0])
+    return {name: float(np.concatenate(values).mean()) for name, values in found.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """`top` [p, groups] and `ties` [p] of some rankings, and `of`: metric -> values [p], resampled [p,
+    draws].
+    """
+
+    top: NDArray[np.int64]
+    ties: NDArray[np.int64]
+    of: dict[MetricName, tuple[Floats, Floats]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Part:
+    """Prompts that rank the same images, with everything that is the same for all plans.
+
+    `prompts`: [p, d]. `images`: intp [m], the images that they rank. `codes`: uint8 [m], the groups of these
+    as numbers below `n_groups`. `units`: [m] or None. `seed`: of everything that is drawn for them.
+    """
+
+    prompts: NDArray[np.floating]
+    images: NDArray[np.intp]
+    codes: NDArray[np.uint8]
+    n_groups: int
+    k: int
+    units: NDArray[Any] | None
+    metrics: tuple[MetricName, ...]
+    logit_scale: float
+    seed: list[int]
+    n_draws: int
+    fault: faults.Fault | None
+
+    @cached_property
+    def pool(self) -> NDArray[np.int64]:
+        """Images of each group [groups]."""
+        return np.bincount(self.codes, minlength=self.n_groups)
+
+    @cached_property
+    def half(self) -> NDArray[np.bool_]:
+        """The half of the images [m] on which groups are chosen, see `skew`."""
+        return halves(self.codes, [*self.seed, _HALVES], self.units)
+
+    @cached_property
+    def drawn(self) -> resampling.Draws:
+        """The resampled pools."""
+        return resampling.draw_images(self.codes, self.n_groups, self.n_draws, self.seed, self.units)
+
+    def of(self, embeddings: ArrayLike) -> NDArray[Any]:
+        """The rows [m, d] of these images among embeddings of all."""
+        every = np.asarray(embeddings)
+        return every if len(self.images) == len(every) else every[self.images]
+
+    def counts(self, ranked: NDArray[np.intp]) -> NDArray[np.int64]:
+        """The number of images of each group [p, groups] among ranked images [p, ranks]."""
+        codes = self.codes[ranked]
+        return np.stack([(codes == group).sum(axis=1) for group in range(self.n_groups)], axis=1)
+
+    def preference(self, name: MetricName, scores: NDArray[Any], weights: NDArray[Any]) -> Floats:
+        """One of PREFERENCES or PLAIN [p, draws] where image i counts weights[i] times [m, draws]."""
+        found = preference(name, scores, self.codes, self.n_groups, self.half, weights)
+        return found * (self.logit_scale if name.endswith("logit gap") else 1)
+
+    def shares(self, pool: ArrayLike) -> Floats:
+        """Target shares [..., groups] for the pool's counts, with the fault, if any."""
+        counts = np.asarray(pool, dtype=np.float64)
+        if self.fault == "order":
+            # Group codes in the order in which they first appear in the images' order.
+            counts = counts[..., np.argsort(np.unique(self.codes, return_index=True)[1])]
+        return target_shares(np.ones_like(counts) if self.fault == "aliased" else counts)
+
+    def random(self) -> dict[MetricName, Floats]:
+        """The metrics of random, independent rankings of the images: [CHANCE_DRAWS, p].
+
+        A logit gap's chance level depends on the logits and is NaN.
+        """
+        rng = np.random.default_rng([*self.seed, _CHANCE])
+        size, shares = (CHANCE_DRAWS, len(self.prompts)), self.shares(self.pool)
+        # NDKL needs whole rankings; a thousand, combined at random for the mean, are as good as one per draw.
+        ranked = np.stack([rng.permutation(self.codes)[: self.k] for _ in range(CHANCE_DRAWS)])
+        found: dict[MetricName, Floats] = {}
+        for name in self.metrics:
+            if self.fault == "aliased":
+                # Without ties an image's copies are adjacent, so that only the remainder of k is uneven.
+                top = np.bincount(np.arange(self.k) % self.n_groups, minlength=self.n_groups)
+                found[name] = np.full(size, max_skew_of(top, shares))
+            elif name.endswith("logit gap"):
+                found[name] = np.full(size, np.nan)
+            elif name.endswith("AUC"):
+                scores, once = rng.random((_AUCS, len(self.codes))), np.ones((len(self.codes), 1))
+                found[name] = rng.choice(self.preference(name, scores, once)[:, 0], size=size)
+            elif name == "NDKL":
+                found[name] = rng.choice(ndkl_of(ranked, shares), size=size)
+            else:
+                top = rng.multivariate_hypergeometric(self.pool, self.k, size=size)
+                found[name] = max_skew_of(top, shares)
+        return found
+
+    def values(self, scores: NDArray[np.float32]) -> _Values:
+        """The figures of scores [p, m]."""
+        k = self.k
+        order = ranking.top(scores, resampling.window(scores.shape[1], k)[1])
+        inside = np.take_along_axis(scores, order[:, :k], axis=1)
+        last = inside[:, -1:]
+        ties = (scores == last).sum(axis=1) - (inside == last).sum(axis=1)
+        found = _Values(self.counts(order[:, :k]), ties, {})
+        if self.fault == "aliased":
+            return found
+        shares, drawn_shares = self.shares(self.pool), self.shares(self.drawn.pool)
+        if "MaxSkew" in self.metrics:
+            drawn = resampling.top_counts(self.drawn, scores, order, k)
+            found.of["MaxSkew"] = max_skew_of(found.top, shares), max_skew_of(drawn, drawn_shares)
+        if "NDKL" in self.metrics:
+            tops = resampling.first_tops(self.drawn, scores, order, k)
+            rankings, few, _ = tops.shape
+            redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
+            found.of["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
+        for name in {*PLAIN, *PREFERENCES} & {*self.metrics}:
+            some = self.drawn.weights[:, : resampling.FEW if name.endswith("AUC") else None]
+            both = self.preference(name, scores, np.concatenate([np.ones((len(some), 1)), some], axis=1))
+            found.of[name] = both[:, 0], both[:, 1:]
+        return found
+
+
+def _parts(
+    asked: Ranking,
+    metrics: tuple[MetricName, ...],
+    logit_scale: float,
+    seed: int,
+    draws: int = DRAWS,
+    fault: faults.Fault | None = None,
+) -> Iterator[_Part]:
+    """All prompts together, or each with the images of its own pool."""
+    every = [(slice(None), np.arange(len(asked.groups)), [seed])]
+    if asked.pools is not None:
+        every = [
+            (slice(prompt, prompt + 1), np.flatnonzero(pool), [seed, _OF_PROMPT, prompt])
+            for prompt, pool in enumerate(asked.pools)
+        ]
+    for prompts, images, own_seed in every:
+        yield _Part(
+            prompts=asked.prompts[prompts],
             images=images,
-            codes=codes[images],
-            pool=np.bincount(codes[images], minlength=len(names)),
-            k=check_k(k, len(images)),
-            fault=fault,
-            metrics=("MaxSkew",) if fault else metrics,
-            draws=resampling.draw_images(codes[images], len(names), draws, own_seed, marks[images]),
-            half=halves(codes[images], [*own_seed, HALVES], None if units is None else marks[images]),
+            codes=asked.codes[images],
+            n_groups=len(asked.group_names),
+            k=asked.k,
+            units=None if asked.units is None else asked.units[images],
+            metrics=metrics,
             logit_scale=logit_scale,
             seed=own_seed,
+            n_draws=draws,
+            fault=fault,
         )
-        for occupations, images, own_seed in every
-    ]
-    levels = chance_levels([question.random() for question in questions])
-    return [
-        _measure(questions, levels, weights, np.bincount(codes), embeddings, texts, seed, map)
-        for embeddings in plans
-    ]
+
+
+def _chance_levels(
+    values: Sequence[Mapping[MetricName, Floats]],
+) -> Mapping[MetricName, tuple[Estimate, Estimate]]:
+    """Metric -> levels of (one ranking, the mean over prompts) from each part's `random`."""
+    found: dict[MetricName, tuple[Estimate, Estimate]] = {}
+    for name in values[0]:
+        drawn = np.concatenate([part[name] for part in values], axis=1)
+        mean = drawn.mean(axis=1)
+        value = float(mean.mean())
+        single, several = stats.interval(value, drawn.ravel()), stats.interval(value, mean)
+        if name in NO_PREFERENCE:
+            single, several = (replace(level, value=NO_PREFERENCE[name]) for level in (single, several))
+        found[name] = single, several
+    return found
 
 
 def _measure(
-    questions: Sequence[Question],
+    asked: Ranking,
+    parts: Sequence[_Part],
     levels: Mapping[MetricName, tuple[Estimate, Estimate]],
     weights: Floats,
-    pool: NDArray[np.int64],
     embeddings: ArrayLike,
-    texts: Floats,
     seed: int,
     map: ranking.Map,
 ) -> BiasResult:
-    asked, pictures = questions[0], np.asarray(embeddings)
-    if len(pictures) != pool.sum():
-        raise InputError(f"There are {len(pictures)} image embeddings for {pool.sum()} groups.")
-    parts = []
-    for one in questions:
-        shown = pictures if len(one.images) == len(pictures) else pictures[one.images]
-        own = ranking.cosines(texts[one.occupations], shown, map=map)
-        parts += [(one, own[i : i + SOME]) for i in range(0, len(own), SOME)]
-    found = list(map(lambda part: values_of(*part), parts))
-    top, ties = (np.concatenate([one[key] for one in found]) for key in ("top", "ties"))
-    values = {
-        name: tuple(np.concatenate([one[name][i] for one in found]) for i in (0, 1))
-        for name in asked.metrics
-        if asked.fault != "aliased"
-    }
-    if asked.fault == "aliased":
-        # Its figures consist of ties, and a resampled pool is full of ties: only occupations are resampled.
+    pictures, fault, n = np.asarray(embeddings), parts[0].fault, len(asked.groups)
+    if len(pictures) != n:
+        raise InputError(f"There are {len(pictures)} image embeddings for {n} groups.")
+    chunks = []
+    for part in parts:
+        scores = ranking.cosines(part.prompts, part.of(pictures), map=map)
+        chunks += [(part, scores[i : i + SOME]) for i in range(0, len(scores), SOME)]
+    found = list(map(lambda chunk: chunk[0].values(chunk[1]), chunks))
+    top, ties = np.concatenate([some.top for some in found]), np.concatenate([some.ties for some in found])
+    values: dict[MetricName, tuple[Floats, Floats]] = {}
+    for name in parts[0].metrics if fault != "aliased" else ():
+        both = [some.of[name] for some in found]
+        values[name] = np.concatenate([one for one, _ in both]), np.concatenate([drawn for _, drawn in both])
+    if fault == "aliased":
+        # Its figures consist of ties, and a resampled pool is full of ties: only prompts are resampled.
         top = np.concatenate(
-            [
-                faults.aliased_top(pictures[one.images], texts[one.occupations], len(one.names), one.k)
-                for one in questions
-            ]
+            [faults.aliased_top(part.of(pictures), part.prompts, part.n_groups, part.k) for part in parts]
         )
-        still = max_skew_of(top, asked.shares(asked.pool))
-        values = {"MaxSkew": (still, np.tile(still[:, None], len(weights)))}
-    pools = np.concatenate([np.tile(one.pool, (len(one.occupations), 1)) for one in questions])
-    highest = np.inf if asked.fault else ceiling(pools, asked.k)
-    limits = {"MaxSkew": (0.0, highest), "NDKL": (0.0, np.inf), "AUC": (0.0, 1.0)}
-    limits |= {"plain AUC": (0.5, 1.0), "plain logit gap": (0.0, np.inf)}
+        still = max_skew_of(top, parts[0].shares(parts[0].pool))
+        values["MaxSkew"] = still, np.tile(still[:, None], len(weights))
+    pools = np.concatenate([np.tile(part.pool, (len(part.prompts), 1)) for part in parts])
+    highest = np.inf if fault else ceiling(pools, asked.k)
+    limits: dict[MetricName, tuple[float, Any]] = {
+        "MaxSkew": (0.0, highest), "NDKL": (0.0, np.inf), "AUC": (0.0, 1.0), "plain AUC": (0.5, 1.0),
+        "plain logit gap": (0.0, np.inf),
+    }  # fmt: skip
     return BiasResult(
         metrics={
-            name: _metric(one, drawn.T, weights, limits.get(name, (-np.inf, np.inf)), *levels[name])
-            for name, (one, drawn) in values.items()
+            name: _metric(plain, drawn.T, weights, limits.get(name, (-np.inf, np.inf)), *levels[name])
+            for name, (plain, drawn) in values.items()
         },
-        groups=asked.names,
-        pool=pool,
+        groups=asked.group_names,
+        pool=np.bincount(asked.codes),
         pools=pools,
         top=top,
         ties=ties,
         k=asked.k,
-        n=len(pictures),
-        fault=asked.fault,
+        n=n,
+        fault=fault,
         seed=seed,
     )
 
@@ -291,15 +467,14 @@ def _measure(
 def _metric(
     values: Floats,
     draws: Floats,
-    occupations: Floats,
+    prompts: Floats,
     limits: tuple[float, float | Floats],
     chance: Estimate,
     chance_mean: Estimate,
 ) -> Metric:
     """limits: the lowest and the highest value that the metric can have, which its intervals keep to."""
     low, high = stats.intervals(values, draws, center=True)
-    weights = occupations[: len(draws)]
-    mean_draws = (draws * weights).sum(axis=1)
+    mean_draws = (draws * prompts[: len(draws)]).sum(axis=1)
     mean = stats.interval(float(values.mean()), mean_draws, center=True)
     least, most = np.minimum(limits[0], values), np.maximum(limits[1], values)  # despite rounding
     return Metric(

@@ -1,24 +1,122 @@
 """Rankings by cosine that are the same on every machine and for every batch size, and their lean.
 
-The lean of a prompt's ranking is the variance between groups of the mean cosine of their images with the
-prompt, over the images that it ranks. A search and a gradient need such a figure beside MaxSkew: it changes
-smoothly with the model, and every image counts, not only those at the top.
+A `Ranking` is the question behind every figure of bias. The lean of a prompt's ranking is the variance
+between groups of the mean cosine of their images with the prompt, over the images that it ranks. A search and
+a gradient need such a figure beside MaxSkew: it changes smoothly with the model, and every image counts, not
+only those at the top.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
 
 from ccs.errors import InputError
+from ccs.measures.skew import check_k
 
 Map = Callable[..., Iterable[Any]]
 """A function like `map`; a caller with threads passes its executor's."""
 
 _IMAGES = 1024  # converted to float64 at a time: few enough for the processor's cache
+_BLAS = threading.RLock()
+
+
+@contextmanager
+def threads() -> Iterator[Map]:
+    """A `map` over threads, meanwhile without BLAS's own, which would busy-wait for one another.
+
+    The limit is the process's, so callers take turns.
+    """
+    with _BLAS, threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as pool:
+        yield pool.map
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The question who comes first when images of people are ranked for prompts.
+
+    prompts: text embeddings [prompts, d], templates averaged. groups: [n] texts, one for each image. k: the
+    cut-off of each ranking. pools: bool [prompts, n], the images that each prompt ranks; all of them by
+    default. units: [n] numbers; images with the same number are resampled together, by default each alone.
+    names: what each prompt is called. rows: int, the prompt that each of the names asked for stands for,
+    where several are one text. InputError: k below 1 or above the images of a pool, pools or units that do
+    not fit.
+    """
+
+    prompts: NDArray[np.floating]
+    groups: NDArray[Any]
+    k: int
+    pools: NDArray[np.bool_] | None = None
+    units: NDArray[Any] | None = None
+    names: tuple[str, ...] = ()
+    rows: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))
+
+    def __post_init__(self) -> None:
+        prompts, groups = finite_rows(self.prompts, "prompts' embeddings"), np.asarray(self.groups, np.str_)
+        if groups.ndim != 1:
+            raise InputError(f"Each image has one group, so there is a list of them, not {groups.shape}.")
+        pools, units = (None if one is None else np.asarray(one) for one in (self.pools, self.units))
+        if pools is not None and pools.shape != (len(prompts), len(groups)):
+            raise InputError(f"Pools of shape {pools.shape} do not fit {len(prompts)} x {len(groups)}.")
+        if units is not None and units.shape != groups.shape:
+            raise InputError(f"There are {units.size} units for {len(groups)} images.")
+        fewest = len(groups) if pools is None else int(pools.sum(axis=1).min())
+        k = check_k(self.k, fewest)
+        for name, value in (
+            ("prompts", prompts),
+            ("groups", groups),
+            ("k", k),
+            ("pools", pools),
+            ("units", units),
+        ):
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def group_names(self) -> tuple[str, ...]:
+        """Every group, in alphabetical order."""
+        return tuple(np.unique(self.groups).tolist())
+
+    @cached_property
+    def codes(self) -> NDArray[np.uint8]:
+        """Each image's group [n] as its place in `group_names`."""
+        return np.unique(self.groups, return_inverse=True)[1].astype(np.uint8)
+
+    def lean(self, images: ArrayLike) -> float:
+        """The root of the prompts' mean lean for image embeddings [n, d], in units of cosines."""
+        return float(np.sqrt(np.square(self._away(images)).mean()))
+
+    def toward(self, images: ArrayLike) -> NDArray[np.float32]:
+        """Vectors [n, d] whose products with these unit embeddings, summed, are the prompts' mean lean.
+
+        For other embeddings of the same images the sum is linear in them: differences between groups count as
+        positive in the direction in which these embeddings lean, and as negative in the other.
+        """
+        away = self._away(images)
+        weights = np.einsum("pg,pgn->np", away / away.size, self.group_shares)
+        return np.asarray(weights @ unit(self.prompts, "prompts"), np.float32)
+
+    @cached_property
+    def group_shares(self) -> NDArray[np.float64]:
+        """Each image's weight in a mean over its group, as a prompt ranks it: [prompts, groups, n]."""
+        ranked = np.ones((len(self.prompts), len(self.groups))) if self.pools is None else self.pools
+        own = self.codes == np.arange(len(self.group_names))[:, None]
+        shares = own * np.asarray(ranked, np.float64)[:, None]
+        return np.asarray(shares / np.maximum(shares.sum(axis=2, keepdims=True), 1))
+
+    def _away(self, images: ArrayLike) -> NDArray[np.float64]:
+        """Each group's mean cosine less the mean over groups [prompts, groups]."""
+        scores = cosines(self.prompts, images).astype(np.float64)
+        means = np.einsum("pgn,pn->pg", self.group_shares, scores)
+        return np.asarray(means - means.mean(axis=1, keepdims=True))
 
 
 def finite_rows(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
@@ -125,43 +223,3 @@ def positions(scores: NDArray[np.float32], relevant: NDArray[np.intp]) -> NDArra
     earlier = np.arange(scores.shape[1]) < relevant[:, None]
     before: NDArray[np.int64] = ((scores > own) | ((scores == own) & earlier)).sum(axis=1)
     return before
-
-
-def lean(
-    images: ArrayLike, prompts: ArrayLike, groups: ArrayLike, pools: NDArray[np.bool_] | None = None
-) -> float:
-    """The root of the prompts' mean lean, in units of cosines.
-
-    images [n, d], prompts [prompts, d], groups [n]; pools: bool [prompts, n], the images that each prompt
-    ranks, all by default.
-    """
-    return float(np.sqrt(np.square(_lean(images, prompts, groups, pools)[0]).mean()))
-
-
-def toward(
-    images: ArrayLike, prompts: ArrayLike, groups: ArrayLike, pools: NDArray[np.bool_] | None = None
-) -> NDArray[np.float32]:
-    """Vectors [n, d] whose products with these unit embeddings, summed, are the prompts' mean lean.
-
-    For other embeddings of the same images the sum is linear in them: differences between groups count as
-    positive in the direction in which these embeddings lean, and as negative in the other.
-    """
-    away, shares = _lean(images, prompts, groups, pools)
-    weights = np.einsum("pg,pgn->np", away / away.size, shares)
-    return np.asarray(weights @ unit(prompts, "prompts"), np.float32)
-
-
-def _lean(
-    images: ArrayLike, prompts: ArrayLike, groups: ArrayLike, pools: NDArray[np.bool_] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Each group's mean cosine less the mean over groups [prompts, groups], and each image's weight in it.
-
-    The weights are [prompts, groups, n].
-    """
-    scores = cosines(prompts, images).astype(np.float64)
-    names, codes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True)
-    ranked = np.ones(scores.shape) if pools is None else np.asarray(pools, np.float64)
-    shares = (codes == np.arange(len(names))[:, None]) * ranked[:, None]
-    shares /= np.maximum(shares.sum(axis=2, keepdims=True), 1)
-    means = np.einsum("pgn,pn->pg", shares, scores)
-    return means - means.mean(axis=1, keepdims=True), shares

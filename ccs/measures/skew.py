@@ -8,11 +8,11 @@ Empty groups. A group missing from the pool has no target and is left out everyw
 is missing from the top K has skew -inf and so is never the MaxSkew.
 
 A MaxSkew has a ceiling (`ceiling`: two equal groups cannot exceed ln 2), where more skew no longer shows. Two
-measures of the whole ranking have none: `logit_gap_of` (how far apart the groups' mean logits lie) and
-`auc_of` (how often an image of one group ranks above one of the others). Their *plain* form takes the groups
-that differ most, so it is above 0 and 0.5 by chance alone. In the *cross-fitted* form these groups are chosen
-on one half of the images and measured on the other, and vice versa: it averages 0 and 0.5 where a ranking
-ignores groups, and falls below where the halves disagree.
+measures of the whole ranking have none (`preference`): the logit gap, how far apart the groups' mean logits
+lie, and the AUC, how often an image of one group ranks above one of the others. Their *plain* form takes the
+groups that differ most, so it is above 0 and 0.5 by chance alone. In the *cross-fitted* form these groups are
+chosen on one half of the images and measured on the other, and vice versa: it averages 0 and 0.5 where a
+ranking ignores groups, and falls below where the halves disagree.
 """
 
 from __future__ import annotations
@@ -104,80 +104,6 @@ def halves(
     return half
 
 
-def logit_gap_of(
-    scores: NDArray[np.floating],
-    codes: NDArray[np.integer],
-    n_groups: int,
-    half: NDArray[np.bool_] | None,
-    weights: NDArray[np.floating],
-) -> Floats:
-    """Gap [rankings, draws] between the mean scores [rankings, n] of the most and least preferred group.
-
-    half: bool [n], where groups are chosen; None for the plain gap. weights: how often each image counts, [n,
-    draws]. A group missing from a draw gets the ranking's mean.
-    """
-    middle = scores.mean(axis=1)[:, None]
-    means = []
-    for own in _parts(half, len(codes)):
-        by_group = []
-        for group in range(n_groups):
-            rows = np.flatnonzero(own & (codes == group))
-            sums, counts = scores[:, rows] @ weights[rows], weights[rows].sum(axis=0)
-            by_group.append(np.where(counts > 0, sums / np.maximum(counts, 1), middle))
-        means.append(np.stack(by_group, axis=1))
-
-    def gap(chosen: Floats, measured: Floats) -> Floats:
-        return _at(measured, chosen.argmax(axis=1)) - _at(measured, chosen.argmin(axis=1))
-
-    return (gap(means[0], means[-1]) + gap(means[-1], means[0])) / 2
-
-
-def _parts(half: NDArray[np.bool_] | None, n: int) -> list[NDArray[np.bool_]]:
-    return [np.ones(n, dtype=bool)] if half is None else [half, ~half]
-
-
-def _at(values: Floats, groups: NDArray[np.intp]) -> Floats:
-    """The values [rankings, draws] of given groups [rankings, draws] in [rankings, groups, draws]."""
-    return np.take_along_axis(values, groups[:, None], axis=1)[:, 0]
-
-
-def auc_of(
-    scores: NDArray[np.floating],
-    codes: NDArray[np.integer],
-    n_groups: int,
-    half: NDArray[np.bool_] | None,
-    weights: NDArray[np.floating],
-) -> Floats:
-    """Area under the curve [rankings, draws] of one group against the rest, chosen as described above.
-
-    It is the share of pairs, one image of the group and one of another, that are ordered in the direction in
-    which the other half leans (without `half`, all images: the plain AUC); equal scores [rankings, n] count
-    half. weights: [n, draws]. A group that is missing from a draw, or the only one in it, has 0.5.
-    """
-    sides = []
-    for own in _parts(half, len(codes)):
-        kept, weight = codes[own], weights[own]
-        member = np.equal.outer(np.arange(n_groups), kept).astype(np.float64)
-        size = member @ weight
-        pairs = size * (weight.sum(axis=0) - size)
-        found = np.full((len(scores), *size.shape), 0.5)
-        for row, score in enumerate(scores[:, own]):
-            order = np.argsort(score, kind="stable")
-            drawn = weight[order]
-            starts = np.flatnonzero(np.diff(score[order], prepend=-np.inf))
-            tied = np.add.reduceat(drawn, starts, axis=0)
-            below = np.repeat(np.cumsum(tied, axis=0) - tied / 2, np.diff([*starts, len(order)]), axis=0)
-            wins = member[:, order] @ (drawn * below) - size**2 / 2
-            np.divide(wins, pairs, out=found[row], where=pairs > 0)
-        sides.append(found - 0.5)
-
-    def lean(chosen: Floats, measured: Floats) -> Floats:
-        group = np.abs(chosen).argmax(axis=1)
-        return np.sign(_at(chosen, group)) * _at(measured, group)
-
-    return 0.5 + (lean(sides[0], sides[-1]) + lean(sides[-1], sides[0])) / 2
-
-
 def preference(
     name: MetricName,
     scores: NDArray[np.floating],
@@ -186,9 +112,68 @@ def preference(
     half: NDArray[np.bool_],
     weights: NDArray[np.floating],
 ) -> Floats:
-    """One of PREFERENCES or PLAIN, by its name: [rankings, draws]."""
-    measure = auc_of if name.endswith("AUC") else logit_gap_of
-    return measure(scores, codes, n_groups, None if name in PLAIN else half, weights)
+    """One of PREFERENCES or PLAIN [rankings, draws] from scores [rankings, n] and the images' groups, codes
+    [n].
+
+    half: bool [n], from `halves`. weights: how often each image counts, [n, draws].
+    """
+    middle = scores.mean(axis=1)[:, None]
+    sides = []  # of each half, or of all images, a figure per group [rankings, groups, draws]
+    for own in [np.ones_like(half)] if name in PLAIN else [half, ~half]:
+        some, member = scores[:, own], np.equal.outer(np.arange(n_groups), codes[own])
+        if name.endswith("AUC"):
+            sides.append(_areas(some, member, weights[own]))
+        else:
+            sides.append(_means(some, member, weights[own], middle))
+    across = _chosen(name, sides[0], sides[-1]) + _chosen(name, sides[-1], sides[0])
+    return (0.5 if name.endswith("AUC") else 0.0) + across / 2
+
+
+def _chosen(name: MetricName, chosen: Floats, measured: Floats) -> Floats:
+    """What one half measures of the groups that the other chooses: [rankings, draws]."""
+
+    def at(side: Floats, groups: NDArray[np.intp]) -> Floats:
+        return np.take_along_axis(side, groups[:, None], axis=1)[:, 0]
+
+    if name.endswith("logit gap"):
+        return at(measured, chosen.argmax(axis=1)) - at(measured, chosen.argmin(axis=1))
+    group = np.abs(chosen).argmax(axis=1)
+    return np.sign(at(chosen, group)) * at(measured, group)
+
+
+def _means(
+    scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDArray[np.floating], middle: Floats
+) -> Floats:
+    """Each group's mean score [rankings, groups, draws]; `middle` [rankings, 1] for one missing from a draw.
+
+    member: bool [groups, n].
+    """
+    means = []
+    for own in member:
+        sums, counts = scores[:, own] @ weights[own], weights[own].sum(axis=0)
+        means.append(np.where(counts > 0, sums / np.maximum(counts, 1), middle))
+    return np.stack(means, axis=1)
+
+
+def _areas(scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDArray[np.floating]) -> Floats:
+    """Area under the curve of each group against the rest, less a half: [rankings, groups, draws].
+
+    It is the share of pairs, one image of the group and one of another, in which the first has the higher
+    score; equal ones count half. A group that is missing from a draw, or the only one in it, has 0.
+    """
+    inside = member.astype(np.float64)
+    size = inside @ weights
+    pairs = size * (weights.sum(axis=0) - size)
+    found = np.full((len(scores), *size.shape), 0.5)
+    for row, score in enumerate(scores):
+        order = np.argsort(score, kind="stable")
+        drawn = weights[order]
+        starts = np.flatnonzero(np.diff(score[order], prepend=-np.inf))
+        tied = np.add.reduceat(drawn, starts, axis=0)
+        below = np.repeat(np.cumsum(tied, axis=0) - tied / 2, np.diff([*starts, len(order)]), axis=0)
+        wins = inside[:, order] @ (drawn * below) - size**2 / 2
+        np.divide(wins, pairs, out=found[row], where=pairs > 0)
+    return found - 0.5
 
 
 @lru_cache(maxsize=8)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
+from numpy.typing import NDArray
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.measures import accuracy, ranking
 from ccs.measures import bias as measures
+from ccs.measures.accuracy import TextModel, class_weights
 from ccs.measures.bias import BiasResult
 from ccs.measures.faults import fault_of
+from ccs.measures.ranking import Ranking, alike, first_alike
 from ccs.paper import figures as paper
 from ccs.progress import BAR
 from ccs.sets.kinds import BiasSet, ImageSet, RetrievalSet
@@ -112,56 +112,42 @@ def bias(
         from ccs.model.model import load  # which imports PyTorch
 
         model = load(model, device=device)
-    found = asked(gallery, occupations, template)
-    groups = np.asarray(found.groups[attribute], dtype=np.str_)
+    people = asked(gallery, occupations, template, top)
     heads = HeadSet.parse(off) if isinstance(off, str) else HeadSet(off or ())
     model.tower.require(heads)
-    fault = fault_of(found.name, attribute) if as_published else None
+    fault = fault_of(people.name, attribute) if as_published else None
     if as_published and fault is None:
         known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
-        raise InputError(f"{found.name} by {attribute} has no fault of the study's code; {known} have one.")
-    prompted = paper.in_prompts(found.occupations, found.templates)
-    texts = accuracy.class_weights(model, prompted, found.templates)
-    pools = found.own_pools(found.occupations)
-    n = len(groups)
-    distinct = np.arange(len(texts)) if pools is not None else np.unique(ranking.first_alike(texts))
-    names = [found.occupations[index] for index in distinct]
-    k = cut_off(found, attribute, n if pools is None else int(pools.sum(axis=1).min()), top)
-    plans = [HeadSet(), heads] if heads else [HeadSet()]
-    images = _embedded(model, found, plans)
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
-        results = measures.measure_plans(
-            images,
-            texts[distinct],
-            groups,
-            k,
-            metrics=METRICS,
-            fault=fault,
-            pools=None if pools is None else pools[distinct],
-            units=found.units,
-            logit_scale=model.logit_scale,
-            seed=seed,
-            map=threads.map,
-        )
+        raise InputError(f"{people.name} by {attribute} has no fault of the study's code; {known} have one.")
+    texts = embed_occupations(model, people)
+    question = ranking_of(people, attribute, texts)
+    results = measures.measure_plans(
+        _embedded(model, people, [HeadSet(), heads] if heads else [HeadSet()]),
+        question,
+        metrics=METRICS,
+        fault=fault,
+        logit_scale=model.logit_scale,
+        seed=seed,
+    )
     about = {
         "model": model.name,
         "weights": model.weights_hash[:16],
-        "gallery": found.name,
-        "source": found.source,
+        "gallery": people.name,
+        "source": people.source,
         "attribute": attribute,
-        "template": " | ".join(found.templates),
-        "prompt": found.templates[min(1, len(found.templates) - 1)].replace("{}", prompted[0]),
-        "images": n,
+        "template": " | ".join(people.templates),
+        "prompt": people.templates[min(1, len(people.templates) - 1)].replace("{}", prompted(people)[0]),
+        "images": results[0].n,
         "skipped": len(skipped),
-        "k": k,
+        "k": results[0].k,
         "off": str(heads),
         "mode": results[0].mode,
     }
     return BiasTable(
         about=about,
         groups=dict(zip(results[0].groups, results[0].pool.tolist(), strict=True)),
-        alike=tuple(ranking.alike(found.occupations, texts)) if pools is None else (),
-        rows=pd.DataFrame(_rows(results[0], results[-1], names, bool(heads))),
+        alike=tuple(alike(people.occupations, texts)) if question.pools is None else (),
+        rows=pd.DataFrame(_rows(results[0], results[-1], question.names, bool(heads))),
         skipped=skipped,
     )
 
@@ -178,33 +164,74 @@ def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tu
     return skipped
 
 
-def cut_off(gallery: BiasSet, attribute: str, ranked: int, top: int | None) -> int:
-    """K for rankings of so many images: `top`, or else the gallery's. InputError above half of them.
+def asked(
+    gallery: BiasSet,
+    occupations: Sequence[str] | str | None = None,
+    template: str | None = None,
+    top: int | None = None,
+) -> BiasSet:
+    """The gallery with these occupations, this template and this K, where they are given.
 
-    With K near the number of images every ranking has the same top, and MaxSkew says nothing.
+    K is the gallery's otherwise, or a tenth of the images that an occupation ranks. With K near their number
+    every ranking has the same top, and MaxSkew says nothing. InputError: K above half of them, a template
+    without a place for the occupation.
     """
-    most = max(1, ranked // 2)
-    k = gallery.k.get(attribute, max(1, ranked // 10)) if top is None else top
-    if not 1 <= k <= most:
-        raise InputError(
-            f"K is {k}, but a ranking of {ranked} images needs a K of 1 to {most}, at most half of them."
-        )
-    return k
-
-
-def asked(gallery: BiasSet, occupations: Sequence[str] | str | None, template: str | None) -> BiasSet:
-    """The gallery with these occupations and this template, where they are given; InputError for others."""
     if template is not None:
         if template.count("{}") != 1:
             raise InputError(f"A template holds {{}} once, where the occupation goes, unlike {template!r}.")
         gallery = replace(gallery, templates=(template,))
     if occupations is not None:
         occupations = occupations.split(",") if isinstance(occupations, str) else occupations
-        names = tuple(dict.fromkeys(filter(None, (one.strip() for one in occupations))))
+        names = tuple(dict.fromkeys(filter(None, (name.strip() for name in occupations))))
         if not names:
             raise InputError("At least one occupation is needed.")
         gallery = replace(gallery, occupations=names)
-    return gallery
+    ranked = fewest_ranked(gallery)
+    most = max(1, ranked // 2)
+    k = {name: top or gallery.k.get(name, max(1, ranked // 10)) for name in gallery.groups}
+    for number in k.values():
+        if not 1 <= number <= most:
+            needs = f"a ranking of {ranked} images needs a K of 1 to {most}, at most half of them"
+            raise InputError(f"K is {number}, but {needs}.")
+    return replace(gallery, k=k)
+
+
+def prompted(gallery: BiasSet) -> tuple[str, ...]:
+    """The occupations as the gallery's prompts hold them, with an article where one belongs."""
+    return paper.in_prompts(gallery.occupations, gallery.templates)
+
+
+def embed_occupations(model: TextModel, gallery: BiasSet) -> NDArray[np.float32]:
+    """Unit text embeddings [occupations, d], means over the gallery's templates."""
+    return class_weights(model, prompted(gallery), gallery.templates)
+
+
+def fewest_ranked(gallery: BiasSet) -> int:
+    """The number of images that an occupation of the gallery ranks, the fewest of all that have any."""
+    sizes = Counter[str]() if gallery.pools is None else Counter(gallery.pools.tolist())
+    return min((sizes[name] for name in gallery.occupations if sizes[name]), default=len(gallery.images))
+
+
+def ranking_of(
+    gallery: BiasSet, attribute: str, texts: NDArray[np.float32], *, one_pool: bool = False
+) -> Ranking:
+    """The question that a gallery asks about an attribute, from its occupations' unit text embeddings [o, d].
+
+    Occupations that are one text to the model and rank the same images count once, under the first name.
+    one_pool: each ranks all images, also where they have pools of their own.
+    """
+    pools = None if one_pool else gallery.own_pools(gallery.occupations)
+    first = np.arange(len(texts)) if pools is not None else first_alike(texts)
+    kept, rows = np.unique(first, return_inverse=True)
+    return Ranking(
+        prompts=texts[kept],
+        groups=gallery.groups[attribute],
+        k=gallery.k[attribute],
+        pools=pools,
+        units=gallery.units,
+        names=tuple(gallery.occupations[place] for place in kept),
+        rows=rows,
+    )
 
 
 def _embedded(model: Model, gallery: BiasSet, plans: list[HeadSet]) -> np.ndarray:
@@ -218,31 +245,26 @@ def _embedded(model: Model, gallery: BiasSet, plans: list[HeadSet]) -> np.ndarra
     return np.concatenate(parts, axis=1)
 
 
-def _rows(before: BiasResult, after: BiasResult, names: list[str], differs: bool) -> list[dict[str, Any]]:
+def _rows(before: BiasResult, after: BiasResult, names: Sequence[str], differs: bool) -> list[dict[str, Any]]:
     """A row for each metric of the mean, then of each occupation; `after` has the heads off."""
     found = []
     shares = after.pools / after.pools.sum(axis=1, keepdims=True)
     ratios = np.divide(after.top_shares, shares, out=np.zeros(shares.shape), where=shares > 0)
-    for place in chain([None], range(len(names))):
+    for place, occupation in [(None, MEAN), *enumerate(names)]:
+        group, share = "", np.nan
+        if place is not None:
+            first = int(ratios[place].argmax())
+            group, share = after.groups[first], float(after.top_shares[place, first])
         for name in after.metrics:
-            metric, other = after.metrics[name], before.metrics[name]
-            capped = np.nan if name != "MaxSkew" or after.fault else after.ceilings
-            row: dict[str, Any] = {"occupation": MEAN if place is None else names[place]}
-            row["metric"] = measures.CALLED.get(name, name)
-            if place is None:
-                value, chance, was = metric.mean, metric.chance_mean, other.mean.value
-                row |= {"value": value.value, "low": value.low, "high": value.high}
-                row |= {"ceiling": float(np.mean(capped)), "group": "", "share": np.nan}
-            else:
-                value, chance, was = metric.values[place], metric.chance, float(other.values[place])
-                row |= {"value": float(value), "low": metric.low[place], "high": metric.high[place]}
-                first = int(ratios[place].argmax())
-                row["ceiling"] = float(np.broadcast_to(capped, len(names))[place])
-                row |= {"group": after.groups[first], "share": float(after.top_shares[place, first])}
-            row |= {"chance": chance.value, "chance_low": chance.low, "chance_high": chance.high}
+            figure = after.figure(name, place)
+            row: dict[str, Any] = {"occupation": occupation, "metric": measures.CALLED.get(name, name)}
+            row |= {"value": figure.value, "low": figure.low, "high": figure.high}
+            row |= {"ceiling": figure.ceiling, "group": group, "share": share, "chance": figure.chance.value}
+            row |= {"chance_low": figure.chance.low, "chance_high": figure.chance.high}
             if differs:
                 effect = measures.compare(after, before, name, place)
-                row |= {"before": was, "difference": effect.value, "difference_low": effect.low}
-                row |= {"difference_high": effect.high, "p_value": effect.p_value}
+                row |= {"before": before.figure(name, place).value, "difference": effect.value}
+                row |= {"difference_low": effect.low, "difference_high": effect.high}
+                row["p_value"] = effect.p_value
             found.append(row)
     return found

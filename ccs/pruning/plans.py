@@ -220,8 +220,8 @@ def plans(
     if "random" in kinds:
         for alike in ALIKE:
             if variance or alike == "number":
-                name = PlanName.random(alike).at(at_k)
-                made += _random(high, heads, n_random, seed, name, variance, notice)
+                called = PlanName.random(alike).at(at_k)
+                made += _random(high, heads, n_random, seed, called, variance, notice)
     if "concept" in kinds:
         labels = {head: label for head in high if (label := scores[head].label)}
         of = {label: {head for head in labels if labels[head] == label} for label in set(labels.values())}

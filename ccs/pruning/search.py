@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -25,11 +25,11 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
-from ccs.measures import bias, ranking
+from ccs.measures import bias
+from ccs.measures.ranking import Ranking
 from ccs.measures.stats import Effect, Estimate
 from ccs.model.tower import Trunk
-from ccs.paper import figures as paper
-from ccs.pruning.fairness import cut_off
+from ccs.pruning.fairness import embed_occupations, ranking_of
 from ccs.pruning.plans import Plan
 from ccs.sets.kinds import BiasSet, ClassificationSet
 
@@ -51,32 +51,21 @@ class PrunableModel(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Task:
-    """The rankings that should become fairer, and the classification whose accuracy must be kept.
+class Task(Ranking):
+    """A ranking that should become fairer, and the classification whose accuracy must be kept.
 
-    `people`: images or pixels, with `groups` [people]. `prompts`: text embeddings [prompts, d]; each ranks
-    all people, or those of its row of `pools` (bool [prompts, people]), with cut-off `k`. `units` [people]:
-    images with the same number are resampled together. `things`: images or pixels, with `labels` [things] and
+    `people`: images or pixels of the people ranked. `things`: images or pixels, with `labels` [things] and
     `class_weights` [classes, d].
     """
 
     people: Any
-    groups: ArrayLike
-    prompts: ArrayLike
-    k: int
     things: Any
     labels: ArrayLike
     class_weights: ArrayLike
-    pools: NDArray[np.bool_] | None = None
-    units: NDArray[np.int64] | None = None
 
     def max_skew(self, embeddings: ArrayLike) -> float:
         """The mean MaxSkew over the prompts for embeddings [people, d]."""
-        return bias.means(embeddings, self.prompts, self.groups, self.k, pools=self.pools)["MaxSkew"]
-
-    def lean(self, embeddings: ArrayLike) -> float:
-        """The lean of the prompts' rankings for embeddings [people, d]."""
-        return ranking.lean(embeddings, self.prompts, self.groups, self.pools)
+        return bias.means(embeddings, self)["MaxSkew"]
 
 
 @dataclass(frozen=True)
@@ -213,24 +202,15 @@ def greedy(
 
 def make_task(model: Model, people: BiasSet, things: ClassificationSet, attribute: str) -> Task:
     """The task of making these people's rankings for their occupations fairer."""
-    pools = people.own_pools(people.occupations)
-    k = people.k[attribute] if pools is not None else cut_off(people, attribute, len(people.images), None)
-    prompts = zeroshot.class_weights(
-        model, paper.in_prompts(people.occupations, people.templates), people.templates
-    )
-    if pools is None:  # prompts that are one text to the model count once
-        prompts = prompts[sorted(set(ranking.first_alike(prompts).tolist()))]
-    return Task(
-        people=people.images,
-        groups=people.groups[attribute],
-        prompts=prompts,
-        k=k,
-        pools=pools,
-        units=people.units,
-        things=things.images,
-        labels=things.labels,
-        class_weights=zeroshot.class_weights(model, things.classes, things.templates),
-    )
+    question = ranking_of(people, attribute, embed_occupations(model, people))
+    weights = zeroshot.class_weights(model, things.classes, things.templates)
+    return task_of(question, people.images, things.images, things.labels, weights)
+
+
+def task_of(question: Ranking, people: Any, things: Any, labels: ArrayLike, class_weights: ArrayLike) -> Task:
+    """The task of making a question's rankings fairer."""
+    asked = {one.name: getattr(question, one.name) for one in fields(question)}
+    return Task(**asked, people=people, things=things, labels=labels, class_weights=class_weights)
 
 
 def halves(task: Task, seed: int) -> tuple[Task, Task]:
@@ -239,20 +219,19 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
     With pools per prompt each half has all people that its prompts rank, and the whole cut-off.
     """
     rng = np.random.default_rng([seed, 3])
-    prompts = np.asarray(task.prompts)
-    if len(prompts) < 2 or task.k < 2:
+    n_prompts, labels = len(task.prompts), np.asarray(task.labels)
+    if n_prompts < 2 or task.k < 2:
         raise InputError(
-            f"A search needs 2 or more prompts and a cut-off of 2, not {len(prompts)} and {task.k}."
+            f"A search needs 2 or more prompts and a cut-off of 2, not {n_prompts} and {task.k}."
         )
-    groups, labels = np.asarray(task.groups), np.asarray(task.labels)
     if task.units is None:
-        people = _split(groups, len(task.people), "people", rng)
+        people = _split(task.groups, len(task.people), "people", rng)
     else:  # images that are resampled together stay together
         sets, each = np.unique(task.units, return_inverse=True)
         cut = _split(np.zeros(len(sets)), len(sets), "sets of people", rng)
         people = np.flatnonzero(np.isin(each, cut[0])), np.flatnonzero(np.isin(each, cut[1]))
     things = _split(labels, len(task.things), "images of classes", rng)
-    mixed = rng.permutation(len(prompts))
+    mixed = rng.permutation(n_prompts)
 
     def half(side: int) -> Task:
         asked, ranked = np.sort(mixed[side::2]), people[side]
@@ -260,8 +239,8 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
             ranked = np.flatnonzero(task.pools[asked].any(axis=0))
         return Task(
             people=_take(task.people, ranked),
-            groups=groups[ranked],
-            prompts=prompts[asked],
+            groups=task.groups[ranked],
+            prompts=task.prompts[asked],
             k=task.k // 2 if task.pools is None else task.k,
             pools=None if task.pools is None else task.pools[np.ix_(asked, ranked)],
             units=None if task.units is None else task.units[ranked],
@@ -313,9 +292,7 @@ def held_out_figures(
     """The figures of every plan on this half; the first (`none`) is the baseline."""
     sets = [plan.off for plan in plans]
     people, things = (model.embed_images(images, sets) for images in (task.people, task.things))
-    skews = bias.measure_plans(
-        people, task.prompts, task.groups, task.k, pools=task.pools, units=task.units, draws=draws, seed=seed
-    )
+    skews = bias.measure_plans(people, task, draws=draws, seed=seed)
     rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in things]
     return tuple(
         HeldOut(

@@ -11,6 +11,7 @@ import numpy as np
 from ccs.benchmark.planted_models import Truth
 from ccs.heads import Head, HeadSet
 from ccs.measures import accuracy, bias
+from ccs.measures.ranking import Ranking
 from ccs.model.model import Model
 from ccs.model.moments import collect_moments
 from ccs.model.tower import Trunk
@@ -83,8 +84,8 @@ class Bench:
     def _shown(self, units: np.ndarray) -> Row:
         faces, shown = self._faces, Row()
         for name in ATTRIBUTES:
-            ranked = units, self._prompts, faces.groups[name], faces.k[name]
-            found = bias.means(*ranked, ("MaxSkew", "logit gap"), logit_scale=self._base.logit_scale)
+            question = Ranking(self._prompts, faces.groups[name], faces.k[name])
+            found = bias.means(units, question, ("MaxSkew", "logit gap"), logit_scale=self._base.logit_scale)
             shown |= {f"MaxSkew {name}": found["MaxSkew"], f"gap {name}": found["logit gap"]}
         return {name: round(value, 5) for name, value in shown.items()}
 

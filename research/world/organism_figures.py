@@ -14,6 +14,7 @@ from ccs.batch.report.document import Block, filled
 from ccs.batch.report.questions import CONTROL, ORGANISM
 from ccs.batch.report.wording import in_brackets
 from ccs.measures import accuracy, bias, retrieval
+from ccs.measures.ranking import Ranking
 from ccs.model.model import Model
 from ccs.sets import drawn_sets
 from ccs.sets.kinds import BiasSet
@@ -32,7 +33,8 @@ def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias.BiasResult]:
     prompts = accuracy.class_weights(model, faces.occupations, faces.templates)
     return {
         name: bias.measure(
-            *(images, prompts, faces.groups[name], faces.k[name]),
+            images,
+            Ranking(prompts, faces.groups[name], faces.k[name]),
             metrics=("MaxSkew", "logit gap"),
             logit_scale=model.logit_scale,
         )

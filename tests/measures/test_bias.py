@@ -10,6 +10,7 @@ import pytest
 from ccs import HeadSet, InputError
 from ccs.batch.compute import set_figures as table
 from ccs.measures import bias, skew, stats
+from ccs.measures.ranking import Ranking
 from ccs.pruning.plans import Plan
 from ccs.results import schema
 from ccs.sets.kinds import BiasSet
@@ -18,7 +19,7 @@ from tests.support.bias_sample import example, plain_ndkl, plain_skews
 
 def test_measure_equals_one_prompt_at_a_time():
     images, texts, groups = example()
-    found = bias.measure(images, texts, groups, 40, draws=40)
+    found = bias.measure(images, Ranking(texts, groups, 40), draws=40)
     pool = dict(Counter(groups.tolist()))
     scores = texts @ (images / np.linalg.norm(images, axis=1, keepdims=True)).T
     for row, score in enumerate(scores):
@@ -36,7 +37,7 @@ def test_intervals_keep_to_what_the_metric_can_be(tilt):
     """Near 0, where nothing is skewed, and at the ceiling."""
     images, texts, groups = example(n=120, tilt=tilt)
     for draws in (40, 500):
-        found = bias.measure(images, texts, groups, 40, metrics=ALL, draws=draws)
+        found = bias.measure(images, Ranking(texts, groups, 40), metrics=ALL, draws=draws)
         skews, ceilings = found.max_skew, found.ceilings
         assert (skews.low >= 0).all()
         assert (skews.high <= ceilings + 1e-12).all()
@@ -49,7 +50,7 @@ def test_chance_is_what_random_rankings_score():
     _, texts, groups = example(n=300, o=4)
     rng = np.random.default_rng(5)
     random = [rng.standard_normal((300, 6)) for _ in range(150)]
-    results = bias.measure_plans(random, texts, groups, 30, draws=40)
+    results = bias.measure_plans(random, Ranking(texts, groups, 30), draws=40)
     for name in skew.METRICS:
         chance = results[0].metrics[name]
         means = np.array([r.metrics[name].mean.value for r in results])
@@ -69,7 +70,7 @@ def test_plans_are_compared_on_the_same_draws():
         np.float32
     )
     base, same, nudged, mended = bias.measure_plans(
-        [images, images, images + 0.05 * noise, fair], texts, groups, 90
+        [images, images, images + 0.05 * noise, fair], Ranking(texts, groups, 90)
     )
     assert bias.compare(same, base) == stats.Effect(0.0, 0.0, 0.0, 1.0)
     paired = bias.compare(nudged, base)
@@ -78,12 +79,12 @@ def test_plans_are_compared_on_the_same_draws():
     lowered = bias.compare(mended, base)
     assert lowered.high < 0
     assert lowered.p_value < 0.01
-    assert bias.compare(mended, base, occupation=2).value == pytest.approx(
+    assert bias.compare(mended, base, prompt=2).value == pytest.approx(
         mended.max_skew.values[2] - base.max_skew.values[2]
     )
     assert 0 <= bias.compare(mended, base, "NDKL").p_value <= 1
     with pytest.raises(InputError, match="same images"):
-        bias.compare(bias.measure(images, texts, groups, 90, seed=1), base)
+        bias.compare(bias.measure(images, Ranking(texts, groups, 90), seed=1), base)
 
 
 def pooled(n: int = 120, occupations: int = 4):
@@ -95,9 +96,9 @@ def pooled(n: int = 120, occupations: int = 4):
 
 def test_an_occupation_ranks_its_own_pool_alone():
     images, texts, groups, pools = pooled()
-    found = bias.measure(images, texts, groups, 10, pools=pools, draws=40)
+    found = bias.measure(images, Ranking(texts, groups, 10, pools), draws=40)
     for row, own in enumerate(pools):
-        alone = bias.measure(images[own], texts[row : row + 1], groups[own], 10, draws=40)
+        alone = bias.measure(images[own], Ranking(texts[row : row + 1], groups[own], 10), draws=40)
         assert found.max_skew.values[row] == alone.max_skew.values[0]
         assert found.top[row].tolist() == alone.top[0].tolist()
         assert found.pools[row].tolist() == alone.pool.tolist()
@@ -107,16 +108,17 @@ def test_an_occupation_ranks_its_own_pool_alone():
     # Each pool is resampled by itself: one occupation's draws say nothing of another's.
     assert abs(np.corrcoef(found.max_skew.draws[:, :2].T)[0, 1]) < 0.6
     with pytest.raises(InputError, match="the 30 ranked images"):
-        bias.measure(images, texts, groups, 31, pools=pools, draws=40)
+        Ranking(texts, groups, 31, pools)
     with pytest.raises(InputError, match=r"Pools of shape \(3, 120\) do not fit 4 x 120"):
-        bias.measure(images, texts, groups, 10, pools=pools[:3], draws=40)
+        Ranking(texts, groups, 10, pools[:3])
 
 
 def test_chance_shares_are_those_of_random_rankings():
     groups = np.array(["many"] * 150 + ["few"] * 50)
     rng = np.random.default_rng(4)
     drawn = np.array([(rng.permutation(groups)[:40] == "few").mean() for _ in range(4000)])
-    found = bias.measure(*example(n=200)[:2], groups, 40, draws=40)
+    images, texts, _ = example(n=200)
+    found = bias.measure(images, Ranking(texts, groups, 40), draws=40)
     share = found.chance_shares()["few"]
     assert share.value == 0.25 == pytest.approx(drawn.mean(), abs=0.005)
     low, high = np.quantile(drawn, [0.025, 0.975])
@@ -154,21 +156,21 @@ ALL = bias.METRICS + bias.PREFERENCES + bias.PLAIN
 
 def test_a_result_repeated_names_prompts_that_are_one_text_and_counts_them_once():
     images, texts, groups = example()
-    once = bias.measure(images, texts[:2], groups, 40, draws=40)
+    once = bias.measure(images, Ranking(texts[:2], groups, 40), draws=40)
     named = bias.repeated(once, [0, 1, 0])
-    alone = bias.measure(images, texts[[0, 1, 0]], groups, 40, draws=40)
+    alone = bias.measure(images, Ranking(texts[[0, 1, 0]], groups, 40), draws=40)
     assert named.max_skew.values.tolist() == alone.max_skew.values.tolist()
     assert named.top.tolist() == alone.top.tolist()
     assert named.max_skew.mean == once.max_skew.mean
     assert named.max_skew.mean.value != pytest.approx(alone.max_skew.mean.value)
-    assert bias.compare(named, named, occupation=2).value == 0
+    assert bias.compare(named, named, prompt=2).value == 0
 
 
 def test_means_are_those_of_the_whole_measure():
     images, texts, groups = example(tilt=0.5)
-    found = bias.measure(images, texts, groups, 40, draws=40, seed=2, metrics=ALL, logit_scale=20.0)
+    found = bias.measure(images, Ranking(texts, groups, 40), draws=40, seed=2, metrics=ALL, logit_scale=20.0)
     names = ("MaxSkew", *bias.PREFERENCES, *bias.PLAIN)
-    short = bias.means(images, texts, groups, 40, names, logit_scale=20.0, seed=2)
+    short = bias.means(images, Ranking(texts, groups, 40), names, logit_scale=20.0, seed=2)
     assert short == pytest.approx({name: found.metrics[name].mean.value for name in names})
     assert found.metrics["logit gap"].chance_mean.value == 0
     auc = found.metrics["AUC"]
@@ -199,9 +201,9 @@ def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_mod
         assert (same["value"], same["baseline"]) == pytest.approx((high["value"], high["baseline"]))
         assert same["difference"] == pytest.approx(high["difference"])
         assert same["low"] is same["p_value"] is None
-        alone = bias.measure(images[off], texts[:2], groups, 12, metrics=ALL, logit_scale=5.0)
+        alone = bias.measure(images[off], Ranking(texts[:2], groups, 12), metrics=ALL, logit_scale=5.0)
         assert named["high", None, f"{name} mean"]["value"] == pytest.approx(alone.metrics[name].mean.value)
-    several = bias.means(images[HeadSet.parse("L5.H1")], texts[:2], groups, 12)["MaxSkew"]
+    several = bias.means(images[HeadSet.parse("L5.H1")], Ranking(texts[:2], groups, 12))["MaxSkew"]
     assert named["random:layers", 3, "MaxSkew mean"]["value"] == pytest.approx(several)
     assert named["random:layers", None, "MaxSkew mean"]["value"] == pytest.approx(several)
     assert {metric for plan, _, metric in named if plan == "random"} == {
@@ -222,6 +224,6 @@ def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_mod
 )
 def test_measure_refuses(change, says):
     images, texts, groups = example()
-    given = {"images": images, "texts": texts, "groups": groups, "k": 40, "draws": 40} | change
+    given = {"images": images, "texts": texts, "groups": groups, "k": 40} | change
     with pytest.raises(InputError, match=says):
-        bias.measure(given.pop("images"), given.pop("texts"), given.pop("groups"), given.pop("k"), **given)
+        bias.measure(given["images"], Ranking(given["texts"], given["groups"], given["k"]))

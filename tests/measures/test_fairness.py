@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +16,14 @@ import ccs
 from ccs import HeadSet, InputError
 from ccs.batch import bias as command
 from ccs.batch import search
+from ccs.batch.compute import set_figures
 from ccs.measures import accuracy
 from ccs.model.model import Model
-from ccs.pruning.fairness import MEAN
+from ccs.pruning.fairness import MEAN, asked, embed_occupations
+from ccs.pruning.plans import Plan
 from ccs.sets.kinds import BiasSet
+from ccs.ui.state import State
+from ccs.ui.views.bias.bias_query import BiasQuery
 from tests.support.bias_sample import plain_ndkl, plain_skews
 
 OFF = HeadSet.parse("L4.H1 L5.H2")
@@ -66,8 +73,42 @@ def test_every_figure_is_the_plain_one(tiny_model: Model, gallery: BiasSet) -> N
     assert table.about["off"] == str(OFF)
 
 
+def test_page_library_and_tables_give_one_figure(tiny_model: Model, gallery: BiasSet) -> None:
+    """At the same K and prompts, of which two are one text to the model; all three refuse a K above half."""
+    names = ("judge", "nurse", "JUDGE")
+    table = ccs.bias(tiny_model, gallery, names, off=OFF, top=12)
+    assert table.alike == (("judge", "JUDGE"),)
+    galleries = SimpleNamespace(has=lambda _: True, get=lambda _: gallery, names=lambda _: [gallery.name])
+    app: Any = SimpleNamespace(galleries=galleries)
+    query = BiasQuery.of(app, State(model="tiny", attribute="gender", occupations=names, k=12))
+    texts = embed_occupations(tiny_model, replace(gallery, occupations=names))
+    embedded = dict(
+        zip((HeadSet(), OFF), tiny_model.embed_images(gallery.images, [HeadSet(), OFF]), strict=True)
+    )
+    before, after = query.measure(*embedded.values(), texts)
+    plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, "")]
+    people = asked(replace(gallery, groups={"gender": gallery.groups["gender"]}), names, top=12)
+    _, rows = set_figures.rows(texts, people, plans, embedded.__getitem__, 0)
+    for metric in ("MaxSkew", "NDKL"):
+        for name in (MEAN, "judge", "nurse"):
+            place = None if name == MEAN else names.index(name)
+            shown = (before.figure(metric, place).value, after.figure(metric, place).value)
+            of = ("", f"{metric} mean") if name == MEAN else (name, metric)
+            of_plans = [row["value"] for row in rows if (row["occupation"], row["metric"]) == of]
+            told = figure(table, name, metric, "before"), figure(table, name, metric)
+            assert shown == pytest.approx(told)
+            assert of_plans == pytest.approx(told)
+    for ask in (
+        lambda: ccs.bias(tiny_model, gallery, names, top=31),
+        lambda: BiasQuery.of(app, State(model="tiny", occupations=names, k=31)),
+        lambda: asked(gallery, names, top=31),
+    ):
+        with pytest.raises(InputError, match="needs a K of 1 to 30, at most half"):
+            ask()
+
+
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("change", "why"),
     [
         ({"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
         ({"top": 31}, "K is 31, but a ranking of 60 images needs a K of 1 to 30"),
@@ -78,10 +119,10 @@ def test_every_figure_is_the_plain_one(tiny_model: Model, gallery: BiasSet) -> N
     ],
 )
 def test_what_does_not_fit_is_told(
-    tiny_model: Model, gallery: BiasSet, asked: dict[str, object], why: str
+    tiny_model: Model, gallery: BiasSet, change: dict[str, object], why: str
 ) -> None:
     with pytest.raises(InputError, match=why):
-        ccs.bias(tiny_model, **{"gallery": gallery, **asked})
+        ccs.bias(tiny_model, **{"gallery": gallery, **change})
 
 
 def test_the_command_on_a_folder(tiny_folder: Path, tmp_path: Path, pictures, capsys) -> None:
@@ -91,15 +132,15 @@ def test_the_command_on_a_folder(tiny_folder: Path, tmp_path: Path, pictures, ca
         picture.save(place / f"{index}.png")
     (tmp_path / "people" / "old" / "broken.png").write_bytes(b"no image")
     (tmp_path / "jobs.txt").write_text("judge\nnurse\n")
-    asked = ["--model", str(tiny_folder), "--gallery", str(tmp_path / "people")]
-    asked += ["--occupations", str(tmp_path / "jobs.txt"), "--off", "L5.H0"]
+    line = ["--model", str(tiny_folder), "--gallery", str(tmp_path / "people")]
+    line += ["--occupations", str(tmp_path / "jobs.txt"), "--off", "L5.H0"]
     files = ["--csv", str(tmp_path / "out.csv"), "--json", str(tmp_path / "out.json")]
-    assert command.main([*asked, *files]) == 2  # one of 25 is more than 1%
+    assert command.main([*line, *files]) == 2  # one of 25 is more than 1%
     assert (
         "1 of the 25 images of people cannot be read (for example old/broken.png" in capsys.readouterr().err
     )
-    asked += ["--skip-unreadable"]
-    assert command.main([*asked, *files]) == 0
+    line += ["--skip-unreadable"]
+    assert command.main([*line, *files]) == 0
     said, told = capsys.readouterr()
     assert "24 images (old 8, young 16), K = 2, largest MaxSkew possible 1.10" in said
     assert "Left out, since they cannot be read: 1 (old/broken.png" in said
@@ -113,7 +154,7 @@ def test_the_command_on_a_folder(tiny_folder: Path, tmp_path: Path, pictures, ca
     assert held["skipped"][0].startswith("old/broken.png")
     assert held["groups"] == {"old": 8, "young": 16}
     assert len(held["rows"]) == len(written)
-    assert command.main([*asked, "--top", "20"]) == 2
+    assert command.main([*line, "--top", "20"]) == 2
     assert "1 to 12" in capsys.readouterr().err
 
 
@@ -126,6 +167,6 @@ def test_any_column_can_be_named(tiny_folder: Path, tiny_model: Model, tmp_path:
     table = ccs.bias(tiny_model, str(tmp_path), "judge, nurse", attribute="age band")
     assert table.groups == {"old": 8, "young": 16}
     assert set(table.rows["occupation"]) == {"judge", "nurse", MEAN}
-    asked = search.Settings(model=str(tiny_folder), people=str(tmp_path))
-    both = search.open_sets(asked, ["gender", "age band"])[0]
+    given = search.Settings(model=str(tiny_folder), people=str(tmp_path))
+    both = search.open_sets(given, ["gender", "age band"])[0]
     assert (list(both.groups), list(both.k)) == (["gender", "age band"], ["gender", "age band"])

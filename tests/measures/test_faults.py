@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ccs.measures import bias, ranking
+from ccs.measures.ranking import Ranking
 from ccs.sets import SOURCES
 from tests.support.bias_sample import example
 from tests.support.shared import SHARED
@@ -20,7 +21,7 @@ RACES_SIX = SOURCES["fairface-1.25"].renames
 def test_order_fault_divides_by_another_groups_share():
     images, texts, _ = example(n=300)
     groups = np.array(["white"] * 200 + ["black"] * 30 + ["asian"] * 70)
-    found = bias.measure(images, texts, groups, 50, fault="order", draws=40)
+    found = bias.measure(images, Ranking(texts, groups, 50), fault="order", draws=40)
     assert found.mode == "as-published"
     # Alphabetical counts (asian, black, white) over shares in order of appearance (white, black, asian).
     shares = np.array([200, 30, 70]) / 300
@@ -37,9 +38,8 @@ def test_the_code_ranks_one_list_of_an_occupation_under_every_group():
     occupations, names = ["judge", "chef", "nurse"], ["asian", "black", "white"]
     groups, shown = np.array(names * 20), np.arange(60) // 3 % 3
     texts = rng.standard_normal((3, 8))
-    found = bias.measure(
-        images, texts, groups, 9, fault="aliased", pools=shown == np.arange(3)[:, None], draws=40
-    )
+    asked = Ranking(texts, groups, 9, shown == np.arange(3)[:, None])
+    found = bias.measure(images, asked, fault="aliased", draws=40)
     pictures, prompts = (ranking.unit(x, "x").astype(np.float16).astype(np.float64) for x in (images, texts))
     scores = (prompts @ pictures.T).astype(np.float32).astype(np.float16)
     for row in range(len(occupations)):
@@ -65,8 +65,8 @@ def test_random_rankings_of_fairface_score_what_the_study_prints():
     rng = np.random.default_rng(0)
     images, texts = rng.standard_normal((10_954, 64)), rng.standard_normal((104, 64))
     settings = {"metrics": ("MaxSkew",), "draws": 40}
-    correct = bias.measure(images, texts, groups, 900, **settings).max_skew
-    faulty = bias.measure(images, texts, groups, 900, fault="order", **settings).max_skew
+    correct = bias.measure(images, Ranking(texts, groups, 900), **settings).max_skew
+    faulty = bias.measure(images, Ranking(texts, groups, 900), fault="order", **settings).max_skew
     assert correct.values.sum() == pytest.approx(10.3, abs=1.5)
     assert 104 * correct.chance_mean.value == pytest.approx(10.3, abs=0.3)
     assert faulty.values.sum() == pytest.approx(56, abs=2.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ccs.measures.ranking import lean, toward
+from ccs.measures.ranking import Ranking
 
 
 def plain(images, prompts, groups, pools):
@@ -33,22 +33,15 @@ def example():
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_the_lean_is_its_definition(example, own):
+def test_the_lean_is_its_definition_and_its_vectors_sum_to_it_and_are_half_its_slope(example, own):
     images, prompts, groups, pools = example
-    every = pools if own else np.ones_like(pools)
-    assert lean(images, prompts, groups, pools if own else None) == pytest.approx(
-        plain(images, prompts, groups, every), rel=1e-4
-    )
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_its_vectors_sum_to_it_and_are_half_its_slope(example, own):
-    images, prompts, groups, pools = example
-    asked = pools if own else None
-    vectors = toward(images, prompts, groups, asked)
-    assert (vectors * images).sum() == pytest.approx(lean(images, prompts, groups, asked) ** 2, rel=1e-4)
+    asked = Ranking(prompts, groups, 2, pools if own else None)
+    whole = plain(images, prompts, groups, pools if own else np.ones_like(pools))
+    assert asked.lean(images) == pytest.approx(whole, rel=1e-4)
+    vectors = asked.toward(images)
+    assert (vectors * images).sum() == pytest.approx(whole**2, rel=1e-4)
     rng = np.random.default_rng(1)
     moved = 1e-2 * rng.standard_normal(images.shape)
     moved -= (moved * images).sum(1, keepdims=True) * images  # along the sphere: cosines ignore lengths
-    squares = [lean(images + side * moved, prompts, groups, asked) ** 2 for side in (1, -1)]
+    squares = [asked.lean(images + side * moved) ** 2 for side in (1, -1)]
     assert (vectors * moved).sum() == pytest.approx((squares[0] - squares[1]) / 4, rel=2e-2)

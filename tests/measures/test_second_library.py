@@ -13,6 +13,7 @@ from fairlearn.metrics import MetricFrame, selection_rate
 from torchmetrics.functional.retrieval import retrieval_hit_rate, retrieval_recall
 
 from ccs.measures import bias, retrieval
+from ccs.measures.ranking import Ranking
 
 K = 40
 
@@ -36,7 +37,7 @@ def selected(images: np.ndarray, text: np.ndarray) -> np.ndarray:
 def test_skew_is_the_logarithm_of_fairlearns_selection_rates(seed: int) -> None:
     """A group's skew is its selection rate over everybody's: (top_g/K) / (n_g/n) = (top_g/n_g) / (K/n)."""
     images, texts, groups = people(seed)
-    found = bias.measure(images, texts, groups, K, draws=40)
+    found = bias.measure(images, Ranking(texts, groups, K), draws=40)
     for row, text in enumerate(texts):
         chosen = selected(images, text)
         frame = MetricFrame(metrics=selection_rate, y_true=chosen, y_pred=chosen, sensitive_features=groups)

@@ -107,7 +107,7 @@ def test_the_area_under_the_curve_counts_pairs_of_one_half_as_the_other_leans():
                 pairs += each
         return wins / pairs
 
-    found = skew.auc_of(scores, codes, 3, half, drawn)
+    found = skew.preference("AUC", scores, codes, 3, half, drawn)
     for index, row in enumerate(scores):
         for draw, weight in enumerate(drawn.T):
             sides = [[auc(row, group, own, weight) - 0.5 for group in range(3)] for own in (half, ~half)]

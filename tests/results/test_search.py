@@ -14,6 +14,7 @@ from ccs import HeadSet, InputError
 from ccs.batch import search as search_command
 from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias
+from ccs.measures.ranking import Ranking
 from ccs.pruning import search
 from ccs.pruning.plans import Plan
 from ccs.pruning.search import Limits, Task
@@ -84,7 +85,7 @@ def test_path_figures_are_those_of_the_whole_set_on_the_half_that_was_seen():
     seen, _ = search.halves(task, 0)
     for point in search.search(ToyModel(), task, Limits(max_loss=0.03)).path:
         people, things = (ToyModel().embed_images(x, [point.off])[0] for x in (seen.people, seen.things))
-        expected = bias.measure(people, seen.prompts, seen.groups, seen.k, draws=40)
+        expected = bias.measure(people, seen, draws=40)
         assert point.max_skew == pytest.approx(expected.max_skew.mean.value)
         right = zeroshot.accuracy(things, seen.class_weights, seen.labels)
         assert point.accuracy == pytest.approx(right.top1.value)
@@ -163,12 +164,12 @@ def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says
     [
         ({"k": 1}, "cut-off of 2"),
         ({"prompts": np.ones((1, 16))}, "2 or more prompts"),
-        ({"groups": ["a"]}, "400 with 1"),
+        ({"things": np.ones((3, 6, 16))}, "3 with 200"),
     ],
 )
 def test_search_refuses(change, says):
     with pytest.raises(InputError, match=says):
-        search.search(ToyModel(), Task(**{**toy().__dict__, **change}))
+        search.search(ToyModel(), replace(toy(), **change))
 
 
 def test_the_figures_of_a_search_with_pools_are_those_of_the_measurement():
@@ -179,7 +180,7 @@ def test_the_figures_of_a_search_with_pools_are_those_of_the_measurement():
     for half, value in (seen, found.path[0].max_skew), (unseen, found.held_out[0].max_skew.value):
         people = ToyModel().embed_images(half.people)
         expected = [
-            bias.measure(people[own], half.prompts[i : i + 1], half.groups[own], 8, draws=40).max_skew.values
+            bias.measure(people[own], Ranking(half.prompts[i : i + 1], half.groups[own], 8), draws=40)
             for i, own in enumerate(half.pools)
         ]
-        assert value == pytest.approx(np.mean(expected))
+        assert value == pytest.approx(np.mean([one.max_skew.values for one in expected]))

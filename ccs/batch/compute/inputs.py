@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from ccs.batch.compute.settings import Settings
 from ccs.batch.compute.stages import digest
 from ccs.errors import InputError
 from ccs.model.model import Model
-from ccs.pruning.fairness import asked, cut_off, require_readable
+from ccs.pruning.fairness import asked, require_readable
 from ccs.sets import SOURCES, drawn_sets
 from ccs.sets.decoding import UNREADABLE
 from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, RetrievalSet
@@ -79,7 +79,7 @@ def open_sets(
         try:
             opened = _open(name, settings)
             if isinstance(opened, BiasSet):
-                opened = _cut(opened)
+                opened = asked(opened)
         except InputError as error:
             if settings.sets:
                 raise
@@ -102,17 +102,7 @@ def _people(spec: str, settings: Settings) -> BiasSet:
     """A gallery of --people, with the occupations, template and K that were asked for."""
     gallery = open_gallery(spec, attribute=settings.attribute or (), max_images=settings.eval_images)
     occupations = None if settings.occupations is None else read_names(settings.occupations)
-    return _cut(asked(gallery, occupations, settings.template), settings.top)
-
-
-def _cut(gallery: BiasSet, top: int | None = None) -> BiasSet:
-    """The gallery with the K of its rankings; InputError for one above half of the images."""
-    if gallery.pools is not None and top is None:
-        return gallery  # each occupation has as many images as its K needs
-    ranked = len(gallery.images)
-    if gallery.pools is not None:
-        ranked = min(int((gallery.pools == name).sum()) for name in gallery.occupations)
-    return replace(gallery, k={name: cut_off(gallery, name, ranked, top) for name in gallery.groups})
+    return asked(gallery, occupations, settings.template, settings.top)
 
 
 def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:

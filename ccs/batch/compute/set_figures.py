@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
 from itertools import product
 from math import nan
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from ccs.batch.compute.inputs import EvaluationSet
 from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
-from ccs.measures import bias, ranking, retrieval, stats
+from ccs.measures import bias, retrieval, stats
 from ccs.measures.faults import Fault, fault_of
+from ccs.measures.ranking import Ranking
 from ccs.measures.stats import Effect, Estimate
-from ccs.paper import figures as paper
+from ccs.pruning.fairness import embed_occupations, ranking_of
 from ccs.pruning.plans import Plan, PlanName
 from ccs.results import queries, schema
 from ccs.sets.kinds import BiasSet, ClassificationSet, RetrievalSet
@@ -37,11 +35,9 @@ def embed_texts(model: zeroshot.TextModel, data: EvaluationSet) -> np.ndarray:
     """
     if isinstance(data, RetrievalSet):
         return model.embed_texts([caption for said in data.captions for caption in said])
-    if isinstance(data, ClassificationSet):
-        names = data.classes
-    else:
-        names = paper.in_prompts(data.occupations, data.templates)
-    return zeroshot.class_weights(model, names, data.templates)
+    if isinstance(data, BiasSet):
+        return embed_occupations(model, data)
+    return zeroshot.class_weights(model, data.classes, data.templates)
 
 
 def rows(
@@ -154,59 +150,43 @@ class _Figures:
         Prompts that are one text to the model count once where they rank the same images, under the name of
         the first. as_published: with the faults of the study's code, for the attributes that have one.
         """
-        own = data.own_pools(data.occupations)
-        variants = {data.name: own}
-        if own is not None and not as_published:
-            variants[f"{data.name}{schema.ONE_POOL}"] = None
-        for (name, pools), attribute in product(variants.items(), data.groups):
+        variants = {data.name: False}
+        if data.pools is not None and not as_published:
+            variants[f"{data.name}{schema.ONE_POOL}"] = True
+        for (name, one_pool), attribute in product(variants.items(), data.groups):
             fault = fault_of(data.name, attribute) if as_published else None
             if not as_published or fault is not None:
-                yield from self._of_pools(data, name, attribute, pools, fault)
+                question = ranking_of(data, attribute, self.texts, one_pool=one_pool)
+                named = {"dataset": name, "attribute": attribute, "k": question.k}
+                for off, row in self._of_question(question, fault, _MAIN[:1] if one_pool else _MAIN):
+                    yield off, named | row
 
-    def _of_pools(
-        self, data: BiasSet, name: str, attribute: str, pools: NDArray[np.bool_] | None, fault: Fault | None
+    def _of_question(
+        self, question: Ranking, fault: Fault | None, main: Sequence[bias.MetricName]
     ) -> Iterator[tuple[HeadSet, Row]]:
-        """The figures of one attribute, under the name of the set with these pools."""
-        groups, n = data.groups[attribute], len(data.occupations)
-        distinct = np.arange(n) if pools is not None else np.unique(ranking.first_alike(self.texts))
-        texts, names = self.texts[distinct], [data.occupations[i] for i in distinct]
+        """The figures of every plan. main: the metrics whose means random sets have, too."""
         whole = [off for off in self.offs if off in self.whole]
-        about: Row = {"groups": groups, "k": min(data.k[attribute], len(groups)), "pools": pools}
-        about |= {"units": data.units, "logit_scale": self.logit_scale, "seed": self.seed}
-        main = _MAIN if pools is not None or data.pools is None else _MAIN[:1]
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as threads:
-            asked = about | {"map": threads.map, "metrics": bias.METRICS + main[1:]}
-            measured = bias.measure_plans(map(self.images, whole), texts, fault=fault, **asked)
+        scale: dict[str, Any] = {"logit_scale": self.logit_scale, "seed": self.seed}
+        metrics = (*bias.METRICS, *main[1:])
+        measured = bias.measure_plans(
+            map(self.images, whole), question, metrics=metrics, fault=fault, **scale
+        )
         base = measured[0]
-        named: Row = {"dataset": name, "attribute": attribute, "k": base.k, "n": base.n}
-        named |= {"target": "pool", "mode": base.mode}
-        found = [
-            (off, row)
-            for off, ours in zip(whole, measured, strict=True)
-            for metric in ours.metrics
-            for row in self._of_metric(ours, base, metric, names, bool(off))
-        ]
-        if fault is None:
-            for off, ours in zip(whole, measured, strict=True):
-                found += [(off, row) for row in _shares(ours, base, names)]
-            found += self._of_random(texts, base, main, about)
-        for off, row in found:
-            yield off, named | row
-
-    def _of_random(
-        self,
-        texts: np.ndarray,
-        base: bias.BiasResult,
-        metrics: Sequence[bias.MetricName],
-        about: Mapping[str, Any],
-    ) -> Iterator[tuple[HeadSet, Row]]:
-        """The means of every random set, asked about as all other plans are."""
+        named: Row = {"n": base.n, "target": "pool", "mode": base.mode}
+        for off, ours in zip(whole, measured, strict=True):
+            for metric in ours.metrics:
+                for row in self._of_metric(ours, base, metric, question.names, bool(off)):
+                    yield off, named | row
+        if fault is not None:
+            return
+        for off, ours in zip(whole, measured, strict=True):
+            for row in _shares(ours, base, question.names):
+                yield off, named | row
         for off in (off for off in self.offs if off not in self.whole):
-            for name, value in bias.means(self.images(off), texts, metrics=metrics, **about).items():
-                before = base.metrics[name]
-                figures = _figures(Estimate(value, nan, nan), before.mean.value, None, before.chance_mean)
-                capped = float(base.ceilings.mean()) if name == "MaxSkew" else nan
-                yield off, {"occupation": "", "metric": f"{name} mean", "ceiling": capped} | figures
+            for metric, value in bias.means(self.images(off), question, main, **scale).items():
+                before = base.figure(metric)
+                figures = _figures(replace(before, value=value, low=nan, high=nan), before.value, None)
+                yield off, named | {"occupation": "", "metric": f"{metric} mean"} | figures
 
     def _of_metric(
         self,
@@ -217,22 +197,18 @@ class _Figures:
         differs: bool,
     ) -> Iterator[Row]:
         """One metric: its mean and, of skews, sum over the occupations, then each occupation."""
-        metric, before = ours.metrics[name], base.metrics[name]
-        capped = ours.ceilings if name == "MaxSkew" and ours.fault is None else np.full(len(ours.top), nan)
-        mean = bias.compare(ours, base, name) if differs else None
-        figures = _figures(metric.mean, before.mean.value, mean, metric.chance_mean)
-        yield {"occupation": "", "metric": f"{name} mean", "ceiling": capped.mean()} | figures
-        if name in bias.METRICS:
-            n = len(occupations)
-            whole, chance = mean and mean.times(n), metric.chance_mean.times(n)
-            figures = _figures(metric.mean.times(n), before.mean.times(n).value, whole, chance)
-            yield {"occupation": "", "metric": f"{name} sum", "ceiling": capped.sum()} | figures
-        for index, occupation in enumerate(occupations):
-            value = Estimate(*(float(column[index]) for column in (metric.values, metric.low, metric.high)))
-            effect = bias.compare(ours, base, name, index) if differs else None
-            figures = _figures(value, float(before.values[index]), effect, metric.chance)
-            own = int(ours.pools[index].sum())
-            yield {"occupation": occupation, "metric": name, "ceiling": capped[index], "n": own} | figures
+        for place, occupation in [(None, ""), *enumerate(occupations)]:
+            figure, before = ours.figure(name, place), base.figure(name, place).value
+            effect = bias.compare(ours, base, name, place) if differs else None
+            row = {"occupation": occupation} | _figures(figure, before, effect)
+            if place is not None:
+                yield row | {"metric": name, "n": int(ours.pools[place].sum())}
+                continue
+            yield row | {"metric": f"{name} mean"}
+            if name in bias.METRICS:
+                n = len(occupations)
+                row |= _figures(figure.times(n), before * n, effect and effect.times(n))
+                yield row | {"metric": f"{name} sum"}
 
 
 def _shares(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[str]) -> Iterator[Row]:
@@ -241,21 +217,22 @@ def _shares(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[
         own = int(ours.pools[index].sum())
         for column, (group, chance) in enumerate(ours.chance_shares(index).items()):
             share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
-            figures = _figures(Estimate(share, share, share), before, None, chance)
+            figures = _figures(bias.Figure(share, share, share, chance, nan), before, None)
             # An exact count; how far random rankings are from the pool's share, `chance` says.
-            figures |= {"low": None, "high": None, "difference": share - before}
+            figures |= {"low": None, "high": None}
             yield {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "n": own} | figures
 
 
-def _figures(
-    estimate: Estimate, baseline: float, difference: Effect | None, chance: Estimate | None = None
-) -> Row:
+def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> Row:
     """difference: None for the baseline itself, and where it has no interval."""
     change = (estimate.value - baseline, None, None, None) if difference is None else astuple(difference)
     names = ("difference", "difference_low", "difference_high", "p_value")
-    row = asdict(estimate) | {"baseline": baseline} | dict(zip(names, change, strict=True))
-    if chance:
+    row = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "baseline": baseline}
+    row |= dict(zip(names, change, strict=True))
+    if isinstance(estimate, bias.Figure):
+        chance = estimate.chance
         row |= {"chance": chance.value, "chance_low": chance.low, "chance_high": chance.high}
+        row["ceiling"] = estimate.ceiling
     return row
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.measures import bias, ranking
-from ccs.measures.accuracy import class_weights
 from ccs.measures.bias import BiasResult
+from ccs.measures.ranking import Ranking
 from ccs.measures.skew import MetricName
 from ccs.model.model import Model
-from ccs.paper import figures as paper
+from ccs.pruning.fairness import asked, embed_occupations, fewest_ranked, ranking_of
 from ccs.sets.kinds import BiasSet, Lazy
 from ccs.sets.open import open_upload
 from ccs.ui.actions import Fields, change
@@ -35,7 +32,7 @@ SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
 class BiasQuery:
     """Every choice that the figures depend on. `row`: the occupation shown in images.
 
-    `most_k`: the images that an occupation ranks, the fewest.
+    `most_k`: half of the images that an occupation ranks, the fewest.
     """
 
     gallery: BiasSet
@@ -49,24 +46,19 @@ class BiasQuery:
     def of(cls, app: App, state: State) -> BiasQuery:
         """The choices in force; what the visitor left open is the gallery's own.
 
-        InputError for K above the number of images that every occupation ranks.
+        InputError for K above half of the images that every occupation ranks.
         """
         gallery = app.galleries.get(cls.name(app, state))
         attribute = state.attribute if state.attribute in gallery.groups else next(iter(gallery.groups))
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
-        occupations = state.occupations or opening
-        sizes = Counter[str]() if gallery.pools is None else Counter(gallery.pools)
-        most_k = min((sizes[name] for name in occupations if sizes[name]), default=len(gallery.images))
-        if state.k > most_k:
-            raise InputError(f"K must be 1 to {most_k}, not {state.k}.")
-        k = gallery.k.get(attribute, max(1, len(gallery.images) // 10))
+        people = asked(gallery, state.occupations or opening, top=state.k or None)
         return cls(
             gallery=gallery,
             attribute=attribute,
-            occupations=occupations,
-            k=state.k or min(k, most_k),
-            most_k=most_k,
-            row=min(state.row, len(occupations) - 1),
+            occupations=people.occupations,
+            k=people.k[attribute],
+            most_k=max(1, fewest_ranked(people) // 2),
+            row=min(state.row, len(people.occupations) - 1),
         )
 
     @staticmethod
@@ -78,10 +70,12 @@ class BiasQuery:
     def first(self, n: int) -> BiasQuery:
         """The same of the first `n` images, with the same part of them as K."""
         whole = self.gallery
+        pools, units = (None if of is None else of[:n] for of in (whole.pools, whole.units))
         groups = {name: of[:n] for name, of in whole.groups.items()}
         part = replace(whole, images=Lazy(whole.images.__getitem__, range(n)), groups=groups)
+        part = replace(part, pools=pools, units=units)
         k = max(1, round(self.k * n / len(whole.images)))
-        return replace(self, gallery=part, k=k, most_k=n)
+        return replace(self, gallery=part, k=k, most_k=max(1, n // 2))
 
     @property
     def asked(self) -> tuple[object, ...]:
@@ -95,45 +89,27 @@ class BiasQuery:
 
     def texts(self, session: Session, model: Model) -> np.ndarray:
         """Unit text embeddings [occupations, d], templates averaged; kept for the next click."""
-        templates = self.gallery.templates
-        key = ("occupations", model.weights_hash, self.occupations, templates)
-        return session.memory.get(
-            key, lambda: class_weights(model, paper.in_prompts(self.occupations, templates), templates)
-        )
+        people = replace(self.gallery, occupations=self.occupations)
+        key = ("occupations", model.weights_hash, self.occupations, people.templates)
+        return session.memory.get(key, lambda: embed_occupations(model, people))
+
+    def question(self, texts: np.ndarray) -> Ranking:
+        """The question, from the occupations' text embeddings; what is one text to the model counts once."""
+        people = replace(self.gallery, occupations=self.occupations, k={self.attribute: self.k})
+        return ranking_of(people, self.attribute, texts)
 
     def mean_skew(self, images: np.ndarray, texts: np.ndarray) -> float:
         """The mean MaxSkew over texts, from unit embeddings of the gallery's images and of the texts."""
-        groups = self.gallery.groups[self.attribute]
-        texts = texts[self._distinct(texts)[0]]
-        return bias.means(images, texts, groups, self.k, pools=self.pools)["MaxSkew"]
+        return bias.means(images, self.question(texts))["MaxSkew"]
 
     def measure(
-        self, before: np.ndarray, after: np.ndarray, occupations: np.ndarray
+        self, before: np.ndarray, after: np.ndarray, texts: np.ndarray
     ) -> tuple[BiasResult, BiasResult]:
-        """The results with nothing off and with the heads off, on the same resampled images.
-
-        Occupations that are one text to the model count once in the means.
-        """
-        kept, rows = self._distinct(occupations)
-        with ThreadPoolExecutor() as threads:
-            first, second = bias.measure_plans(
-                [before, after],
-                occupations[kept],
-                self.gallery.groups[self.attribute],
-                self.k,
-                metrics=SHOWN_METRICS,
-                pools=self.pools,
-                units=self.gallery.units,
-                draws=DRAWS,
-                map=threads.map,
-            )
-        return bias.repeated(first, rows), bias.repeated(second, rows)
-
-    def _distinct(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The first of each group of texts that are one, and the place there of every text."""
-        if self.pools is not None:
-            return np.arange(len(texts)), np.arange(len(texts))
-        return np.unique(ranking.first_alike(texts), return_inverse=True)
+        """The results with nothing off and with the heads off, on the same resampled images."""
+        question = self.question(texts)
+        both = bias.measure_plans([before, after], question, metrics=SHOWN_METRICS, draws=DRAWS)
+        first, second = (bias.repeated(result, question.rows) for result in both)
+        return first, second
 
 
 def top(embeddings: np.ndarray, occupation: np.ndarray, n: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from ccs.errors import InputError
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
-from ccs.pruning.search import HeldOut, Limits, SearchResult, Task, search
+from ccs.pruning.search import HeldOut, Limits, SearchResult, search, task_of
 from ccs.sets.kinds import ClassificationSet
 from ccs.sets.rows import spread
 from ccs.ui.actions import Fields, change, set_off
@@ -111,16 +111,12 @@ def run(screen: Screen) -> Iterator[tuple[float, str]]:
         return
     n, chosen = len(people.trunk), np.array(spread(len(pictures.images), THINGS))
     model_seen = _Watched(model, Trunk.joined([people.trunk, others.trunk]))
-    task = Task(
+    task = task_of(
+        query.question(query.texts(session, model)),
         people=np.arange(n),
-        groups=query.gallery.groups[query.attribute],
-        prompts=query.texts(session, model),
-        k=query.k,
         things=n + chosen,
         labels=pictures.labels[chosen],
         class_weights=class_weights(model, pictures.classes, pictures.templates),
-        pools=query.pools,
-        units=query.gallery.units,
     )
     said = [f"Switching each of {len(model.heads)} heads off alone, on one half of the faces"]
     whole = (n + len(chosen)) / 2 * (len(model.heads) + limits.max_heads * limits.screen / 2)
